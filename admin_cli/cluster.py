@@ -7,8 +7,9 @@ import click
 from admin_cli import cluster_facts, connection
 from admin_cli.failures import CommandFailed
 from admin_cli.main import HelpfulGroup
+from admin_cli.numbers import DAY_S, Real
 from admin_cli.options import json_option, servers_option
-from admin_cli.output import clear_screen, print_json
+from admin_cli.output import clear_screen, print_json, say
 from admin_cli.session import Session
 from admin_cli.status_view import print_status
 
@@ -20,7 +21,7 @@ def cluster() -> None:
 
 @cluster.command()
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
-@click.option("--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True,
+@click.option("--interval", type=Real(0.1, DAY_S), default=2.0, show_default=True,
               metavar="SECONDS", help="The pause between two looks of --watch.")
 @json_option
 @servers_option
@@ -65,7 +66,7 @@ def _watch(session: Session, interval: float, as_json: bool) -> None:
                 print_json(answer, one_line=True)
         else:
             clear_screen()
-            click.echo(f"every {interval:g} s, Ctrl-C ends it\n")
+            say(f"every {interval:g} s, Ctrl-C ends it\n")
             if answer is not None:
                 print_status(answer)
         if problem is not None:

@@ -10,6 +10,7 @@ from click.shell_completion import get_completion_class
 
 from admin_cli.failures import CommandFailed, ExitCode
 from admin_cli.options import Word
+from admin_cli.output import say
 
 #: shell -> the line that switches completion on for good.
 INSTALL = {
@@ -30,11 +31,11 @@ def completion(ctx: click.Context, shell: str | None) -> None:
     Topics are completed too: names come from the cluster that commands would talk to.
     """
     if shell is None:
-        click.echo(_instructions(Path(os.environ.get("SHELL", "")).name))
+        say(_instructions(Path(os.environ.get("SHELL", "")).name))
         return
     script = get_completion_class(shell)(ctx.find_root().command, {}, "multiraft", VARIABLE)
     try:
-        click.echo(script.source())
+        say(script.source())
     except RuntimeError as error:  # bash is missing or older than 4.4
         raise CommandFailed(str(error), "Use zsh, fish or a newer bash.",
                             ExitCode.FAILED) from error

@@ -8,7 +8,10 @@ which return this module's own small values; the client's errors become `Command
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
+import socket
+import ssl
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -30,6 +33,9 @@ RECOVERY_PATIENCE_S = 3.0
 ASK_AGAIN_S = 0.2
 #: What is wanted of a node that is not simply alive, in words.
 INTENTS = {plans.DRAINING: "draining", plans.MAINTENANCE: "in maintenance"}
+#: Records up to here fit into a batch of any size that a producer may have: none of them is refused
+#: for its own sake, so they are handed over together.
+CERTAIN_BYTES = 32 << 10
 #: How often a bounded flush looks whether it is through.
 FLUSH_INTERVAL_S = 0.002
 
@@ -76,9 +82,12 @@ def open_session(session: Session) -> Iterator[Any]:
     try:
         with connect(servers.addresses) as client:
             yield client
-    except BrokenPipeError:
-        raise  # standard output's reader has gone; the client turns its own into typed errors
-    except (MultiRaftError, OSError) as error:
+    except MultiRaftError as error:
+        raise explain(error, servers) from error
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) or not (isinstance(error, _NETWORK)
+                                                      or error.errno in _NETWORK_ERRNO):
+            raise  # a file's or a stream's, which is not the nodes' fault
         raise explain(error, servers) from error
 
 
@@ -312,6 +321,16 @@ def leaderless_groups(connect: Connect, addresses: Sequence[str], total: int) ->
 
 # -- appending ------------------------------------------------------------------------------------
 
+class RecordRefused(Exception):
+    """One record that was not taken; those before it were.  ``position``: its place among those
+    that were handed over together."""
+
+    def __init__(self, position: int, error: MultiRaftError):
+        super().__init__(str(error))
+        self.position = position
+        self.error = error
+
+
 class Appender:
     """Appends records to one topic and counts how they ended.
 
@@ -348,25 +367,55 @@ class Appender:
         return self.sent - self.acknowledged - self.unanswered if self.problem else 0
 
     def append(self, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> None:
-        """Hands records over; waits while the producer's buffer is full."""
-        if keys is None and self._partition is None:
-            self.sent += len(values)
-            touched = self._producer.send_many(self._topic, values)
-            for delivery in touched:
-                # The batch that was open before may have been filled and settled meanwhile.
-                if delivery not in self._touched:
-                    self._follow(delivery, 0)
-            self._touched = touched
+        """Hands records over; waits while the producer's buffer is full.  Raises
+        ``RecordRefused``."""
+        if keys is not None or self._partition is not None:
+            for position, value in enumerate(values):
+                self._append_one(position, None if keys is None else keys[position], value)
             return
-        for position, value in enumerate(values):
-            key = None if keys is None else keys[position]
-            record = blocking.Record(self._topic, value, key, self._partition)
-            self.sent += 1
-            self._follow(self._producer.send(record), 1)
+        first = 0
+        if max(map(len, values), default=0) > CERTAIN_BYTES:  # or all of them go together
+            for position, value in enumerate(values):
+                if len(value) > CERTAIN_BYTES:
+                    self._append_many(first, values[first:position])
+                    self._append_one(position, None, value)
+                    first = position + 1
+        self._append_many(first, values[first:])
+
+    def _append_one(self, position: int, key: bytes | None, value: bytes) -> None:
+        try:
+            delivery = self._producer.send(blocking.Record(self._topic, value, key,
+                                                           self._partition))
+        except MultiRaftError as error:
+            raise RecordRefused(position, error) from error
+        self.sent += 1
+        self._follow(delivery, 1)
+
+    def _append_many(self, first: int, values: Sequence[bytes]) -> None:
+        if not values:
+            return
+        try:
+            touched = self._producer.send_many(self._topic, values)
+        except wire.UnknownTopic as error:  # said before any is taken
+            raise RecordRefused(first, error) from error
+        except MultiRaftError as error:
+            # Some may have been taken, and whoever knows which was not told.
+            self.sent += len(values)
+            self._lost(error, is_ambiguous=True)
+            return
+        self.sent += len(values)
+        for delivery in touched:
+            # The batch that was open before may have been filled and settled meanwhile.
+            if delivery not in self._touched:
+                self._follow(delivery, 0)
+        self._touched = touched
 
     def flush(self) -> None:
         """Waits until every record has its outcome."""
-        self._producer.flush()
+        try:
+            self._producer.flush()
+        except MultiRaftError as error:  # of records that no delivery was returned for
+            self._lost(error, isinstance(error, wire.AmbiguousOutcome))
 
     def flush_within(self, timeout_s: float) -> None:
         """Waits until every record has its outcome, but not longer than that."""
@@ -387,12 +436,15 @@ class Appender:
         count = self._counts.pop(delivery)
         outcome = delivery.outcome
         if isinstance(outcome, Exception):
-            self.problem = self.problem or outcome
-            self._saw_ambiguous |= isinstance(outcome, wire.AmbiguousOutcome)
+            self._lost(outcome, isinstance(outcome, wire.AmbiguousOutcome))
         elif outcome.base_offset < 0:
             self.unanswered += count or outcome.count
         else:
             self.acknowledged += count or outcome.count
+
+    def _lost(self, error: Exception, is_ambiguous: bool) -> None:
+        self.problem = self.problem or error
+        self._saw_ambiguous |= is_ambiguous
 
 
 @contextlib.contextmanager
@@ -408,6 +460,12 @@ def appender(client: Any, topic: str, partition: int | None, acks: str,
 
 _UNREACHABLE = (blocking.NoNodeAnswered, OSError, wire.ProtocolError, wire.ConnectionRefused,
                 wire.TimedOut)
+
+
+#: What the client turns into typed errors itself; those of names that cannot be looked up are left.
+_NETWORK = (ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError)
+_NETWORK_ERRNO = (errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH,
+                  errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.EPROTO)
 
 
 def explain(error: Exception, servers: Servers) -> CommandFailed:

@@ -1,9 +1,10 @@
 """`multiraft consume`: the records of a topic on standard output.
 
 Contract.  Raw values, one per line, by default: what `produce` read is what `consume` writes.
-JSON is one object per record and line; bytes that are not UTF-8 go into `key_base64` and
-`value_base64`, so that nothing is ever altered.  Records leave in whole batches; the last one is
-cut at `--count`.  What a reader waits for, and what it leaves unread, is said on standard error.
+JSON is one object per record and line; bytes that are not UTF-8 go into `key_base64`,
+`value_base64` and `name_base64` (of a header), so that nothing is ever altered.  Records leave in
+whole batches; the last one is cut at `--count`.  What a reader waits for, and what it leaves
+unread, is said on standard error.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import click
 
 from admin_cli import connection
 from admin_cli.failures import Incomplete
-from admin_cli.options import Start, Word, json_option, servers_option, topic_argument
+from admin_cli.numbers import COUNT, PARTITION
+from admin_cli.options import TEXT, Start, Word, json_option, servers_option, topic_argument
 from admin_cli.output import note, plural, progress_bar
 from admin_cli.session import Session
 from admin_cli.times import FORMS, At
@@ -30,7 +32,7 @@ Encode = Callable[[Any, Sequence[Any]], bytes]  # (batch, records) -> bytes to w
 
 @click.command()
 @topic_argument
-@click.option("--partition", "-p", type=click.IntRange(min=0), help="Only this partition.")
+@click.option("--partition", "-p", type=PARTITION, help="Only this partition.")
 @click.option("--from", "start", type=Start(), default="earliest", show_default=True,
               metavar="earliest|latest|OFFSET|TIME",
               help=f"Where to begin. A time ({FORMS}) means the first record at or after it.")
@@ -39,8 +41,9 @@ Encode = Callable[[Any, Sequence[Any]], bytes]  # (batch, records) -> bytes to w
                    "latest.")
 @click.option("--follow", "-f", "until_end", flag_value="follow",
               help="Go on with new records until Ctrl-C.")
-@click.option("--count", "-n", type=click.IntRange(min=1), help="Stop after so many records.")
-@click.option("--rack", default="", help="Read from replicas in this rack where there are any.")
+@click.option("--count", "-n", type=COUNT, help="Stop after so many records.")
+@click.option("--rack", type=TEXT, default="",
+              help="Read from replicas in this rack where there are any.")
 @click.option("--isolation", type=Word(("read_committed", "read_uncommitted")),
               default="read_committed", show_default=True,
               help="Whether to show what a sink has staged and not committed.")
@@ -155,7 +158,8 @@ def _json_lines(batch: Any, records: Sequence[Any]) -> bytes:
                "timestamp": record.timestamp_ms, **_text("key", record.key),
                **_text("value", record.value)}
         if record.headers:
-            row["headers"] = [_text("value", value) | {"name": name}
+            row["headers"] = [_text("value", value)
+                              | _text("name", name.encode("utf-8", "surrogateescape"))
                               for name, value in record.headers]
         lines.append(json.dumps(row, ensure_ascii=False))
     return "".join(f"{line}\n" for line in lines).encode("utf-8")

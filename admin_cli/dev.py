@@ -12,8 +12,9 @@ from admin_cli import dev_state
 from admin_cli.connection import open_client
 from admin_cli.dev_cluster import UP_TIMEOUT_S, DevCluster, Report, unreported
 from admin_cli.dev_process import node_command
-from admin_cli.failures import CommandFailed, ExitCode
+from admin_cli.failures import CommandFailed, ExitCode, reason
 from admin_cli.main import HelpfulGroup
+from admin_cli.numbers import DAY_S, NODE, Real, Whole
 from admin_cli.options import Directory, dir_option, json_option
 from admin_cli.output import note, plural, print_json, print_table, progress_bar
 from admin_cli.session import Session
@@ -55,21 +56,21 @@ def _progress() -> Iterator[Report]:
 @dev.command()
 @click.option("--dir", "directory", type=Directory(), default=dev_state.DEFAULT_DIRECTORY,
               metavar="D", show_default=True, help="Where the cluster's files are.")
-@click.option("--nodes", type=click.IntRange(1, dev_state.NODES_MAX),
+@click.option("--nodes", type=Whole(1, dev_state.NODES_MAX),
               help=f"[default: {DEFAULT_NODES}]")
-@click.option("--groups", type=click.IntRange(1, POOL_SIZE_MAX),
+@click.option("--groups", type=Whole(1, POOL_SIZE_MAX),
               help="Raft groups in the pool; it can grow, never shrink. "
                    f"[default: {DEFAULT_GROUPS}]")
-@click.option("--replication-factor", type=click.IntRange(1, REPLICAS_MAX),
+@click.option("--replication-factor", type=Whole(1, REPLICAS_MAX),
               help="Replicas of each group. [default: 3, or the number of nodes if smaller]")
-@click.option("--base-port", type=click.IntRange(1024, 65_535 - dev_state.PORTS),
+@click.option("--base-port", type=Whole(1024, 65_535 - dev_state.PORTS),
               help="Node N listens on base-port + N for clients, base-port + 100 + N for peers and "
                    "base-port + 200 + N for metrics and health. "
                    f"[default: {dev_state.DEFAULT_BASE_PORT}]")
-@click.option("--publish-loads", "publish_loads", type=click.IntRange(1, 3_600),
+@click.option("--publish-loads", "publish_loads", type=Whole(1, 3_600),
               metavar="SECONDS",
               help="Nodes append their loads to the topic __metrics this often. [default: not]")
-@click.option("--timeout", type=click.FloatRange(min=1), default=UP_TIMEOUT_S, show_default=True,
+@click.option("--timeout", type=Real(1, DAY_S), default=UP_TIMEOUT_S, show_default=True,
               metavar="SECONDS", help="How long to wait until every group has a leader.")
 @json_option
 @click.pass_obj
@@ -118,6 +119,11 @@ def _create(cluster: DevCluster, asked: dict[str, int | None]) -> None:
     if factor > nodes:
         raise click.UsageError(f"--replication-factor {factor} needs as many nodes; --nodes is "
                                f"{nodes}.")
+    try:
+        cluster.directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.BadParameter(f"{str(cluster.directory)!r} cannot be made: {reason(error)}.",
+                                 param_hint="--dir") from error
     cluster.create(nodes, asked["groups"] or DEFAULT_GROUPS, factor,
                    asked["base-port"] or dev_state.DEFAULT_BASE_PORT,
                    1_000 * (asked["publish-loads"] or 0))
@@ -184,7 +190,7 @@ def _print_status(cluster: DevCluster, as_json: bool) -> None:
                  for node in states])
 
 
-node_argument = click.argument("node", metavar="NODE", type=click.IntRange(min=1))
+node_argument = click.argument("node", metavar="NODE", type=NODE)
 
 
 @dev.command()
@@ -232,9 +238,9 @@ def start(session: Session, node: int, directory: Path) -> None:
 
 
 @dev.command()
-@click.argument("node", metavar="[NODE]", type=click.IntRange(min=1), required=False)
+@click.argument("node", metavar="[NODE]", type=NODE, required=False)
 @click.option("--all", "every", is_flag=True, help="All nodes, one after the other.")
-@click.option("--timeout", type=click.FloatRange(min=1), default=UP_TIMEOUT_S, show_default=True,
+@click.option("--timeout", type=Real(1, DAY_S), default=UP_TIMEOUT_S, show_default=True,
               metavar="SECONDS", help="How long to wait for each node, and for all to be ready.")
 @dir_option
 @click.pass_obj

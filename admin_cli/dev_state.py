@@ -309,9 +309,10 @@ def _read_pointer(environ: Mapping[str, str]) -> Path | None:
 
 def find_directory(environ: Mapping[str, str]) -> tuple[Path | None, str]:
     """The directory of the cluster that commands mean without being told, and why that one."""
-    here = Path.cwd() / DEFAULT_DIRECTORY
-    if exists(here):
-        return here, "found in the current directory"
+    with contextlib.suppress(FileNotFoundError):  # somebody removed the current directory
+        here = Path.cwd() / DEFAULT_DIRECTORY
+        if exists(here):
+            return here, "found in the current directory"
     pointed = _read_pointer(environ)
     if pointed is not None and exists(pointed):
         return pointed, "the one started last"

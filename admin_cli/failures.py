@@ -7,8 +7,11 @@ The codes are part of the interface: `docs/cli.md` lists them, scripts rely on t
 from __future__ import annotations
 
 import enum
+import os
 
 import click
+
+from admin_cli.text import printable
 
 
 class ExitCode(enum.IntEnum):
@@ -42,9 +45,9 @@ class CommandFailed(click.ClickException):
 
     def show(self, file=None) -> None:
         """Both sentences, on standard error."""
-        click.echo(f"Error: {self.message}", file=file, err=True)
+        click.echo(printable(f"Error: {self.message}"), file=file, err=True)
         for line in self.do.splitlines():
-            click.echo(f"  {line}", file=file, err=True)
+            click.echo(printable(f"  {line}"), file=file, err=True)
 
 
 class NotFound(CommandFailed):
@@ -73,3 +76,30 @@ class Ambiguous(CommandFailed):
 
     def __init__(self, what: str, do: str = ""):
         super().__init__(what, do, ExitCode.AMBIGUOUS)
+
+
+class Interrupted(click.ClickException):
+    """Ctrl-C."""
+
+    exit_code = int(ExitCode.INTERRUPTED)
+
+    def __init__(self) -> None:
+        super().__init__("interrupted")
+
+    def show(self, file=None) -> None:
+        """One word, on standard error."""
+        click.echo(self.message, file=file, err=True)
+
+
+def reason(error: OSError) -> str:
+    """Why, in the system's words, to be put into a sentence: ``no space left on device``."""
+    text = error.strerror or str(error) or type(error).__name__
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+def of_this_machine(error: OSError) -> CommandFailed:
+    """A failure of the machine that the command runs on, with the file where there is one."""
+    names = [os.fsdecode(name) for name in (error.filename, error.filename2)
+             if isinstance(name, (str, bytes))]
+    return CommandFailed(f"{' -> '.join(names)}: {reason(error)}." if names else
+                         f"{reason(error)}.")

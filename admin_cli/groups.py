@@ -14,8 +14,9 @@ import click
 from admin_cli import cluster_facts, connection
 from admin_cli.failures import CommandFailed, ExitCode, NotFound
 from admin_cli.main import HelpfulGroup
+from admin_cli.numbers import DATA_GROUP, GROUP, NODE
 from admin_cli.options import json_option, servers_option
-from admin_cli.output import note, plural, print_json, print_table, progress_bar
+from admin_cli.output import note, plural, print_json, print_table, progress_bar, say
 from admin_cli.pool import pool
 from admin_cli.session import Session
 from admin_cli.status_view import print_group
@@ -54,7 +55,7 @@ def list_(session: Session, as_json: bool) -> None:
 
 
 @group.command()
-@click.argument("group_id", metavar="GROUP", type=click.IntRange(min=0))
+@click.argument("group_id", metavar="GROUP", type=GROUP)
 @json_option
 @servers_option
 @click.pass_obj
@@ -72,9 +73,9 @@ def describe(session: Session, group_id: int, as_json: bool) -> None:
 
 
 @group.command()
-@click.argument("group_id", metavar="GROUP", type=click.IntRange(min=0))
-@click.argument("node", metavar="[NODE]", type=click.IntRange(min=1), required=False)
-@click.option("--to", type=click.IntRange(min=1), help="The same as NODE.")
+@click.argument("group_id", metavar="GROUP", type=GROUP)
+@click.argument("node", metavar="[NODE]", type=NODE, required=False)
+@click.option("--to", type=NODE, help="The same as NODE.")
 @json_option
 @servers_option
 @click.pass_obj
@@ -104,14 +105,14 @@ def transfer(session: Session, group_id: int, node: int | None, to: int | None,
 
 
 @group.command()
-@click.argument("group_id", metavar="GROUP", type=click.IntRange(min=0))
-@click.option("--add-learner", "add", multiple=True, type=click.IntRange(min=1), metavar="NODE",
+@click.argument("group_id", metavar="GROUP", type=GROUP)
+@click.option("--add-learner", "add", multiple=True, type=NODE, metavar="NODE",
               help="Becomes a learner: gets everything, counts for nothing.")
-@click.option("--promote", multiple=True, type=click.IntRange(min=1), metavar="NODE",
+@click.option("--promote", multiple=True, type=NODE, metavar="NODE",
               help="A learner that has caught up becomes a voter.")
-@click.option("--demote", multiple=True, type=click.IntRange(min=1), metavar="NODE",
+@click.option("--demote", multiple=True, type=NODE, metavar="NODE",
               help="A voter becomes a learner.")
-@click.option("--remove", multiple=True, type=click.IntRange(min=1), metavar="NODE",
+@click.option("--remove", multiple=True, type=NODE, metavar="NODE",
               help="Is no member any more; its replica is deleted.")
 @json_option
 @servers_option
@@ -148,10 +149,10 @@ def changed(found: Any, add: tuple[int, ...], promote: tuple[int, ...], demote: 
 
 
 @group.command()
-@click.argument("group_id", metavar="GROUP", type=click.IntRange(min=0))
-@click.option("--from", "source", required=True, type=click.IntRange(min=1), metavar="NODE",
+@click.argument("group_id", metavar="GROUP", type=GROUP)
+@click.option("--from", "source", required=True, type=NODE, metavar="NODE",
               help="The voter whose place is taken.")
-@click.option("--to", "target", required=True, type=click.IntRange(min=1), metavar="NODE",
+@click.option("--to", "target", required=True, type=NODE, metavar="NODE",
               help="The node that takes it.")
 @json_option
 @servers_option
@@ -210,7 +211,7 @@ def _next_step(client: Any, found: Any, source: int, target: int) -> None:
 
 
 @group.command()
-@click.argument("group_id", metavar="GROUP", type=click.IntRange(min=1))
+@click.argument("group_id", metavar="GROUP", type=DATA_GROUP)
 @click.option("--accept-data-loss", is_flag=True,
               help="Do it. Entries that only the lost replicas had are gone for good.")
 @json_option
@@ -250,14 +251,14 @@ def _show_report(report: dict[str, Any]) -> None:
                 [(row["node"], row["state"], row["last_term"], row["last_index"], row["commit"])
                  for row in report["replicas"]])
     lost = ", ".join(map(str, report["missing"])) or "none"
-    click.echo(f"\nvoters that do not answer: {lost}")
+    say(f"\nvoters that do not answer: {lost}")
     if report["has_majority"]:
-        click.echo("a majority of the voters answers: the group needs no recovery")
+        say("a majority of the voters answers: the group needs no recovery")
     if report["survivor"] is not None:
-        click.echo(f"the best replica is on node {report['survivor']}. Lost would be whatever only "
-                   f"the missing ones have: all that was appended behind index "
-                   f"{report['last_index']:,}, acknowledged or not, of any of the "
-                   f"{plural(report['partitions'], 'partition')} of this group")
+        say(f"the best replica is on node {report['survivor']}. Lost would be whatever only "
+            f"the missing ones have: all that was appended behind index "
+            f"{report['last_index']:,}, acknowledged or not, of any of the "
+            f"{plural(report['partitions'], 'partition')} of this group")
 
 
 # -- parts -----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import click
 
 from admin_cli import plan_left
 from admin_cli.failures import CommandFailed
-from admin_cli.output import note, plural, print_table, write_file
+from admin_cli.output import note, plural, print_table, say, write_file
 from placement.plan import GroupOutcome, NodeOutcome, Plan
 from placement.policy import GROUP_INGRESS, NODE_RESOURCES
 
@@ -45,7 +45,7 @@ picture_option = click.option(
 
 def show(made: Plan) -> None:
     """Each resource of which there is any: every node before and after; then the groups."""
-    click.echo()
+    say()
     print_table(("node", "rack", "state", "weight", "replicas", "leaders"),
                 [(row.node, row.rack or None, row.state, row.weight,
                   _step(row.replicas_before, row.replicas_after),
@@ -71,7 +71,7 @@ def _show_nodes(rows: tuple[NodeOutcome, ...], position: int, resource: str) -> 
         shown = list(rows)
     most = max(max(row.before[position], row.after[position], row.share[position])
                for row in rows)
-    click.echo(f"\n{resource} per node: {TITLES[resource]}; | is its share")
+    say(f"\n{resource} per node: {TITLES[resource]}; | is its share")
     print_table(("node", "before", "", "after", ""), [
         (row.node, bar(row.before[position], most, row.share[position] or None),
          _amount(resource, row, row.before[position], position),
@@ -105,7 +105,7 @@ def _show_groups(rows: tuple[GroupOutcome, ...]) -> None:
     mean = sum(row.before for row in rows) // len(rows)
     most = max(mean, by_load[0].before, by_load[0].after)
     fullest = f"the {len(shown)} fullest of " if len(shown) < len(rows) else ""
-    click.echo(f"\nappended per group, {fullest}{plural(len(rows), 'group')}; | is the mean")
+    say(f"\nappended per group, {fullest}{plural(len(rows), 'group')}; | is the mean")
     print_table(("group", "before", "", "after", ""), [
         (row.group, bar(row.before, most, mean), plan_left.amount(GROUP_INGRESS, row.before),
          bar(row.after, most, mean), plan_left.amount(GROUP_INGRESS, row.after))
@@ -115,7 +115,7 @@ def _show_groups(rows: tuple[GroupOutcome, ...]) -> None:
 
 def _rest(count: int, noun: str) -> None:
     if count > 0:
-        click.echo(f"... and {plural(count, noun)} more")
+        say(f"... and {plural(count, noun)} more")
 
 
 # ---- the picture --------------------------------------------------------------------------------

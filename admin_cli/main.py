@@ -17,7 +17,14 @@ from typing import Any, NoReturn
 
 import click
 
-from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
+from admin_cli import streams
+from admin_cli.failures import (
+    PLAN_USAGE,
+    CommandFailed,
+    ExitCode,
+    Interrupted,
+    of_this_machine,
+)
 from admin_cli.options import nearest, servers_option
 from admin_cli.packages import check_packages
 from admin_cli.session import Session
@@ -80,7 +87,8 @@ class HelpfulGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]):
         """click's, but for the error."""
         name = args[0]
-        if self.get_command(ctx, name) is None and not name.startswith("-"):
+        if not ctx.resilient_parsing and self.get_command(ctx, name) is None \
+                and not name.startswith("-"):
             path = ctx.command_path
             ours = self.elsewhere.get(name)
             if ours is not None and self.get_command(ctx, ours.split()[0]) is None:
@@ -101,7 +109,10 @@ class Root(HelpfulGroup):
     def make_context(self, info_name, args, parent=None, **extra):
         """click's, with a session for the commands (Tab completion makes a context as well)."""
         extra.setdefault("obj", Session(os.environ))
-        return super().make_context(info_name, args, parent, **extra)
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except KeyboardInterrupt as error:
+            raise Interrupted from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Ours in the order of the table, then the others by name."""
@@ -127,17 +138,17 @@ class Root(HelpfulGroup):
             formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command; Ctrl-C and a reader that went away end it quietly."""
+        """Runs the command; Ctrl-C ends it quietly, and what this machine refuses is said."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            ctx.exit(ExitCode.INTERRUPTED)
-        except BrokenPipeError:
-            # `| head` has what it wanted.  Python would complain once more when it flushes
-            # standard output at exit, so that goes nowhere.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(ExitCode.OK)
+        except KeyboardInterrupt as error:
+            raise Interrupted from error
+        except click.Abort as error:  # of a question that was not answered
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise Interrupted from error
+            raise
+        except OSError as error:
+            raise of_this_machine(error) from error
 
 
 def plugins() -> dict[str, importlib.metadata.EntryPoint]:
@@ -179,10 +190,24 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None,
          check: Callable[[], None] = check_packages) -> NoReturn:
     """The console script."""
+    streams.install()
+    try:
+        code = streams.finish(_exit_code(arguments, check))
+    except KeyboardInterrupt:  # after the command, while its last words are written
+        code = int(ExitCode.INTERRUPTED)
+    sys.exit(code)
+
+
+def _exit_code(arguments: Sequence[str] | None, check: Callable[[], None]) -> int:
+    """Of the command, which has ended."""
     try:
         check()
-    except CommandFailed as error:
+        cli.main(args=arguments, prog_name="multiraft")
+    except click.ClickException as error:  # of `check`, or of standard error's last flush
         error.show()
-        sys.exit(error.exit_code)
-    cli.main(args=arguments, prog_name="multiraft")
-    sys.exit(ExitCode.OK)
+        return error.exit_code
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            click.echo(ended.code, err=True)
+        return ended.code if isinstance(ended.code, int) else int(bool(ended.code))
+    return int(ExitCode.OK)

@@ -17,7 +17,8 @@ import click
 from admin_cli import connection, loads, plan_input
 from admin_cli.failures import CommandFailed
 from admin_cli.main import HelpfulGroup
-from admin_cli.options import servers_option
+from admin_cli.numbers import DAY_S, WINDOW, Real, Whole
+from admin_cli.options import TEXT, servers_option
 from admin_cli.output import note, plural
 from admin_cli.session import Session
 from admin_cli.spark_sentences import sentences
@@ -26,6 +27,8 @@ from placement.errors import PlacementError
 
 #: How often a pipeline takes what is new, in seconds.
 EVERY_S = 60.0
+#: A century: none of what is kept is as old.
+KEEP_DAYS_MAX = 36_500
 SAID = "Exported the cluster's loads"
 
 
@@ -37,7 +40,7 @@ def metrics() -> None:
 @metrics.command("export")
 @click.option("--output", "output", required=True, metavar="DIR",
               help="A directory that is not there yet, or a URI that Arrow can write to.")
-@click.option("--window", type=click.FloatRange(min=0.2, max=600), default=plan_input.WINDOW_S,
+@click.option("--window", type=WINDOW, default=plan_input.WINDOW_S,
               metavar="SECONDS", help="Measure loads over so long.")
 @servers_option
 @click.pass_obj
@@ -56,13 +59,14 @@ def export_(session: Session, output: str, window: float) -> None:
               help="Where the periods are kept: a directory, or a URI that Arrow and Spark know.")
 @click.option("--once", is_flag=True,
               help="Take what is there, close what has ended, and end: for cron.")
-@click.option("--every", type=click.FloatRange(min=1), default=None, metavar="SECONDS",
+@click.option("--every", type=Real(1, DAY_S), default=None, metavar="SECONDS",
               help="How often new records are taken. [default: 60]")
-@click.option("--period", type=click.IntRange(1, 86_400), default=600, show_default=True,
+@click.option("--period", type=Whole(1, DAY_S), default=600, show_default=True,
               metavar="SECONDS", help="What is one snapshot; a multiple of the nodes' interval.")
-@click.option("--keep", type=click.FloatRange(min=0.01), default=7.0, show_default=True,
+@click.option("--keep", type=Real(0.01, KEEP_DAYS_MAX), default=7.0, show_default=True,
               metavar="DAYS", help="Periods that ended earlier are removed.")
-@click.option("--master", metavar="URL", help="Of Spark. Default: all cores of this machine.")
+@click.option("--master", type=TEXT, metavar="URL",
+              help="Of Spark. Default: all cores of this machine.")
 @servers_option
 @click.pass_obj
 def pipeline_(session: Session, output: str, once: bool, every: float | None, period: int,

@@ -8,6 +8,7 @@ for it.  Run again, each goes on where it was.  Exit codes as of `multiraft reba
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NamedTuple
 
 import click
@@ -15,16 +16,18 @@ import click
 from admin_cli import connection, plan_input, plan_view, rebalance
 from admin_cli.failures import CommandFailed
 from admin_cli.nodes import await_records, require_known
+from admin_cli.numbers import NODE
 from admin_cli.options import BytesPerSecond, servers_option
 from admin_cli.output import note, plural
 from admin_cli.session import Session
+from admin_cli.streams import outlived_reader
 from multiraft.errors import MultiRaftError
 from multiraft.wire import errors as wire_errors
 from multiraft.wire import plans as wire
 from placement.plan import Plan
 from placement.policy import LEADERS, NODE_RESOURCES, SCOPE_DRAIN, SCOPE_LEADERS, Options
 
-node_argument = click.argument("node_id", metavar="NODE", type=click.IntRange(min=1))
+node_argument = click.argument("node_id", metavar="NODE", type=NODE)
 throttle_option = click.option("--throttle", type=BytesPerSecond(), default=None, metavar="RATE",
                                help="Bytes per second and node, such as 50MiB.")
 yes_option = click.option("--yes", is_flag=True, help="Do it. Without it, only show the plan.")
@@ -63,7 +66,7 @@ def _empty(client: Any, session: Session, node_id: int, throttle: int | None, ye
     made = rebalance.make(client, Options(SCOPE_DRAIN, 0, (node_id,), 0,
                                           throttle or Options().copy_rate),
                           rebalance.read_policy(None), plan_input.WINDOW_S / 4, session)
-    plan_view.show_plan(made)
+    _show(made, yes)
     if made.infeasible:
         rebalance.end_of(made, shown=True)
     plan_input.check_throttle(made, throttle, None)
@@ -78,6 +81,13 @@ def _empty(client: Any, session: Session, node_id: int, throttle: int | None, ye
         note(f"Node {node_id} is empty, and gets nothing new until `multiraft node undrain "
              f"{node_id}`.")
     return True
+
+
+def _show(made: Plan, yes: bool) -> None:
+    """The plan; whether anybody reads it (`| head`) does not matter once it is to be carried
+    out."""
+    with outlived_reader() if yes else contextlib.nullcontext():
+        plan_view.show_plan(made)
 
 
 class _Wish(NamedTuple):
@@ -227,7 +237,7 @@ def maintenance(session: Session, node_id: int, yes: bool, wait: bool) -> None:
             return
         made = rebalance.make(client, Options(SCOPE_LEADERS), rebalance.read_policy(None),
                               plan_input.WINDOW_S / 4, session, dict([wish]))
-        plan_view.show_plan(made)
+        _show(made, yes)
         _check_may_rest(client, node_id, made)
         if not made.moves and _wanted_of(client, node_id) == wish.state:
             note(f"Nothing to do: node {node_id} is in maintenance and leads nothing.")

@@ -21,6 +21,7 @@ from admin_cli.cluster_facts import NodeAsking, intent_of, scrub_facts
 from admin_cli.failures import CommandFailed, NotFound, Unreachable
 from admin_cli.groups import LOOK_S, change_members, move_replica
 from admin_cli.main import ENTRY_POINT_GROUP, HelpfulGroup, load_plugin
+from admin_cli.numbers import NODE
 from admin_cli.options import BytesPerSecond, json_option, servers_option
 from admin_cli.output import note, plural, print_json, print_table, progress_bar
 from admin_cli.session import Session
@@ -109,7 +110,7 @@ def list_(session: Session, as_json: bool) -> None:
 
 
 @node.command()
-@click.argument("node_id", metavar="NODE", type=click.IntRange(min=1))
+@click.argument("node_id", metavar="NODE", type=NODE)
 @json_option
 @servers_option
 @click.pass_obj
@@ -156,7 +157,7 @@ def _damage(count: int) -> str:
 
 
 @node.command()
-@click.argument("node_id", metavar="NODE", type=click.IntRange(min=1))
+@click.argument("node_id", metavar="NODE", type=NODE)
 @json_option
 @servers_option
 @click.pass_obj
@@ -175,7 +176,7 @@ def remove(session: Session, node_id: int, as_json: bool) -> None:
 
 
 @node.command()
-@click.argument("node_id", metavar="NODE", type=click.IntRange(min=1))
+@click.argument("node_id", metavar="NODE", type=NODE)
 @click.option("--rate", "bytes_per_second", type=BytesPerSecond(), default=None,
               help="Read so much per second, such as 64MiB. Default: scrub_bytes_per_second of "
                    "the node.")
@@ -245,8 +246,8 @@ def _await_scrub(session: Session, ask: Callable[[], Any], begun: Any, before: d
 
 
 @node.command()
-@click.argument("old", type=click.IntRange(min=1))
-@click.argument("new", type=click.IntRange(min=1))
+@click.argument("old", type=NODE)
+@click.argument("new", type=NODE)
 @json_option
 @servers_option
 @click.pass_obj

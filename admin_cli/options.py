@@ -7,8 +7,12 @@ word that is used here.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import os
 import re
+import stat
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +20,9 @@ from pathlib import Path
 import click
 
 from admin_cli import dev_state, quantities, servers
-from admin_cli.failures import NotFound
+from admin_cli.failures import NotFound, reason
+from admin_cli.numbers import COUNT_MAX, Whole, shown
+from admin_cli.session import Session
 from admin_cli.times import FORMS, At, parse_time
 from multiraft._layout import STAGED_RUNS_MAX, STAGED_SINKS_MAX
 from placement import throttle
@@ -32,6 +38,9 @@ ACKS = ("commit", "leader", "none")
 COMPRESSIONS = ("none", "gzip", "lz4", "zstd", "snappy")
 
 Command = Callable[..., object]
+
+#: Somebody waits at a prompt: with the start of the command, less than a second in all.
+COMPLETION_S = 0.5
 
 
 #: Rates above this are slips of the keyboard: no node sends, reads or writes a tebibyte a second.
@@ -58,8 +67,8 @@ class Bytes(click.ParamType):
         except ValueError:
             found = 0
         if not found:
-            self.fail(f"{value!r} is not {self.what}; write {self.example} or a number of bytes.",
-                      param, ctx)
+            self.fail(f"{shown(str(value))} is not {self.what}; write {self.example} or a number "
+                      f"of bytes.", param, ctx)
         if found > self.most:
             self.fail(f"{value!r} is more than {self.most_text}, which is the most.", param, ctx)
         return found
@@ -132,7 +141,17 @@ class Directory(click.ParamType):
     name = "directory"
 
     def convert(self, value, param, ctx) -> Path:
-        return Path(value).expanduser().absolute()
+        path = Path(value)
+        try:
+            path = path.expanduser().absolute()
+            if not stat.S_ISDIR(os.stat(path).st_mode):
+                self.fail(f"{value!r} is not a directory.", param, ctx)
+        except FileNotFoundError:
+            pass  # `dev up` makes it, other commands say that there is no cluster
+        except (OSError, RuntimeError) as error:  # RuntimeError: ~somebody who does not exist
+            why = reason(error) if isinstance(error, OSError) else str(error)
+            self.fail(f"{value!r} is no place for a directory: {why}.", param, ctx)
+        return path
 
 
 def existing_directory(context: click.Context, _parameter: click.Parameter,
@@ -177,7 +196,7 @@ class Numbers(click.ParamType):
         found = re.fullmatch(r"(\d{1,7})/(\d{1,9})", value, re.ASCII)
         numbers = (int(found[1]), int(found[2])) if found else (-1, -1)
         if not (0 < numbers[0] <= STAGED_SINKS_MAX and 0 < numbers[1] <= STAGED_RUNS_MAX):
-            self.fail(f"{value!r} is not SINK/RUN, two numbers from 1 to {STAGED_SINKS_MAX} and "
+            self.fail(f"{shown(value)} is not SINK/RUN, two numbers from 1 to {STAGED_SINKS_MAX} and "
                       f"{STAGED_RUNS_MAX}.", param, ctx)
         return numbers
 
@@ -190,7 +209,7 @@ class Time(click.ParamType):
     def convert(self, value, param, ctx) -> At:
         at = value if isinstance(value, At) else parse_time(value, _now_ms())
         if at is None:
-            self.fail(f"{value!r} is not a time like {FORMS}.", param, ctx)
+            self.fail(f"{shown(value)} is not a time like {FORMS}.", param, ctx)
         return at
 
 
@@ -205,14 +224,14 @@ class Start(click.ParamType):
         if value in ("earliest", "latest") or isinstance(value, (int, At)):
             return value
         if value.isascii() and value.isdecimal():
-            return int(value)
+            return Whole(0, COUNT_MAX).convert(value, param, ctx)
         at = parse_time(value, _now_ms())
         if at is not None:
             return at
         hint = elsewhere.get(value.lower())
         self.fail(f"{value!r} is called {hint!r} here." if hint else
-                  f"{value!r} is not earliest, latest, an offset from 0, or a time like {FORMS}.",
-                  param, ctx)
+                  f"{shown(value)} is not earliest, latest, an offset from 0, or a time like "
+                  f"{FORMS}.", param, ctx)
 
     def shell_complete(self, ctx, param, incomplete):
         return [click.shell_completion.CompletionItem(word) for word in ("earliest", "latest")
@@ -225,17 +244,38 @@ def _now_ms() -> int:
 
 def complete_topic(context: click.Context, _parameter: click.Parameter,
                    incomplete: str) -> list[str]:
-    """Names of topics for the shell; nothing when no cluster answers."""
+    """Names of topics for the shell; nothing when no cluster answers within ``COMPLETION_S``."""
+    names: list[str] = []
+    # A thread, because looking up a host's name cannot be given up by who does it.
+    asking = threading.Thread(target=_ask_topics, args=(context.obj, names), daemon=True)
+    asking.start()
+    asking.join(COMPLETION_S)
+    return [name for name in names.copy() if name.startswith(incomplete)]
+
+
+def _ask_topics(session: Session, names: list[str]) -> None:
     from admin_cli import connection  # the client is loaded only when Tab is pressed on a topic
 
-    try:
-        with connection.open_session(context.obj) as client:
-            return [row.name for row in client.list_topics() if row.name.startswith(incomplete)]
-    except click.ClickException:
-        return []
+    with contextlib.suppress(click.ClickException, OSError):
+        with connection.open_session(session) as client:
+            names += [row.name for row in client.list_topics()]
 
 
-topic_argument = click.argument("topic", metavar="TOPIC", shell_complete=complete_topic)
+class Text(click.ParamType):
+    """Text that the wire can carry: a command line is bytes, and these need not be any."""
+
+    name = "text"
+
+    def convert(self, value, param, ctx) -> str:
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            self.fail(f"{shown(value)} is not UTF-8.", param, ctx)
+        return value
+
+
+TEXT = Text()
+topic_argument = click.argument("topic", metavar="TOPIC", type=TEXT, shell_complete=complete_topic)
 
 
 def nearest(word: str, words: list[str]) -> str | None:

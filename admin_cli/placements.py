@@ -13,6 +13,7 @@ import click
 from admin_cli import connection
 from admin_cli.failures import CommandFailed
 from admin_cli.main import HelpfulGroup
+from admin_cli.numbers import DATA_GROUP, PARTITION
 from admin_cli.options import json_option, servers_option, topic_argument
 from admin_cli.output import note, plural, print_json, print_table
 from admin_cli.placement_facts import placements
@@ -24,7 +25,7 @@ LOOK_S = 0.05
 #: A switch that is not through after so long is left to itself.
 PATIENCE_S = 60.0
 
-_partition = click.argument("partition", type=click.IntRange(min=0))
+_partition = click.argument("partition", type=PARTITION)
 
 
 @click.group(cls=HelpfulGroup)
@@ -37,7 +38,7 @@ placement.add_command(whatif)
 
 @placement.command()
 @topic_argument
-@click.argument("partition", type=click.IntRange(min=0), required=False)
+@click.argument("partition", type=PARTITION, required=False)
 @json_option
 @servers_option
 @click.pass_obj
@@ -71,7 +72,7 @@ def explain(session: Session, topic: str, partition: int | None, as_json: bool) 
 @placement.command()
 @topic_argument
 @_partition
-@click.option("--to-group", type=click.IntRange(min=1), required=True, metavar="GROUP",
+@click.option("--to-group", type=DATA_GROUP, required=True, metavar="GROUP",
               help="Where it goes on.")
 @click.option("--no-wait", is_flag=True, help="Return when it is decided.")
 @json_option

@@ -9,10 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from admin_cli import quantities
-from admin_cli.output import note, plural, print_table
+from admin_cli.output import note, plural, print_table, say
 from admin_cli.plan_left import amount, left_as_it_is, percent
 from multiraft.wire import plans as wire
 from placement.plan import Difference, Move, Plan, ResourceOutcome, destination
@@ -59,12 +57,12 @@ def faults_told(made: Plan, faults: Sequence[Fault]) -> str:
 
 def show_plan(made: Plan, all_moves: bool = False) -> None:
     """What it does, why, and what it cannot do."""
-    click.echo(f"plan {made.plan_id[:12]}, scope {made.options.scope}: "
-               f"{plural(len(made.moves), 'move')}, {quantities.size(made.bytes)} to copy, about "
-               f"{quantities.span(made.estimated_ms)} at "
-               f"{quantities.size(made.options.copy_rate)}/s and node")
+    say(f"plan {made.plan_id[:12]}, scope {made.options.scope}: "
+        f"{plural(len(made.moves), 'move')}, {quantities.size(made.bytes)} to copy, about "
+        f"{quantities.span(made.estimated_ms)} at "
+        f"{quantities.size(made.options.copy_rate)}/s and node")
     if made.resources:
-        click.echo("\nThe worst node, or group, of the mean by weight:")
+        say("\nThe worst node, or group, of the mean by weight:")
         print_table(("resource", "worst before", "worst after", "bound", "gap", "moved",
                      "has to move", "gap"),
                     [(row.resource, percent(row.before_ppm), percent(row.after_ppm),
@@ -72,13 +70,13 @@ def show_plan(made: Plan, all_moves: bool = False) -> None:
                       amount(row.resource, row.moved_bound), moved_more(row))
                      for row in made.resources])
     if made.moves:
-        click.echo()
+        say()
         shown = made.moves if all_moves else made.moves[:SHOWN_MAX]
         print_table(("move", "wave", "what", "copies", "why"),
                     [(move.seq, move.wave, described(move), quantities.size(move.bytes),
                       _why(move)) for move in shown])
         if len(shown) < len(made.moves):
-            click.echo(f"... and {len(made.moves) - len(shown):,} more (--all shows them)")
+            say(f"... and {len(made.moves) - len(shown):,} more (--all shows them)")
     if made.moves and not made.converged:
         note("Cut short: plan again when it has been carried out.")
     for warning in made.warnings:
@@ -128,7 +126,7 @@ def show_difference(found: Difference) -> None:
     if rows:
         print_table(("in", "move"), rows)
     else:
-        click.echo("both plans move the same to the same places")
+        say("both plans move the same to the same places")
 
 
 # ---- progress -----------------------------------------------------------------------------------
@@ -145,14 +143,14 @@ def status_json(status: wire.PlanStatusReply) -> dict[str, Any]:
 def show_status(status: wire.PlanStatusReply) -> None:
     """The same for people."""
     if not status.plan_id:
-        click.echo("no plan was ever applied")
+        say("no plan was ever applied")
         return
     ended = sum(count for phase, count in status.phases
                 if phase in ("done", "skipped", "failed", "cancelled"))
-    click.echo(f"plan {status.plan_id[:12]}, scope {status.scope}: {status.state}"
-               + (f" ({status.reason})" if status.reason else ""))
-    click.echo(f"moves: {ended:,} of {status.moves_total:,} ended: "
-               + ", ".join(f"{count:,} {phase}" for phase, count in status.phases))
+    say(f"plan {status.plan_id[:12]}, scope {status.scope}: {status.state}"
+        + (f" ({status.reason})" if status.reason else ""))
+    say(f"moves: {ended:,} of {status.moves_total:,} ended: "
+        + ", ".join(f"{count:,} {phase}" for phase, count in status.phases))
     if status.bytes_total:
         copied = (f"bytes: {quantities.size(status.bytes_done)} of "
                   f"{quantities.size(status.bytes_total)}")
@@ -161,9 +159,9 @@ def show_status(status: wire.PlanStatusReply) -> None:
                    "when it is ready is not known yet")
             copied += (f", {quantities.size(status.rate)}/s (throttle "
                        f"{quantities.size(status.limits.throttle)}/s and node), {eta}")
-        click.echo(copied)
+        say(copied)
     if status.nodes:
-        click.echo("copying: " + "; ".join(
+        say("copying: " + "; ".join(
             f"node {row.node} receives {row.into}, sends {row.out}" for row in status.nodes))
     if status.moves:
         print_table(("move", "phase", "attempt", "copied", "of", "why, and what it waits for"),
@@ -171,4 +169,4 @@ def show_status(status: wire.PlanStatusReply) -> None:
                       quantities.size(row.bytes_total), f"{row.reason}: {row.wait}")
                      for row in status.moves[:SHOWN_MAX]])
     if status.next_plan_id:
-        click.echo(f"then: repair plan {status.next_plan_id[:12]}")
+        say(f"then: repair plan {status.next_plan_id[:12]}")

@@ -7,6 +7,7 @@ itself, whatever becomes of this command; run again it looks how far it is.  Exi
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
@@ -14,10 +15,12 @@ import click
 
 from admin_cli import connection, rebalance
 from admin_cli.failures import CommandFailed
+from admin_cli.numbers import DATA_GROUP
 from admin_cli.options import json_option, servers_option
-from admin_cli.output import note, plural, print_json, print_table, progress_bar
+from admin_cli.output import note, plural, print_json, print_table, progress_bar, say
 from admin_cli.rebalance import PlanEnded, PlanExit
 from admin_cli.session import Session
+from admin_cli.streams import outlived_reader
 from multiraft.wire import errors as wire
 from multiraft.wire.pool import PoolGrowReply, PoolStatusReply
 
@@ -45,10 +48,10 @@ def show(session: Session, as_json: bool) -> None:
         print_json({"groups": status.pool_size, "growing_to": _growing_to(status),
                     "new_groups_without_leader": status.waiting, "groups_max": status.groups_max})
         return
-    click.echo(f"{plural(status.pool_size, 'group')} in the pool; it may grow to "
-               f"{status.groups_max:,}")
+    say(f"{plural(status.pool_size, 'group')} in the pool; it may grow to "
+        f"{status.groups_max:,}")
     if _growing_to(status):
-        click.echo(f"growing to {status.groups:,}: {_progress(status)}")
+        say(f"growing to {status.groups:,}: {_progress(status)}")
 
 
 def _growing_to(status: PoolStatusReply) -> int | None:
@@ -65,7 +68,7 @@ def _progress(status: PoolStatusReply) -> str:
 
 
 @pool.command()
-@click.argument("groups", metavar="N", type=click.IntRange(min=1))
+@click.argument("groups", metavar="N", type=DATA_GROUP)
 @click.option("--yes", is_flag=True, help="Do it. Without it, only show what would happen.")
 @click.option("--no-wait", is_flag=True, help="Return when it is decided.")
 @json_option
@@ -86,7 +89,8 @@ def grow(session: Session, groups: int, yes: bool, no_wait: bool, as_json: bool)
             raise click.exceptions.Exit(int(PlanExit.NOTHING_TO_DO))
         told = _asked(client, groups, dry_run=not yes)
         if not as_json:
-            _show(told)
+            with outlived_reader() if yes else contextlib.nullcontext():  # it is waited for
+                _show(told)
         if yes and not no_wait:
             _wait(client, session, groups, as_json)
     if as_json:
@@ -117,14 +121,14 @@ def _asked(client: Any, groups: int, dry_run: bool) -> PoolGrowReply:
 
 def _show(told: PoolGrowReply) -> None:
     new = told.groups - told.pool_size
-    click.echo(f"pool: {told.pool_size:,} -> {plural(told.groups, 'group')} ({new:,} new, "
-               f"{told.replication_factor} replicas each)\n")
+    say(f"pool: {told.pool_size:,} -> {plural(told.groups, 'group')} ({new:,} new, "
+        f"{told.replication_factor} replicas each)\n")
     print_table(("node", "rack", "state", "replicas", "new", "leads of the new"),
                 [(row.node, row.rack, row.state, row.replicas, row.new_replicas, row.new_leads)
                  for row in told.nodes])
-    click.echo(f"\nNew topics will be placed over all {told.groups:,} groups. Topics that exist "
-               f"stay where they are,\nand nothing is copied: `multiraft rebalance plan` switches "
-               f"what is too much for old groups.")
+    say(f"\nNew topics will be placed over all {told.groups:,} groups. Topics that exist "
+        f"stay where they are,\nand nothing is copied: `multiraft rebalance plan` switches "
+        f"what is too much for old groups.")
 
 
 def _wait(client: Any, session: Session, groups: int, quiet: bool) -> None:

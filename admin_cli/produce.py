@@ -18,8 +18,9 @@ from typing import BinaryIO, NamedTuple
 import click
 
 from admin_cli import connection
-from admin_cli.connection import Appender, sentence
-from admin_cli.failures import Ambiguous, CommandFailed
+from admin_cli.connection import Appender, RecordRefused, sentence
+from admin_cli.failures import Ambiguous, CommandFailed, reason
+from admin_cli.numbers import PARTITION
 from admin_cli.options import (
     ACKS,
     ACKS_ELSEWHERE,
@@ -29,16 +30,18 @@ from admin_cli.options import (
     servers_option,
     topic_argument,
 )
-from admin_cli.output import plural, print_json, progress_bar
+from admin_cli.output import note, plural, print_json, progress_bar
 from admin_cli.session import Session
+from admin_cli.streams import ReaderGone, StreamFailed
 from multiraft import _layout
 
 #: Input that is read at once: a few batches.
 BLOCK_BYTES = 1 << 20
-#: A line has to fit into a batch.
+#: A line has to fit into a batch of its own.
 LINE_BYTES_MAX = _layout.BATCH_BYTES_MAX
 #: Input that pauses this long is a person or a slow source: send what there is.
 PAUSE_S = 0.01
+LINES_BEFORE = "The lines before it were sent."
 #: After Ctrl-C what was already sent is waited for only so long.
 INTERRUPTED_FLUSH_S = 5.0
 
@@ -64,7 +67,7 @@ class Lines(NamedTuple):
                    "answers.")
 @click.option("--key-separator", metavar="S",
               help="What stands before the first S of a line is the record's key.")
-@click.option("--partition", "-p", type=click.IntRange(min=0),
+@click.option("--partition", "-p", type=PARTITION,
               help="Append here. [default: by the key, or spread]")
 @click.option("--compression", type=Word(COMPRESSIONS), default="none", show_default=True)
 @json_option
@@ -77,7 +80,7 @@ def produce(session: Session, topic: str, source: BinaryIO, acks: str, key_separ
     Retries neither double nor reorder. The outcome of a record is ambiguous when no answer came
     in time: it may or may not have been appended.
     """
-    separator = None if key_separator is None else key_separator.encode("utf-8")
+    separator = None if key_separator is None else os.fsencode(key_separator)
     if separator == b"":
         raise click.UsageError("--key-separator is empty.")
     appender, problem = None, None
@@ -85,27 +88,27 @@ def produce(session: Session, topic: str, source: BinaryIO, acks: str, key_separ
         with connection.open_session(session) as client:
             connection.require_partition(topic, connection.partitions(client, topic), partition)
             with connection.appender(client, topic, partition, acks, compression) as appender:
-                _pump(source, separator, appender)
-    except (KeyboardInterrupt, InputError) as error:
+                _pump(source, separator, appender, session)
+    except (KeyboardInterrupt, CommandFailed) as error:
         if appender is None:
             raise
         problem = error
     _conclude(topic, acks, appender, problem, as_json)
 
 
-def _pump(source: BinaryIO, separator: bytes | None, appender: Appender) -> None:
+def _pump(source: BinaryIO, separator: bytes | None, appender: Appender,
+          session: Session) -> None:
     """Appends all of the input, and waits for what was appended however that ends."""
     try:
         with progress_bar() as progress:
             bar = progress.add_task("bytes", total=_size(source))
             for lines in read_lines(source, appender.flush):
-                keys, values = _split(lines, separator)
-                appender.append(keys, values)
+                _append(lines, separator, appender, session)
                 progress.advance(bar, lines.bytes_read)
                 if appender.problem is not None:
                     break
             appender.flush()
-    except InputError:
+    except CommandFailed:
         appender.flush()
         raise
     except KeyboardInterrupt:
@@ -113,41 +116,74 @@ def _pump(source: BinaryIO, separator: bytes | None, appender: Appender) -> None
         raise
 
 
-def _split(lines: Lines, separator: bytes | None) -> tuple[list[bytes] | None, list[bytes]]:
-    """Keys (None without a separator) and values."""
+def _append(lines: Lines, separator: bytes | None, appender: Appender, session: Session) -> None:
+    """Hands lines over, up to the first that cannot be a record.  Raises ``InputError`` for it."""
+    keys, values, problem = _split(lines, separator)
+    try:
+        appender.append(keys, values)
+    except RecordRefused as refused:
+        number, value = lines.first + refused.position, values[refused.position]
+        why = connection.explain(refused.error, session.servers())
+        raise InputError(f"line {number:,}, of {plural(len(value), 'byte')}, was not taken: "
+                         f"{why.message}", why.do or LINES_BEFORE, why.exit_code) from refused
+    if problem is not None:
+        raise problem
+
+
+def _split(lines: Lines, separator: bytes | None,
+           ) -> tuple[list[bytes] | None, list[bytes], InputError | None]:
+    """Keys (None without a separator) and values, up to a line that has none, and what is wrong
+    with that."""
     if separator is None:
-        return None, lines.values
+        return None, lines.values, None
     keys, values = [], []
     for number, line in enumerate(lines.values, lines.first):
         key, found, value = line.partition(separator)
         if not found:
-            raise InputError(f"line {number} has no {separator.decode('utf-8')!r}, the key "
-                             "separator.", "The lines before it were sent.")
+            return keys, values, InputError(f"line {number:,} has no {os.fsdecode(separator)!r}, "
+                                            f"the key separator.", LINES_BEFORE)
         keys.append(key)
         values.append(value)
-    return keys, values
+    return keys, values, None
 
 
 def _conclude(topic: str, acks: str, appender: Appender,
-              problem: KeyboardInterrupt | InputError | None, as_json: bool) -> None:
-    """Prints the counts, then fails if anything did."""
-    if as_json:
-        print_json({"topic": topic, "records": appender.sent,
-                    "acknowledged": appender.acknowledged, "ambiguous": appender.ambiguous,
-                    "refused": appender.refused})
+              problem: KeyboardInterrupt | CommandFailed | None, as_json: bool) -> None:
+    """Prints the counts, then fails if anything did; that the outcome of some records is not known
+    is what the exit code says first."""
+    failed = _failure(topic, appender)
+    if isinstance(failed, Ambiguous) and isinstance(problem, CommandFailed):
+        problem.show()
+        ending = failed
     else:
-        click.echo(_summary(topic, acks, appender), err=True)
-    if problem is not None:
-        raise problem
+        ending = problem or failed
+    try:
+        if as_json:
+            print_json({"topic": topic, "records": appender.sent,
+                        "acknowledged": appender.acknowledged, "ambiguous": appender.ambiguous,
+                        "refused": appender.refused})
+        else:
+            note(_summary(topic, acks, appender))
+    except (StreamFailed, ReaderGone) as lost:
+        if ending is None:
+            raise
+        lost.show()
+    if ending is not None:
+        raise ending
+
+
+def _failure(topic: str, appender: Appender) -> CommandFailed | None:
+    """What to say of records that were not acknowledged."""
     if appender.refused:
-        raise CommandFailed(f"{plural(appender.refused, 'record')} refused: "
-                            f"{sentence(appender.problem)}",
-                            "What was acknowledged is safe; nothing after the refusal was read.")
+        return CommandFailed(f"{plural(appender.refused, 'record')} refused: "
+                             f"{sentence(appender.problem)}",
+                             "What was acknowledged is safe; nothing after the refusal was read.")
     if appender.ambiguous:
-        raise Ambiguous(f"{plural(appender.ambiguous, 'record')} may or may not have been "
-                        f"appended: {sentence(appender.problem)}",
-                        "Look at the end of the topic before you repeat them: "
-                        f"multiraft topic describe {topic}")
+        return Ambiguous(f"{plural(appender.ambiguous, 'record')} may or may not have been "
+                         f"appended: {sentence(appender.problem)}",
+                         "Look at the end of the topic before you repeat them: "
+                         f"multiraft topic describe {topic}")
+    return None
 
 
 def _summary(topic: str, acks: str, appender: Appender) -> str:
@@ -162,22 +198,28 @@ def _summary(topic: str, acks: str, appender: Appender) -> str:
 def read_lines(source: BinaryIO, pause: Callable[[], object]) -> Iterator[Lines]:
     """The input in blocks of whole lines; calls ``pause`` before it waits for slow input.
 
-    Raises ``InputError`` for a line over ``LINE_BYTES_MAX``.
+    Raises ``InputError`` for a line over ``LINE_BYTES_MAX`` and for input that cannot be read, when
+    all lines before were given.
     """
     read = getattr(source, "read1", source.read)  # read1: what is there, even if it is little
     rest, number = b"", 1
     while True:
         if not _has_input(source):
             pause()
-        block = read(BLOCK_BYTES)
+        try:
+            block = read(BLOCK_BYTES)
+        except OSError as error:
+            raise InputError(f"{source.name} cannot be read: {reason(error)}.",
+                             LINES_BEFORE) from error
         if not block:
             break
         *values, rest = (rest + block).split(b"\n")
-        if len(rest) > LINE_BYTES_MAX:
-            raise InputError(f"line {number + len(values)} is longer than {LINE_BYTES_MAX} bytes, "
-                             "the limit of a batch.", "A record is a line; is this a binary file?")
         yield Lines(number, values, len(block))
         number += len(values)
+        if len(rest) > LINE_BYTES_MAX:
+            raise InputError(f"line {number:,} is longer than {LINE_BYTES_MAX} bytes, the most "
+                             f"that a record may have.",
+                             f"A record is a line; is this a binary file? {LINES_BEFORE}")
     if rest:
         yield Lines(number, [rest], 0)
 
@@ -188,7 +230,9 @@ def _has_input(source: BinaryIO) -> bool:
         descriptor = source.fileno()
     except (io.UnsupportedOperation, AttributeError):
         return True
-    return bool(select.select([descriptor], [], [], PAUSE_S)[0])
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(1_000 * PAUSE_S))
 
 
 def _size(source: BinaryIO) -> int | None:

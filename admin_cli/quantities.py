@@ -11,7 +11,8 @@ BAR_CELLS = 12
 
 #: ``k``, ``KB`` and ``KiB`` are all 1,024 bytes: nobody means a rate to two percent.
 _LETTERS = "BKMGT"
-_SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d+)?) ?(?P<unit>[kmgt](?:i?b)?|b)?", re.IGNORECASE)
+_SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d+)?) ?(?P<unit>[kmgt](?:i?b)?|b)?",
+                   re.IGNORECASE | re.ASCII)
 
 
 def size(count: int | None) -> str | None:

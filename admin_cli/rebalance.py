@@ -29,13 +29,15 @@ from admin_cli import (
 )
 from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
 from admin_cli.main import HelpfulGroup
-from admin_cli.options import Bytes, BytesPerSecond, json_option, servers_option
+from admin_cli.numbers import NODE, WINDOW, Real
+from admin_cli.options import TEXT, Bytes, BytesPerSecond, json_option, servers_option
 from admin_cli.output import (
     check_file,
     clear_screen,
     note,
     plural,
     print_json,
+    read_file,
     write_file,
 )
 from admin_cli.session import Session
@@ -70,6 +72,8 @@ UNDER_WAY = (*GOING_ON, "cancelling")
 _MARKS = {SCOPE_DRAIN: wire.DRAINING, SCOPE_LEADERS: wire.MAINTENANCE}
 #: A policy that names a thousand topics has some 100 KB.
 POLICY_BYTES_MAX = 1 << 20
+#: Ten years: no snapshot is as old.
+AGE_S_MAX = 315_360_000
 
 
 class PlanExit(enum.IntEnum):
@@ -135,7 +139,7 @@ def _now_ms() -> int:
 def read_plan(path: Path) -> plans.Plan:
     """The plan of a file.  Raises ``CommandFailed``."""
     try:
-        return plans.load(path.read_bytes())
+        return plans.load(read_file(path, plans.PLAN_BYTES_MAX))
     except OSError as error:
         raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from error
     except EditedPlan as error:
@@ -156,14 +160,14 @@ plan_argument = click.argument("path", metavar="PLAN",
               type=click.Choice(("all", SCOPE_REPAIR, "leaders", SCOPE_DRAIN, SCOPE_NODE)),
               help="all (default), repair, leaders, drain; or node N: only what leaves or reaches "
                    "node N.")
-@click.argument("node", required=False, type=click.IntRange(min=1), metavar="[N]")
-@click.option("--drain", multiple=True, type=click.IntRange(min=1), metavar="N",
+@click.argument("node", required=False, type=NODE, metavar="[N]")
+@click.option("--drain", multiple=True, type=NODE, metavar="N",
               help="Plan as if this node were draining.")
 @click.option("--budget", "budget", type=Bytes(), default=None, metavar="BYTES",
               help="Copy no more than that for balance; repairs are never cut.")
 @click.option("--throttle", "rate", type=BytesPerSecond(), default=None, metavar="RATE",
               help="Bytes per second and node, for the estimate and as the plan's throttle.")
-@click.option("--window", type=click.FloatRange(min=0.2, max=600), default=plan_input.WINDOW_S,
+@click.option("--window", type=WINDOW, default=plan_input.WINDOW_S,
               metavar="SECONDS", help="Measure loads over so long.")
 @click.option("--policy", "policy", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Bands, limits and exclusions as JSON; what it leaves out is as always.")
@@ -171,14 +175,15 @@ plan_argument = click.argument("path", metavar="PLAN",
               metavar="PLAN", help="Write the plan to this file.")
 @click.option("--engine", default=plan_engine.PYTHON, type=click.Choice(plan_engine.ENGINES),
               help="python (default): here and now. spark: with Spark, for millions of partitions.")
-@click.option("--master", metavar="URL", help="Of Spark: the cluster it runs on, local[2]. "
-              "Default: all cores of this machine.")
+@click.option("--master", type=TEXT, metavar="URL",
+              help="Of Spark: the cluster it runs on, local[2]. Default: all cores of this "
+                   "machine.")
 @click.option("--snapshot", metavar="DIR",
               help="Of Spark: plan from this export, or from the latest complete period of this "
                    "pipeline's directory.")
 @click.option("--measure", is_flag=True,
               help="Of Spark: measure loads now, also when the nodes publish them.")
-@click.option("--max-age", "max_age", type=click.FloatRange(min=0), metavar="SECONDS",
+@click.option("--max-age", "max_age", type=Real(0, AGE_S_MAX), metavar="SECONDS",
               help="Of Spark: how old a snapshot may be. Default: as long as a plan is valid.")
 @click.option("--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Of Spark: leave a report with pictures here.")
@@ -240,7 +245,7 @@ def read_policy(path: Path | None) -> Policy:
     if path is None:
         return default
     try:
-        told = canonical.parse(path.read_bytes(), POLICY_BYTES_MAX)
+        told = canonical.parse(read_file(path, POLICY_BYTES_MAX), POLICY_BYTES_MAX)
         if not isinstance(told, dict):
             raise CommandFailed(f"{path} is no policy: it is no map, such as "
                                 f'{{"cool_down_ms": 0}}.')

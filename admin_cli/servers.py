@@ -7,6 +7,7 @@ was, because "connection refused" without the why is half an answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,10 @@ from admin_cli.failures import CommandFailed, ExitCode, Unreachable
 VARIABLE = "MULTIRAFT_SERVERS"
 #: Addresses in one list; a client needs one that lives, and nobody types more.
 SERVERS_MAX = 64
+#: Characters of an address, as the wire has it.
+ADDRESS_MAX = 300
+HOST = re.compile(r"[^\s/@]+")
+PORT = re.compile(r"[0-9]{1,5}")
 _EXAMPLE = "Write HOST:PORT[,HOST:PORT...], for example 127.0.0.1:9101,127.0.0.1:9102."
 
 
@@ -63,10 +68,23 @@ def parse_addresses(text: str, source: str) -> tuple[str, ...]:
                             "One that is alive is enough.", ExitCode.USAGE)
     for address in addresses:
         host, colon, port = address.rpartition(":")
-        if not (host and colon and port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
-            raise CommandFailed(f"{address!r} in {source} is not HOST:PORT.", _EXAMPLE,
+        if not (colon and PORT.fullmatch(port) and 0 < int(port) < 65536) \
+                or len(address) > ADDRESS_MAX or not _is_host(host):
+            shown = address if len(address) <= ADDRESS_MAX else f"{address[:ADDRESS_MAX]}..."
+            raise CommandFailed(f"{shown!r} in {source} is not HOST:PORT.", _EXAMPLE,
                                 ExitCode.USAGE)
     return addresses
+
+
+def _is_host(text: str) -> bool:
+    """Whether ``text`` can be looked up at all: by name, or as an address."""
+    if not HOST.fullmatch(text) or not text.isprintable():
+        return False
+    try:
+        text.encode("idna")  # as looking it up does: labels have 1 to 63 characters
+    except UnicodeError:
+        return False
+    return True
 
 
 def find_servers(option: str | None, environ: Mapping[str, str]) -> Servers:

@@ -10,7 +10,7 @@ import click
 
 from admin_cli import blocks, connection, quantities
 from admin_cli.failures import NotFound
-from admin_cli.options import Numbers, json_option, servers_option
+from admin_cli.options import TEXT, Numbers, json_option, servers_option
 from admin_cli.output import note, print_json, print_table
 from admin_cli.session import Session
 from multiraft.client import staging
@@ -40,7 +40,7 @@ def list_sinks(session: Session, as_json: bool) -> None:
 
 
 @sink.command()
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.argument("topics", nargs=-1, type=TEXT, metavar="[TOPIC]...")
 @json_option
 @servers_option
 @click.pass_obj
@@ -66,7 +66,7 @@ def blocked(session: Session, topics: tuple[str, ...], as_json: bool) -> None:
 
 
 @sink.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, type=TEXT)
 @click.option("--run", "numbers", type=Numbers(), metavar="SINK/RUN",
               help="This run, by numbers, as `sink blocked` shows them; also one that nobody has "
                    "opened.")

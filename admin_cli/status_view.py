@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import sys
 
-import click
-
 from admin_cli import connection, quantities
-from admin_cli.output import plural, print_table
+from admin_cli.output import plural, print_table, say
 
 #: Groups that are named in a line.
 _NAMED_MAX = 10
@@ -20,15 +18,15 @@ _NAMED_MAX = 10
 def print_status(answer: dict) -> None:
     """`multiraft cluster status`."""
     needs = _needs(answer)
-    click.echo("Needs attention:" if needs else _all_well(answer))
+    say("Needs attention:" if needs else _all_well(answer))
     for need in needs:
-        click.echo(f"  {need}")
+        say(f"  {need}")
     aside = [f"node {node['id']} is {connection.INTENTS[node['intent']]}"
              for node in answer["nodes"] if node["intent"] in connection.INTENTS]
     if aside:
-        click.echo(f"Set aside by the operator: {', '.join(aside)}. To take one back: multiraft "
-                   f"node undrain NODE")
-    click.echo()
+        say(f"Set aside by the operator: {', '.join(aside)}. To take one back: multiraft "
+            f"node undrain NODE")
+    say()
     most = max((node["leads"] for node in answer["nodes"]), default=0)
     cell = _cell()
     print_table(
@@ -41,7 +39,7 @@ def print_status(answer: dict) -> None:
           quantities.size(node["disk_used_bytes"]), _free(node), node["rack"],
           node["client_address"]) for node in answer["nodes"]])
     leader = answer["metadata_leader"]
-    click.echo(
+    say(
         f"\n{answer['groups']} groups in the pool{_growth(answer)}, replication factor "
         f"{answer['replication_factor']}, {answer['topics']} topics with "
         f"{answer['partitions']} partitions\n"
@@ -52,9 +50,9 @@ def print_status(answer: dict) -> None:
         f"\nquarantined replicas: {_some(answer['quarantined_groups'])}")
     for node in answer["nodes"]:
         if node["scrub"] and node["scrub"]["requested"]:
-            click.echo(f"scrub asked for: node {node['id']} has read "
-                       f"{quantities.size(node['scrub']['pass_bytes'])} of "
-                       f"{quantities.size(node['scrub']['total_bytes'])}")
+            say(f"scrub asked for: node {node['id']} has read "
+                f"{quantities.size(node['scrub']['pass_bytes'])} of "
+                f"{quantities.size(node['scrub']['total_bytes'])}")
 
 
 def _growth(answer: dict) -> str:
@@ -135,15 +133,15 @@ def print_group(answer: dict) -> None:
     leader = answer["leader"]
     who = f"led by node {leader} in term {answer['term']}" if leader else (
         f"has no leader (term {answer['term']})")
-    click.echo(f"Group {answer['group']} {who}{_leader_marks(answer)}")
-    click.echo(f"voters {_nodes(answer['voters'])}; learners {_nodes(answer['learners'])}")
+    say(f"Group {answer['group']} {who}{_leader_marks(answer)}")
+    say(f"voters {_nodes(answer['voters'])}; learners {_nodes(answer['learners'])}")
     if answer["outgoing"]:
-        click.echo(f"its members are changing: the voters before were "
-                   f"{_nodes(answer['outgoing'])}, and both majorities count")
+        say(f"its members are changing: the voters before were "
+            f"{_nodes(answer['outgoing'])}, and both majorities count")
     if answer["partitions"] is not None:
-        click.echo(f"{plural(answer['partitions'], 'partition')} with data, "
-                   f"{quantities.size(answer['log_bytes'])} of log")
-    click.echo()
+        say(f"{plural(answer['partitions'], 'partition')} with data, "
+            f"{quantities.size(answer['log_bytes'])} of log")
+    say()
     print_table(
         ("node", "role", "state", "term", "match", "lag", "lag bytes", "log", "durable", "commit",
          "applied", "note"),

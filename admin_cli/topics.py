@@ -9,7 +9,8 @@ import click
 from admin_cli import connection
 from admin_cli.failures import CommandFailed
 from admin_cli.main import HelpfulGroup
-from admin_cli.options import Time, json_option, servers_option, topic_argument
+from admin_cli.numbers import NODE, PARTITIONS
+from admin_cli.options import TEXT, Time, json_option, servers_option, topic_argument
 from admin_cli.output import note, plural, print_json, print_table
 from admin_cli.session import Session
 from admin_cli.times import FORMS, At
@@ -21,10 +22,10 @@ def topic() -> None:
 
 
 @topic.command()
-@click.argument("name")
-@click.option("--partitions", "-p", type=click.IntRange(min=1), default=1, show_default=True,
+@click.argument("name", type=TEXT)
+@click.option("--partitions", "-p", type=PARTITIONS, default=1, show_default=True,
               help="Each partition is ordered by itself.")
-@click.option("--replication-factor", type=click.IntRange(min=1),
+@click.option("--replication-factor", type=NODE,
               help="Belongs to the pool of groups: any other value than the pool's is refused.")
 @click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists already.")
 @servers_option

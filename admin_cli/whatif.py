@@ -16,8 +16,9 @@ import click
 
 from admin_cli import connection, load_view, plan_input, plan_view, quantities, rebalance
 from admin_cli.failures import CommandFailed
-from admin_cli.options import json_option, servers_option
-from admin_cli.output import note, plural, print_json, print_table
+from admin_cli.numbers import DATA_GROUP, NODE, NODE_ID_MAX, WINDOW, shown
+from admin_cli.options import TEXT, json_option, servers_option
+from admin_cli.output import note, plural, print_json, print_table, say
 from admin_cli.placement_facts import topic_groups
 from admin_cli.session import Session
 from placement import outcome
@@ -26,7 +27,7 @@ from placement.errors import PlacementError
 from placement.plan import Plan, TopicSwitch
 from placement.planner import make_plan
 from placement.policy import Options
-from placement.topology import WEIGHT_DEFAULT
+from placement.topology import WEIGHT_DEFAULT, WEIGHT_MAX
 from placement.whatif import Change, Place, drained, imagined, places
 
 #: Partitions of a named topic that are shown unless all are asked for.
@@ -49,12 +50,20 @@ class JoiningNode(click.ParamType):
             if told.keys() - {"rack", "weight", "disk"} or not all(told.values()) \
                     or len(told) != len(fields):
                 raise ValueError
-            return NodeRow(int(number), told.get("rack", ""),
-                           int(told.get("weight", WEIGHT_DEFAULT)),
+            return NodeRow(_whole(number, NODE_ID_MAX), told.get("rack", ""),
+                           _whole(told.get("weight", str(WEIGHT_DEFAULT)), WEIGHT_MAX),
                            disk_capacity=quantities.parse_size(told.get("disk", "0")))
         except ValueError:
-            self.fail(f"{value!r} is no node: write 5, or 5,rack=r2,weight=200,disk=2TiB, each "
-                      f"once and with a value.", param, ctx)
+            self.fail(f"{shown(str(value))} is no node: write 5, or "
+                      f"5,rack=r2,weight=200,disk=2TiB, each once and with a value.", param, ctx)
+
+
+def _whole(text: str, most: int) -> int:
+    """Raises ``ValueError``."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(most))
+            and int(text) <= most):
+        raise ValueError
+    return int(text)
 
 
 class _Imagined(NamedTuple):
@@ -68,16 +77,16 @@ class _Imagined(NamedTuple):
 
 
 @click.command(cls=rebalance.PlanCommand)
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.argument("topics", nargs=-1, type=TEXT, metavar="[TOPIC]...")
 @click.option("--join", "joins", type=JoiningNode(), multiple=True, metavar="NODE",
               help="This node more: its id, and if you like ,rack=R ,weight=W ,disk=SIZE.")
-@click.option("--leave", "leaves", type=click.IntRange(min=1), multiple=True, metavar="NODE",
+@click.option("--leave", "leaves", type=NODE, multiple=True, metavar="NODE",
               help="This node is drained.")
-@click.option("--lose", "lost", type=click.IntRange(min=1), multiple=True, metavar="NODE",
+@click.option("--lose", "lost", type=NODE, multiple=True, metavar="NODE",
               help="This node and its disk are gone.")
-@click.option("--pool", "pool_size", type=click.IntRange(min=1), default=None, metavar="N",
+@click.option("--pool", "pool_size", type=DATA_GROUP, default=None, metavar="N",
               help="The pool has N groups.")
-@click.option("--window", type=click.FloatRange(min=0.2, max=600), default=plan_input.WINDOW_S,
+@click.option("--window", type=WINDOW, default=plan_input.WINDOW_S,
               metavar="SECONDS", help="Measure loads over so long.")
 @click.option("--policy", "policy", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Bands, limits and exclusions as JSON; what it leaves out is as always.")
@@ -156,14 +165,14 @@ def _with_disk(row: NodeRow, totals: Mapping[int, int]) -> NodeRow:
 # ---- what is shown ------------------------------------------------------------------------------
 
 def _show(found: _Imagined, change: Change, all_moves: bool) -> None:
-    click.echo(f"What if: {'; '.join(_told(found.before, change))}? Nothing is changed.\n")
+    say(f"What if: {'; '.join(_told(found.before, change))}? Nothing is changed.\n")
     plan_view.show_plan(found.made, all_moves)
     load_view.show(found.made)
     if change.pool_size:
         switched = _switches(found.made)
         but = f", but for {plural(switched, 'partition')}" if switched else ""
-        click.echo(f"\nNew topics: over {plural(found.start.pool_size, 'group')} instead of "
-                   f"{found.before.pool_size:,}. Topics that exist stay in their groups{but}.")
+        say(f"\nNew topics: over {plural(found.start.pool_size, 'group')} instead of "
+            f"{found.before.pool_size:,}. Topics that exist stay in their groups{but}.")
     for topic, rows in found.topics.items():
         _show_topic(topic, rows, all_moves)
 
@@ -187,8 +196,8 @@ def _show_topic(topic: str, rows: list[tuple[int, Place, Place]], every: bool) -
     other = [row for row in rows if row[1] != row[2]]
     led = sum(before.leader != after.leader for _, before, after in other)
     gone = sum(before.group != after.group for _, before, after in other)
-    click.echo(f"\n{topic} ({plural(len(rows), 'partition')}): {gone:,} would go on in another "
-               f"group, {led:,} would be led by another node")
+    say(f"\n{topic} ({plural(len(rows), 'partition')}): {gone:,} would go on in another "
+        f"group, {led:,} would be led by another node")
     shown = rows if every else other[:SHOWN_MAX]
     if shown:
         print_table(("partition", "group", "leader", "replicas"),

@@ -133,10 +133,18 @@ class NodeConfig:
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
 
 
+#: A configuration that names every node of a large cluster has some 100 KB; devices have no end.
+CONFIG_CHARACTERS_MAX = 1 << 20
+
+
 def load(path: Path) -> NodeConfig:
     """Read ``node.toml``.  Raises ``BadConfig``."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        with open(path, encoding="utf-8") as file:
+            text = file.read(CONFIG_CHARACTERS_MAX + 1)
+        if len(text) > CONFIG_CHARACTERS_MAX:
+            raise BadConfig(f"{path} has more than {CONFIG_CHARACTERS_MAX} characters, the limit")
+        table = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadConfig(f"cannot read {path}: {error}") from error
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,6 +16,19 @@ import click
 EXIT_DAMAGED = 1
 #: The path holds nothing of a data directory.
 EXIT_NOT_OURS = 2
+
+#: What an entry's header has room for.
+GROUP_MAX, INCARNATION_MAX, POSITION_MAX = (1 << 32) - 1, (1 << 64) - 1, (1 << 63) - 1
+
+
+class _Whole(click.IntRange):
+    """A number in ASCII digits; click takes what Python takes."""
+
+    def convert(self, value, param, ctx):
+        if isinstance(value, str) and not re.fullmatch("[+-]?[0-9]{1,25}", value):
+            self.fail(f"{value[:40]!r} is not a whole number.", param, ctx)
+        return super().convert(value, param, ctx)
+
 
 _COLUMNS = ("position", "kind", "group", "term", "index", "partition", "offset", "bytes", "problem")
 _WIDTHS = (14, 14, 6, 6, 10, 18, 12, 9, 0)
@@ -27,10 +41,11 @@ def log_group() -> None:
 
 @log_group.command("inspect")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
-@click.option("--group", type=int, help="Entries of this group only.")
-@click.option("--partition", type=int, help="Entries of this partition incarnation only.")
-@click.option("--from", "from_position", type=int, default=0, metavar="POSITION",
-              help="Begin at this lane position.")
+@click.option("--group", type=_Whole(0, GROUP_MAX), help="Entries of this group only.")
+@click.option("--partition", type=_Whole(0, INCARNATION_MAX),
+              help="Entries of this partition incarnation only.")
+@click.option("--from", "from_position", type=_Whole(0, POSITION_MAX), default=0,
+              metavar="POSITION", help="Begin at this lane position.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @click.option("--payload", is_flag=True, help="With --json: each entry's payload, as base64.")
 @click.option("--verify", is_flag=True, help="Read everything, print problems only.")

@@ -19,6 +19,7 @@ from chaos.planted import proofs
 from chaos.planted.bug import LAYERS, Bug, StaleBug
 from chaos.planted.catalogue import BUGS
 from chaos.planted.proofs import Finding, NoProof
+from chaos.ranges import Whole
 
 
 @click.command("planted", context_settings={"help_option_names": ["-h", "--help"]})
@@ -26,7 +27,7 @@ from chaos.planted.proofs import Finding, NoProof
               help="Only this bug; may be given again.")
 @click.option("--layer", "layers", multiple=True, type=click.Choice(LAYERS),
               help="Only this layer, also for bugs that a cheaper one catches; may be given again.")
-@click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True,
+@click.option("--jobs", type=Whole(1, 64), default=1, show_default=True,
               help="Proofs that run at a time.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.option("--list", "only_list", is_flag=True, help="Say what there is, and run nothing.")

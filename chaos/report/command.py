@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from chaos.ranges import Whole
 from chaos.report.build import NoRun, build
 
 LOOPBACK = "127.0.0.1"
@@ -16,7 +17,7 @@ LOOPBACK = "127.0.0.1"
 @click.command("report")
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--serve", is_flag=True, help="Serve the folder on loopback until interrupted.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True,
+@click.option("--port", type=Whole(0, 65535), default=0, show_default=True,
               help="With --serve; 0 = any free one.")
 def report_command(directory: Path, serve: bool, port: int) -> None:
     """Build the page of the run in DIRECTORY and print where it is."""

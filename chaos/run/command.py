@@ -21,6 +21,7 @@ import click
 from chaos.backends.backend import Backend, BackendError, ClusterSpec
 from chaos.backends.choice import BACKENDS, open_backend
 from chaos.checkers.verdict import Verdict
+from chaos.ranges import Real, Whole
 from chaos.report.build import build
 from chaos.report.series import read
 from chaos.report.words import paragraph
@@ -45,11 +46,11 @@ COPIES = 3
 @click.command("run")
 @click.option("--backend", type=click.Choice(sorted(BACKENDS)), default="process",
               show_default=True, help="What nodes are: processes or containers.")
-@click.option("--nodes", type=click.IntRange(1, 9), default=3, show_default=True)
-@click.option("--groups", type=click.IntRange(1, 1024), default=16, show_default=True)
-@click.option("--seconds", type=click.FloatRange(1), default=120.0, show_default=True,
+@click.option("--nodes", type=Whole(1, 9), default=3, show_default=True)
+@click.option("--groups", type=Whole(1, 1024), default=16, show_default=True)
+@click.option("--seconds", type=Real(1, 7 * 86_400), default=120.0, show_default=True,
               help="How long faults are played.")
-@click.option("--seed", type=click.IntRange(0, SEED_MAX), help="Default: a new one, printed.")
+@click.option("--seed", type=Whole(0, SEED_MAX), help="Default: a new one, printed.")
 @click.option("--nemesis", "nemeses", multiple=True, type=click.Choice((*choices(), ALL)),
               metavar="NAME", help="A nemesis or a kind of fault; default: all possible here.")
 @click.option("--workload", "workloads", multiple=True, type=click.Choice((*WORKLOADS, ALL)),
@@ -58,7 +59,7 @@ COPIES = 3
               help="A run that must lose something.")
 @click.option("--planted", multiple=True, metavar="BUG",
               help="Bugs that every node starts with (multiraft chaos planted).")
-@click.option("--pace", type=click.FloatRange(0.01, 100), default=1.0, show_default=True,
+@click.option("--pace", type=Real(0.01, 100), default=1.0, show_default=True,
               help="Questions per second, as a factor.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path),
               help="The run's folder; default: chaos-run-TIME-SEED here.")

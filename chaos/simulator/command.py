@@ -22,6 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from chaos.commit import commit_of
 from chaos.planted.catalogue import BUGS
+from chaos.ranges import Real, Whole
 from chaos.simulator import campaign, counters
 from chaos.simulator.counting import Totals, fault_kinds, why_not
 from chaos.simulator.parameters import FAULT_KINDS
@@ -33,6 +34,11 @@ SEEDS = 20
 #: Failing seeds that are reported in full before a run of many gives up.
 FAILURES_MAX = 5
 SHRINK_SECONDS = 60.0
+#: A seed is a number of 63 bits; a week of seeds, and more processes than a machine has cores.
+SEED_MAX = (1 << 63) - 1
+MINUTES_MAX = 7 * 24 * 60
+JOBS_MAX = 1_024
+SEED = Whole(0, SEED_MAX)
 
 
 def _faults(ctx: click.Context, parameter: click.Parameter,
@@ -48,15 +54,16 @@ def _faults(ctx: click.Context, parameter: click.Parameter,
 
 
 @click.command("sim", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--seed", type=int, help="Replay this seed.")
-@click.option("--seeds", type=click.IntRange(min=1), help=f"Run this many seeds (default {SEEDS}).")
-@click.option("--minutes", type=float, help="Run seeds for this long.")
-@click.option("--first", type=int, default=1, show_default=True, help="First seed.")
+@click.option("--seed", type=SEED, help="Replay this seed.")
+@click.option("--seeds", type=Whole(1, SEED_MAX),
+              help=f"Run this many seeds (default {SEEDS}).")
+@click.option("--minutes", type=Real(0, MINUTES_MAX), help="Run seeds for this long.")
+@click.option("--first", type=SEED, default=1, show_default=True, help="First seed.")
 @click.option("--fresh", is_flag=True, help="Draw the first seed; it is printed.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes; default: one per core.")
-@click.option("--nodes", type=click.IntRange(3, 7), help="Nodes; default: the seed decides.")
-@click.option("--groups", type=click.IntRange(1, 1024), help="Groups; default: the seed decides.")
-@click.option("--seconds", type=click.IntRange(1, 36_000), help="Simulated seconds with faults.")
+@click.option("--jobs", type=Whole(1, JOBS_MAX), help="Processes; default: one per core.")
+@click.option("--nodes", type=Whole(3, 7), help="Nodes; default: the seed decides.")
+@click.option("--groups", type=Whole(1, 1024), help="Groups; default: the seed decides.")
+@click.option("--seconds", type=Whole(1, 36_000), help="Simulated seconds with faults.")
 @click.option("--only-faults", callback=_faults, metavar="KIND,...",
               help="The nemesis knows only these kinds of fault.")
 @click.option("--calm-network", is_flag=True,
@@ -64,7 +71,7 @@ def _faults(ctx: click.Context, parameter: click.Parameter,
 @click.option("--planted", "bug", type=click.Choice(sorted(BUGS)),
               help="Plant this bug: the seed should fail.")
 @click.option("--trace", is_flag=True, help="With --seed: print every transition.")
-@click.option("--shrink-seconds", type=float, default=SHRINK_SECONDS, show_default=True,
+@click.option("--shrink-seconds", type=Real(0, 86_400), default=SHRINK_SECONDS, show_default=True,
               help="Time to look for a smaller variant of a failing seed; 0 = do not.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
               help="With --seed: leave the run and its page in DIR. Of many seeds: in DIR/SEED for "

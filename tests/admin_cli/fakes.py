@@ -6,6 +6,7 @@ import socket
 from types import SimpleNamespace
 
 from multiraft.client.blocking import BatchReceipt, OffsetRange, Record, Timestamp, Wait
+from multiraft.errors import RecordTooLarge
 from multiraft.wire import errors as wire
 from multiraft.wire import messages, nodes, plans
 from multiraft.wire.description import MemberProgress
@@ -43,6 +44,9 @@ class FakeCluster:
         self.outcomes: dict[bytes, Exception] = {}  # value -> how its batch ends
         self.producer_options: dict = {}
         self.batch_records = 3
+        self.record_bytes_max = 1 << 30  # a longer one is refused when it is handed over
+        self.refused: dict[bytes, Exception] = {}  # value -> why `send` does not take it
+        self.headers: dict[bytes, tuple] = {}  # value -> headers of its record
         self.consumed: dict = {}  # how the last consumer was made
         self.hidden: set[str] = set()  # topics that the node asked has not heard of yet
         self.caught_up: list[str] = []  # addresses from which the newest metadata was learnt
@@ -286,7 +290,7 @@ class FakeClient:
             part = records[at:at + self._cluster.batch_records]
             yield SimpleNamespace(partition=partition, records=lambda at=at, part=part: [
                 SimpleNamespace(offset=at + place, timestamp_ms=RECORD_MS, key=key,
-                                value=value, headers=())
+                                value=value, headers=self._cluster.headers.get(value, ()))
                 for place, (key, value) in enumerate(part)])
 
     def _topic(self, name):
@@ -360,6 +364,11 @@ class FakeProducer:
         return list(dict.fromkeys(self.send(Record(topic, value)) for value in values))
 
     def send(self, record):
+        if record.value in self._cluster.refused:
+            raise self._cluster.refused[record.value]
+        if len(record.value) > self._cluster.record_bytes_max:
+            raise RecordTooLarge(f"record of {len(record.value)} bytes exceeds "
+                                 f"{self._cluster.record_bytes_max}")
         delivery = self._delivery
         self._records.append(record)
         if len(self._records) == self._cluster.batch_records:

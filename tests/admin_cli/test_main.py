@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
+import threading
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from admin_cli import connection
+from admin_cli import connection, options
 from admin_cli import main as main_module
 from admin_cli.failures import CommandFailed, ExitCode
 from admin_cli.main import COMMANDS, ELSEWHERE, cli, main
@@ -24,6 +27,7 @@ from admin_cli.servers import (
     parse_addresses,
 )
 from admin_cli.session import Session
+from tests.admin_cli.command import started
 
 
 @pytest.mark.parametrize("typed, meant", [
@@ -103,17 +107,9 @@ def test_version_as_json(run):
                                                                 "location"}
 
 
-def test_a_reader_that_goes_away_ends_consume_quietly(tmp_path):
-    script = ("import sys; from admin_cli.main import cli; from admin_cli.session import Session\n"
-              "from tests.admin_cli.fakes import FakeCluster\n"
-              "cluster = FakeCluster(); cluster.batch_records = 1000\n"
-              "cluster.topics['t'] = [[(None, b'x' * 100)] * 100_000]\n"
-              "cli.main(['consume', 't'], 'multiraft', obj=Session({}, cluster.connect, 'a:1'))")
-    root = str(distribution_root())
-    consumer = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, cwd=root)
-    with consumer:
-        assert consumer.stdout.readline() == b"x" * 100 + b"\n"
+def test_a_reader_that_goes_away_ends_consume_quietly():
+    with started("consume", "t", records=100_000, stdout=subprocess.PIPE) as consumer:
+        assert consumer.stdout.readline() == b"%099d\n" % 0
         consumer.stdout.close()
         assert consumer.stderr.read() == b""
         assert consumer.wait(20) == 0
@@ -213,6 +209,85 @@ def complete(monkeypatch, line: str, cword: int) -> list[str]:
 def test_tab_completes_commands_and_words(monkeypatch):
     assert "produce" in complete(monkeypatch, "multiraft pro", 1)
     assert complete(monkeypatch, "multiraft topic des", 2) == ["describe"]
+
+
+def test_tab_on_a_topic_asks_the_cluster(monkeypatch, cluster):
+    cluster.topics |= {"orders": [], "offers": [], "flights": []}
+    monkeypatch.setattr(connection, "open_client", lambda *_, **__: cluster.connect(()))
+    monkeypatch.setenv("MULTIRAFT_SERVERS", "127.0.0.1:9101")
+    assert complete(monkeypatch, "multiraft consume o", 2) == ["orders", "offers"]
+
+
+def test_tab_gives_up_on_a_cluster_that_is_silent(monkeypatch):
+    """A name that takes long to look up, a node that takes a connection and says nothing."""
+    asked, answered = threading.Event(), threading.Event()
+
+    def silent(*_, **__):
+        asked.set()
+        answered.wait()
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(connection, "open_client", silent)
+    monkeypatch.setattr(options, "COMPLETION_S", 0.05)
+    monkeypatch.setenv("MULTIRAFT_SERVERS", "127.0.0.1:9101")
+    assert complete(monkeypatch, "multiraft consume ", 2) == [""]
+    assert asked.is_set()
+    answered.set()
+
+
+def test_tab_has_less_than_a_second():
+    assert options.COMPLETION_S < 1
+
+
+@pytest.mark.parametrize("line, word", [
+    ("multiraft consume ", 2), ("multiraft nonsense ", 2), ("multiraft topic nonsense ", 3),
+    ("multiraft --servers nonsense consume ", 4), ("multiraft consume t --partition x ", 5),
+    ("multiraft dev up --dir /dev/null ", 5), ("multiraft 'unclosed ", 1)])
+def test_tab_never_says_a_word(monkeypatch, line, word):
+    monkeypatch.setenv("MULTIRAFT_SERVERS", "nonsense")
+    environ = {"_MULTIRAFT_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(word)}
+    result = CliRunner().invoke(cli, prog_name="multiraft", env=environ)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("servers", [
+    "a:" + "9" * 5_000, "a" * 5_000 + ":1", "a\nb:1", "caf\udce9:1", "\x1b[31m:1", "a:1_0", "a:+5",
+    "[::1]", "//a:1", " ", "a:1 b:2", "a" * 64 + ":1", "a..b:1", ".:1", "user@a:1"])
+@pytest.mark.parametrize("flag", [True, False], ids=["flag", "environment"])
+def test_servers_that_cannot_be_are_a_usage_error(servers, flag):
+    session = Session({} if flag else {"MULTIRAFT_SERVERS": servers})
+    result = CliRunner().invoke(cli, ["topic", "list", *(["--servers", servers] if flag else [])],
+                                obj=session)
+    assert result.exit_code == ExitCode.USAGE, result.output
+    assert "Traceback" not in result.output and "\x1b" not in result.output
+    assert len(result.stderr) < 1_000
+
+
+# -- whose failure it is --------------------------------------------------------------------------
+
+@pytest.mark.parametrize("error, code, said", [
+    (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/tmp/x"), 1, "/tmp/x: no space left"),
+    (PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/x"), 1, "/x: permission denied"),
+    (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), 1, "too many open files"),
+    (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), 3, "no answer from"),
+    (OSError(errno.ENETUNREACH, "Network is unreachable"), 3, "no answer from"),
+    (TimeoutError("timed out"), 3, "no answer from")])
+def test_only_the_network_s_failures_are_the_network_s(run, cluster, error, code, said):
+    cluster.failure = error
+    result = run("topic", "list")
+    assert result.exit_code == code
+    assert said in result.stderr
+    assert ("no answer" in result.stderr) == (code == 3)
+
+
+def test_a_directory_that_is_gone_is_no_traceback(run, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    result = run("topic", "list", servers=None)
+    assert result.exit_code == ExitCode.UNREACHABLE
+    assert "no cluster is named" in result.stderr
 
 
 @pytest.mark.parametrize(("flags", "expected"), [

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from admin_cli import options
+from admin_cli import connection, options
 from admin_cli import produce as produce_module
 from admin_cli.failures import ExitCode
 from admin_cli.produce import read_lines
@@ -166,6 +166,87 @@ def test_slow_input_is_sent_before_more_of_it_is_awaited():
     assert sent == [b"first", b"second"]
 
 
+LONG = 40_000
+HOWS = [(), ("--key-separator", ":"), ("--partition", "0")]
+
+
+@pytest.mark.parametrize("flags", HOWS, ids=["many", "keys", "one partition"])
+@pytest.mark.parametrize("block", [64, 1 << 20], ids=["in blocks", "at once"])
+def test_what_stands_before_a_line_that_is_too_long_is_appended(run, cluster, topic, monkeypatch,
+                                                                flags, block):
+    monkeypatch.setattr(produce_module, "BLOCK_BYTES", block)
+    cluster.record_bytes_max = LONG - 1
+    before = b"".join(b"k:%d\n" % n for n in range(50))
+    result = run("produce", topic, "--json", *flags,
+                 input=before + b"k:" + b"x" * LONG + b"\nk:after\n")
+    assert result.exit_code == ExitCode.FAILED
+    assert json.loads(result.stdout) == {"topic": "t", "records": 50, "acknowledged": 50,
+                                         "ambiguous": 0, "refused": 0}
+    assert len(values(cluster)) == 50
+    assert f"line 51, of {LONG if flags[:1] == HOWS[1][:1] else LONG + 2:,} bytes, was not " \
+           f"taken: record of" in result.stderr
+
+
+@pytest.mark.parametrize("flags", HOWS, ids=["many", "keys", "one partition"])
+def test_long_lines_that_fit_keep_their_place(run, cluster, topic, flags):
+    lines = [b"k:a", b"k:" + b"x" * LONG, b"k:b", b"k:c", b"k:" + b"y" * LONG]
+    assert run("produce", topic, *flags, input=b"\n".join(lines)).exit_code == 0
+    cut = 2 if "--key-separator" in flags else 0
+    assert values(cluster) == [line[cut:] for line in lines]
+
+
+def test_lines_before_one_without_a_separator_are_appended(run, cluster, topic):
+    result = run("produce", topic, "--key-separator", ":", input=b"a:1\nb:2\nc3\nd:4\n")
+    assert cluster.topics["t"][0] == [(b"a", b"1"), (b"b", b"2")]
+    assert "2 records acknowledged" in result.stderr
+    assert "line 3 has no ':'" in result.stderr
+
+
+def test_lines_before_one_that_is_longer_than_any_are_appended(run, cluster, topic, monkeypatch):
+    monkeypatch.setattr(produce_module, "LINE_BYTES_MAX", 10)
+    result = run("produce", topic, input=b"a\nb\n" + b"x" * 30)
+    assert values(cluster) == [b"a", b"b"]
+    assert "line 3 is longer than 10 bytes" in result.stderr
+    assert "2 records acknowledged" in result.stderr
+
+
+@pytest.mark.parametrize("flags", HOWS[1:], ids=["keys", "one partition"])
+def test_a_partition_that_is_gone_ends_it_and_says_at_which_line(run, cluster, topic, flags):
+    cluster.refused[b"3" if "--key-separator" in flags else b"k:3"] = wire.UnknownPartition(
+        "topic 't' has partitions 0..0, not 1")
+    result = run("produce", topic, "--json", *flags,
+                 input=b"".join(b"k:%d\n" % n for n in range(6)))
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert json.loads(result.stdout)["acknowledged"] == 3
+    assert "line 4, of " in result.stderr
+
+
+def test_records_that_nobody_told_the_fate_of_are_ambiguous(run, cluster, topic):
+    """The client raised in the middle of a list: what it had taken before may be appended."""
+    cluster.refused[b"d"] = wire.ProducerFenced("producer 6 epoch 0 was fenced by epoch 1")
+    result = run("produce", topic, "--json", input=b"a\nb\nc\nd\ne\n")
+    assert result.exit_code == ExitCode.AMBIGUOUS
+    told = json.loads(result.stdout)
+    assert (told["records"], told["acknowledged"] + told["ambiguous"]) == (5, 5)
+    assert "was fenced" in result.stderr
+
+
+def test_counts_are_said_when_ctrl_c_comes_twice(run, cluster, topic, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(connection.Appender, "flush", interrupted)
+    monkeypatch.setattr(connection.Appender, "flush_within", interrupted)
+    result = run("produce", topic, input=b"a\nb\nc\n")
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert "3 records acknowledged" in result.stderr
+
+
+def test_a_separator_may_be_any_bytes(run, cluster, topic):
+    run("produce", topic, "--key-separator", "\udcff", input=b"k\xffv\n")
+    assert cluster.topics["t"][0] == [(b"k", b"v")]
+
+
 # -- consume --------------------------------------------------------------------------------------
 
 @pytest.fixture
@@ -201,6 +282,16 @@ def test_bytes_that_are_no_text_survive_json(run, cluster):
     assert row["key"] is None
     assert row["value_base64"] == "/wA="
     assert "value" not in row
+
+
+def test_header_names_that_are_no_text_survive_json(run, cluster):
+    cluster.topics["t"] = [[(None, b"a"), (None, b"b"), (None, b"c")]]
+    cluster.headers[b"b"] = (("caf\udce9", b"1"), ("\x1b[31m", b"\xff"), ("", None))
+    rows = [json.loads(line) for line in run("consume", "t", "--json").stdout.splitlines()]
+    assert [row["value"] for row in rows] == ["a", "b", "c"]
+    assert rows[1]["headers"] == [
+        {"name_base64": "Y2Fm6Q==", "value": "1"}, {"name": "\x1b[31m", "value_base64": "/w=="},
+        {"name": "", "value": None}]
 
 
 def test_follow_writes_what_there_is_and_ends_with_ctrl_c(run, seven):

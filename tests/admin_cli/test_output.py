@@ -1,0 +1,105 @@
+"""What is shown: tables on terminals of any width, text that nobody else may colour."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pty
+import re
+
+import pytest
+
+from admin_cli import output
+from admin_cli.text import in_one_line, json_printable, printable
+from tests.admin_cli.command import started
+
+WIDTHS = [200, 120, 80, 60, 40, 20, 7, 1]
+#: Of each table: what must be found whole at any width.
+WHOLE = {("cluster", "status"): ("replicas", "behind", "version", "address", "127.0.0.1:9101"),
+         ("node", "list"): ("replicas", "version", "address", "127.0.0.1:9101",
+                            "2023-11-14T22:13:20+00:00"),
+         ("group", "describe", "1"): ("durable", "applied", "follower", "replicate")}
+
+
+def on_a_terminal(columns: int, *arguments: str) -> str:
+    """What a terminal gets, without its colours."""
+    terminal, side = pty.openpty()
+    process = started(*arguments, stdout=side, stderr=side,
+                      environ={"COLUMNS": str(columns), "TERM": "xterm"})
+    os.close(side)
+    shown = b""
+    try:
+        while data := os.read(terminal, 65_536):
+            shown += data
+    except OSError as error:
+        assert error.errno == errno.EIO  # the other side is closed
+    os.close(terminal)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    assert process.wait(60) == 0, text
+    return text
+
+
+@pytest.mark.parametrize("columns", [80, 40, 20])
+@pytest.mark.parametrize("arguments", WHOLE, ids=" ".join)
+def test_no_word_and_no_address_is_cut(arguments, columns):
+    shown = on_a_terminal(columns, *arguments)
+    for word in WHOLE[arguments]:
+        assert word in shown
+
+
+@pytest.mark.parametrize("room", WIDTHS)
+def test_every_word_of_a_table_is_whole_and_in_its_room(room):
+    columns = ("node", "state", "disk used", "", "client address", "why")
+    cells = [["1", "not ready", "1.5 GiB", "████", "[fe80::1%eth0]:9101",
+              "it lacks 2,000 entries of group 7, and nobody who has them answers"],
+             ["12", "-", "-", "", "host.example.org:19101", ""]]
+    widths = output.table_widths(columns, cells, room)
+    words = {word for row in [columns, *cells] for cell in row for word in cell.split()}
+    if widths is not None:
+        assert sum(widths) + output.TABLE_GAP * 5 <= room
+        return
+    lines = output.row_lines(columns, cells, room)
+    assert {word for line in lines for word in line.split()} >= words - {""}
+    longest = max(map(len, words)) + 2 * len(output.INDENT)
+    assert all(len(line) <= max(room, longest) for line in lines)
+
+
+def test_a_wide_terminal_has_a_line_per_row():
+    columns, cells = ("node", "address"), [["1", "a:1"], ["2", "b:2"]]
+    assert output.table_widths(columns, cells, 80) == [4, 7]
+
+
+def test_prose_is_wrapped_before_rows_become_lines():
+    cells = [["1", "so many words that the table would be too wide for the terminal"]]
+    widths = output.table_widths(("move", "why"), cells, 40)
+    assert widths == [4, 34]
+
+
+@pytest.mark.parametrize("evil, shown", [
+    ("\x1b[31mred", "\\x1b[31mred"), ("a\x9b31m", "a\\x9b31m"), ("a\x7f", "a\\x7f"),
+    ("caf\udce9", "caf\\udce9"), ("a\u202eb", "a\\u202eb"), ("é 日本 👍", "é 日本 👍")])
+def test_what_others_named_does_not_move_the_cursor(evil, shown):
+    assert printable(evil) == in_one_line(evil) == shown
+    assert "\x9b" not in json_printable(evil)
+
+
+def test_a_cell_is_one_line():
+    assert in_one_line("a\nb\tc") == "a\\nb\\tc"
+
+
+def test_names_of_others_are_escaped_in_tables_and_errors(run, cluster):
+    cluster.topics["\x1b]0;title\x07"] = [[]]
+    for arguments in (("topic", "list"), ("topic", "list", "--json"),
+                      ("topic", "describe", "\x1b[2J"), ("\x1b[2J",)):
+        result = run(*arguments)
+        assert "\x1b" not in result.output and "\x07" not in result.output
+
+
+@pytest.mark.parametrize("environ, shown", [({"PYTHONIOENCODING": "ascii"}, b"\\u00e9"),
+                                            ({"PYTHONIOENCODING": "utf-8"}, "é".encode())])
+def test_json_is_json_in_any_encoding(environ, shown):
+    process = started("topic", "describe", "é", "--json", environ={**environ, "NAMED": "é"},
+                      stdout=-1)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert shown in out
