@@ -196,8 +196,8 @@ class Numbers(click.ParamType):
         found = re.fullmatch(r"(\d{1,7})/(\d{1,9})", value, re.ASCII)
         numbers = (int(found[1]), int(found[2])) if found else (-1, -1)
         if not (0 < numbers[0] <= STAGED_SINKS_MAX and 0 < numbers[1] <= STAGED_RUNS_MAX):
-            self.fail(f"{shown(value)} is not SINK/RUN, two numbers from 1 to {STAGED_SINKS_MAX} and "
-                      f"{STAGED_RUNS_MAX}.", param, ctx)
+            self.fail(f"{shown(value)} is not SINK/RUN, two numbers from 1 to {STAGED_SINKS_MAX} "
+                      f"and {STAGED_RUNS_MAX}.", param, ctx)
         return numbers
 
 

@@ -7,6 +7,12 @@ from pathlib import Path
 
 import click
 
+_NOT_CLEARED = ("nothing was changed. A copy has forgotten votes and acknowledgements: if the "
+                "refusal is right, clearing it can lose records that were acknowledged, on all "
+                "nodes. A restored copy comes back as a new node: empty the directory and join. "
+                "Only when this directory is the newest that there is of this node, and what a "
+                "later one acknowledged may be lost: --accept-data-loss")
+
 
 @click.group("node")
 def node_group() -> None:
@@ -45,7 +51,7 @@ def start(config_path: Path, join: str, log_format: str, log_level: str) -> None
     """Run a node in the foreground until SIGTERM or SIGINT.
 
     Exit codes: 0 stopped in order, 2 bad configuration, 3 the data directory has no identity, is in
-    use, or is not what the cluster knows of this node, 4 the disk failed.
+    use, is not what the cluster knows of this node, or was refused before, 4 the disk failed.
     """
     from node import main
 
@@ -68,6 +74,40 @@ def recover_metadata(config_path: Path, accept_data_loss: bool) -> None:
     from node.main import recover_metadata as run  # the server's imports are not the CLI's price
 
     sys.exit(run(config_path, accept_data_loss))
+
+
+@node_group.command("clear-refusal")
+@click.option("--config", "config_path", required=True,
+              type=click.Path(dir_okay=False, path_type=Path),
+              help="The configuration of the node that was refused; it must not run.")
+@click.option("--accept-data-loss", is_flag=True,
+              help="Do it. What later starts of this node acknowledged, from a directory that is "
+                   "not this one, may be gone for good.")
+def clear_refusal(config_path: Path, accept_data_loss: bool) -> None:
+    """Let a data directory start again that the cluster refused.
+
+    A directory that was put back to an older copy, or is used beside the original, is refused when
+    it starts, and marked: no later start asks again. The way back is a new node on an empty
+    directory. This is for a refusal that was wrong. Without --accept-data-loss it only says why the
+    directory was refused, and the exit code is 1.
+    """
+    from node import data_directory  # the server's imports are not the CLI's price
+    from node.errors import NodeError
+
+    try:
+        config, mark = data_directory.refused_before(config_path)
+        if mark is None:
+            click.echo(f"{config.data_dir} is not marked as refused: nothing to clear")
+            return
+        click.echo(f"{config.data_dir} was refused: {mark.reason}")
+        if not accept_data_loss:
+            click.echo(_NOT_CLEARED, err=True)
+            sys.exit(1)
+        data_directory.clear_refusal(config, mark)
+    except NodeError as error:
+        click.echo(f"multiraft node: {error}", err=True)
+        sys.exit(error.exit_code)
+    click.echo("it may be started again")
 
 
 def _servers(text: str) -> list[str]:

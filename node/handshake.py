@@ -12,11 +12,11 @@ drives its own.  With certificates all of it happens inside TLS, and either side
 name the node that it says it is.  ``NotAccepted`` says why a connection is of no use.
 
 Theory.  A proof is an HMAC with the shared secret over everything that was said and could be
-exchanged for something else: cluster, class of connection, both nodes, both boot epochs, both
-nonces.  So it proves presence now, on this connection, in this role; it cannot be replayed,
-reflected or carried to another node.  The dialler proves first: who only asks gets nothing to try
-passwords on.  What is said afterwards is *not* authenticated frame by frame: on a network where
-others can alter packets the answer is TLS (decision 0012).
+exchanged for something else: cluster, class of connection, both nodes, both boot epochs, the life
+that the dialler names, both nonces.  So it proves presence now, on this connection, in this role;
+it cannot be replayed, reflected or carried to another node.  The dialler proves first: who only
+asks gets nothing to try passwords on.  What is said afterwards is *not* authenticated frame by
+frame: on a network where others can alter packets the answer is TLS (decision 0012).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import os
 import socket
 import struct
 
+from multiraft.lives import Life
 from multiraft.wire import messages as wire
 from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, encode_frame
@@ -38,16 +39,20 @@ from node.security import Security, node_name
 _DIALLER = b"multiraft dialler 1"
 _ACCEPTOR = b"multiraft acceptor 1"
 _SAID = struct.Struct(">16s16sIQQQ32sIQ32s")
+_AFTER = struct.Struct(">QQ")
 
 
 class NotAccepted(NodeError):
     """The other side is not who it should be, or does not think so of this node.  ``code`` is for
-    the wire; ``proven``: whoever gave it has proven to be the peer, as far as this cluster asks."""
+    the wire; ``proven``: whoever gave it has proven to be the peer, as far as this cluster asks;
+    ``remembered``: the life of this node that the peer knows of, if it says one."""
 
-    def __init__(self, text: str, code: int = Code.INVALID_REQUEST, proven: bool = False):
+    def __init__(self, text: str, code: int = Code.INVALID_REQUEST, proven: bool = False,
+                 remembered: Life | None = None):
         super().__init__(text)
         self.code = code
         self.proven = proven
+        self.remembered = remembered
 
 
 def _proof(secret: bytes, role: bytes, cluster_id: bytes, hello: wire.Hello,
@@ -55,6 +60,8 @@ def _proof(secret: bytes, role: bytes, cluster_id: bytes, hello: wire.Hello,
     said = _SAID.pack(cluster_id, hello.connection.encode(), hello.node, hello.boot_epoch,
                       hello.incarnation, hello.process, hello.nonce, challenge.node,
                       challenge.boot_epoch, challenge.nonce)
+    if hello.after is not None:
+        said += _AFTER.pack(*hello.after)
     return hmac.digest(secret, role + said, "sha256")
 
 
@@ -97,8 +104,9 @@ class Introduction:
         except Malformed as error:
             raise NotAccepted(f"it does not answer as a node would: {error}") from error
         if isinstance(said, wire.Refused):
+            remembered = Life(*said.remembered) if said.remembered is not None else None
             raise NotAccepted(f"it refuses this node: {said.text}", said.code,
-                              self._is_proven(said.proof))
+                              self._is_proven(said.proof), remembered)
         if said.node != self.peer:
             raise NotAccepted(f"node {said.node} answers at the address of node {self.peer}")
         if isinstance(said, wire.Challenge):

@@ -5,9 +5,10 @@ find the others before it has heard of any metadata.  ``follow`` takes over what
 ``judge`` decides about a peer's hello, by the rule of ``multiraft.lives``.  What must be durable
 before it may be acted upon is saved by ``save``, off the loop.
 
-Invariants.  The file is never older than what this node has told anybody.  The incarnation of a
-node of the first hour is *bound* when it is first heard of, durably, before its hello is answered;
-what the metadata say of it wins.
+Invariants.  The file is never older than what this node has told anybody, but for lives of others
+while its disk is full.  The incarnation of a node of the first hour is *bound* when it is first
+heard of, durably, before its hello is answered; what the metadata say of it wins.  So is each life
+of a peer: what a later one has to name is what the file says.
 
 Theory.  A data directory that was wiped has forgotten what it voted and acknowledged, so its node
 may not go on under the same id (scenario S28f).  Metadata know the incarnation of a node from its
@@ -45,15 +46,18 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 _PAIRS = [(plain.WHOLE, plain.WHOLE)]
+_LIVES = [(plain.WHOLE, plain.WHOLE, plain.WHOLE)]
 _SHAPE = {"cluster_id": plain.TEXT, "groups": plain.WHOLE, "replication_factor": plain.WHOLE,
           "initial": [plain.ANYTHING], "nodes": [plain.ANYTHING], "removed": _PAIRS,
-          "version": plain.WHOLE, "bound": _PAIRS, "admitted": plain.FLAG}
+          "version": plain.WHOLE, "bound": _PAIRS, "admitted": plain.FLAG,
+          "lives": _LIVES, "met": _LIVES}
 
 
 class Facts(NamedTuple):
     """What the file holds.  ``initial``: the nodes that the cluster began with, empty for a node
     that joined; they and the pool say which groups there were at first.  ``version``: the metadata
-    index that ``nodes`` and ``removed`` are from, 0 = from the configuration."""
+    index that ``nodes`` and ``removed`` are from, 0 = from the configuration.  ``lives``: of each
+    peer the one that was let in last.  ``met``: of this node the last one that each peer let in."""
 
     cluster: bytes
     groups: int
@@ -64,6 +68,8 @@ class Facts(NamedTuple):
     version: int
     bound: dict[int, int]  # incarnations that the metadata did not know yet when they were heard of
     admitted: bool
+    lives: dict[int, Life] = {}
+    met: dict[int, Life] = {}
 
 
 def of_new_cluster(cluster: bytes, groups: int, replication_factor: int,
@@ -81,15 +87,17 @@ def of_joined(cluster: bytes, groups: int, replication_factor: int,
 
 
 class Verdict(NamedTuple):
-    """Why a hello is refused."""
+    """Why a hello is refused.  ``remembered``: what its node has to say that its directory had."""
 
     code: Code
     text: str
+    remembered: Life | None = None
 
 
 _CODES = {lives.Refusal.REMOVED: Code.NODE_REMOVED, lives.Refusal.UNKNOWN: Code.UNKNOWN_NODE,
           lives.Refusal.OTHER_DIRECTORY: Code.WRONG_INCARNATION,
-          lives.Refusal.STALE_LIFE: Code.STALE_LIFE, lives.Refusal.RUNS: Code.NODE_RUNS}
+          lives.Refusal.STALE_LIFE: Code.STALE_LIFE, lives.Refusal.RUNS: Code.NODE_RUNS,
+          lives.Refusal.UNLINKED: Code.UNLINKED_LIFE}
 
 
 class KnownNodes:
@@ -101,7 +109,7 @@ class KnownNodes:
         self._directory = directory
         self._node = node
         self.facts = facts
-        self._lives: dict[int, Life] = {}
+        self._processes: dict[int, Life] = {}  # of peers whose directories keep no lives
         self._saving = trio.Lock()
         self._saved = facts
         self._unsaved = trio.Event()
@@ -148,8 +156,9 @@ class KnownNodes:
         bound = {id_: incarnation for id_, incarnation in facts.bound.items()
                  if id_ in nodes and not nodes[id_].incarnation}
         self._replace(facts._replace(nodes=dict(nodes), removed=dict(removed), version=version,
-                                     bound=bound))
-        self._lives = {id_: life for id_, life in self._lives.items() if id_ in nodes}
+                                     bound=bound, lives=_of(facts.lives, nodes),
+                                     met=_of(facts.met, nodes)))
+        self._processes = _of(self._processes, nodes)
 
     # ---- whom this node lets in ----------------------------------------------------------------
 
@@ -159,28 +168,46 @@ class KnownNodes:
         facts, id_ = self.facts, hello.node
         record = facts.nodes.get(id_)
         known = lives.Known(record.incarnation or facts.bound.get(id_, 0), record.boot_epoch,
-                            self._lives.get(id_, lives.NO_LIFE)) if record is not None else None
-        said = lives.Introduction(id_, hello.incarnation, hello.boot_epoch, hello.process)
+                            self.life_of(id_)) if record is not None else None
+        after = Life(*hello.after) if hello.after is not None else None
+        said = lives.Introduction(id_, hello.incarnation, hello.boot_epoch, hello.process, after)
         verdict = lives.judge(said, self._node, known, id_ in facts.removed,
                               lambda life: is_alive(id_, life))
-        return Verdict(_CODES[verdict.refusal], verdict.text) if verdict is not None else None
+        if verdict is None:
+            return None
+        return Verdict(_CODES[verdict.refusal], verdict.text, verdict.remembered)
+
+    def life_of(self, peer: int) -> Life:
+        """The life of a peer that was let in last; ``NO_LIFE`` = none."""
+        return self.facts.lives.get(peer) or self._processes.get(peer, lives.NO_LIFE)
 
     async def bind(self, hello: Hello,
                    is_alive: Callable[[int, Life], bool]) -> Verdict | None:
-        """The peer is let in: its life is noted, and, durably, its incarnation when it is the first
-        that is heard of.  Judged again when that took a while."""
+        """The peer is let in: its life is noted, and its incarnation when it is the first that is
+        heard of, both durably.  Judged again when that took a while.  While the disk is full a life
+        is noted in memory only: a node that starts again is worth more than that."""
         facts, id_ = self.facts, hello.node
         if not facts.nodes[id_].incarnation and id_ not in facts.bound:
-            self._replace(facts._replace(bound={**facts.bound, id_: hello.incarnation}))
-        if id_ in self.facts.bound and id_ not in self._saved.bound:
-            if not await self._saved_if_room():
+            facts = facts._replace(bound={**facts.bound, id_: hello.incarnation})
+        life = Life(hello.boot_epoch, hello.process)
+        if not life.is_durable:
+            self._processes[id_] = life
+        elif facts.lives.get(id_) != life:
+            facts = facts._replace(lives={**facts.lives, id_: life})
+        if facts is not self.facts:
+            self._replace(facts)
+        is_bound = id_ in self._saved.bound or id_ not in facts.bound
+        if not is_bound or life.is_durable and self._saved.lives.get(id_) != life:
+            if not await self._saved_if_room() and not is_bound:
                 return Verdict(Code.STORAGE_FULL, f"the disk of node {self._node} is full, it "
                                f"cannot remember node {id_}: free some space")
-            verdict = self.judge(hello, is_alive)
-            if verdict is not None:
-                return verdict
-        self._lives[id_] = Life(hello.boot_epoch, hello.process)
+            return self.judge(hello, is_alive)
         return None
+
+    def met(self, peer: int, life: Life) -> None:
+        """``peer`` let this life of this node in; kept, whenever there is room."""
+        if self.facts.met.get(peer) != life:
+            self._replace(self.facts._replace(met={**self.facts.met, peer: life}))
 
     # ---- taking part ---------------------------------------------------------------------------
 
@@ -251,7 +278,8 @@ def write(filesystem: Filesystem, directory: str, facts: Facts) -> None:
         "initial": list(map(list, facts.initial)),
         "nodes": list(map(list, facts.nodes.values())),
         "removed": [list(row) for row in facts.removed.items()], "version": facts.version,
-        "bound": [list(row) for row in facts.bound.items()], "admitted": facts.admitted})
+        "bound": [list(row) for row in facts.bound.items()], "admitted": facts.admitted,
+        "lives": _rows(facts.lives), "met": _rows(facts.met)})
 
 
 def read(filesystem: Filesystem, directory: str) -> Facts | None:
@@ -260,12 +288,14 @@ def read(filesystem: Filesystem, directory: str) -> Facts | None:
     fields = read_signed(filesystem, directory, KNOWN_NODES_FILE)
     if fields is None:
         return None
+    fields = {"lives": [], "met": [], **fields}  # version 1 knows none
     try:
         plain.check(fields, _SHAPE)
         return Facts(
             bytes.fromhex(fields["cluster_id"]), fields["groups"], fields["replication_factor"],
             _records(fields["initial"]), {node.id: node for node in _records(fields["nodes"])},
-            dict(fields["removed"]), fields["version"], dict(fields["bound"]), fields["admitted"])
+            dict(fields["removed"]), fields["version"], dict(fields["bound"]), fields["admitted"],
+            _lives(fields["lives"]), _lives(fields["met"]))
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptFile(f"{directory}/{KNOWN_NODES_FILE}", f"malformed ({error!r})") from error
 
@@ -274,3 +304,16 @@ def _records(rows: Iterable[list]) -> tuple[NodeRecord, ...]:
     records = tuple(NodeRecord(*row) for row in rows)
     plain.check(records, [NODE_SHAPE], "nodes")
     return records
+
+
+def _of(known: dict[int, Life], nodes: dict[int, NodeRecord]) -> dict[int, Life]:
+    """What is known of those nodes."""
+    return {id_: life for id_, life in known.items() if id_ in nodes}
+
+
+def _rows(known: dict[int, Life]) -> list[list[int]]:
+    return [[id_, *life] for id_, life in known.items()]
+
+
+def _lives(rows: Iterable[list[int]]) -> dict[int, Life]:
+    return {id_: Life(*life) for id_, *life in rows}

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 
 from multiraft.leases import Answer, Liveness, Question
 from multiraft.wire import frames
-from multiraft.wire.errors import RemoteProtocolError
+from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.tls import TlsSocket
 from node.clock import monotonic_ms, monotonic_us
 from node.handshake import Introduction, NotAccepted, check_certificate
@@ -47,6 +47,8 @@ REDIAL_MS = 300
 #: close one after the other, and a dial may still get into a queue that nobody reads.
 INSIST_PACE_MS = 10
 INSIST_MS = 200
+#: One that waits for this node to say which life came before this one is dialled at this pace.
+UNLINKED_PACE_MS = 50
 #: A dialled link that brought no answer for so many leases is closed.
 SILENT_LEASES_MAX = 2
 
@@ -337,8 +339,14 @@ class LivenessThread:
         try:
             while (frame := link.reader.next_frame()) is not None:
                 self._frame(link, frame.header)
-        except (RemoteProtocolError, NotAccepted):
+        except RemoteProtocolError:
             self._close(link)
+        except NotAccepted as error:
+            self._close(link)
+            if error.code == Code.UNLINKED_LIFE:  # the append connection sees to it
+                now_ms = monotonic_ms()
+                self._insist_until_ms[link.peer] = now_ms + INSIST_MS
+                self._redial_at_ms[link.peer] = now_ms + UNLINKED_PACE_MS
 
     def _frame(self, link: Link, header: dict) -> None:
         now_ms = link.heard_ms = monotonic_ms()

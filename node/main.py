@@ -16,7 +16,6 @@ import functools
 import logging
 import os
 import random
-import secrets
 import signal
 import sys
 from collections.abc import Sequence
@@ -29,9 +28,8 @@ from multiraft._layout import BATCH_BYTES_MAX
 from multiraft.errors import CodecError, ConfigError
 from multiraft.leases import Liveness
 from multiraft.multiraft import MultiRaft
-from multiraft.storage.errors import CorruptRange, StorageError
+from multiraft.storage.errors import CorruptRange
 from multiraft.storage.filesystem import RealFilesystem
-from multiraft.storage.identity import Identity
 from multiraft.storage.partial_image import PartialImage
 from multiraft.storage.plans import StagedWrite
 from multiraft.storage.repairer import Repairer
@@ -39,7 +37,7 @@ from multiraft.storage.settings import RELAXED
 from multiraft.storage.store import Store
 from multiraft.storage.strays import STRAYS_NAMED_MAX
 from multiraft.types import METADATA_GROUP
-from multiraft.wire.messages import Hello
+from multiraft.wire.messages import Hello, LifeRow
 from node import bootstrap, recover, service_manager, setup
 from node.admin import Admin
 from node.admission import Admission
@@ -54,6 +52,7 @@ from node.clock import monotonic_ms, wall_ms
 from node.complaints import Complaints
 from node.config import Address, NodeConfig, load
 from node.confirmations import Confirmations
+from node.data_directory import draw_life, mark_refused, open_store, renew_life
 from node.deadlines import Deadlines
 from node.descriptors import connections_max
 from node.directory import Directory
@@ -91,6 +90,7 @@ from node.produce import Producing, acknowledged, ambiguous
 from node.publishing import Publishing
 from node.readable import Readable
 from node.registration import Registration
+from node.renewal import Renewal
 from node.repair import Repairs
 from node.replicas import Replicas
 from node.rounds import Rounds
@@ -99,7 +99,7 @@ from node.security import Security
 from node.session import Sessions
 from node.sink_admin import SinkAdmin
 from node.snapshots import IMAGE_BYTES_MAX, Snapshots
-from node.space import RESERVE_FILE, Space, is_full
+from node.space import Space
 from node.staged_batches import StagedBatches
 from node.statistics import Statistics
 from node.survey import Surveying, measure_space
@@ -140,13 +140,14 @@ class Node:
         self.relaxed = store.relaxed = config.storage.durability == RELAXED
         self.plan = bootstrap.plan_of(facts)
         self.known = KnownNodes(RealFilesystem(), str(config.data_dir), config.node.id, facts)
-        self.admission = Admission(self.known, log)
-        self.process = secrets.randbits(63)  # tells this process from a twin's
+        self.admission = Admission(
+            self.known, log, store.lives,
+            functools.partial(mark_refused, str(config.data_dir), log), config.raft.lease_ms)
         self._build_core()
         self._build_services()
         self._build_network()
         self._build_membership()
-        if not self.known.admission_needs:
+        if not self.known.peers():
             self._take_part()
 
     # ---- building -----------------------------------------------------------------------------
@@ -167,7 +168,7 @@ class Node:
         self.admission.taking_part.set()
 
     async def _admitted(self) -> None:
-        """Task of a node whose data directory nobody knew when it started."""
+        """Task of a node that has others to ask."""
         await self.admission.passed()
         self._take_part()
         settle()
@@ -303,6 +304,9 @@ class Node:
         self.peer_requests = PeerRequests(self.control, handlers, self.admin.refusal,
                                           self.bulk.handlers)
         self.bulk.handlers.update(self.publishing.handlers)
+        self.renewal = Renewal(self.admission, self.known, lambda: self.store.durable_position,
+                               functools.partial(renew_life, config), self.peers.dial,
+                               self._introduction("bulk"), self.log)
         self.requests = MetadataRequests(self.core, handlers, self.peer_requests)
         self.switching.metadata_requests = lambda: self.requests
         self.registration = Registration(self.requests, self.peer_requests, self.known, record,
@@ -322,9 +326,15 @@ class Node:
 
     def _introduction(self, connection: str):
         """(peer) -> what a connection of this class begins with."""
-        return functools.partial(Introduction, self.security, Hello(
-            connection, self.config.cluster_id, self.config.node.id, self.store.boot_epoch,
-            incarnation=self.store.incarnation, process=self.process))
+        hello = Hello(connection, self.config.cluster_id, self.config.node.id,
+                      self.store.boot_epoch, incarnation=self.store.incarnation)
+
+        def begin(peer: int) -> Introduction:
+            after = self.admission.after(peer)
+            return Introduction(self.security, hello._replace(
+                process=self.admission.number,
+                after=LifeRow(*after) if after is not None else None), peer)
+        return begin
 
     def request_round(self) -> None:
         """A round is due."""
@@ -385,7 +395,7 @@ class Node:
                              self.learners.run, self.deadlines.run, self.space.run, self.scrub.run,
                              self.making_way.run, self.sinks.run, self.repairs.run,
                              self.disk.prepare, self.disk.seal, self.publishing.run,
-                             self.surveying.run):
+                             self.surveying.run, self.renewal.run):
                     nursery.start_soon(task)
                 if not self.admission.taking_part.is_set():
                     nursery.start_soon(self._admitted)
@@ -502,7 +512,7 @@ def recover_metadata(config_path: Path, accept_data_loss: bool) -> int:
     try:
         config = load(config_path)
         config = setup.resolved(config, setup.identity_of(RealFilesystem(), config))
-        store = _open_store(config, Life())
+        store = open_store(config)
         try:
             replica = recover.inspect(store)
             print(f"metadata group on node {config.node.id}: {recover.told(replica)}")
@@ -526,7 +536,7 @@ def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) 
         if unheard is not None and config.http_is_optional:
             log.warning("metrics and health are not served", extra={"reason": str(unheard)})
             unheard = None
-        store = _open_store(config, life)
+        store = open_store(config, draw_life(), life.recovery)
         if unheard is not None:
             store.close()
             raise unheard
@@ -558,26 +568,6 @@ def _start(http: HttpThread) -> BadConfig | None:
     except BadConfig as error:
         return error
     return None
-
-
-def _open_store(config: NodeConfig, life: Life) -> Store:
-    """Raises ``BadDirectory``.  On a disk without any room the reserve makes some."""
-    identity = Identity(config.cluster_id, config.node.id)
-
-    def opened() -> Store:
-        return Store.open(str(config.data_dir), RealFilesystem(), identity,
-                          progress=life.recovery)
-    try:
-        try:
-            return opened()
-        except OSError as error:
-            reserve = config.data_dir / RESERVE_FILE
-            if not is_full(error) or not reserve.exists():
-                raise
-            reserve.unlink()
-            return opened()
-    except (StorageError, OSError) as error:
-        raise BadDirectory(f"cannot open the data directory {config.data_dir}: {error}") from error
 
 
 def _crashes(error: BaseException) -> bool:

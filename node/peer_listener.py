@@ -158,8 +158,12 @@ class PeerListener:
     def _refuse(self, sock, verdict: Verdict, proof: bytes | None = None) -> None:
         """Say why, with this node's proof when the other side has given its own: what ends a node
         for good is not to be had from just anybody."""
-        self._note_refused(verdict.text)
-        refused = wire.Refused(*verdict, proof=proof)
+        if verdict.code != Code.UNLINKED_LIFE:  # each start of a peer is asked once
+            self._note_refused(verdict.text)
+        remembered = verdict.remembered
+        refused = wire.Refused(
+            verdict.code, verdict.text, proof=proof,
+            remembered=wire.LifeRow(*remembered) if remembered is not None else None)
         sock.send(b"".join(encode_frame(wire.refused_header(refused))))
 
     def _note_refused(self, reason: str) -> None:

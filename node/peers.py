@@ -22,6 +22,7 @@ import trio
 
 from multiraft.core import frame_entries
 from multiraft.errors import Compacted
+from multiraft.lives import Life
 from multiraft.messages import Append
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.plans import ReadPlan
@@ -55,9 +56,15 @@ class Gate(Protocol):
     def welcomed(self, peer: int) -> None:
         """The peer let this node in."""
 
-    def refused(self, peer: int, code: int, text: str) -> None:
-        """It did not, with a wire code, or 0 when nobody says that it is the peer's; may raise a
-        ``NodeError``, which ends the node."""
+    def refused(self, peer: int, code: int, text: str, remembered: Life | None) -> None:
+        """It did not, with a wire code, or 0 when nobody says that it is the peer's, and the life
+        of this node that it knows of; may raise a ``NodeError``, which ends the node."""
+
+    def away(self, peer: int) -> None:
+        """It cannot be reached, or does not answer."""
+
+    async def linked(self, peer: int) -> bool:
+        """Wait until there is something else to say to the peer; False = there is not."""
 
 
 class PeerLink:
@@ -104,6 +111,8 @@ class PeerLink:
                 opened = await self._open()
                 if opened is not None:
                     await self._talk(*opened, on_connected, on_disconnected)
+                elif await self._gate.linked(self.peer):
+                    continue
                 await trio.sleep(REDIAL_S)  # who refuses this node is not asked without end
 
     def end(self) -> None:
@@ -131,6 +140,7 @@ class PeerLink:
         """A connection that the peer has accepted, and its reader; None = not now."""
         sock = await self.dial()
         if sock is None:
+            self._gate.away(self.peer)
             return None
         opened, reason = None, ""
         try:
@@ -139,15 +149,23 @@ class PeerLink:
             if scope.cancelled_caught:
                 reason = f"no welcome within {WELCOME_TIMEOUT_S} s"
         except NotAccepted as error:
-            self._gate.refused(self.peer, error.code if error.proven else 0, str(error))
+            self._refused(error)
         except (OSError, RemoteProtocolError) as error:
             reason = str(error)
         finally:
             if opened is None:
                 sock.close()
         if reason:
+            self._gate.away(self.peer)
             self._log.info("append connection lost", extra={"peer": self.peer, "reason": reason})
         return opened
+
+    def _refused(self, error: NotAccepted) -> None:
+        """What a peer says that has not proven to be it is for people only."""
+        if error.proven:
+            self._gate.refused(self.peer, error.code, str(error), error.remembered)
+        else:
+            self._gate.refused(self.peer, 0, str(error), None)
 
     async def _serve(self, sock, reader: FrameReader, outbox: Outbox) -> None:
         async with trio.open_nursery() as nursery:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import trio
 
 from multiraft.errors import MultiRaftError
+from multiraft.lives import NO_LIFE, Life
 from multiraft.wire.errors import Code, RequestError
 from multiraft.wire.nodes import (
     JoinClusterReply,
@@ -21,7 +22,7 @@ from multiraft.wire.nodes import (
     NodesKnownReply,
     RegisterNode,
 )
-from node.admission import Admission, check_final
+from node.admission import Admission
 from node.known_nodes import KnownNodes
 from node.metadata import NodeRecord
 from node.metadata_requests import MetadataRequests
@@ -61,8 +62,8 @@ class Registration:
         self._log.info("registered", extra={"boot_epoch": self._record.boot_epoch})
         while True:
             if self._record.id in self._known.facts.removed:
-                check_final(Code.NODE_REMOVED, f"node {self._record.id} was removed from the "
-                            f"cluster")
+                self._admission.check_final(
+                    Code.NODE_REMOVED, f"node {self._record.id} was removed from the cluster")
             await self._known.changed()
 
     async def _registered(self) -> bool:
@@ -70,7 +71,8 @@ class Registration:
         try:
             reply = await self._requests.ask(RegisterNode(NodeRow(*self._record)))
         except RequestError as error:
-            check_final(error.code, f"the cluster refuses this node: {error}")
+            self._admission.check_final(error.code, f"the cluster refuses this node: {error}",
+                                        self._registered_life())
             self._not_yet(str(error))
             return False
         except MultiRaftError as error:
@@ -78,6 +80,11 @@ class Registration:
             return False
         self._learn(reply)
         return True
+
+    def _registered_life(self) -> Life:
+        """The latest start of this node that the metadata know of, as far as this node does."""
+        known = self._known.facts.nodes.get(self._record.id)
+        return Life(known.boot_epoch, 0) if known is not None else NO_LIFE
 
     async def _ask_around(self) -> None:
         """Who is there?  Of every node that is known, one after the other."""

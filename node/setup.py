@@ -18,10 +18,12 @@ import multiraft
 from multiraft.client import blocking
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import MultiRaftError
+from multiraft.storage import refusal
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import StorageError
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.identity import NODE_FILE, Found, Identity, create, read
+from multiraft.storage.refusal import Mark
 from multiraft.storage.store import LANE_DIRECTORY
 from multiraft.wire.errors import RequestError
 from multiraft.wire.nodes import JoinClusterReply, NodeRow
@@ -65,7 +67,8 @@ def initialise(filesystem: Filesystem, config: NodeConfig, servers: Sequence[str
 
 
 def identity_of(filesystem: Filesystem, config: NodeConfig) -> Found:
-    """The identity that the data directory has.  Raises ``BadDirectory``."""
+    """The identity that the data directory has.  Raises ``BadDirectory``, ``NodeRefused`` of a
+    directory that was refused before."""
     found = _existing(filesystem, config)
     if found is None:
         raise BadDirectory(
@@ -73,7 +76,20 @@ def identity_of(filesystem: Filesystem, config: NodeConfig) -> Found:
             f"before, its disk is not mounted, or its data is lost: a wiped node comes back only "
             f"as a new one. A node of a new cluster needs `multiraft node init --config FILE` "
             f"once; one that joins, `multiraft node start --config FILE --join HOST:PORT`")
+    mark = mark_of(filesystem, config)
+    if mark is not None:
+        raise NodeRefused(
+            f"{config.data_dir} was refused by the cluster at an earlier start and is not started "
+            f"again: {mark.reason}. If that is wrong: `multiraft node clear-refusal --config FILE`")
     return found
+
+
+def mark_of(filesystem: Filesystem, config: NodeConfig) -> Mark | None:
+    """The refusal that the data directory is marked with, if any.  Raises ``BadDirectory``."""
+    try:
+        return refusal.read(filesystem, str(config.data_dir))
+    except (StorageError, OSError) as error:
+        raise BadDirectory(f"cannot read why node {config.node.id} was refused: {error}") from error
 
 
 def facts_of(filesystem: Filesystem, config: NodeConfig) -> Facts:

@@ -26,6 +26,18 @@ BUGS = (
         "a frame for many groups is taken apart with one item too few",
         Tests(("tests/node/test_peer_codec.py::"
                "test_messages_come_back_in_order_and_as_they_were",))),
+    Bug("refusal-is-not-kept", "node.admission", "Admission._end",
+        "self._mark(text, remembered or NO_LIFE)",
+        "pass",
+        "a refused directory is started again as if nothing had been said",
+        Tests(("tests/node/test_admission.py::"
+               "test_what_will_never_change_ends_the_node_with_the_way_out",))),
+    Bug("lives-are-kept-in-memory-only", "node.known_nodes", "write",
+        '"lives": _rows(facts.lives)',
+        '"lives": []',
+        "a node that starts again has forgotten whom it let in: a copy is as good to it",
+        Tests(("tests/node/test_known_nodes.py::"
+               "test_the_life_that_was_let_in_is_remembered_over_a_restart",))),
     Bug("one-group-ends-the-node", "node.peer_listener", "_Incoming.take_frames",
         "except (RemoteProtocolError, ImpossibleMessage) as error:",
         "except RemoteProtocolError as error:",

@@ -2,8 +2,10 @@
 
 Contract.  Part of ``node.SimulatedNode``, and as the real node does it: each connection begins with
 an introduction that the other side judges by ``multiraft.lives``.  Who is refused for good ends by
-itself; who is not known yet, or comes too early, tries again.  A directory that nobody registered
-takes part only when a majority of the others has let it in (docs/decisions/0008).
+itself, and its directory is marked; who is not known yet, or comes too early, tries again.  A life
+asks all peers that are up what they remember before it takes part (docs/decisions/0052).  A
+directory that nobody registered takes part only when a majority of the others has let it in
+(docs/decisions/0008).
 
 Simplified.  What is registered reaches each node after a while of its own and is never lost there;
 the real node keeps it in ``known_nodes.json``, which has tests of its own.
@@ -11,28 +13,37 @@ the real node keeps it in ``known_nodes.json``, which has tests of its own.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
+from typing import Any
 
 from chaos.simulator.ailing import Ailing
 from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.violations import Violation
 from multiraft import lives
+from multiraft.storage import refusal
 
 #: A connection that was refused for now is tried again after so long.
 HELLO_RETRY_US = 200_000
 
 #: Refusals that pass by themselves.
 PASSING = frozenset({lives.Refusal.UNKNOWN, lives.Refusal.RUNS})
+#: Where a node's store is on its disk.
+DIRECTORY = "/data"
 
 
 class Acquainted(Ailing):
     """Part of ``SimulatedNode``."""
 
-    def _know_nobody(self) -> None:
+    def _know_nobody(self, seed: int) -> None:
         self.incarnation = 0  # of its directory, once it was opened
         self.is_registered = True  # the others were told of its directory, by whoever made it
         self._known: dict[int, int] = {}  # node -> incarnation of its directory
         self._removed: set[int] = set()
         self._lives: dict[int, lives.Life] = {}
+        self._named: dict[int, lives.Life] = {}  # peer -> what it was told to remember
+        self._numbers = random.Random(f"{seed}/lives {self.node}")
+        self.is_copy = False  # its directory was put back to an older one
 
     def lose_directory(self, incarnation: int) -> None:
         """The disk is empty.  Started again it would be initialised anew, under the old id."""
@@ -40,6 +51,25 @@ class Acquainted(Ailing):
         faults = self._filesystem.faults
         self._filesystem = SimulatedFilesystem()
         self._filesystem.faults.rng, self._filesystem.faults.struck = faults.rng, faults.struck
+
+    def put_back(self, older: SimulatedFilesystem) -> None:
+        """The disk is what it was some lives ago."""
+        self.is_lost = self.is_copy = True
+        faults = self._filesystem.faults
+        self._filesystem = older
+        self._filesystem.faults.rng, self._filesystem.faults.struck = faults.rng, faults.struck
+
+    def copied_directory(self) -> SimulatedFilesystem:
+        """What a copy of its disk holds now."""
+        return self._filesystem.copied()
+
+    def draw_life(self) -> int:
+        """The number of a life."""
+        return lives.DURABLE | self._numbers.getrandbits(63)
+
+    def remembers(self, peer: int) -> lives.Life:
+        """The life of a peer that was let in last."""
+        return self._lives.get(peer, lives.NO_LIFE)
 
     # ---- whom there is ---------------------------------------------------------------------
 
@@ -73,9 +103,25 @@ class Acquainted(Ailing):
 
     # ---- introductions ---------------------------------------------------------------------
 
-    def introduction(self) -> lives.Introduction:
-        """What this life says of itself."""
-        return lives.Introduction(self.node, self.incarnation, self._store.boot_epoch, self._life)
+    def introduction(self, peer: int) -> lives.Introduction:
+        """What this life says of itself to a peer."""
+        return lives.Introduction(self.node, self.incarnation, *self._store.lives[-1],
+                                  self._named.get(peer))
+
+    def _ask(self, peer: int) -> lives.Verdict | None:
+        """What a peer says to this life; who is asked for the life before names it."""
+        other = self._world.everyone[peer]
+        verdict = other.judge(self.introduction(peer))
+        if verdict is not None and verdict.refusal is lives.Refusal.UNLINKED and self._recalls(
+                verdict):
+            self._named[peer] = verdict.remembered
+            verdict = other.judge(self.introduction(peer))
+        return verdict
+
+    def _recalls(self, verdict: lives.Verdict) -> bool:
+        """Whether this directory has had the life that a peer remembers."""
+        history = lives.History(self._store.lives)
+        return history.recall(verdict.remembered) is lives.Recall.OWN
 
     def judge(self, said: lives.Introduction) -> lives.Verdict | None:
         """Why this node refuses who says so; else his life is the one that counts."""
@@ -85,7 +131,10 @@ class Acquainted(Ailing):
         verdict = lives.judge(said, self.node, known, said.node in self._removed,
                               lambda life: self._is_alive(said.node, life))
         if verdict is None:
-            self._lives[said.node] = lives.Life(said.boot_epoch, said.process)
+            if self._world.everyone[said.node].is_copy:
+                raise Violation("NoOlderCopyIsLetIn", f"n{self.node} lets in n{said.node}, whose "
+                                f"directory was put back, with boot epoch {said.boot_epoch}")
+            self._lives[said.node] = said.life
         return verdict
 
     def _is_alive(self, peer: int, life: lives.Life) -> bool:
@@ -94,7 +143,7 @@ class Acquainted(Ailing):
 
     def _is_let_in(self, peer: int) -> bool:
         """Whether a peer lets this node in now; one that is refused for good ends."""
-        verdict = self._world.everyone[peer].judge(self.introduction())
+        verdict = self._ask(peer)
         if verdict is None:
             return True
         if verdict.refusal in PASSING:
@@ -105,17 +154,44 @@ class Acquainted(Ailing):
 
     def _refused(self, verdict: lives.Verdict) -> None:
         self._trace.line(self.node, -1, "refused", verdict.text)
-        self._world.faults["wiped-refused"] += 1
+        if not self.is_lost:
+            raise Violation("NoOriginalIsRefused", f"n{self.node}: {verdict.text}")
+        self._world.faults["copy-refused" if self.is_copy else "wiped-refused"] += 1
+        if self.is_copy:
+            refusal.write(self._filesystem, DIRECTORY, refusal.Mark(verdict.text))
         self.crash(False)
+
+    def _was_refused(self) -> bool:
+        """Whether its directory is marked; the process ends then."""
+        if refusal.read(self._filesystem, DIRECTORY) is None:
+            return False
+        self._trace.line(self.node, -1, "refused", "before")
+        self._world.faults["copy-refused"] += 1
+        self.crash(False)
+        return True
 
     # ---- a directory that nobody knows -----------------------------------------------------
 
     def _may_take_part(self) -> bool:
-        """Whether this directory is one that the others know, or a majority of them lets it in."""
-        if self.is_registered:
-            return True
+        """Whether no peer that is up knows this directory as an older copy, and it is one that the
+        others know, or a majority of them lets it in."""
+        self._named.clear()
         others = [self._world.everyone[peer] for peer in self._peers]
-        verdicts = [other.judge(self.introduction()) for other in others if other.is_up]
+        up = [other for other in others if other.is_up]
+        if self.is_copy and not any(other.remembers(self.node).is_durable for other in up):
+            self.crash(False)  # whoever could tell is away: tried again by whoever put it back
+            return False
+        for other in up:
+            verdict = other.judge(self.introduction(other.node))
+            if (verdict is not None and verdict.remembered is not None
+                    and not self._recalls(verdict)):
+                self._refused(verdict)
+                return False
+        return self.is_registered or self._is_new_to(others)
+
+    def _is_new_to(self, others: list[Any]) -> bool:
+        """Whether a majority of the others lets a directory in that nobody registered."""
+        verdicts = [self._ask(other.node) for other in others if other.is_up]
         for verdict in verdicts:
             if verdict is not None and verdict.refusal not in PASSING:
                 self._refused(verdict)

@@ -234,7 +234,7 @@ class Evidence(Recording):
             moment.nodes.add(node)
         elif group < 0:
             moment.nodes.update(map(int, NAMED.findall(text) or NUMBERED.findall(text)))
-        if text.startswith("wiped"):
+        if text.startswith(("wiped", "put back")):
             self._lost.add(node)
             moment.down.add(node)
 

@@ -57,6 +57,12 @@ class Inode:
                 _apply(self.cache, position, data)
         self.dirty.clear()
 
+    def copied(self) -> Inode:
+        """The same bytes in a file of its own, on the disk."""
+        copy = Inode()
+        copy.view, copy.disk, copy.blocks = self.view[:], self.view[:], self.blocks
+        return copy
+
     def fail(self, rng: random.Random) -> None:
         """A sync failed: the disk has some version of each sector, and the pages count as clean."""
         if self.cache is None:
@@ -224,6 +230,14 @@ class SimulatedFilesystem:
         self._lost_names: dict[str, dict[str, Inode | None]] = {}
         self._journal: list[tuple[Callable[..., None], tuple]] | None = None
         self._unseen = False
+
+    def copied(self) -> SimulatedFilesystem:
+        """A disk of its own that holds what can be read here now."""
+        copy = SimulatedFilesystem()
+        copy._directories = {path: {name: inode.copied() for name, inode in names.items()}
+                             for path, names in self._directories.items()}
+        copy._disk_names = {path: dict(names) for path, names in copy._directories.items()}
+        return copy
 
     # ---- virtual time of the disk worker ---------------------------------------------------
 

@@ -20,6 +20,12 @@ class Lifetimes(Decay):
         else:
             self._world.faults["wipe"] -= 1
 
+    def cause_older_copy(self) -> None:
+        """A directory is put back to what it was some lives ago, and started again and again; or
+        such a copy is started beside the original."""
+        if not self._world.copies.strike():
+            self._world.faults["older-copy"] -= 1
+
     def cause_topic_create(self) -> None:
         """One more topic, if there is room."""
         if not self._world.topics.create():

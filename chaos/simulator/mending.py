@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from os.path import basename
 
+from chaos.simulator.acquainted import DIRECTORY
 from chaos.simulator.disk import Flight
 from chaos.simulator.moving import Moving, Question, Told
 from chaos.simulator.rot import Misdirected, Place, durable_places
@@ -24,7 +25,6 @@ from multiraft.storage.scrub import Scrubber
 from multiraft.storage.strays import SEGMENT_SUFFIX
 from multiraft.types import Entry
 
-DIRECTORY = "/data"
 #: A scrub comes this long after the rot, or after the start of a node that has some.
 SCRUB_US = 200_000
 #: Pace of repairs.

@@ -83,7 +83,7 @@ class SimulatedNode(Mending):
         self._rotted: list[tuple[int, int]] = []
         self.is_lost = False  # its directory, for ever
         self.identity_is_rotten = False
-        self._know_nobody()
+        self._know_nobody(world.parameters.seed)
         self._world = world
         self._queue = world.queue
         self._witness: Witness = world.witness
@@ -175,7 +175,11 @@ class SimulatedNode(Mending):
             self._recovery_waits = True
             return
         parameters = self._world.parameters
-        identity = Identity(CLUSTER_ID, self.node, self.incarnation)
+        if self._was_refused():
+            return
+        if "older-copy" in parameters.faults and not self.is_lost:
+            self._world.copies.keep(self)
+        identity = Identity(CLUSTER_ID, self.node, self.incarnation, self.draw_life())
         store = self._open_store(lambda: Store.open(DIRECTORY, self._filesystem, identity,
                                                     storage_config(parameters)))
         if store is None:

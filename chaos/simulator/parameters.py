@@ -21,16 +21,16 @@ FAULT_KINDS = (
     "eio-write", "eio-sync", "disk-full", "disk-hung", "majorities-ring", "bridge", "client-cut",
     "channel-cut", "clock-drift", "misdirected", "rot-beside",
     "wipe", "topic-create", "topic-delete", "topic-recreate", "rot-checkpoint", "rot-header",
-    "rot-identity", "eio-directory", "switch", "plan", "mover-crash",
+    "rot-identity", "eio-directory", "switch", "plan", "mover-crash", "older-copy",
 )
 
 #: Those for which there are topics.
 TOPIC_KINDS = frozenset(("topic-create", "topic-delete", "topic-recreate", "switch", "plan"))
 #: Those after which another node is in the place of one.
-REPLACING = frozenset(("wipe", "rot-identity"))
+REPLACING = frozenset(("wipe", "rot-identity", "older-copy"))
 #: Those that are drawn beside the others, so that they shift nothing.
 LATER_KINDS = TOPIC_KINDS | {"wipe", "rot-checkpoint", "rot-header", "rot-identity",
-                             "eio-directory", "mover-crash"}
+                             "eio-directory", "mover-crash", "older-copy"}
 LATER_ODDS = 0.33  # of each
 
 #: A run plays with at least so many.
@@ -195,8 +195,10 @@ def _draw_later(seed: int, chosen: tuple[str, ...]) -> tuple[str, ...]:
     """With those of the kinds that came later."""
     rng = random.Random(f"{seed}/parameters of lifetimes")
     later = [kind for kind in FAULT_KINDS if kind in LATER_KINDS and rng.random() < LATER_ODDS]
+    if "plan" in later and "older-copy" in later:
+        later.remove("older-copy")  # the metadata are not told of nodes that are replaced
     if REPLACING & {*later} and "plan" in later:
-        later.remove("plan")  # the metadata are not told of nodes that are replaced
+        later.remove("plan")  # for the same reason
     return (*chosen, *later)
 
 

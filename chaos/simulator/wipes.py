@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Protocol
 
 from chaos.simulator.events import EventQueue
@@ -81,16 +82,21 @@ class Wipes:
         """Whether the cluster must survive the loss of this node's disk, now."""
         return self.is_done and self._world.atlas.may_lose(node.node)
 
-    def wipe(self, node: SimulatedNode) -> None:
-        """Its disk is gone, and a new node is on its way."""
+    def wipe(self, node: SimulatedNode, put_back: Callable[[], None] | None = None) -> None:
+        """Its disk is gone, and a new node is on its way.  ``put_back`` gives it what it held some
+        lives ago."""
         world, lost = self._world, node.node
         self._lost, self._new = lost, max(world.everyone) + 1
         self._out_first = self._rng.random() < OUT_FIRST
         self._owed = {number for number, group in world.witness.groups.items()
                       if lost in group.configuration().voters}
-        world.trace.line(lost, -1, "fault", f"wiped, n{self._new} comes in its place")
+        how = "wiped" if put_back is None else "put back"
+        world.trace.line(lost, -1, "fault", f"{how}, n{self._new} comes in its place")
         node.crash(power=True)
-        node.lose_directory(self._rng.getrandbits(62))
+        if put_back is None:
+            node.lose_directory(self._rng.getrandbits(62))
+        else:
+            put_back()
         del world.nodes[lost]
         world.atlas.lose(lost)
         world.witness.wiped(lost)
@@ -98,7 +104,7 @@ class Wipes:
         new.incarnation = self._rng.getrandbits(62) + 1
         world.workload.replace_node(lost, self._new)
         self._after(START_US, self._join, new)
-        if self._rng.random() < COMES_BACK:
+        if put_back is None and self._rng.random() < COMES_BACK:
             self._after(START_US, node.start)
         world.queue.after(LOOK_US, self._look)
 

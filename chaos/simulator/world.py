@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from chaos.defects import DEFECTS
+from chaos.simulator.copies import Copies
 from chaos.simulator.events import EventQueue
 from chaos.simulator.healing import SILENT, Remainder
 from chaos.simulator.invariants import PromisedLoss
@@ -105,6 +106,7 @@ class World:
         self._introduce()
         self.atlas = Atlas(self._rng("rot"), self.witness.groups, self.nodes.values())
         self.wipes = Wipes(self, self._rng("wipes"))
+        self.copies = Copies(self, self._rng("copies"))
         watcher = Recording() if history is None else history
         self.nemesis = watcher.nemesis(self, self._rng("nemesis"))
         self.voters = voters

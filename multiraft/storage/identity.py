@@ -1,9 +1,11 @@
-"""Whose directory this is: ``node.json``, and the boot epoch in it.
+"""Whose directory this is: ``node.json``, with the boot epoch and the lives of the directory.
 
 Contract.  ``create`` gives an empty directory its identity, once.  ``claim`` compares it with the
-one that starts, counts the boot epoch up by one and returns when that is durable, so no epoch is
-ever used twice.  A directory without identity is refused: its disk is not mounted, its identity was
-lost, or it is half a copy; in none of these cases may it look like a new node's (scenario S28f).
+one that starts, counts the boot epoch up by one, adds the number of this life to those before it
+and returns when that is durable, so no epoch is ever used twice.  A directory without identity is
+refused: its disk is not mounted, its identity was lost, or it is half a copy; in none of these
+cases may it look like a new node's (scenario S28f).  ``adopt`` takes over a life that the directory
+has not had, on an operator's word; ``renew`` gives the life that runs another number.
 
 Theory.  JSON, because a person who finds a disk wants to read whose it is.  The CRC covers the
 canonical form of the other fields; ``write_signed`` and ``read_signed`` keep other small files of a
@@ -15,12 +17,17 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from multiraft import _layout, core
+from multiraft import core
+from multiraft.lives import LIVES_KEPT, Life
 from multiraft.storage.envelope import replace_file
 from multiraft.storage.errors import CorruptFile, IdentityMissing, UnknownFormat, WrongIdentity
 from multiraft.storage.filesystem import Filesystem
 
 NODE_FILE = "node.json"
+
+#: Version of ``node.json`` and of the files beside it.  Version 1 knows no lives.
+FORMAT_VERSION = 2
+FORMATS_READ = (1, 2)
 
 #: These files are a few hundred bytes for each node of a cluster; more is not ours.
 _FILE_BYTES_MAX = 1 << 20
@@ -28,20 +35,25 @@ _FILE_BYTES_MAX = 1 << 20
 
 class Identity(NamedTuple):
     """Who starts.  ``fresh_incarnation`` is a random 63-bit number for a directory that is new: it
-    becomes the incarnation of the directory.  0 = the directory must have an identity already."""
+    becomes the incarnation of the directory.  0 = the directory must have an identity already.
+    ``life``: a random number from ``lives.DURABLE`` on for this start; 0 = it meets nobody, and
+    needs none."""
 
     cluster: bytes  # 16 bytes
     node: int
     fresh_incarnation: int = 0
+    life: int = 0
 
 
 class Found(NamedTuple):
-    """The identity that a directory has."""
+    """The identity that a directory has.  ``lives``: the last ones that have a number, oldest
+    first."""
 
     cluster: bytes
     node: int
     incarnation: int
     boot_epoch: int
+    lives: tuple[Life, ...] = ()
 
 
 class Claimed(NamedTuple):
@@ -49,6 +61,7 @@ class Claimed(NamedTuple):
 
     incarnation: int
     boot_epoch: int
+    lives: tuple[Life, ...] = ()
 
 
 def claim(filesystem: Filesystem, directory: str, identity: Identity, has_data: bool) -> Claimed:
@@ -64,14 +77,16 @@ def claim(filesystem: Filesystem, directory: str, identity: Identity, has_data: 
             raise WrongIdentity(path, "cluster", found.cluster.hex(), identity.cluster.hex())
         if found.node != identity.node:
             raise WrongIdentity(path, "node", found.node, identity.node)
-        claimed = Claimed(found.incarnation, found.boot_epoch)
+        claimed = Claimed(found.incarnation, found.boot_epoch, found.lives)
     elif has_data:
         raise CorruptFile(path, "it is missing, but the directory holds data")
     elif not identity.fresh_incarnation:
         raise IdentityMissing(path)
     else:
         claimed = Claimed(identity.fresh_incarnation, 0)
-    claimed = claimed._replace(boot_epoch=claimed.boot_epoch + 1)
+    epoch = claimed.boot_epoch + 1
+    lives = (*claimed.lives, Life(epoch, identity.life)) if identity.life else claimed.lives
+    claimed = Claimed(claimed.incarnation, epoch, lives[-LIVES_KEPT:])
     _write(filesystem, directory, identity, claimed)
     return claimed
 
@@ -83,6 +98,28 @@ def create(filesystem: Filesystem, directory: str, identity: Identity) -> None:
     _write(filesystem, directory, identity, Claimed(identity.fresh_incarnation, 0))
 
 
+def renew(filesystem: Filesystem, directory: str, number: int) -> tuple[Life, ...]:
+    """Give the life that runs another number, behind those it had; all lives.  Raises
+    ``CorruptFile``, ``UnknownFormat``, ``OSError``."""
+    found = read(filesystem, directory)
+    assert found is not None, f"{directory} has no identity"
+    lives = (*found.lives, Life(found.boot_epoch, number))[-LIVES_KEPT:]
+    _write(filesystem, directory, Identity(found.cluster, found.node),
+           Claimed(found.incarnation, found.boot_epoch, lives))
+    return lives
+
+
+def adopt(filesystem: Filesystem, directory: str, life: Life) -> None:
+    """Make ``life`` one of the directory's own, and the next epoch a later one than its.  Raises
+    ``CorruptFile``, ``UnknownFormat``."""
+    found = read(filesystem, directory)
+    assert found is not None, f"{directory} has no identity"
+    lives = sorted({*found.lives, life}) if life.is_durable else found.lives
+    epoch = max(found.boot_epoch, life.boot_epoch)
+    _write(filesystem, directory, Identity(found.cluster, found.node),
+           Claimed(found.incarnation, epoch, tuple(lives)[-LIVES_KEPT:]))
+
+
 def read(filesystem: Filesystem, directory: str) -> Found | None:
     """The identity that the directory has; None = it has none.  Raises ``UnknownFormat``,
     ``CorruptFile``."""
@@ -91,14 +128,15 @@ def read(filesystem: Filesystem, directory: str) -> Found | None:
         return None
     try:
         return Found(bytes.fromhex(fields["cluster_id"]), int(fields["node"]),
-                     int(fields["incarnation"]), int(fields["boot_epoch"]))
+                     int(fields["incarnation"]), int(fields["boot_epoch"]),
+                     tuple(_life(*row) for row in fields.get("lives", ())))
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptFile(f"{directory}/{NODE_FILE}", f"malformed ({error!r})") from error
 
 
 def write_signed(filesystem: Filesystem, directory: str, name: str, fields: dict) -> None:
     """Replace a JSON file of the directory; its format version and CRC are added."""
-    signed = {"format_version": _layout.FORMAT_VERSION, **fields}
+    signed = {"format_version": FORMAT_VERSION, **fields}
     signed["crc"] = _crc(signed)
     text = json.dumps(signed, indent=1, sort_keys=True) + "\n"
     replace_file(filesystem, directory, name, [text.encode()])
@@ -122,15 +160,21 @@ def read_signed(filesystem: Filesystem, directory: str, name: str) -> dict | Non
     if not isinstance(fields, dict) or fields.pop("crc", None) != _crc(fields):
         raise CorruptFile(path, "its CRC does not match")
     version = fields.pop("format_version", None)
-    if version != _layout.FORMAT_VERSION:
-        raise UnknownFormat(path, version, _layout.FORMAT_VERSION)
+    if version not in FORMATS_READ:
+        raise UnknownFormat(path, version, FORMAT_VERSION)
     return fields
 
 
 def _write(filesystem: Filesystem, directory: str, identity: Identity, claimed: Claimed) -> None:
     write_signed(filesystem, directory, NODE_FILE, {
         "cluster_id": identity.cluster.hex(), "node": identity.node,
-        "incarnation": claimed.incarnation, "boot_epoch": claimed.boot_epoch})
+        "incarnation": claimed.incarnation, "boot_epoch": claimed.boot_epoch,
+        "lives": [[life.boot_epoch, f"{life.process:016x}"] for life in claimed.lives]})
+
+
+def _life(boot_epoch: int, process: str) -> Life:
+    """A row of the file.  Raises ``TypeError``, ``ValueError``."""
+    return Life(int(boot_epoch), int(process, 16))
 
 
 def _crc(fields: dict) -> int:

@@ -84,6 +84,7 @@ class Store:
         self.config = config
         self.boot_epoch = 0  # of this start; durable, never used twice
         self.incarnation = 0  # of the data directory
+        self.lives: tuple = ()  # of the data directory (``lives.Life``), oldest first
         self.groups: dict[int, GroupRestored] = {}  # as recovered or created
         self.tails: dict[int, PartitionTail] = {}
         self.damage: list[Damage] = []
@@ -99,8 +100,7 @@ class Store:
         self._lane_damage = ""
         self._sealed: list[Segment] = []  # waiting for their index file
         self._staged_sequence = self._finished_sequence = 0
-        self._checkpoint_position = 0
-        self._checkpoint_size = 0
+        self._checkpoint_position = self._checkpoint_size = 0
         self._checkpoint_in_flight = False
         self._installed = False  # a snapshot that no checkpoint knows of, or one that rots alone
 
@@ -135,13 +135,13 @@ class Store:
         has_data = bool(filesystem.list(lane_directory)
                         or checkpoint_names(filesystem, self.directory))
         claimed = claim(filesystem, self.directory, identity, has_data)
-        self.incarnation, self.boot_epoch = claimed
+        self.incarnation, self.boot_epoch, self.lives = claimed
         for directory in (self.directory, lane_directory):
             remove_unfinished(filesystem, directory)
         checkpoint, damaged = newest_checkpoint(filesystem, self.directory)
         self.damage = [Damage("checkpoint", error.path, 0, -1, 0, error.why) for error in damaged]
         header = SegmentHeader(_layout.FORMAT_VERSION, 0, 0, identity.cluster, identity.node, 0)
-        self._lane = Lane(filesystem, lane_directory, header, claimed, self.config)
+        self._lane = Lane(filesystem, lane_directory, header, claimed[:2], self.config)
         found = self.recovered = recover(self._lane, header, checkpoint, progress)
         self.damage += found.damage
         names = [*filesystem.list(self.directory), *filesystem.others(self.directory)]

@@ -11,7 +11,7 @@
     |     UnknownPartition TopicExists InvalidTopicName InvalidRequest Unsupported CorruptBatch
     |     InvalidBatch BatchTooLarge QueueFull ProducerFenced OutOfOrderSequence Quarantined
     |     ShuttingDown StaleMetadata StorageFull LimitExceeded TimedOut UnknownNode WrongCluster
-    |     WrongIncarnation NodeRemoved StaleLife NodeRuns Moved StaleEpoch
+    |     WrongIncarnation NodeRemoved StaleLife NodeRuns UnlinkedLife Moved StaleEpoch
     |     StalePlan PlanActive StaleRun UnknownProducer
     +- AmbiguousOutcome          nobody knows whether the request had an effect
 
@@ -93,6 +93,7 @@ class Code(enum.IntEnum):
     NODE_REMOVED = 43
     STALE_LIFE = 44
     NODE_RUNS = 45
+    UNLINKED_LIFE = 46
 
 
 class ErrorDetail(NamedTuple):
@@ -349,6 +350,13 @@ class NodeRuns(RequestError):
     """An earlier life of the node is still running."""
 
     code = Code.NODE_RUNS
+    retriable = True
+
+
+class UnlinkedLife(RequestError):
+    """The node has not said yet that its directory has had the life that is remembered of it."""
+
+    code = Code.UNLINKED_LIFE
     retriable = True
 
 

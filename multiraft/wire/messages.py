@@ -76,6 +76,13 @@ ANY = "any"
 # ---- handshake --------------------------------------------------------------------------------
 
 
+class LifeRow(NamedTuple):
+    """One start of a node's data directory (``multiraft.lives.Life``); (0, 0) = none."""
+
+    boot_epoch: int
+    process: int
+
+
 class Hello(NamedTuple):
     """First frame of each connection, from whoever opened it."""
 
@@ -85,9 +92,10 @@ class Hello(NamedTuple):
     boot_epoch: int = 0
     client_id: str = ""
     incarnation: int = 0  # of a node's data directory
-    process: int = 0  # of a node: a random number of this very process
+    process: int = 0  # of a node: the random number of this life
     version: int = PROTOCOL_VERSION
     nonce: bytes | None = None  # of a node that can prove that it knows the cluster's secret
+    after: LifeRow | None = None  # of a node: what the peer said that it remembers
 
 
 class Challenge(NamedTuple):
@@ -124,6 +132,7 @@ class Refused(NamedTuple):
     text: str
     versions: tuple[int, ...] = VERSIONS_SUPPORTED
     proof: bytes | None = None  # as of a welcome, when the dialler has given its own
+    remembered: LifeRow | None = None  # of the dialler, whose directory may have had that life
 
 
 # ---- requests ---------------------------------------------------------------------------------
@@ -457,11 +466,12 @@ Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | Complain
          | GroupDescribeReply | members.Reply | nodes.Reply | placements.Reply | plans.Reply
          | pool.Reply | sinks.Reply)
 
+_life = schema.row(LifeRow, _u64, _u64)
 _HELLO = Shape(Hello, {
     "version": _u32, "connection": schema.one_of("client", "append", "liveness", "bulk"),
     "cluster": nullable(_uuid), "node": _node, "boot_epoch": _u64,
     "client_id": schema.text(TOPIC_NAME_MAX), "incarnation": _u64, "process": _u64,
-    "nonce": nullable(_nonce)})
+    "nonce": nullable(_nonce), "after": nullable(_life)})
 _CHALLENGE = Shape(Challenge, {"node": _node, "boot_epoch": _u64, "nonce": _nonce})
 _PROOF = Shape(Proof, {"proof": _nonce})
 _WELCOME = Shape(Welcome, {
@@ -469,7 +479,7 @@ _WELCOME = Shape(Welcome, {
     "frame_bytes_max": _u32, "batch_bytes_max": _u32, "in_flight_max": _u32,
     "proof": nullable(_nonce)})
 _REFUSED = Shape(Refused, {"code": _code, "text": _text, "versions": list_of(_u32, 100),
-                            "proof": nullable(_nonce)})
+                            "proof": nullable(_nonce), "remembered": nullable(_life)})
 
 # ---- values <-> header maps -------------------------------------------------------------------
 
@@ -478,8 +488,9 @@ def hello_header(hello: Hello) -> dict[str, Any]:
     """Header of the first frame."""
     fields = hello._asdict()
     fields["class"] = fields.pop("connection")
-    if hello.nonce is None:
-        del fields["nonce"]
+    for name in ("nonce", "after"):
+        if fields[name] is None:
+            del fields[name]
     return {"op": "hello", **fields}
 
 
@@ -539,8 +550,9 @@ def read_answer(header: dict[str, Any]) -> Challenge | Welcome | Refused:
 def refused_header(refused: Refused) -> dict[str, Any]:
     """Header of the answer that refuses; the connection is closed after it."""
     fields = refused._asdict()
-    if refused.proof is None:
-        del fields["proof"]
+    for name in ("proof", "remembered"):
+        if fields[name] is None:
+            del fields[name]
     return {"op": "refused", **fields}
 
 

@@ -29,6 +29,20 @@ def test_lost_nodes_are_replaced_and_come_back_to_a_refusal():
     assert sum(result.faults["wiped-refused"] for result in found) >= 2
 
 
+def test_directories_that_are_put_back_are_refused_at_every_start():
+    found = []
+    for seed in (2, 5, 9):
+        parameters = dataclasses.replace(Parameters.draw(seed, groups=4, safety_ms=20_000),
+                                         faults=("older-copy", "kill", "power-loss", "transfer"),
+                                         fault_interval_ms=600)
+        result = world.run(parameters)
+        assert not result.failure, result.failure
+        found.append(result)
+    assert sum(result.faults["older-copy"] for result in found) >= 10
+    assert sum(result.faults["copy-refused"] for result in found) >= 40
+    assert sum(result.marks["replaced"] for result in found) >= 3
+
+
 def wiped_world() -> tuple[World, int, int]:
     """A calm world in which a node was wiped and replaced: (world, lost, new)."""
     drawn = Parameters.draw(2, nodes=3, groups=4)

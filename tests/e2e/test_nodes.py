@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from admin_cli import dev_process, dev_state
+from admin_cli.main import cli
 from multiraft.client import blocking
 from multiraft.wire.errors import InvalidRequest
 from tests.e2e.world import ROOT, WAIT_S, run_node, steady, wait_for
@@ -113,9 +116,11 @@ def test_a_copied_directory_does_not_live_beside_the_original(world):
                   client=(f"127.0.0.1:{base + 2}", f"127.0.0.1:{base + 52}"),
                   peer=(f"127.0.0.1:{base + 102}", f"127.0.0.1:{base + 152}"),
                   http=(f"127.0.0.1:{base + 202}", f"127.0.0.1:{base + 252}"))
-    ended = run_node(twin)
-    assert ended.returncode == 3, ended.stderr
-    assert "a copy of a data directory must never be started" in ended.stderr
+    for _ in range(3):
+        ended = run_node(twin)
+        assert ended.returncode == 3, ended.stderr
+        assert "a copy of a data directory must never be started" in ended.stderr
+    assert "at an earlier start" in ended.stderr
     assert world.dev.status()[1].state == "running", "the original lives on"
     still_serves(world, "beside-the-copy")
 
@@ -127,11 +132,81 @@ def test_the_older_life_of_a_copied_directory_is_refused(world):
     for _ in range(2):
         world.dev.start(2)
         world.dev.stop(2)
-    ended = run_node(edited(world, 2, "old.toml", data=(str(data(world, 2)), str(copy))))
+    config = edited(world, 2, "old.toml", data=(str(data(world, 2)), str(copy)))
+    ended = run_node(config)
     assert ended.returncode == 3, ended.stderr
     assert "has started since" in ended.stderr
+    files = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    for _ in range(4):
+        ended = run_node(config)
+        assert ended.returncode == 3 and "at an earlier start" in ended.stderr, ended.stderr
+    assert files == {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    for _ in range(6):  # put back anew: the mark is gone, and the boot epoch overtakes the original
+        (copy / "refused.json").unlink()
+        ended = run_node(config)
+        assert ended.returncode == 3, ended.stderr
+        assert "a copy of a data directory must never be started" in ended.stderr
     world.dev.start(2)
     still_serves(world, "after-the-older-life")
+
+
+def test_an_older_copy_and_a_node_that_lagged_elect_nobody(world):
+    """The lagging node met the life after the copy, and nothing that it acknowledged."""
+    copy = data(world, 2).with_name("copy-and-laggard")
+    world.dev.stop(2)
+    shutil.copytree(data(world, 2), copy)
+    world.dev.start(2)
+    still_serves(world, "before-the-old-copy")
+    with blocking.Client(world.addresses) as client:
+        client.create_topic("kept", 1)
+    world.signal(3, signal.SIGSTOP)
+    values = [b"%d" % number for number in range(20)]
+    with blocking.Client(world.addresses[:2]) as client, client.producer() as producer:
+        for value in values:
+            producer.send(blocking.Record("kept", value)).wait()
+    for node in (1, 2):
+        world.kill(node)
+    latest = data(world, 2).rename(data(world, 2).with_name("latest"))
+    copy.rename(data(world, 2))
+    world.signal(3, signal.SIGCONT)
+    for _ in range(4):
+        ended = run_node(world.config(2))
+        assert ended.returncode == 3, ended.stderr
+        assert "a copy of a data directory must never be started" in ended.stderr
+    world.dev.start(1)
+    with blocking.Client(world.addresses) as client:
+        found = [record.value for batch in client.consume("kept", until_end=True)
+                 for record in batch]
+    assert found == values
+    shutil.rmtree(data(world, 2))
+    latest.rename(data(world, 2))
+    world.dev.start(2)
+    still_serves(world, "after-the-old-copy")
+
+
+def test_a_refusal_that_was_wrong_is_cleared(world):
+    """All that is left of node 2 is an older copy, and the operator knows what that may lose."""
+    world.dev.stop(2)
+    copy = data(world, 2).with_name("only-copy")
+    shutil.copytree(data(world, 2), copy)
+    world.dev.start(2)
+    still_serves(world, "with-the-lost-life")
+    world.dev.stop(2)
+    shutil.rmtree(data(world, 2))
+    copy.rename(data(world, 2))
+    assert run_node(world.config(2)).returncode == 3
+    command = ["node", "clear-refusal", "--config", str(world.config(2))]
+    assert CliRunner().invoke(cli, command).exit_code == 1
+    assert run_node(world.config(2)).returncode == 3
+    cleared = CliRunner().invoke(cli, [*command, "--accept-data-loss"])
+    assert cleared.exit_code == 0, cleared.output
+    for node in (1, 3):  # leaders that have heard more of it would wait for what it has lost
+        world.dev.stop(node)
+    world.dev.up()
+    still_serves(world, "after-the-refusal-was-cleared")
+    world.dev.stop(2)
+    world.dev.start(2)
+    still_serves(world, "and-at-the-next-start")
 
 
 def test_a_node_of_another_cluster_is_not_let_in(world):

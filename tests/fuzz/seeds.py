@@ -13,9 +13,10 @@ from chaos.simulator.filesystem import SimulatedFilesystem
 from multiraft import core, membership, messages
 from multiraft.client._compression import CODECS, compress
 from multiraft.digest import BUCKETS
+from multiraft.lives import Life
 from multiraft.marks import Reincarnation, Tombstone, reincarnation, tombstone
 from multiraft.openings import open_payload, seal_payload
-from multiraft.storage import identity
+from multiraft.storage import identity, refusal
 from multiraft.storage.lane import SegmentHeader
 from multiraft.storage.partial_image import PARTIAL_FILE, Arrived, PartialImage
 from multiraft.storage.segment_index import encode, scan_segment
@@ -178,6 +179,9 @@ def handshakes() -> list[bytes]:
     """First frames, from both sides."""
     return [cbor2.dumps(header) for header in (
         wire.hello_header(wire.Hello("append", bytes(16), 2, 5, "c", 7, 8, nonce=bytes(32))),
+        wire.hello_header(wire.Hello("append", bytes(16), 2, 5, "c", 7, 1 << 63,
+                                     after=wire.LifeRow(4, 1 << 63))),
+        wire.refused_header(wire.Refused(46, "no", remembered=wire.LifeRow(4, 1 << 63))),
         wire.welcome_header(wire.Welcome(bytes(16), 1, 1, proof=bytes(32))),
         wire.challenge_header(wire.Challenge(1, 1, bytes(32))),
         wire.proof_header(wire.Proof(bytes(32))),
@@ -380,13 +384,15 @@ def scrub_states() -> list[bytes]:
 
 
 def identities() -> list[bytes]:
-    """node.json and known_nodes.json."""
+    """node.json, known_nodes.json and refused.json."""
     disk = SimulatedFilesystem()
     disk.make_directory("/node")
     identity.create(disk, "/node", identity.Identity(bytes(16), 1, 77))
+    identity.claim(disk, "/node", identity.Identity(bytes(16), 1, life=1 << 63), False)
+    refusal.write(disk, "/node", refusal.Mark("a copy", Life(4, 1 << 63), 5))
     known_nodes.write(disk, "/node", known_nodes.of_new_cluster(bytes(16), 2, 3, NODES))
     return [disk.open(f"/node/{name}").read(1 << 16, 0)
-            for name in (identity.NODE_FILE, known_nodes.KNOWN_NODES_FILE)]
+            for name in (identity.NODE_FILE, known_nodes.KNOWN_NODES_FILE, refusal.REFUSED_FILE)]
 
 
 class _Lines(list):

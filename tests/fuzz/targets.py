@@ -27,7 +27,7 @@ from multiraft.errors import CodecError, CorruptEntry, MalformedHeader, MultiRaf
 from multiraft.marks import parse_reincarnation, parse_tombstone
 from multiraft.messages import Append
 from multiraft.openings import open_payload, parse_open, parse_seal
-from multiraft.storage import identity, inspection
+from multiraft.storage import identity, inspection, refusal
 from multiraft.storage.checkpoint import (
     CHECKPOINT_MAGIC,
     CHECKPOINT_VERSION,
@@ -377,6 +377,14 @@ def known_nodes_file(data: bytes) -> None:
     assert known_nodes.read(disk, DIRECTORY) == facts
 
 
+def refusal_file(data: bytes) -> None:
+    """refused.json; what was accepted can be written again."""
+    disk = disk_with(refusal.REFUSED_FILE, signed(data))
+    mark = refusal.read(disk, DIRECTORY)
+    refusal.write(disk, DIRECTORY, mark)
+    assert refusal.read(disk, DIRECTORY) == mark
+
+
 def signed(data: bytes) -> bytes:
     """A JSON object with its CRC made right; other bytes as they are."""
     try:
@@ -487,6 +495,7 @@ TARGETS: dict[str, Target] = {
     "checkpoint": Target(checkpoint, (StorageError,), seeds.checkpoints),
     "segment-index": Target(segment_index, (StorageError,), seeds.indexes),
     "identity": Target(identity_file, (StorageError,), seeds.identities),
+    "refusal": Target(refusal_file, (StorageError,), seeds.identities),
     "known-nodes": Target(known_nodes_file, (StorageError,), seeds.identities),
     "scrub-state": Target(scrub_state, (), seeds.scrub_states),
     "recovery": Target(recovery, (StorageError,), seeds.recoveries),

@@ -23,6 +23,7 @@ from multiraft.types import METADATA_GROUP
 from multiraft.wire.connection import NEED_DATA, Connection, RequestEvent, ResponseEvent, Role
 from multiraft.wire.messages import BatchPart, CreateTopic, Hello, Produce
 from node.config import NodeConfig, parse
+from node.data_directory import draw_life
 from node.http import HttpThread
 from node.life import Life
 from node.main import Node
@@ -108,7 +109,8 @@ def make_node(config: NodeConfig, life: Life | None = None,
               http: HttpThread | None = None) -> Node:
     """All parts of a node on its real directory."""
     store = Store.open(str(config.data_dir), RealFilesystem(),
-                       Identity(config.cluster_id, config.node.id, secrets.randbits(63)))
+                       Identity(config.cluster_id, config.node.id, secrets.randbits(63),
+                                life=draw_life()))
     return Node(config, store, Security(config.security, config.cluster_id), silent_log(), life,
                 http)
 

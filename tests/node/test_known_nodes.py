@@ -6,11 +6,11 @@ import threading
 import pytest
 import trio
 
-from multiraft import _layout
+from multiraft.storage import identity
 from multiraft.storage.errors import CorruptFile, UnknownFormat
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.wire.errors import Code
-from multiraft.wire.messages import Hello
+from multiraft.wire.messages import Hello, LifeRow
 from node import known_nodes as known_nodes_module
 from node.errors import DiskFailed
 from node.known_nodes import (
@@ -150,6 +150,74 @@ async def test_nobody_is_this_node_itself(tmp_path):
     assert await let_in(new_cluster(tmp_path), hello(1, 7)) == Code.UNKNOWN_NODE
 
 
+NUMBER = 1 << 63
+
+
+async def meets(known: KnownNodes, epoch: int, process: int) -> Code:
+    """Node 2 says which life the file remembers, as it does when it was asked."""
+    said = hello(2, 7, epoch, NUMBER | process)
+    verdict = known.judge(said, nobody)
+    if verdict is not None and verdict.code == Code.UNLINKED_LIFE:
+        said = said._replace(after=LifeRow(*verdict.remembered))
+    return await let_in(known, said)
+
+
+@in_trio
+async def test_the_life_that_was_let_in_is_remembered_over_a_restart(tmp_path):
+    known = new_cluster(tmp_path)
+    assert await let_in(known, hello(2, 7, 5, NUMBER | 1)) == Code.UNLINKED_LIFE, "asked first"
+    assert await meets(known, 5, 1) == Code.OK
+    assert again(tmp_path).facts.lives == {2: Life(5, NUMBER | 1)}, "durable before the answer"
+    later = again(tmp_path)
+    for said in (None, LifeRow(0, 0), LifeRow(5, NUMBER | 2), LifeRow(6, NUMBER | 1)):
+        copy = hello(2, 7, 9, NUMBER | 3)._replace(after=said)
+        assert later.judge(copy, nobody).remembered == Life(5, NUMBER | 1)
+        assert await let_in(later, copy) == Code.UNLINKED_LIFE
+    assert later.life_of(2) == Life(5, NUMBER | 1), "a refusal notes nothing"
+    assert await let_in(later, hello(2, 7, 9, 3)) == Code.STALE_LIFE, "a release that keeps none"
+    assert await meets(later, 9, 4) == Code.OK
+    assert await let_in(later, hello(2, 7, 5, NUMBER | 1)) == Code.STALE_LIFE
+
+
+@in_trio
+async def test_of_two_lives_that_name_the_same_one_the_first_is_let_in(tmp_path):
+    known = new_cluster(tmp_path)
+    await meets(known, 5, 1)
+    after = LifeRow(5, NUMBER | 1)
+    codes = []
+
+    async def ask(process):
+        codes.append(await let_in(known, hello(2, 7, 6, NUMBER | process)._replace(after=after)))
+
+    async with trio.open_nursery() as nursery:
+        for process in (2, 3):
+            nursery.start_soon(ask, process)
+    assert sorted(codes) == [Code.OK, Code.UNLINKED_LIFE]
+
+
+@in_trio
+async def test_a_peer_that_starts_again_is_let_in_while_the_disk_is_full(tmp_path):
+    disk = FullDisk()
+    disk.full = False
+    known = KnownNodes(disk, str(tmp_path), 1, of_new_cluster(CLUSTER, 8, 3, FIRST_HOUR))
+    await meets(known, 5, 1)
+    disk.full = True
+    assert await meets(known, 6, 2) == Code.OK
+    assert await let_in(known, hello(2, 7, 7, NUMBER | 3)) == Code.UNLINKED_LIFE
+    disk.full = False
+    await known.save()
+    assert again(tmp_path).facts.lives == {2: Life(6, NUMBER | 2)}
+
+
+@in_trio
+async def test_lives_of_removed_nodes_are_forgotten(tmp_path):
+    known = new_cluster(tmp_path)
+    await meets(known, 5, 1)
+    known.met(2, Life(3, NUMBER | 9))
+    known.learn({node.id: node for node in FIRST_HOUR if node.id != 2}, {2: 7}, 7)
+    assert known.facts.lives == known.facts.met == {}
+
+
 # ---- taking part ---------------------------------------------------------------------------------
 
 
@@ -237,7 +305,8 @@ async def test_what_is_learned_is_saved_whoever_else_has_saved(tmp_path, monkeyp
 
 
 def test_facts_survive_the_file(tmp_path):
-    facts = of_joined(CLUSTER, 8, 3, FIRST_HOUR, (9, 10), 17)._replace(bound={2: 1 << 62})
+    facts = of_joined(CLUSTER, 8, 3, FIRST_HOUR, (9, 10), 17)._replace(
+        bound={2: 1 << 62}, lives={2: Life(5, NUMBER | 1)}, met={3: Life(7, NUMBER)})
     write(RealFilesystem(), str(tmp_path), facts)
     assert read(RealFilesystem(), str(tmp_path)) == facts
     path = tmp_path / KNOWN_NODES_FILE
@@ -248,7 +317,19 @@ def test_facts_survive_the_file(tmp_path):
 
 def test_a_file_of_a_later_format_is_refused(tmp_path, monkeypatch):
     with monkeypatch.context() as later:
-        later.setattr(_layout, "FORMAT_VERSION", _layout.FORMAT_VERSION + 1)
+        later.setattr(identity, "FORMAT_VERSION", identity.FORMAT_VERSION + 1)
         write(RealFilesystem(), str(tmp_path), of_new_cluster(CLUSTER, 8, 3, FIRST_HOUR))
-    with pytest.raises(UnknownFormat, match="format version 2, this program reads 1"):
+    with pytest.raises(UnknownFormat, match="format version 3, this program reads 2"):
         read(RealFilesystem(), str(tmp_path))
+
+
+def test_a_file_of_the_last_release_is_read(tmp_path, monkeypatch):
+    facts = of_joined(CLUSTER, 8, 3, FIRST_HOUR, (9, 10), 17)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(identity, "FORMAT_VERSION", 1)
+        earlier.setattr(known_nodes_module, "write_signed", lambda *given: identity.write_signed(
+            *given[:3], {name: value for name, value in given[3].items()
+                         if name not in ("lives", "met")}))
+        write(RealFilesystem(), str(tmp_path), facts)
+    assert '"lives"' not in (tmp_path / KNOWN_NODES_FILE).read_text()
+    assert read(RealFilesystem(), str(tmp_path)) == facts

@@ -135,8 +135,14 @@ class Sender:
     def welcomed(self, peer):
         self.answers.append((peer, 0))
 
-    def refused(self, peer, code, text):
+    def refused(self, peer, code, text, remembered):
         self.answers.append((peer, code))
+
+    def away(self, peer):
+        pass
+
+    async def linked(self, peer):
+        return False
 
     def say(self, *messages) -> None:
         """What one round does."""

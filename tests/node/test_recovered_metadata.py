@@ -19,6 +19,7 @@ from multiraft.wire.messages import ListTopics
 from node import known_nodes, recover
 from node.bootstrap import initial_facts, plan_of
 from node.config import NodeConfig, parse
+from node.data_directory import draw_life
 from node.life import SERVING
 from node.main import Node
 from node.metadata import AllocateProducerIds, CreateTopic, encode_command
@@ -61,7 +62,7 @@ async def running(config: NodeConfig) -> AsyncIterator[Node]:
 def open_store(config: NodeConfig) -> Store:
     """The directory of a node that does not run."""
     return Store.open(str(config.data_dir), RealFilesystem(),
-                      Identity(config.cluster_id, config.node.id))
+                      Identity(config.cluster_id, config.node.id, life=draw_life()))
 
 
 def history(config: NodeConfig, term: int, *names: str) -> tuple[Entry, ...]:

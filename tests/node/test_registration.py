@@ -3,7 +3,7 @@
 import trio
 
 from multiraft.wire import nodes as wire
-from multiraft.wire.errors import AmbiguousOutcome, LeaderUnknown
+from multiraft.wire.errors import AmbiguousOutcome, Code, LeaderUnknown
 from node.known_nodes import KnownNodes, of_new_cluster
 from node.metadata import NodeRecord
 from node.registration import Registration
@@ -20,6 +20,9 @@ class Admitted:
     def __init__(self):
         self.taking_part = trio.Event()
         self.taking_part.set()
+
+    def check_final(self, code, text, remembered=None):
+        assert code == Code.LEADER_UNKNOWN, text
 
 
 class Cluster:

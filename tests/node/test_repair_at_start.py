@@ -7,6 +7,7 @@ from multiraft.storage.identity import Identity
 from multiraft.storage.store import Store
 from multiraft.types import Configuration
 from node.config import parse
+from node.data_directory import draw_life
 from tests.node.harness import make_node, one_node_table
 from tests.storage.world import Rounds, noop_entry, write
 
@@ -22,7 +23,8 @@ def damage(path, at: int) -> None:
 def damaged_directory(config, *groups: int) -> None:
     """Three entries in each group; the first of them cannot be read any more."""
     store = Store.open(str(config.data_dir), RealFilesystem(),
-                       Identity(config.cluster_id, config.node.id, 1))
+                       Identity(config.cluster_id, config.node.id, 1,
+                                draw_life()))
     rounds = Rounds(store)
     for group in groups:
         store.create_group(group, 1, Configuration((1,) if group in GROUPS else ()))

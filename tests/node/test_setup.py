@@ -6,17 +6,24 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 from multiraft.errors import MultiRaftError
+from multiraft.lives import DURABLE, Life
+from multiraft.storage import refusal
 from multiraft.storage.filesystem import RealFilesystem
+from multiraft.storage.refusal import Mark
+from multiraft.storage.store import LOCK_FILE
 from multiraft.wire.errors import NodeRemoved
 from multiraft.wire.nodes import JoinClusterReply, NodeRow
-from node import bootstrap, known_nodes, setup
+from node import bootstrap, data_directory, known_nodes, setup
+from node.commands import node_group
 from node.config import Address, NodeConfig, parse
 from node.errors import BadConfig, BadDirectory, NodeRefused
 from tests.node.harness import CLUSTER, one_node_table
 
 FILESYSTEM = RealFilesystem()
+LATER = Life(9, DURABLE | 9)
 
 
 @pytest.fixture
@@ -208,3 +215,52 @@ def test_an_address_that_was_always_unreachable_is_named_and_a_new_one_refused(c
     facts = facts._replace(nodes={1: bootstrap.record_of(old.node)})
     setup.check_addresses(old, facts, log)
     assert [record.host for record in caplog.records] == ["0.0.0.0"]
+
+
+# ---- a directory that was refused ----------------------------------------------------------------
+
+
+@pytest.fixture
+def clear(config, monkeypatch):
+    """``node clear-refusal`` of the directory that ``config`` names."""
+    monkeypatch.setattr(data_directory, "load", lambda path: config)
+    return lambda *options: CliRunner().invoke(
+        node_group, ["clear-refusal", "--config", "node.toml", *options])
+
+
+def test_a_refused_directory_is_not_started_and_nothing_of_it_changes(config):
+    init(config)
+    refusal.write(FILESYSTEM, str(config.data_dir), Mark("node 3: it is a copy", LATER, 5))
+    before = {path: path.read_bytes() for path in config.data_dir.rglob("*") if path.is_file()}
+    for _ in range(3):
+        with pytest.raises(NodeRefused, match="it is a copy.*clear-refusal") as raised:
+            setup.identity_of(FILESYSTEM, config)
+        assert raised.value.exit_code == 3
+    assert before == {path: path.read_bytes() for path in config.data_dir.rglob("*")
+                      if path.is_file()}
+
+
+def test_a_refusal_is_cleared_on_the_operator_s_word_only(config, clear):
+    init(config)
+    assert "nothing to clear" in clear().output
+    refusal.write(FILESYSTEM, str(config.data_dir), Mark("node 3: it is a copy", LATER, 5))
+    refused = clear()
+    assert refused.exit_code == 1 and "it is a copy" in refused.output
+    assert "--accept-data-loss" in refused.output and "acknowledged" in refused.output
+    assert setup.mark_of(FILESYSTEM, config) is not None
+    cleared = clear("--accept-data-loss")
+    assert cleared.exit_code == 0, cleared.output
+    found = setup.identity_of(FILESYSTEM, config)
+    assert (found.boot_epoch, found.lives) == (LATER.boot_epoch, (LATER,))
+
+
+def test_the_refusal_of_a_directory_in_use_is_not_cleared(config, clear):
+    init(config)
+    refusal.write(FILESYSTEM, str(config.data_dir), Mark("why", LATER))
+    lock = FILESYSTEM.lock(str(config.data_dir / LOCK_FILE))
+    try:
+        result = clear("--accept-data-loss")
+    finally:
+        lock.close()
+    assert result.exit_code == 3 and "is held by process" in result.output
+    assert setup.mark_of(FILESYSTEM, config) is not None

@@ -1,0 +1,146 @@
+"""What a data directory says of itself: its lives, over crashes, and that it was refused."""
+
+import json
+import random
+
+import pytest
+
+from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
+from multiraft.lives import DURABLE, LIVES_KEPT, NO_LIFE, History, Life, Recall
+from multiraft.storage import identity, refusal
+from multiraft.storage.errors import CorruptFile
+from multiraft.storage.filesystem import RealFilesystem
+from multiraft.storage.identity import NODE_FILE, Claimed, Identity
+from multiraft.storage.refusal import Mark
+
+CLUSTER = bytes(range(16))
+
+
+def starts(filesystem, directory: str, number: int) -> Claimed:
+    return identity.claim(filesystem, directory, Identity(CLUSTER, 1, 77, DURABLE | number), False)
+
+
+def test_each_start_is_a_life_of_its_own_behind_those_before():
+    disk = SimulatedFilesystem()
+    disk.make_directory("/d")
+    for epoch in (1, 2, 3):
+        claimed = starts(disk, "/d", 10 * epoch)
+    assert claimed.lives == tuple(Life(epoch, DURABLE | 10 * epoch) for epoch in (1, 2, 3))
+    assert identity.read(disk, "/d").lives == claimed.lives
+    alone = identity.claim(disk, "/d", Identity(CLUSTER, 1), False)
+    assert alone.boot_epoch == 4 and alone.lives == claimed.lives, "work that meets nobody"
+
+
+def test_as_many_lives_are_kept_as_the_limit_says():
+    disk = SimulatedFilesystem()
+    disk.make_directory("/d")
+    many = tuple(Life(epoch, DURABLE) for epoch in range(1, LIVES_KEPT + 1))
+    identity._write(disk, "/d", Identity(CLUSTER, 1), Claimed(77, LIVES_KEPT, many))
+    claimed = starts(disk, "/d", 5)
+    assert len(claimed.lives) == LIVES_KEPT and claimed.lives[-1] == Life(LIVES_KEPT + 1,
+                                                                           DURABLE | 5)
+    assert identity.read(disk, "/d").lives == claimed.lives, "the file is not too large to be read"
+
+
+@pytest.mark.parametrize("crash", ["power_loss", "process_death"])
+def test_a_crash_at_any_operation_of_a_start_makes_no_copy_of_the_directory(crash):
+    """What a peer remembers is a life that was claimed: it is one of the directory's own at every
+    later start."""
+    fuse, blew = 0, True
+    while blew:
+        disk = SimulatedFilesystem()
+        disk.make_directory("/d")
+        disk.sync_directory("/")
+        remembered = starts(disk, "/d", 1).lives[-1]
+        disk.fuse, blew = fuse, False
+        try:
+            remembered = starts(disk, "/d", 2).lives[-1]
+        except PowerLoss:
+            blew = True
+        disk.fuse = -1
+        getattr(disk, crash)(random.Random(fuse))
+        for number in (3, 4):
+            claimed = starts(disk, "/d", number)
+            assert History(claimed.lives).recall(remembered) is Recall.OWN, f"fuse {fuse}"
+            assert len({*claimed.lives}) == len(claimed.lives)
+        fuse += 1
+    assert fuse > 3
+
+
+def test_a_directory_of_the_last_release_goes_on(tmp_path):
+    """Its file has a version of its own, and no lives."""
+    fields = {"boot_epoch": 4, "cluster_id": CLUSTER.hex(), "format_version": 1,
+              "incarnation": 77, "node": 1}
+    (tmp_path / NODE_FILE).write_text(json.dumps({**fields, "crc": identity._crc(fields)}))
+    claimed = starts(RealFilesystem(), str(tmp_path), 9)
+    assert claimed == Claimed(77, 5, (Life(5, DURABLE | 9),))
+    assert json.loads((tmp_path / NODE_FILE).read_text())["format_version"] == 2
+
+
+@pytest.mark.parametrize("lives", [[[1]], [[1, 2]], [[1, "x"]], [["a", "b"]], 5, [5],
+                                   [[1, "1", 2]]])
+def test_lives_that_are_none_are_corruption(tmp_path, lives):
+    starts(RealFilesystem(), str(tmp_path), 1)
+    fields = json.loads((tmp_path / NODE_FILE).read_text())
+    del fields["crc"]
+    fields["lives"] = lives
+    (tmp_path / NODE_FILE).write_text(json.dumps({**fields, "crc": identity._crc(fields)}))
+    with pytest.raises(CorruptFile, match="malformed"):
+        identity.read(RealFilesystem(), str(tmp_path))
+
+
+# ---- refused -------------------------------------------------------------------------------------
+
+
+def test_a_refusal_is_kept_until_it_is_cleared_and_then_the_life_is_one_of_its_own(tmp_path):
+    disk, directory = RealFilesystem(), str(tmp_path)
+    starts(disk, directory, 1)
+    assert refusal.read(disk, directory) is None
+    mark = Mark("node 3: it has started since", Life(7, DURABLE | 70), 1_700_000_000_000)
+    refusal.write(disk, directory, mark)
+    assert refusal.read(disk, directory) == mark
+    refusal.clear(disk, directory, mark)
+    assert refusal.read(disk, directory) is None
+    claimed = starts(disk, directory, 2)
+    assert claimed.boot_epoch == 8, "later than the life that it was compared with"
+    assert History(claimed.lives).recall(mark.life) is Recall.OWN
+
+
+def test_a_refusal_that_names_no_life_is_cleared_as_well(tmp_path):
+    disk, directory = RealFilesystem(), str(tmp_path)
+    before = starts(disk, directory, 1)
+    refusal.write(disk, directory, Mark("removed"))
+    assert refusal.read(disk, directory) == Mark("removed", NO_LIFE, 0)
+    refusal.clear(disk, directory, Mark("removed"))
+    assert identity.read(disk, directory).lives == before.lives
+
+
+def test_clearing_that_is_cut_off_leaves_the_mark_or_a_cleared_directory():
+    mark = Mark("why", Life(7, DURABLE | 70))
+    fuse, blew = 0, True
+    while blew:
+        disk = SimulatedFilesystem()
+        disk.make_directory("/d")
+        disk.sync_directory("/")
+        starts(disk, "/d", 1)
+        refusal.write(disk, "/d", mark)
+        disk.fuse, blew = fuse, False
+        try:
+            refusal.clear(disk, "/d", mark)
+        except PowerLoss:
+            blew = True
+        disk.fuse = -1
+        disk.power_loss(random.Random(fuse))
+        if refusal.read(disk, "/d") is None:
+            assert mark.life in identity.read(disk, "/d").lives
+        fuse += 1
+    assert fuse > 3
+
+
+def test_a_mark_that_rots_is_no_missing_one(tmp_path):
+    disk, directory = RealFilesystem(), str(tmp_path)
+    refusal.write(disk, directory, Mark("why"))
+    path = tmp_path / refusal.REFUSED_FILE
+    path.write_text(path.read_text().replace("why", "how"))
+    with pytest.raises(CorruptFile):
+        refusal.read(disk, directory)
