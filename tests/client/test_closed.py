@@ -10,6 +10,7 @@ from multiraft import client as trio_client
 from multiraft.client import AmbiguousOutcome, Closed, Record, blocking
 from multiraft.client.ranges import Range, read_ranges
 from multiraft.client.staging import open_run
+from multiraft.errors import MultiRaftError
 from multiraft.wire import messages
 
 
@@ -152,7 +153,7 @@ def told_while_waiting(world, cluster, wait, close, sends=False):
         started.set()
         try:
             told.append(await wait(*parts))
-        except Exception as error:
+        except MultiRaftError as error:
             told.append(error)
 
     async def run():

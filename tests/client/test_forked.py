@@ -15,18 +15,18 @@ from multiraft.client import Forked, Record, blocking
 from tests.client.scripts import values_of
 
 
-def in_child(work, end=os._exit):
-    """What ``work`` gives in a forked process; ``end`` ends that process."""
+def in_child(work):
+    """What ``work`` gives in a forked process, which ends then."""
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
+        answer = None
         try:
             answer = ("gave", work())
-        except BaseException:
-            answer = ("failed", traceback.format_exc())
-        os.write(writing, pickle.dumps(answer))
-        os.close(writing)
-        end(0)
+        finally:
+            answer = answer or ("failed", traceback.format_exc())
+            os.write(writing, pickle.dumps(answer))
+            os._exit(0)
     os.close(writing)
     with open(reading, "rb") as pipe:
         how, what = pickle.load(pipe)

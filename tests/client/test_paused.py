@@ -50,6 +50,7 @@ trio.run(main)
 """
 #: Longer than the timeouts above, so that all of them are over at once.
 STOPPED_S = 0.7
+POLL_S = 0.005
 
 
 @pytest.mark.parametrize("program", [BLOCKING, TRIO], ids=["blocking", "trio"])
@@ -61,7 +62,9 @@ def test_a_process_that_was_stopped_goes_on(world, cluster, program):
             told = [process.stdout.readline().split() for _ in range(50)]
             for _ in range(3):
                 os.kill(process.pid, signal.SIGSTOP)
-                time.sleep(STOPPED_S)
+                until = time.monotonic() + STOPPED_S
+                while time.monotonic() < until:  # the time itself is what has to pass
+                    time.sleep(POLL_S)
                 os.kill(process.pid, signal.SIGCONT)
                 told += [process.stdout.readline().split() for _ in range(300)]
         finally:
@@ -91,7 +94,7 @@ def test_what_was_answered_while_the_process_stood_still_is_no_loss(world, clust
         delivery = producer.send_nowait(Record("a", b"1"))
         client.advance()
         while cluster.topics["a"][0].next_offset < 2:
-            time.sleep(0.001)
+            time.sleep(POLL_S)
         jumped_ns = 60_000_000_000
         try:
             assert delivery.wait().base_offset == 1
