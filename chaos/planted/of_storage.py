@@ -10,6 +10,9 @@ from chaos.planted.bug import Bug, Seeds, Tests
 
 #: Rot shows what a damaged replica may do wrong only while others are away.
 ROT = ("bit-rot", "bit-rot", "bit-rot", "isolate-leader", "partition-one", "kill")
+#: ... or while what it forgot is all that was left of a majority.
+ROT_AND_POWER = ("bit-rot", "bit-rot", "bit-rot", "isolate-leader", "isolate-leader",
+                 "partition-one", "power-loss", "double-crash", "cluster-power")
 
 BUGS = (
     Bug("vote-not-persisted", "multiraft.storage.store", "_append_lane_entries",
@@ -62,7 +65,7 @@ BUGS = (
         "if log.doubtful and not core.is_cleared(group):",
         "if False:",
         "a replica comes back before its leader has cleared it",
-        Seeds((26,), faults=ROT)),
+        Seeds((31, 39), faults=ROT_AND_POWER)),
     Bug("lift-settles-the-future", "multiraft.storage.group_log", "GroupLog.has_settled",
         "not any(unknown(*place, self.settled) for place in places)",
         "bool(self.settled)",
