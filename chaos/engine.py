@@ -27,6 +27,8 @@ from chaos.backends.backend import BackendError
 PACKAGE = "docker" ".io"
 #: Releases of Debian after bookworm have the command in a package of its own.
 COMMAND_PACKAGE = "docker-cli"
+#: What brings one.
+BRING = f"apt-get install -y {PACKAGE} iptables"
 INSTALL_S = 300.0
 #: A fresh daemon makes its directories and its bridge.
 UP_S = 60.0
@@ -81,7 +83,8 @@ def require(started: Callable[[host.Process], None] = lambda _daemon: None) -> E
     if found is not None:
         return found
     if not host.is_root():
-        raise EngineUnavailable("no Docker engine answers, and starting one takes root")
+        raise EngineUnavailable("no Docker engine answers, and starting one takes root. "
+                                f"Run as root: {BRING}")
     if host.missing("dockerd", "docker"):
         install()
     return start(started=started)

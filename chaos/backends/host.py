@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +26,14 @@ COMMAND_S = 60.0
 LINES_SHOWN = 8
 #: How often a condition is looked at.
 POLL_S = 0.02
+
+
+#: Debian's packages of the commands that backends run.
+PACKAGES = {
+    "blockdev": "util-linux", "dockerd": "docker" ".io", "ip": "iproute2",
+    "iptables-restore": "iptables", "losetup": "mount", "mkfs.ext4": "e2fsprogs", "mount": "mount",
+    "nsenter": "util-linux", "setpriv": "util-linux", "systemd-analyze": "systemd",
+    "umount": "mount", "unshare": "util-linux"}
 
 
 class Process(NamedTuple):
@@ -91,6 +99,16 @@ def missing(*commands: str) -> list[str]:
     return [command for command in commands if shutil.which(command) is None]
 
 
+def lacking(*commands: str) -> str:
+    """Which of these commands the machine does not have, and the line that brings them; empty when
+    it has all."""
+    absent = missing(*commands)
+    if not absent:
+        return ""
+    packages = sorted({PACKAGES[command] for command in absent})
+    return f"{', '.join(absent)} missing. Run as root: apt-get install -y {' '.join(packages)}"
+
+
 def identify(pid: int) -> Process:
     """A process that lives now; start time 0 when it does not."""
     return Process(pid, process_table.start_time(pid) or 0)
@@ -135,10 +153,3 @@ def state_directory() -> Path:
                  else Path(f"/tmp/multiraft-chaos-{os.getuid()}"))
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     return directory
-
-
-def check(commands: Sequence[str], packages: str) -> None:
-    """Raises ``BackendError`` that says how to get what is missing."""
-    absent = missing(*commands)
-    if absent:
-        raise BackendError(f"{', '.join(absent)} missing; install them: apt-get install {packages}")

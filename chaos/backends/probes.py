@@ -72,9 +72,9 @@ def rot_without_root() -> dict[str, str]:
 
 
 def _network(book: ledger.Ledger) -> dict[str, str]:
-    absent = host.missing(*NETWORK_COMMANDS)
-    if absent:
-        return dict.fromkeys(_LINK_FAULTS, f"{', '.join(absent)} missing")
+    lacking = host.lacking(*NETWORK_COMMANDS)
+    if lacking:
+        return dict.fromkeys(_LINK_FAULTS, lacking)
     name = f"mrc{book.run}p"
     book.note(ledger.NAMESPACE, name)
     try:
@@ -100,9 +100,9 @@ def _try_rules(packets: NodePackets, faults: LinkFaults) -> str:
 
 
 def _disk(book: ledger.Ledger) -> dict[str, str]:
-    absent = host.missing(*DISK_COMMANDS)
-    if absent:
-        return dict.fromkeys(DISK_KINDS, f"{', '.join(absent)} missing")
+    lacking = host.lacking(*DISK_COMMANDS)
+    if lacking:
+        return dict.fromkeys(DISK_KINDS, lacking)
     why: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="multiraft-chaos-") as name:
         probe = disk.LoopDisk(Path(name, "image"), Path(name, "mount"))

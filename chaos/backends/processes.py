@@ -89,12 +89,12 @@ class ProcessBackend(Cluster):
         self.book.note(ledger.LINK, link)
         self.addresses[CLIENTS] = str(clients)
         host.run("ip", "netns", "add", switch)
-        host.run("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
+        in_namespace(switch, "ip", "link", "add", "bridge", "type", "bridge")
         host.run("ip", "link", "add", link, "type", "veth", "peer", "name", "clients", "netns",
                  switch)
-        host.run("ip", "-n", switch, "link", "set", "clients", "master", "bridge")
+        in_namespace(switch, "ip", "link", "set", "clients", "master", "bridge")
         for device in ("bridge", "clients"):
-            host.run("ip", "-n", switch, "link", "set", device, "up")
+            in_namespace(switch, "ip", "link", "set", device, "up")
         host.run("ip", "addr", "add", f"{clients}/{self._subnet.prefixlen}", "dev", link)
         host.run("ip", "link", "set", link, "up")
 
@@ -115,14 +115,14 @@ class ProcessBackend(Cluster):
         name, outer = self.namespace(place.id), f"node{place.id}"
         self.book.note(ledger.NAMESPACE, name)
         host.run("ip", "netns", "add", name)
-        host.run("ip", "-n", self._switch, "link", "add", outer, "type", "veth", "peer", "name",
-                 "eth0", "netns", name)
-        host.run("ip", "-n", self._switch, "link", "set", outer, "master", "bridge", "up")
-        host.run("ip", "-n", name, "addr", "add", f"{place.host}/{self._subnet.prefixlen}", "dev",
-                 "eth0")
+        in_namespace(self._switch, "ip", "link", "add", outer, "type", "veth", "peer", "name",
+                     "eth0", "netns", name)
+        in_namespace(self._switch, "ip", "link", "set", outer, "master", "bridge", "up")
+        in_namespace(name, "ip", "addr", "add", f"{place.host}/{self._subnet.prefixlen}", "dev",
+                     "eth0")
         for device in ("lo", "eth0"):
-            host.run("ip", "-n", name, "link", "set", device, "up")
-        return NodePackets(place.id, Path("/run/netns", name))
+            in_namespace(name, "ip", "link", "set", device, "up")
+        return NodePackets(place.id, namespace_file(name))
 
 
 class _Processes:
@@ -137,7 +137,7 @@ class _Processes:
         backend, files = self._backend, self._backend.layout
         command = node_command(files.config(node), files.clock(node), backend.spec.planted)
         if backend.has_networks:
-            command = host.within(Path("/run/netns", backend.namespace(node)), *command)
+            command = host.within(namespace_file(backend.namespace(node)), *command)
         if node in self._children:
             self._children[node].wait()  # it has ended; this reaps it
         with files.log(node).open("ab") as log:
@@ -178,6 +178,17 @@ class _Processes:
         """What was ended by others, too."""
         for child in self._children.values():
             child.wait()
+
+
+def namespace_file(name: str) -> Path:
+    """Where `ip netns add` leaves a network namespace."""
+    return Path("/run/netns", name)
+
+
+def in_namespace(name: str, *command: str) -> None:
+    """Runs a command in a network namespace.  Not by `ip -n`: that changes the propagation of the
+    root directory's mount, and fails where the root directory is none (chroot)."""
+    host.run(*host.within(namespace_file(name), *command))
 
 
 def node_command(config: Path, clock: Path, planted: tuple[str, ...] | list[str],

@@ -3,10 +3,27 @@ is said aloud: a run that cannot start here has not passed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+
+from chaos import engine
 
 NOT_TRIED = "NOT TRIED: "
 SAID = "said"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def installs_nothing() -> Iterator[None]:
+    """Whoever runs tests has not asked for a container engine: `multiraft chaos run` installs one,
+    tests are skipped without."""
+    def refuse() -> None:
+        raise engine.EngineUnavailable("no Docker engine answers, and tests install none. "
+                                       f"Run as root: {engine.BRING}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "install", refuse)
+        yield
 
 
 @pytest.fixture

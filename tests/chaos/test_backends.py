@@ -16,8 +16,12 @@ from chaos.backends import choice, host, ledger, leftovers, probes
 from chaos.backends.backend import (
     CLOCK,
     FAILED_DISK,
+    FULL_DISK,
     HUNG_DISK,
     KINDS,
+    LOSS,
+    PARTITION,
+    SLOW_DISK,
     BackendError,
     ClusterSpec,
     Ending,
@@ -25,15 +29,16 @@ from chaos.backends.backend import (
 )
 from chaos.backends.processes import ProcessBackend
 from chaos.nemeses import proofs
+from tests import needs
 
 TAKES_THE_MACHINE = True
 
 #: A node that comes back serves before that, or ends.
 RETURN_S = 8.0
-WAIT_S = 60.0
+WAIT_S = 180.0
 SPEC = ClusterSpec(nodes=3, groups=4)
-needs_root = pytest.mark.skipif(
-    os.geteuid() != 0, reason="SKIPPED, NOT PASSED: networks and disks of nodes take root")
+#: Of "everything at once".
+EVERYTHING = (PARTITION, LOSS, SLOW_DISK, FULL_DISK, FAILED_DISK, HUNG_DISK)
 
 #: Brings a cluster up, hurts it so that nothing could end by itself, says so, and waits.
 HARNESS = """
@@ -69,8 +74,7 @@ def whole(cluster):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_fault_bites_and_heals(whole, kind):
-    if kind in whole.left_out:
-        pytest.skip(f"SKIPPED, NOT PASSED: {kind}: {whole.left_out[kind]}")
+    needs.faults(whole, kind)
     assert proofs.PROOFS[kind](whole)
 
 
@@ -80,8 +84,8 @@ def test_root_can_do_everything_here_but_what_the_machine_lacks(cluster):
     assert all(cluster.left_out.values())
 
 
-@needs_root
 def test_everything_at_once_is_healed_twice(whole):
+    needs.faults(whole, *EVERYTHING)
     nodes = whole.nodes()
     whole.cut(all_links(nodes, nodes))
     whole.lose(all_links(nodes, [0]), 0.5)
@@ -97,8 +101,8 @@ def test_everything_at_once_is_healed_twice(whole):
     assert all(whole.is_running(node) for node in nodes)
 
 
-@needs_root
 def test_a_node_that_is_killed_on_a_frozen_disk_ends_with_the_thaw(whole):
+    needs.faults(whole, HUNG_DISK)
     whole.freeze_disk(1)
     try:
         whole.kill(1)
@@ -108,8 +112,8 @@ def test_a_node_that_is_killed_on_a_frozen_disk_ends_with_the_thaw(whole):
     assert whole.is_running(1)
 
 
-@needs_root
 def test_a_node_starts_while_it_is_cut_off(whole):
+    needs.faults(whole, PARTITION)
     whole.kill(1)
     whole.cut(all_links([1], [0, 2, 3]))
     whole.start(1)
@@ -127,8 +131,9 @@ def test_the_node_that_ends_by_itself_is_told_from_the_one_that_was_ended(whole)
     whole.start(2)
 
 
-@needs_root
 def test_an_end_tells_which_faults_of_its_disk_the_process_had_met(whole):
+    needs.faults(whole, HUNG_DISK, FAILED_DISK)
+
     def end_by_itself(node: int) -> Ending:
         before = len(whole.endings())
         os.kill(whole.pid(node), signal.SIGKILL)

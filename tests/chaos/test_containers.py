@@ -14,6 +14,8 @@ from chaos import engine
 from chaos.backends import host, image, ledger
 from chaos.backends.backend import (
     CLOCK,
+    FAILED_DISK,
+    HUNG_DISK,
     KILL,
     MEMBERSHIP,
     PARTITION,
@@ -26,6 +28,7 @@ from chaos.backends.backend import (
 )
 from chaos.backends.containers import DockerBackend, _Containers, remove_leftovers
 from chaos.nemeses import proofs
+from tests import needs
 from tests.chaos.test_backends import WAIT_S, killed_harness
 
 TAKES_THE_MACHINE = True
@@ -39,7 +42,7 @@ def cluster(tmp_path_factory):
     try:
         backend = DockerBackend(tmp_path_factory.mktemp("docker"), ClusterSpec(groups=4))
     except (engine.EngineUnavailable, image.NoBase) as error:
-        pytest.skip(f"NO CONTAINER WAS TESTED, THIS IS NOT A PASS: {error}")
+        needs.no_engine(error)
     with backend:
         backend.up()
         yield backend
@@ -54,14 +57,12 @@ def whole(cluster):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_fault_bites_and_heals(whole, kind):
-    if kind in whole.left_out:
-        pytest.skip(f"SKIPPED, NOT PASSED: {kind}: {whole.left_out[kind]}")
+    needs.faults(whole, kind)
     assert proofs.PROOFS[kind](whole)
 
 
 def test_everything_at_once_is_healed(whole):
-    if POWER_LOSS not in whole.kinds or PARTITION not in whole.kinds:
-        pytest.skip("SKIPPED, NOT PASSED: networks and disks of nodes take root")
+    needs.faults(whole, PARTITION, HUNG_DISK, FAILED_DISK)
     whole.cut(all_links([1], [2, 3]))
     whole.freeze_disk(1)
     whole.pause(2)
@@ -72,8 +73,7 @@ def test_everything_at_once_is_healed(whole):
 
 
 def test_rules_outlive_the_process_of_a_node(whole):
-    if PARTITION not in whole.kinds:
-        pytest.skip("SKIPPED, NOT PASSED: networks of nodes take root")
+    needs.faults(whole, PARTITION)
     whole.cut(all_links([1], [2, 3]))
     whole.kill(1)
     whole.start(1)

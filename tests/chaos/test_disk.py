@@ -8,21 +8,22 @@ from pathlib import Path
 import pytest
 
 from chaos.backends import disk as disks
-from chaos.backends import host, ledger
+from chaos.backends import host, ledger, probes
 from chaos.backends.backend import BackendError
 from chaos.backends.disk import LoopDisk
 from multiraft.storage.envelope import replace_file
 from multiraft.storage.filesystem import RealFilesystem
+from tests import needs
 
 TAKES_THE_MACHINE = True
 
 DISK_BYTES = 16 << 20
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0, reason="SKIPPED, NOT PASSED: a disk that loses its power takes root")
+pytestmark = needs.root("a disk that loses its power takes root")
 
 
 @pytest.fixture
 def disk(tmp_path):
+    needs.commands(*probes.DISK_COMMANDS)
     book = ledger.Ledger.open()
     made = LoopDisk(tmp_path / "disk.image", tmp_path / "disk")
     book.note(ledger.DISK, str(made.image), str(made.mount))

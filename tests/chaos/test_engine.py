@@ -11,12 +11,16 @@ import pytest
 from chaos import engine
 from chaos.backends import host
 from chaos.backends.backend import BackendError
+from tests import needs
 
 TAKES_THE_MACHINE = True
 
+#: What the fixtures of this package put out of use.
+INSTALL = engine.install
 can_start = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("dockerd") is None,
-    reason="SKIPPED, NOT PASSED: starting dockerd takes root and Debian's package of it")
+    reason=f"{needs.SKIPPED}starting dockerd takes root and Debian's package of it. "
+           f"Run as root: {engine.BRING}")
 
 
 def daemon(directory) -> list[str]:
@@ -64,7 +68,16 @@ def test_an_engine_that_does_not_start_says_why(tmp_path):
 def test_without_an_engine_and_without_root_there_is_one_sentence(monkeypatch):
     monkeypatch.setattr(engine, "running", lambda: None)
     monkeypatch.setattr(host, "is_root", lambda: False)
-    with pytest.raises(engine.EngineUnavailable, match="takes root"):
+    with pytest.raises(engine.EngineUnavailable, match="takes root. Run as root: apt-get install"):
+        engine.require()
+
+
+def test_no_engine_is_installed_by_tests(monkeypatch):
+    monkeypatch.setattr(engine, "running", lambda: None)
+    monkeypatch.setattr(host, "is_root", lambda: True)
+    monkeypatch.setattr(host, "missing", lambda *commands: list(commands))
+    monkeypatch.setattr(host, "run", lambda *command, **_: pytest.fail(f"{command} is run"))
+    with pytest.raises(engine.EngineUnavailable, match="tests install none. Run as root: apt-get"):
         engine.require()
 
 
@@ -75,7 +88,7 @@ def test_an_engine_that_cannot_be_installed_is_one_sentence(monkeypatch):
     monkeypatch.setattr(engine.shutil, "which", lambda name: name == "apt-get" or None)
     monkeypatch.setattr(host, "run", refuse)
     with pytest.raises(engine.EngineUnavailable, match="E: nothing there"):
-        engine.install()
+        INSTALL()
 
 
 def test_an_engine_that_runs_is_taken_and_never_ended(monkeypatch):

@@ -29,8 +29,11 @@ def first_seed() -> int:
     """As told, else that of the commit, else any."""
     if FIRST:
         return int(FIRST)
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent,
-                          capture_output=True, text=True)
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent,
+                              capture_output=True, text=True)
+    except FileNotFoundError:  # no git
+        return campaign.fresh_seed()
     if head.returncode:
         return campaign.fresh_seed()
     return int(head.stdout, 16) % campaign.FRESH_BELOW

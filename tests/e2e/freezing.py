@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests import needs
 from tests.e2e.world import wait_for
 
 _SEIZE, _INTERRUPT, _DETACH = 0x4206, 0x4207, 17
@@ -31,7 +32,7 @@ _ptrace.restype = ctypes.c_long
 def why_not() -> str:
     """Why threads cannot be held here; empty when they can."""
     if os.geteuid():
-        return "root is needed"
+        return f"it takes root. {needs.AS_ROOT}"
     return "" if _WAITING else f"system calls of {os.uname().machine} are not known"
 
 

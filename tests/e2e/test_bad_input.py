@@ -7,7 +7,6 @@ it must never notice what its neighbours sent.
 from __future__ import annotations
 
 import os
-import shutil
 import struct
 import subprocess
 
@@ -25,6 +24,7 @@ from multiraft.wire.messages import (
     NodeStatus,
     Produce,
 )
+from tests import needs
 from tests.e2e import raw
 from tests.e2e.world import WAIT_S, Session, node_command, run_node, steady, wait_for
 
@@ -390,8 +390,7 @@ def as_somebody_whom_permissions_bind() -> list[str]:
     """Root without the capability to pass them over; anybody else as he is."""
     if os.geteuid() != 0:
         return []
-    if shutil.which("setpriv") is None:
-        pytest.skip("root needs setpriv (util-linux) to be bound by permissions")
+    needs.commands("setpriv")
     return ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
 
 

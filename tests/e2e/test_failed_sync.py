@@ -11,6 +11,7 @@ import pytest
 from multiraft.wire import RequestEvent
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import BatchPart, Produce
+from tests import needs
 from tests.e2e.raw import PRODUCE_MS, batch
 from tests.e2e.world import UP_S, WAIT_S, World, node_command, wait_for
 
@@ -33,7 +34,7 @@ int fdatasync(int fd) {
 def shim(tmp_path) -> str:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        pytest.skip("no C compiler")
+        pytest.skip(f"{needs.SKIPPED}no C compiler. Run as root: apt-get install -y gcc libc6-dev")
     source, library = tmp_path / "shim.c", tmp_path / "shim.so"
     source.write_text(SHIM)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from admin_cli import dev_state
+from chaos.backends import host
 from multiraft.client import Record, blocking
 from multiraft.wire.errors import Code, RequestError
+from tests import needs
 from tests.e2e.raw import batch
 from tests.e2e.test_repair import log_events, read_all
 from tests.e2e.world import UP_S, World, await_line, steady, wait_for
@@ -37,7 +39,8 @@ def small_disk(directory: Path) -> Iterator[Path]:
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs",
                               str(directory)], capture_output=True, text=True)
     if mounted.returncode:
-        pytest.skip(f"a small filesystem cannot be mounted here: {mounted.stderr.strip()}")
+        pytest.skip(f"{needs.SKIPPED}a small filesystem cannot be mounted here: "
+                    f"{mounted.stderr.strip()}" + ("" if host.is_root() else f" {needs.AS_ROOT}"))
     for name, data in identity:
         (directory / name).write_bytes(data)
     try:

@@ -27,6 +27,7 @@ from multiraft.wire.messages import (
     ListOffsets,
     OffsetQuery,
 )
+from tests import needs
 from tests.e2e import freezing, raw
 from tests.e2e.world import wait_for
 
@@ -60,12 +61,11 @@ def deposed(tmp_path_factory) -> Iterator[Deposed]:
     """See the module's docstring."""
     missing = freezing.why_not()
     if missing:
-        pytest.skip(f"a leader cannot be held here: {missing}")
+        pytest.skip(f"{needs.SKIPPED}a leader cannot be held here: {missing}")
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(
             ProcessBackend(tmp_path_factory.mktemp("cluster"), ClusterSpec(nodes=3, groups=2)))
-        if PARTITION not in cluster.kinds:
-            pytest.skip(f"a leader cannot be cut off here: {cluster.left_out[PARTITION]}")
+        needs.faults(cluster, PARTITION)
         cluster.up()
         incarnation, group, old = _filled(cluster.servers())
         session = stack.enter_context(raw.Session(cluster.address(old)))
