@@ -8,6 +8,8 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 # Test processes at a time.  Most tests wait for nodes and clocks: four keep two cores busy.
 JOBS ?= 4
+# Whoever became root by `su` does not look where commands of root are.
+export PATH := $(PATH):/usr/sbin:/sbin
 
 # What the extension is made of; a change to any of these rebuilds it.
 SOURCES := setup.py pyproject.toml $(wildcard multiraft/*.pyx multiraft/*.pxd multiraft/*.h)
@@ -18,8 +20,10 @@ PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help build test demo bench-first-light bench-node ops-machines wheels lint fix sim soak
-.PHONY: bench-moves bench-placement bench-spark chaos clean fuzz asan java machine missing
-.PHONY: native proved
+.PHONY: bench-moves bench-placement bench-spark chaos clean fuzz asan missing native proved
+.PHONY: java tools
+# The machine is looked at before anything is built on it.
+.NOTPARALLEL:
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -28,7 +32,7 @@ help:  ## list the commands
 
 build: $(VENV)/.built-dev  ## create .venv, install in place for developers, compile
 
-test: java $(VENV)/.built-strict  ## all that a contributor must pass
+test: tools $(VENV)/.built-strict  ## all that a contributor must pass
 	$(PY) -m ruff check .
 	$(PY) -m pytest --import-mode=importlib -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -115,36 +119,24 @@ clean:  ## remove what was built; the virtual environment stays until you remove
 
 # ---- the virtual environment and the extension ---------------------------------------------------
 
-# One line to run when the machine lacks something; silent otherwise.
-APT := $(if $(filter-out 0,$(shell id -u)),sudo )apt-get install -y python3-venv python3-dev gcc
-machine:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Python 3.11 or newer is needed$$($(PYTHON) -V 2>/dev/null | sed 's/^/, not /')." \
-	    "Run: $(APT)" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
-	  { echo "The venv module is missing. Run: $(APT)" >&2; exit 1; }
-	@command -v $${CC:-cc} >/dev/null || \
-	  { echo "A C compiler is missing. Run: $(APT)" >&2; exit 1; }
-	@printf '#include <Python.h>\n' | $${CC:-cc} -fsyntax-only -x c \
-	  -I"$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')" - 2>/dev/null || \
-	  { echo "The headers of Python or of C are missing. Run: $(APT)" >&2; exit 1; }
-
-# Spark runs on Java 17 or newer.  Debian's is brought where that may be done; where it may not, a
-# line says so, and what needs Java is skipped.
-JRE := $(if $(filter-out 0,$(shell id -u)),sudo )apt-get install -y default-jre-headless
+# What the machine lacks is installed where that may be done; elsewhere one line says how, before
+# anything is built.
+MACHINE = PYTHON="$(PYTHON)" deploy/machine.sh
+# What has been built goes on without a compiler.
+UNBUILT = $(if $(and $(wildcard $(PY)),$(wildcard multiraft/_core.*.so)),,build)
 java:
-	@major=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | \
-	  sed -n 's/.* version "\([0-9]*\).*/\1/p'); [ "$${major:-0}" -ge 17 ] || { \
-	    [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get -qq update && \
-	    apt-get -qq install -y --no-install-recommends default-jre-headless >/dev/null; } || \
-	  echo "Java 17 or newer is missing, Spark is left out. Run: $(JRE)" >&2
+	@$(MACHINE) $(UNBUILT) java
+tools:
+	@$(MACHINE) $(UNBUILT) java tests
 
 $(PY):
-	@$(MAKE) machine
+	@$(MACHINE) build
 	$(PYTHON) -m venv $(VENV)
 
-INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Only errors: old versions of pip warn of how packages are built, which nobody here can change.
+INSTALL := $(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt
 $(VENV)/.installed-dev: $(PACKAGING) | $(PY)
+	@$(MACHINE) build
 	$(INSTALL) -e '.[dev,chaos,spark]'
 	@touch $@
 
@@ -157,15 +149,18 @@ $(VENV)/.installed-native: $(VENV)/.installed-dev
 	@touch $@
 
 $(VENV)/.built-dev: $(VENV)/.installed-dev $(SOURCES) $(BUILT)
+	@$(MACHINE) build
 	$(PY) setup.py --quiet build_ext --inplace
 	@touch $@
 
 # The demo needs no tools of development: the installation itself compiles.
 $(VENV)/.built-demo: $(PACKAGING) $(SOURCES) $(BUILT) | $(PY)
+	@$(MACHINE) build
 	$(INSTALL) -e '.[demo]'
 	@touch $@
 
 # Compiled anew with warnings as errors, whatever an earlier, milder build left behind.
 $(VENV)/.built-strict: $(VENV)/.installed-dev $(SOURCES) $(BUILT)
+	@$(MACHINE) build
 	MULTIRAFT_WERROR=1 $(PY) setup.py --quiet build_ext --inplace --force
 	@touch $@ $(VENV)/.built-dev
