@@ -241,7 +241,7 @@ def planner(cluster: DevCluster, stream: Stream, moving: Rebalancing,
     """Spark, with the stream slowed down until it has planned; None = it cannot be had here."""
     moving.lacking = planning.lacking()
     if moving.lacking:
-        screen.event(f"planning without Spark: {planning.advice(moving.lacking)}", "yellow")
+        screen.event(f"planning without Spark: {moving.lacking}", "yellow")
         return None
 
     def plan(policy: Policy) -> plans.Plan:
@@ -335,7 +335,7 @@ def conclude(cluster: DevCluster, names: dict[str, str], stream: Stream,
     if held and complete:
         text = proved(stream, verdicts, kill, moving) + next_commands(cluster)
         if moving.lacking:
-            text += f"\n\n[yellow]Spark made no plan: {planning.advice(moving.lacking)}[/]"
+            text += f"\n\n[yellow]Spark made no plan: {moving.lacking}[/]"
     else:
         text = (f"[bold red]The proof FAILED[/] for {stream.sent:,} records in {len(verdicts)} "
                 f"topics; see the table.\nThe nodes' logs: {cluster.directory}/node-*/log")

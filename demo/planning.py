@@ -20,22 +20,20 @@ from admin_cli.spark_sentences import sentences
 from placement import plan as plans
 from placement.policy import Options, Policy
 
-#: What brings Java where `make demo` may not.
-BRING_JAVA = "apt-get install -y default-jre-headless"
 #: Windows of a second: of each partition the greatest rate among them counts.
 WINDOWS = 60
 AGE_MAX_MS = 600_000
 
 
 def lacking() -> str:
-    """Why Spark cannot plan here; empty when it can."""
+    """Why Spark cannot plan here, and what to run so that it can; empty when it can."""
     from spark import session as spark_session
     from spark.errors import NoSpark
 
     try:
         spark_session.check_machine()
     except NoSpark as error:
-        return str(error)
+        return f"{error} {error.do}"
     return ""
 
 
@@ -58,9 +56,3 @@ def with_spark(addresses: Sequence[str], policy: Policy, screen: Screen) -> plan
                                  AGE_MAX_MS, lambda stage: screen.event(
                                      f"  {stage.seconds:.1f} s  {stage.name}: {stage.text}"))
     return made.plan
-
-
-def advice(why: str) -> str:
-    """What to run so that Spark plans the next time."""
-    sudo = "" if os.geteuid() == 0 else "sudo "
-    return f"{why} Debian, Ubuntu: {sudo}{BRING_JAVA}"

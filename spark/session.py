@@ -12,6 +12,7 @@ import importlib.util
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 #: Of Spark 4.
 JAVA_MIN = 17
 PACKAGES = ("pyspark", "pyarrow", "pandas")
+#: PySpark's processes find each other by it.
+LOCALHOST = "localhost"
 #: What the driver's JVM may have.  Of millions of partitions it holds sums, never rows.
 DRIVER_MEMORY = "2g"
 #: Of one machine: 200, as Spark has it, are mostly empty there.
@@ -43,8 +46,8 @@ LOG_VARIABLE = "MULTIRAFT_SPARK_LOG"
 
 
 def check_machine() -> None:
-    """Raises ``NoSpark`` when a package or Java is missing.  Starts nothing but ``java
-    -version``."""
+    """Raises ``NoSpark`` when a package, Java or the name localhost is missing.  Starts nothing but
+    ``java -version``."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise NoSpark(f"planning with Spark needs {', '.join(missing)}, which "
@@ -55,9 +58,14 @@ def check_machine() -> None:
         raise NoSpark(f"Spark needs Java {JAVA_MIN} or newer, and there is none.", _JAVA)
     if found < JAVA_MIN:
         raise NoSpark(f"Spark needs Java {JAVA_MIN} or newer, {java_path()} is {found}.", _JAVA)
+    try:
+        socket.getaddrinfo(LOCALHOST, None)
+    except OSError as error:
+        raise NoSpark(f"Spark needs the name {LOCALHOST}, which this machine does not know.",
+                      f"As root: echo 127.0.0.1 {LOCALHOST} >>/etc/hosts") from error
 
 
-_JAVA = ("Debian, Ubuntu: apt-get install -y openjdk-17-jre-headless; or point JAVA_HOME at one "
+_JAVA = ("Debian, Ubuntu: apt-get install -y default-jre-headless; or point JAVA_HOME at one "
          "that is there.")
 
 
@@ -119,6 +127,8 @@ def _start(master: str) -> SparkSession:
                .config("spark.sql.session.timeZone", "UTC"))
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # Else it asks for the address of the machine's name, which nobody may know.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = (builder.config("spark.driver.extraJavaOptions", LOCAL_JAVA)
                    .config("spark.driver.host", "127.0.0.1")
                    .config("spark.driver.bindAddress", "127.0.0.1")

@@ -86,6 +86,15 @@ def test_without_java_the_one_line_to_run_is_told(run, monkeypatch, version, sai
     assert "apt-get install -y" in done.output and "Traceback" not in done.output
 
 
+def test_without_the_name_localhost_the_one_line_to_run_is_told(run, monkeypatch):
+    monkeypatch.setattr(session, "PACKAGES", ())
+    monkeypatch.setattr(session, "java_version", lambda path: session.JAVA_MIN)
+    monkeypatch.setattr(session, "LOCALHOST", "no-such-name.invalid")
+    done = spark_plan(run)
+    assert done.exit_code == 1 and "needs the name no-such-name.invalid" in done.output
+    assert "echo 127.0.0.1 no-such-name.invalid >>/etc/hosts" in done.output
+
+
 def test_without_packages_the_extra_is_told(run, monkeypatch):
     monkeypatch.setattr(session, "PACKAGES", ("pyspark", "no_such_package"))
     done = spark_plan(run)

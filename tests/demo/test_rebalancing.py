@@ -105,4 +105,4 @@ def test_without_java_the_demo_says_the_line_to_run(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     why = planning.lacking()
     assert "Java 17 or newer, and there is none" in why
-    assert planning.advice(why).endswith("apt-get install -y default-jre-headless")
+    assert "apt-get install -y default-jre-headless" in why

@@ -6,40 +6,25 @@ cores, no user interface, and directories of its own.
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
+from spark import session as spark_session
+from spark.errors import NoSpark
 from tests.client.fake_cluster import ThreadedCluster
 from tests.e2e import world as worlds
 from tests.tidy import tree
-
-JAVA_MIN = 17
-BRING_JAVA = "apt-get install -y default-jre-headless"
-
-
-def java_major() -> int:
-    """The version of the Java that Spark would start; 0 = there is none."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(f"{home}/bin/java" if home else "java")
-    if not java:
-        return 0
-    done = subprocess.run([java, "-version"], capture_output=True, text=True)
-    found = re.search(r'version "(\d+)', done.stderr)
-    return int(found[1]) if found else 0
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory) -> Iterator[object]:
     """A session with two cores."""
-    pytest.importorskip("pyspark", reason="needs the extra 'spark': pip install 'multiraft[spark]'")
-    if java_major() < JAVA_MIN:
-        pytest.skip(f"Spark needs Java {JAVA_MIN} or newer. Run: {BRING_JAVA}")
+    try:
+        spark_session.check_machine()
+    except NoSpark as error:
+        pytest.skip(f"{error} {error.do}")
     from pyspark.sql import SparkSession
 
     home = tmp_path_factory.mktemp("spark")
