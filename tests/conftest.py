@@ -7,6 +7,8 @@ A module with ``TAKES_THE_MACHINE = True`` mounts file systems or runs an engine
 one at a time does so (a mount that another process's namespace has copied cannot be taken away).
 Of the processes of one run the same one has them all, and begins with them: four that wait for each
 other would leave the cores idle, and the longest modules are not to be the last.
+
+A module with ``STORY = True`` has steps instead of tests (``tests/stories.py``).
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from xdist.scheduler import LoadFileScheduling
+
+from tests import stories
 
 settings.register_profile("short", derandomize=True, max_examples=50, deadline=None,
                           suppress_health_check=[HealthCheck.too_slow])
@@ -46,10 +50,14 @@ def machine(request) -> Iterator[None]:
         yield
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Modules that take the machine first; the rest as it is."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Modules that take the machine first, stories as they are written; the rest as it is, or as
+    somebody else has mixed it."""
+    yield
     items.sort(key=lambda item: not getattr(item.getparent(pytest.Module).obj,
                                             "TAKES_THE_MACHINE", False))
+    items[:] = stories.in_order(items)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log) -> LoadFileScheduling | None:

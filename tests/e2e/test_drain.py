@@ -11,6 +11,7 @@ from multiraft.wire.plans import PlacementFacts
 from tests.e2e.test_rebalance import leaders, members, rebalance, status
 from tests.e2e.world import steady, wait_for
 
+STORY = True
 SHAPE = {"nodes": 4, "groups": 8, "factor": 3, "configure": steady}
 TOPIC = "kept"
 VALUES = [b"%05d" % number for number in range(500)]

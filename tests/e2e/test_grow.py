@@ -18,10 +18,11 @@ from tests.e2e.test_kill_leader import SOME, under_load
 from tests.e2e.test_nodes import data, init, node_rows, still_serves
 from tests.e2e.world import ROOT, run_node, steady, wait_for
 
+STORY = True
 SHAPE = {"nodes": 3, "groups": 4, "factor": 3, "configure": steady}
 TOPIC = "kept"
 VALUES = [b"%05d" % number for number in range(500)]
-COMMAND_S = 120.0
+COMMAND_S = 300.0
 
 
 def multiraft(world, *words: str) -> subprocess.CompletedProcess:
