@@ -24,6 +24,7 @@ LOADS = "\n[metrics]\npublish = true\ninterval_ms = 1000\n"
 def publishing(tmp_path_factory):
     """Two nodes that publish: one of them has to ask the other to append."""
     def configure(world):
+        worlds.steady(world)  # what is tested here is not who leads
         for node in world.ids():
             world.configure(node, LOADS)
 
@@ -50,7 +51,8 @@ def told(world):
 
 def append_until(world, there, what):
     """Append to the topic until ``there`` is true of the windows that every node told of."""
-    with world.client() as client, client.producer() as producer:
+    with world.client() as client, client.producer(
+            delivery_timeout_ms=int(worlds.WAIT_S * 1000)) as producer:
         worlds.wait_for(lambda: load_records.TOPIC in {
             row.name for row in client.list_topics()}, "the topic is made")
 
@@ -62,7 +64,7 @@ def append_until(world, there, what):
             return there(set.intersection(*({row["window_ms"] for row in rows
                                              if row["node"] == node} for node in world.ids())))
 
-        worlds.wait_for(windows, what, 60)
+        worlds.wait_for(windows, what)
 
 
 def append_over_a_period(world, after_ms):
