@@ -18,7 +18,7 @@ from admin_cli.failures import CommandFailed, ExitCode, NotFound
 from tests.admin_cli.fakes import FakeCluster
 
 #: For what happens at once on a machine that is not busy.
-WAIT_S = 60.0
+WAIT_S = 180.0
 
 
 def states(dev: DevCluster) -> dict[int, str]:

@@ -12,7 +12,7 @@ import pytest
 from admin_cli import dev_process, process_table
 from admin_cli.dev_process import Identity
 
-WAIT_S = 20.0
+WAIT_S = 180.0
 POLL_S = 0.02
 
 #: Its first thread ends and another one goes on: a zombie that still holds what it holds.

@@ -12,7 +12,7 @@ from benchmarks.nats import BLOCK, Session
 from benchmarks.processes import BenchmarkError
 
 ANSWER = b'MSG _INBOX.bench 2 32\r\n{"stream":"BENCH","seq":1234567}\r\n'
-WAIT_S = 10.0
+WAIT_S = 120.0
 
 
 class Server(threading.Thread):

@@ -45,7 +45,7 @@ from multiraft.wire.sinks import (
 from node.metadata_sinks import SinkTable
 
 CLUSTER = bytes(range(16))
-TIME_LIMIT_S = 20
+TIME_LIMIT_S = 120
 
 
 @dataclass
@@ -524,7 +524,7 @@ class ThreadedCluster:
 
     def __exit__(self, *_) -> None:
         self._token.run_sync_soon(self._send.close)
-        self._thread.join(10)
+        self._thread.join(TIME_LIMIT_S)
         assert not self._thread.is_alive()
 
     def run(self, fn, *args, **kwargs):

@@ -42,7 +42,7 @@ def test_a_record_that_is_only_sent_leaves_when_it_has_lingered(world, cluster):
             async with client.producer(linger_ms=20) as producer:
                 delivery, event = await producer.send(Record("a", b"x")), trio.Event()
                 delivery.when_done(event.set)  # which, unlike ``wait``, does nothing itself
-                with trio.fail_after(10):
+                with trio.fail_after(60):
                     await event.wait()
                 assert delivery.result().base_offset == 1
 

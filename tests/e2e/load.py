@@ -22,7 +22,7 @@ from multiraft.client import (
     Record,
 )
 
-WAIT_S = 60.0
+WAIT_S = 180.0
 #: Records handed over between two looks at the world.
 HANDFUL = 50
 #: Pause between handfuls: a load that three nodes on a busy machine carry easily.

@@ -33,7 +33,7 @@ from multiraft.wire.messages import (
     Produce,
 )
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 PRODUCE_MS = 10_000
 
 

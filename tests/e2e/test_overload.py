@@ -14,7 +14,7 @@ import trio
 
 from multiraft.client import Client, Producer, Record
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
-from tests.e2e.world import World, wait_for
+from tests.e2e.world import WAIT_S, World, wait_for
 
 #: A group may hold less than one producer sends, so that most of what comes is refused.
 SMALL = """
@@ -80,7 +80,7 @@ def held_back(world: World, nodes: Iterable[int]) -> int:
     count = 0
     for node in nodes:
         url = f"http://{world.dev.record.node(node).http_address}/metrics"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
             count += sum(map(int, REFUSED.findall(answer.read().decode())))
     return count
 
@@ -135,7 +135,7 @@ def test_after_an_overload_appends_flow_as_before_by_themselves(world):
             return (await client.describe_topic("overload")).partitions[0].group
 
     group = trio.run(scenario)
-    wait_for(lambda: caught_up(world, group), "the node that lagged has everything again", 60)
+    wait_for(lambda: caught_up(world, group), "the node that lagged has everything again")
 
 
 async def as_before(normal: Normal, before_s: float) -> None:

@@ -16,7 +16,7 @@ from multiraft.client import Client, blocking
 from multiraft.client.blocking import Record
 from multiraft.wire.plans import PlanStatus
 from tests.e2e.load import Load, verify
-from tests.e2e.world import wait_for
+from tests.e2e.world import WAIT_S, wait_for
 
 SHAPE = {"nodes": 3, "groups": 8, "factor": 3}
 RECORDS = 2_000
@@ -25,7 +25,7 @@ VALUE, VALUES = bytes(100_000), 600
 THROTTLE = 1 << 20
 SOME = 300
 POLICY = {"bands": [{"resource": "disk", "permille": 100, "floor": 0}], "cool_down_ms": 0}
-PLAN_S = 120.0
+PLAN_S = 300.0
 #: Partitions that are appended to meanwhile: most groups have one.
 PARTITIONS = 16
 #: Who waits between two nodes leaves no partition without an acknowledgement for longer: leaders
@@ -48,7 +48,7 @@ def readiness(world, node: int) -> tuple[int, dict]:
     """(status, answer) of a node's ``/readyz``; (0, {}) when nobody listens."""
     url = f"http://{world.dev.record.node(node).http_address}/readyz"
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:

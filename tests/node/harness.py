@@ -29,7 +29,7 @@ from node.main import Node
 from node.security import Security
 from tests.ports import free_port
 
-LIMIT_S = 40.0
+LIMIT_S = 180.0
 POLL_S = 0.002
 CLUSTER = "0123456789abcdef0123456789abcdef"
 HELLO = Hello()

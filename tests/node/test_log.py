@@ -207,7 +207,7 @@ def test_a_process_whose_log_nobody_reads_ends_as_it_means_to():
     with subprocess.Popen([sys.executable, "-c", STUCK], cwd=ROOT, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as process:
         try:
-            assert process.wait(timeout=30) == 7
+            assert process.wait(timeout=180) == 7
         finally:
             process.kill()
 

@@ -22,7 +22,7 @@ from tests.node.harness import make_node, one_node_table
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 60
+LIMIT_S = 180
 
 TOML = """
 [node]
@@ -188,7 +188,8 @@ def test_http_answers_while_recovery_blocks_the_main_thread(tmp_path, monkeypatc
         progress.segments_total, progress.segments_done = 12, 3
         for path in ("healthz", "readyz"):
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as said:
+                url = f"http://127.0.0.1:{port}/{path}"
+                with urllib.request.urlopen(url, timeout=LIMIT_S) as said:
                     answers.append((said.status, json.load(said)["reason"]))
             except urllib.error.HTTPError as error:
                 with error:

@@ -19,6 +19,7 @@ from node import scrub as node_scrub
 from node.config import parse
 from node.scrub import STATE_FILE, Scrub
 from tests.node.harness import (
+    LIMIT_S,
     Client,
     in_trio,
     make_node,
@@ -157,7 +158,7 @@ async def test_a_scrub_is_begun_over_the_wire_at_the_node_that_is_named(tmp_path
         async def passes() -> int:
             return (await client.ask(NodeStatus())).reply.status["scrub_passes"]
 
-        with trio.fail_after(10):
+        with trio.fail_after(LIMIT_S):
             while await passes() == begun.passes:
                 pass
         for request, code in ((ScrubNode(2), Code.UNKNOWN_NODE), (ScrubNode(0), Code.UNKNOWN_NODE),
