@@ -133,8 +133,8 @@ $(PY):
 	@$(MACHINE) build
 	$(PYTHON) -m venv $(VENV)
 
-# Old versions of pip complain of packages that are built as they were always built.
-INSTALL := $(PY) -m pip install --quiet --use-pep517 --disable-pip-version-check -c constraints.txt
+# Only errors: old versions of pip warn of how packages are built, which nobody here can change.
+INSTALL := $(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt
 $(VENV)/.installed-dev: $(PACKAGING) | $(PY)
 	@$(MACHINE) build
 	$(INSTALL) -e '.[dev,chaos,spark]'

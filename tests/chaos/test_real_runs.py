@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.backends import host
 from chaos.backends.image import NoBase
 from chaos.engine import EngineUnavailable
 from chaos.history import END, FAULT, PHASE, read_history
@@ -23,6 +24,7 @@ from chaos.run.command import INVALID, PASSED, carry_out
 from chaos.run.controls import CONTROLS
 from chaos.run.parameters import Folder, Parameters
 from chaos.run.torment import Impossible
+from tests import needs
 
 TAKES_THE_MACHINE = True
 
@@ -47,7 +49,8 @@ def carried_out(parameters: Parameters) -> int:
     try:
         return carry_out(parameters, lambda line: None)
     except (EngineUnavailable, NoBase, Impossible) as error:
-        pytest.skip(f"NOT TRIED: {parameters.backend} {parameters.control}: {error}")
+        as_root = "" if host.is_root() else f". {needs.AS_ROOT}"
+        pytest.skip(f"NOT TRIED: {parameters.backend} {parameters.control}: {error}{as_root}")
 
 
 def verdict_of(folder: Folder) -> dict:
