@@ -26,7 +26,7 @@ BUGS = (
         "a frame for many groups is taken apart with one item too few",
         Tests(("tests/node/test_peer_codec.py::"
                "test_messages_come_back_in_order_and_as_they_were",))),
-    Bug("one-group-ends-the-node", "node.peer_listener", "_Incoming.take_frames",
+    Bug("one-group-ends-the-node", "node.peer_listener", "_Incoming._take_frames",
         "except (RemoteProtocolError, ImpossibleMessage) as error:",
         "except RemoteProtocolError as error:",
         "an error in one group cancels the nursery of all of them",
