@@ -38,7 +38,7 @@ BUGS = (
         "a node that starts again has forgotten whom it let in: a copy is as good to it",
         Tests(("tests/node/test_known_nodes.py::"
                "test_the_life_that_was_let_in_is_remembered_over_a_restart",))),
-    Bug("one-group-ends-the-node", "node.peer_listener", "_Incoming.take_frames",
+    Bug("one-group-ends-the-node", "node.peer_listener", "_Incoming._take_frames",
         "except (RemoteProtocolError, ImpossibleMessage) as error:",
         "except RemoteProtocolError as error:",
         "an error in one group cancels the nursery of all of them",
