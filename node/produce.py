@@ -99,7 +99,9 @@ class Producing:
             raise NoRoom(f"the disks of too many voters of group {group} are full: no majority "
                          f"could store the records")
         info = check_batch(batch)
-        if info.producer_id >= 0 and tail.begins_producer(partition, info):
+        # Whoever begins, begins at sequence 0; the tail refuses everything else.
+        if (info.base_sequence == 0 and info.producer_id >= 0
+                and tail.begins_producer(partition, info)):
             self._producer_ids.check(info, seen_index)
         if tail.epoch_of(partition) < place.epoch:
             self._core.propose(group, EntryKind.PARTITION_OPEN, opening_of(place),
