@@ -150,7 +150,9 @@ class Producing:
                 self._staged.waits(info, seen_index, partial(
                     self._resume, partition, batch, acks, produce, slot, seen_index))):
             return
-        if info.producer_id >= 0 and tail.begins_producer(partition, info):
+        # Whoever begins, begins at sequence 0; the tail refuses everything else.
+        if (info.base_sequence == 0 and info.producer_id >= 0
+                and tail.begins_producer(partition, info)):
             self._producer_ids.check(info, seen_index)
         if tail.epoch_of(partition) < place.epoch:
             self._core.propose(group, EntryKind.PARTITION_OPEN, opening_of(place),

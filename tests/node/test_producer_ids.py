@@ -69,6 +69,21 @@ async def test_an_id_that_somebody_made_up_is_taken_as_it_is(tmp_path, producer)
 
 
 @in_trio
+async def test_a_batch_of_no_producer_is_nobody_s_whatever_its_sequence(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        partition = await client.create("t")
+        assert (await append(client, partition, batch_of(-1, 5))).base_offset == 0
+
+
+@in_trio
+async def test_who_does_not_begin_at_sequence_0_is_refused_without_a_look(tmp_path):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        partition = await client.create("t")
+        refused = await append(client, partition, batch_of(4711, 0, 1))
+        assert refused.code == Code.OUT_OF_ORDER_SEQUENCE
+
+
+@in_trio
 async def test_an_epoch_is_granted_again_to_whoever_names_the_same_one_again(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         producer, _ = await identity(client)
