@@ -14,4 +14,6 @@ answer, standard error everything else.
     servers.py      which cluster                  connection.py   how to talk to it
     options.py      flags that many commands share output.py       tables, JSON, progress
     failures.py     exit codes                     packages.py     intruders among our packages
+    streams.py      standard input and output      numbers.py      ranges of numbers
+    text.py         control characters
 """

@@ -247,3 +247,16 @@ def test_a_closed_descriptor_is_not_taken_by_a_file(number):
     done = subprocess.run(["bash", "-c", f'"$@" {number}>&-', "bash", sys.executable, "-c", script],
                           check=False)
     assert done.returncode == 0
+
+
+def test_a_command_that_shall_act_goes_on_without_a_reader():
+    script = ("import sys; from admin_cli import streams; streams.install()\n"
+              "with streams.outlived_reader():\n"
+              "    for _ in range(3): print('x' * 100_000, flush=True)\n"
+              "sys.exit(streams.finish(7))")
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-c", script], stdout=writing, stderr=subprocess.PIPE,
+                          check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (7, b"")
