@@ -25,11 +25,12 @@ from multiraft.errors import (
     MemberLags,
     MembershipError,
 )
-from multiraft.group import Group, Role
+from multiraft.group import Group
 from multiraft.log import framed_bytes
 from multiraft.marks import Reincarnation, Tombstone, reincarnation, tombstone
 from multiraft.messages import Doubt, Removed, VoteRequest
 from multiraft.progress import ProgressState
+from multiraft.status import Role
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 #: A survivor goes on in a term that leaves this part of ``term_jump_max`` to leaders that it has

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from multiraft.group import GroupStatus, Role
 from multiraft.leases import LeaseEvent
 from multiraft.messages import (
     Append,
@@ -29,6 +28,7 @@ from multiraft.messages import (
 )
 from multiraft.neighbours import NO_GROUP
 from multiraft.ready import Committed, Event, GroupWrite, ReadReady, Writes
+from multiraft.status import GroupStatus, Role
 from multiraft.types import Configuration, Entry, EntryKind
 
 #: Bytes of a payload that are shown.

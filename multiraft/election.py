@@ -13,9 +13,10 @@ Elsewhere.  Why a follower campaigns at all: ``Group.rearm``.
 from __future__ import annotations
 
 from multiraft import doubt, membership
-from multiraft.group import Group, Role
+from multiraft.group import Group
 from multiraft.messages import Status, TimeoutNow, VoteReply, VoteRequest
 from multiraft.quorum import Vote
+from multiraft.status import Role
 from multiraft.types import Entry, EntryKind
 
 

@@ -22,7 +22,7 @@ from multiraft import changes, doubt, election, membership, neighbours, reads, r
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
-from multiraft.group import Group, Role
+from multiraft.group import Group
 from multiraft.host import Chance, Host
 from multiraft.log import framed_bytes
 from multiraft.messages import (
@@ -40,6 +40,7 @@ from multiraft.messages import (
 from multiraft.neighbours import Neighbours
 from multiraft.questions import Questions
 from multiraft.ready import Envelope, Event, GroupWrite, Ready, Writes
+from multiraft.status import Role
 from multiraft.store import GroupRestored, LogBounds, LogReader
 from multiraft.tail_protocol import Tail
 from multiraft.types import BatchInfo, Configuration, Entry, EntryKind

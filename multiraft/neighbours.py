@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from multiraft.digest import BUCKETS
 from multiraft.errors import ImpossibleMessage
-from multiraft.group import Group, Role
+from multiraft.group import Group
 from multiraft.host import Host
 from multiraft.messages import (
     Append,
@@ -36,6 +36,7 @@ from multiraft.messages import (
     VoteRequest,
 )
 from multiraft.ready import Envelope, Event
+from multiraft.status import Role
 
 #: Changes in one ``LedChanges`` and groups in one ``DigestAnswer``: about 64 KiB of a frame.
 LISTED_GROUPS_MAX = 4096

@@ -5,8 +5,8 @@ Contract.  As ``MultiRaft``.  Nothing changes by a question; each is O(1) unless
 
 from __future__ import annotations
 
-from multiraft.group import GroupStatus, Role
 from multiraft.repairing import Repairing
+from multiraft.status import GroupStatus, Role
 from multiraft.types import Configuration
 
 

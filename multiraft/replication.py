@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from multiraft import changes, doubt, election, membership, reads, snapshot
 from multiraft.errors import ImpossibleMessage, QueueFull
-from multiraft.group import REMOVED, Group, Role
+from multiraft.group import REMOVED, Group
 from multiraft.log import framed_bytes
 from multiraft.messages import Append, AppendReply, Status
 from multiraft.progress import Progress, ProgressState
 from multiraft.ready import Envelope
+from multiraft.status import Role
 from multiraft.types import Entry, EntryKind
 
 #: A probe carries entries only up to this: where the logs meet is not known yet, so most of what is

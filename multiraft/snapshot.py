@@ -19,9 +19,10 @@ goes: what it holds at that index contradicts what is committed.
 from __future__ import annotations
 
 from multiraft.errors import ImpossibleMessage
-from multiraft.group import REMOVED, Group, Role
+from multiraft.group import REMOVED, Group
 from multiraft.messages import SnapshotOffer, Status
 from multiraft.progress import Progress, ProgressState
+from multiraft.status import Role
 from multiraft.store import LogBounds
 from multiraft.types import Configuration
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import trio
 
-from multiraft.group import Role
+from multiraft.status import Role
 from multiraft.types import METADATA_GROUP
 from node.applied import AppliedEntries
 

@@ -38,11 +38,11 @@ from chaos.simulator.witness import Witness
 from chaos.simulator.workload import AppendRequest
 from multiraft import core
 from multiraft.errors import ProposalError
-from multiraft.group import GroupStatus, Role
 from multiraft.leases import LeaseEvent, deliver
 from multiraft.messages import Append
 from multiraft.multiraft import MultiRaft
 from multiraft.ready import Event, Ready
+from multiraft.status import GroupStatus, Role
 from multiraft.storage.identity import Identity
 from multiraft.storage.repairer import Repairer
 from multiraft.storage.store import Store

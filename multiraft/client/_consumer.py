@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from typing import NamedTuple
 
 from multiraft import _layout as layout
 from multiraft.client._batch_reader import Search, first_records, intact_batches
@@ -36,7 +35,7 @@ from multiraft.client._consumer_settings import (
 )
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, NetworkLimits, backoff_ms
-from multiraft.client._reader import FETCH, SEARCH, Part, Reader, Undecided
+from multiraft.client._reader import FETCH, SEARCH, Part, Query, Reader, Undecided
 from multiraft.client._records import FetchedBatch, Timestamp, require_partition, require_topic_name
 from multiraft.client._runs import Runs, run_of
 from multiraft.client._unreadable import unreadable
@@ -84,15 +83,6 @@ CORRUPT_RETRIES_MAX = 3
 MOVES_MAX = 4
 #: A start that retention overtakes is asked for again this often in a row.
 RESOLVE_RETRIES_MAX = 5
-
-
-class Query(NamedTuple):
-    """A request of a consumer.  Give its outcome to ``ConsumerState.done``."""
-
-    address: str
-    request: Fetch | ListOffsets | Complain
-    readers: tuple[Reader, ...]
-    timeout_ms: int
 
 
 class ConsumerState:

@@ -12,6 +12,7 @@ from multiraft.client._batch_reader import Search
 from multiraft.client._consumer_settings import Start
 from multiraft.client._replicas import Replicas
 from multiraft.errors import MultiRaftError
+from multiraft.wire.messages import Complain, Fetch, ListOffsets
 from multiraft.wire.sinks import RunRef
 
 #: What a query asks: the start and the end; where a time is, part by part; records.
@@ -85,3 +86,12 @@ class Reader:
     def known_end(self) -> int:
         """The offset up to which there is something to read, as far as was told."""
         return max(self.high_watermark, self.end_offset or 0)
+
+
+class Query(NamedTuple):
+    """A request of a consumer.  Give its outcome to ``ConsumerState.done``."""
+
+    address: str
+    request: Fetch | ListOffsets | Complain
+    readers: tuple[Reader, ...]
+    timeout_ms: int

@@ -20,8 +20,8 @@ from multiraft.storage.checkpoint import (
 )
 from multiraft.storage.envelope import read_envelope
 from multiraft.storage.errors import CorruptFile, StorageError, UnknownFormat
+from multiraft.storage.index_file import INDEX_MAGIC, INDEX_VERSIONS_READ, decode
 from multiraft.storage.lane import SegmentHeader
-from multiraft.storage.segment_index import INDEX_MAGIC, INDEX_VERSIONS_READ, decode
 from multiraft.storage.strays import (
     CHECKPOINT_PREFIX,
     INDEX_SUFFIX,

@@ -288,3 +288,11 @@ def read_exactly(filesystem: Filesystem, path: str, position: int, length: int) 
         file.close()
 
 
+class Fetch(NamedTuple):
+    """Whole batches from the one that holds the offset on.  Exactly one of ``buffers`` and ``plan``
+    says where they are; both empty = nothing readable yet."""
+
+    buffers: list[Buffer]
+    plan: FetchPlan | None  # cold: execute it on a thread, it returns the buffers
+    next_offset: int  # after the last record of the batches
+    bytes: int  # of the batches, rounded up to the lane's alignment

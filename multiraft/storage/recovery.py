@@ -50,6 +50,7 @@ from multiraft.storage.checkpoint import Checkpoint
 from multiraft.storage.config import SEGMENT_BYTES_LIMIT
 from multiraft.storage.errors import CorruptFile, UnknownEntry, UnknownFormat
 from multiraft.storage.filesystem import File, Filesystem
+from multiraft.storage.index_file import read_index_file
 from multiraft.storage.lane import Lane, Segment, SegmentHeader, index_path, segment_path
 from multiraft.storage.rebuilding import FoundDamage, rebuild
 from multiraft.storage.recovered import Damage, Progress, Recovered
@@ -59,7 +60,6 @@ from multiraft.storage.segment_index import (
     SegmentIndex,
     SegmentScan,
     living,
-    read_index_file,
     scan_segment,
 )
 from multiraft.storage.segment_tail import entries_above, read_above

@@ -19,14 +19,10 @@ from contextlib import closing
 from multiraft import _layout, core
 from multiraft.storage.filesystem import Buffer, File, Filesystem
 from multiraft.storage.index import GroupIndex, PartitionIndex
+from multiraft.storage.index_file import write_index_file
 from multiraft.storage.lane import Segment, SegmentHeader
 from multiraft.storage.plans import read_exactly
-from multiraft.storage.segment_index import (
-    GroupRun,
-    SegmentIndex,
-    scan_segment,
-    write_index_file,
-)
+from multiraft.storage.segment_index import GroupRun, SegmentIndex, scan_segment
 from multiraft.types import HardState
 
 #: A segment is read in windows of so much, with a pause after each: some 0.2 ms.  A larger entry

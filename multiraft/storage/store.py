@@ -20,7 +20,6 @@ What a start makes of what it has read: rebuilding.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from multiraft import _layout, membership
 from multiraft.errors import UnknownGroup
@@ -43,6 +42,7 @@ from multiraft.storage.identity import Identity, claim
 from multiraft.storage.index import PartitionIndex
 from multiraft.storage.lane import Lane, Placed, Segment, SegmentHeader
 from multiraft.storage.plans import (
+    Fetch,
     FetchPlan,
     PreparePlan,
     ReadPlan,
@@ -64,16 +64,6 @@ LOCK_FILE = "LOCK"
 LANE_DIRECTORY = "lane-0"
 
 _ENTRY_HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
-
-
-class Fetch(NamedTuple):
-    """Whole batches from the one that holds the offset on.  Exactly one of ``buffers`` and ``plan``
-    says where they are; both empty = nothing readable yet."""
-
-    buffers: list[Buffer]
-    plan: FetchPlan | None  # cold: execute it on a thread, it returns the buffers
-    next_offset: int  # after the last record of the batches
-    bytes: int  # of the batches, rounded up to the lane's alignment
 
 
 class Store:

@@ -16,11 +16,12 @@ from multiraft.errors import (
     UnknownGroup,
     UnknownPartition,
 )
-from multiraft.group import Group, Role
+from multiraft.group import Group
 from multiraft.memory_store import MemoryStore
 from multiraft.messages import Append, AppendReply, Status, TimeoutNow, VoteReply, VoteRequest
 from multiraft.multiraft import MultiRaft
 from multiraft.openings import open_payload, seal_payload
+from multiraft.status import Role
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, EntryKind
 from tests.consensus.cluster import Cluster

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from multiraft import changes, describe, election, messages, multiraft, neighbours
 from multiraft.digest import BUCKETS, LedSum, fact
-from multiraft.group import Role
 from multiraft.hints import Hints, LedChanges
 from multiraft.messages import (
     Append,
@@ -23,6 +22,7 @@ from multiraft.messages import (
     VoteRequest,
 )
 from multiraft.progress import Progress, ProgressState
+from multiraft.status import Role
 from multiraft.timers import SLACK, Timers
 
 # ---- dispatch ----------------------------------------------------------------------------------

@@ -36,9 +36,10 @@ from multiraft.storage.checkpoint import (
 )
 from multiraft.storage.envelope import read_envelope, write_envelope
 from multiraft.storage.errors import StorageError
+from multiraft.storage.index_file import decode, encode
 from multiraft.storage.lane import SegmentHeader
 from multiraft.storage.partial_image import PARTIAL_FILE, Arrived, PartialImage
-from multiraft.storage.segment_index import decode, encode, scan_segment
+from multiraft.storage.segment_index import scan_segment
 from multiraft.storage.store import Store
 from multiraft.windows import carried, settled
 from multiraft.wire import messages as wire

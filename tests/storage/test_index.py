@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multiraft.errors import Compacted
-from multiraft.storage import segment_index
+from multiraft.storage import index_file
 from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
 from multiraft.storage.segment_index import GroupRun, SegmentIndex
 
@@ -189,5 +189,5 @@ def test_an_index_file_with_a_copy_is_read_back():
     copy = Copy(5, 2, 640, 128, 320, 128, partition=7, base_offset=3, count=2, max_timestamp_ms=9)
     of_no_batch = Copy(6, 2, 768, 88, 0, 0)
     index = SegmentIndex(0, 1, 1024, 2, -1, 0, {1: GroupRun(1, 1, copies=[copy, of_no_batch])})
-    assert segment_index.decode("f", segment_index.encode(index)).runs[1].copies == [copy,
+    assert index_file.decode("f", index_file.encode(index)).runs[1].copies == [copy,
                                                                                      of_no_batch]

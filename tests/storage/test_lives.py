@@ -12,7 +12,7 @@ import pytest
 from multiraft import marks, membership
 from multiraft.marks import Reincarnation, Tombstone
 from multiraft.ready import GroupWrite
-from multiraft.storage import segment_index
+from multiraft.storage import index_file, segment_index
 from multiraft.storage.checkpoint import GroupRecord
 from multiraft.storage.errors import StaleIncarnation
 from multiraft.tail import PartitionTail
@@ -197,10 +197,10 @@ def test_an_index_of_the_version_before_knows_the_index_of_a_bar_alone():
     run = segment_index.GroupRun(1, 1, buried=left, buried_at=64, removed=True, reborn=reborn,
                                  reborn_at=(128, 9), reborn_term=6)
     index = segment_index.SegmentIndex(0, 1, 256, 7, 0, 0, {1: run})
-    assert segment_index.decode("index", segment_index.encode(index)) == index
-    fields = cbor2.loads(segment_index.encode(index))
+    assert index_file.decode("index", index_file.encode(index)) == index
+    fields = cbor2.loads(index_file.encode(index))
     fields[-1] = [run[:-1] for run in fields[-1]]
-    found = segment_index.decode("index", cbor2.dumps(fields)).runs[1]
+    found = index_file.decode("index", cbor2.dumps(fields)).runs[1]
     assert found.buried == left._replace(barred_term=0)
     assert (found.reborn, found.reborn_at, found.reborn_term) == (reborn, (128, 9), 0)
 

@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from multiraft.storage import sealing, segment_index
+from multiraft.storage import index_file, sealing, segment_index
 from multiraft.storage.sealing import SealPlan
 from tests.storage.damage import DIRECTORY, long_lane
 from tests.storage.world import open_store
@@ -33,7 +33,7 @@ def test_a_plain_segment_needs_no_scan_and_has_the_same_index(monkeypatch, windo
         scanned = plan._scanned(None)
         if found is not None:
             plain += 1
-            assert segment_index.encode(found) == segment_index.encode(scanned)
+            assert index_file.encode(found) == index_file.encode(scanned)
         plan.execute()
         store.sealed(plan)
     store.close()

@@ -1,0 +1,111 @@
+"""The index file beside a sealed segment: a segment's part of the index, as bytes.
+
+Contract.  ``encode`` and ``decode`` are exact inverses.  An index file is a cache: whoever loads it
+checks its CRC and that it speaks of this very segment (start, seed), and scans the segment
+otherwise.
+"""
+
+from __future__ import annotations
+
+import cbor2
+
+from multiraft import membership, plain
+from multiraft.errors import CorruptEntry
+from multiraft.marks import Reincarnation, Tombstone
+from multiraft.storage.envelope import read_envelope, write_envelope
+from multiraft.storage.errors import CorruptFile
+from multiraft.storage.filesystem import Filesystem
+from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
+from multiraft.storage.lane import Segment, index_path
+from multiraft.storage.segment_index import GroupRun, SegmentIndex
+from multiraft.types import HardState
+
+INDEX_MAGIC = b"MRINDEX\x01"
+INDEX_VERSION = 5
+#: The runs of version 4 end before the terms of bars.
+INDEX_VERSIONS_READ = (4, INDEX_VERSION)
+
+
+def write_index_file(filesystem: Filesystem, segment: Segment, index: SegmentIndex) -> None:
+    """Put ``index`` beside its sealed segment, atomically and durably."""
+    directory, _, name = index_path(segment).rpartition("/")
+    write_envelope(filesystem, directory, name, INDEX_MAGIC, INDEX_VERSION, encode(index))
+
+
+def read_index_file(filesystem: Filesystem, segment: Segment) -> SegmentIndex:
+    """Raises ``CorruptFile`` or ``UnknownFormat``; the caller scans the segment instead."""
+    path = index_path(segment)
+    index = decode(path, read_envelope(filesystem, path, INDEX_MAGIC, *INDEX_VERSIONS_READ))
+    if (index.start, index.seed) != (segment.start, segment.seed):
+        raise CorruptFile(path, "it is the index of another segment")
+    return index
+
+
+_PAIR = (plain.WHOLE, plain.WHOLE)
+_COPY = (*[plain.WHOLE] * 7, plain.MARK, plain.WHOLE, plain.MARK)
+#: Shapes of a group's run, with the two terms of bars and before them, and of the whole file.
+_FIRST_FIELDS = (plain.WHOLE, plain.WHOLE, plain.WHOLE,
+        plain.Optional((plain.WHOLE, plain.BYTES, plain.BYTES, [plain.WHOLE], [plain.WHOLE])),
+        [(plain.WHOLE, plain.WHOLE, plain.BYTES, plain.BYTES, plain.BYTES, [_PAIR])],
+        plain.Optional(_PAIR), [_COPY], plain.WHOLE, [_PAIR],
+        plain.WHOLE, plain.Optional((plain.WHOLE,) * 4), plain.WHOLE, plain.FLAG,
+        plain.Optional((plain.WHOLE, plain.BYTES)), _PAIR)
+_RUN = (*_FIRST_FIELDS, _PAIR)
+_HEAD = (plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.MARK, plain.WHOLE)
+
+
+def encode(index: SegmentIndex) -> bytes:
+    """The body of an index file: groups and partitions in ascending order."""
+    runs = [_pack_run(index.runs[group]) for group in sorted(index.runs)]
+    return cbor2.dumps([index.start, index.seed, index.end, index.last_crc, index.first_durable,
+                        index.highest_durable, runs])
+
+
+def decode(path: str, body: bytes) -> SegmentIndex:
+    """Raises ``CorruptFile``."""
+    try:
+        fields = cbor2.loads(body)
+        plain.check(fields, (*_HEAD, [plain.ANYTHING]), "the index")
+        first = [run for run in fields[-1] if len(run) == len(_FIRST_FIELDS)]
+        plain.check(fields[-1], [_FIRST_FIELDS if first else _RUN], "the index")
+        start, seed, end, last_crc, first_durable, highest_durable, runs = fields
+        unpacked = {run.group: run for run in map(_unpack_run, runs)}
+    except (cbor2.CBORDecodeError, CorruptEntry, ValueError, TypeError) as error:
+        raise CorruptFile(path, f"malformed ({error})") from error
+    return SegmentIndex(start, seed, end, last_crc, first_durable, highest_durable, unpacked)
+
+
+def _pack_run(run: GroupRun) -> list:
+    partitions = [run.partitions[partition].pack() for partition in sorted(run.partitions)]
+    return [run.group, run.incarnation, run.cut_from,
+            run.index.pack() if run.index is not None else None, partitions,
+            list(run.hard_state) if run.hard_state is not None else None,
+            list(map(list, run.copies)), run.lifted,
+            list(map(list, run.settled)), run.given_up, *_pack_marks(run)]
+
+
+def _pack_marks(run: GroupRun) -> list:
+    buried, reborn = run.buried, run.reborn
+    return [[*buried.hard_state, buried.barred, buried.incarnation] if buried else None,
+            run.buried_at, run.removed,
+            [reborn.incarnation, membership.encode(reborn.configuration)] if reborn else None,
+            list(run.reborn_at), [buried.barred_term if buried else 0, run.reborn_term]]
+
+
+def _unpack_run(fields: list) -> GroupRun:
+    (group, incarnation, cut_from, index, partitions, hard_state, copies, lifted, settled,
+     given_up, *later) = fields
+    buried, buried_at, removed, reborn, reborn_at, *terms = later
+    buried_term, reborn_term = terms[0] if terms else (0, 0)
+    unpacked = [PartitionIndex.unpack(partition, group) for partition in partitions]
+    return GroupRun(group, incarnation, cut_from,
+                    GroupIndex.unpack(index) if index is not None else None,
+                    {partition.partition: partition for partition in unpacked},
+                    HardState(*hard_state) if hard_state is not None else None,
+                    copies=[Copy(*copy) for copy in copies], lifted=lifted,
+                    settled=tuple((begin, end) for begin, end in settled), given_up=given_up,
+                    buried=Tombstone(HardState(*buried[:2]), *buried[2:], buried_term)
+                    if buried else None,
+                    buried_at=buried_at, removed=removed,
+                    reborn=Reincarnation(reborn[0], membership.decode(reborn[1])) if reborn
+                    else None, reborn_at=tuple(reborn_at), reborn_term=reborn_term)
