@@ -33,9 +33,6 @@ RECOVERY_PATIENCE_S = 3.0
 ASK_AGAIN_S = 0.2
 #: What is wanted of a node that is not simply alive, in words.
 INTENTS = {plans.DRAINING: "draining", plans.MAINTENANCE: "in maintenance"}
-#: Records up to here fit into a batch of any size that a producer may have: none of them is refused
-#: for its own sake, so they are handed over together.
-CERTAIN_BYTES = 32 << 10
 #: How often a bounded flush looks whether it is through.
 FLUSH_INTERVAL_S = 0.002
 
@@ -373,14 +370,7 @@ class Appender:
             for position, value in enumerate(values):
                 self._append_one(position, None if keys is None else keys[position], value)
             return
-        first = 0
-        if max(map(len, values), default=0) > CERTAIN_BYTES:  # or all of them go together
-            for position, value in enumerate(values):
-                if len(value) > CERTAIN_BYTES:
-                    self._append_many(first, values[first:position])
-                    self._append_one(position, None, value)
-                    first = position + 1
-        self._append_many(first, values[first:])
+        self._append_many(values)
 
     def _append_one(self, position: int, key: bytes | None, value: bytes) -> None:
         try:
@@ -391,19 +381,16 @@ class Appender:
         self.sent += 1
         self._follow(delivery, 1)
 
-    def _append_many(self, first: int, values: Sequence[bytes]) -> None:
-        if not values:
-            return
+    def _append_many(self, values: Sequence[bytes]) -> None:
         try:
-            touched = self._producer.send_many(self._topic, values)
-        except wire.UnknownTopic as error:  # said before any is taken
-            raise RecordRefused(first, error) from error
+            self._count(len(values), self._producer.send_many(self._topic, values))
         except MultiRaftError as error:
-            # Some may have been taken, and whoever knows which was not told.
-            self.sent += len(values)
-            self._lost(error, is_ambiguous=True)
-            return
-        self.sent += len(values)
+            self._count(error.index, error.deliveries)
+            raise RecordRefused(error.index, error) from error
+
+    def _count(self, count: int, touched: list[Any]) -> None:
+        """Counts records that were taken together, by the deliveries of their batches."""
+        self.sent += count
         for delivery in touched:
             # The batch that was open before may have been filled and settled meanwhile.
             if delivery not in self._touched:

@@ -33,12 +33,12 @@ from admin_cli.options import (
 from admin_cli.output import note, plural, print_json, progress_bar
 from admin_cli.session import Session
 from admin_cli.streams import ReaderGone, StreamFailed
-from multiraft import _layout
+from multiraft.client.blocking import VALUE_BYTES_MAX
 
 #: Input that is read at once: a few batches.
 BLOCK_BYTES = 1 << 20
-#: A line has to fit into a batch of its own.
-LINE_BYTES_MAX = _layout.BATCH_BYTES_MAX
+#: The longest record that nodes take, with one batch for itself.
+LINE_BYTES_MAX = VALUE_BYTES_MAX
 #: Input that pauses this long is a person or a slow source: send what there is.
 PAUSE_S = 0.01
 LINES_BEFORE = "The lines before it were sent."

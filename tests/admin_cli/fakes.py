@@ -6,7 +6,7 @@ import socket
 from types import SimpleNamespace
 
 from multiraft.client.blocking import BatchReceipt, OffsetRange, Record, Timestamp, Wait
-from multiraft.errors import RecordTooLarge
+from multiraft.errors import MultiRaftError, RecordTooLarge
 from multiraft.wire import errors as wire
 from multiraft.wire import messages, nodes, plans
 from multiraft.wire.description import MemberProgress
@@ -361,7 +361,14 @@ class FakeProducer:
         self.flush()
 
     def send_many(self, topic, values):
-        return list(dict.fromkeys(self.send(Record(topic, value)) for value in values))
+        deliveries = {}
+        for index, value in enumerate(values):
+            try:
+                deliveries[self.send(Record(topic, value))] = None
+            except MultiRaftError as error:
+                error.index, error.deliveries = index, list(deliveries)
+                raise
+        return list(deliveries)
 
     def send(self, record):
         if record.value in self._cluster.refused:

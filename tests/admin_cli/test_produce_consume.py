@@ -210,7 +210,7 @@ def test_lines_before_one_that_is_longer_than_any_are_appended(run, cluster, top
     assert "2 records acknowledged" in result.stderr
 
 
-@pytest.mark.parametrize("flags", HOWS[1:], ids=["keys", "one partition"])
+@pytest.mark.parametrize("flags", HOWS, ids=["many", "keys", "one partition"])
 def test_a_partition_that_is_gone_ends_it_and_says_at_which_line(run, cluster, topic, flags):
     cluster.refused[b"3" if "--key-separator" in flags else b"k:3"] = wire.UnknownPartition(
         "topic 't' has partitions 0..0, not 1")
@@ -221,14 +221,14 @@ def test_a_partition_that_is_gone_ends_it_and_says_at_which_line(run, cluster, t
     assert "line 4, of " in result.stderr
 
 
-def test_records_that_nobody_told_the_fate_of_are_ambiguous(run, cluster, topic):
-    """The client raised in the middle of a list: what it had taken before may be appended."""
+def test_a_refusal_in_the_middle_of_a_list_names_its_line_and_counts_those_before(
+        run, cluster, topic):
     cluster.refused[b"d"] = wire.ProducerFenced("producer 6 epoch 0 was fenced by epoch 1")
     result = run("produce", topic, "--json", input=b"a\nb\nc\nd\ne\n")
-    assert result.exit_code == ExitCode.AMBIGUOUS
+    assert result.exit_code == ExitCode.FAILED
     told = json.loads(result.stdout)
-    assert (told["records"], told["acknowledged"] + told["ambiguous"]) == (5, 5)
-    assert "was fenced" in result.stderr
+    assert (told["records"], told["acknowledged"], told["ambiguous"]) == (3, 3, 0)
+    assert "line 4, of 1 byte, was not taken: " in result.stderr and "was fenced" in result.stderr
 
 
 def test_counts_are_said_when_ctrl_c_comes_twice(run, cluster, topic, monkeypatch):
