@@ -91,10 +91,12 @@ class SinkAdmin:
         return wire.AbortRunReply(await self._propose(request))
 
     async def _settle(self, request: wire.SettleRuns) -> wire.SettleRunsReply:
+        """A run that is given twice is answered once.  O(runs and their winners)."""
         self._metadata_log.check_leading()
+        runs = tuple(dict.fromkeys(request.runs))
+        await self._turns.take(len(runs))
         await self._confirm()
-        unopened = tuple(run for run in dict.fromkeys(request.runs)
-                         if self._sinks.known_state(run) == wire.UNOPENED)
+        unopened = tuple(run for run in runs if self._sinks.known_state(run) == wire.UNOPENED)
         why = ""
         if unopened and request.void:
             try:
@@ -103,7 +105,7 @@ class SinkAdmin:
                 why = str(error)[:wire.WHY_MAX]
         now_ms = monotonic_ms()
         return wire.SettleRunsReply(self._metadata_log.state.version,
-                                    tuple(self._fact(run, why, now_ms) for run in request.runs))
+                                    tuple(self._fact(run, why, now_ms) for run in runs))
 
     def _fact(self, run: wire.RunRef, why: str, now_ms: int) -> wire.RunFact:
         state = self._sinks.known_state(run)
