@@ -26,7 +26,7 @@ DURABLE = 1 << 63
 
 #: Lives that a directory remembers, the last ones, 16 bytes each in its identity file.  What counts
 #: is the starts while a peer is away; a start takes some tenths of a second.  A life that lasts has
-#: one for each minute in which it is written to.
+#: one for each 10 s in which it is written to: half a day has all of them.
 LIVES_KEPT = 4096
 
 
@@ -42,7 +42,8 @@ class Refusal(enum.Enum):
 
 
 class Life(NamedTuple):
-    """One start of a data directory, or a stretch of it: a life that lasts gets new numbers."""
+    """One start of a data directory, or a stretch of it: a life that lasts gets new numbers, each
+    larger than the one before."""
 
     boot_epoch: int
     process: int  # random; durable from ``DURABLE`` on
@@ -154,10 +155,10 @@ class History:
     def __init__(self, lives: Iterable[Life], pinned: Iterable[Life] = ()):
         kept = tuple(lives)
         self._own = {*kept, *pinned}
-        self._oldest = kept[0].boot_epoch if len(kept) >= LIVES_KEPT else 0
+        self._oldest = kept[0] if len(kept) >= LIVES_KEPT else NO_LIFE
 
     def recall(self, remembered: Life) -> Recall:
         """Compare the life that a peer remembers with those of this directory.  O(1)."""
         if remembered == NO_LIFE or remembered in self._own:
             return Recall.OWN
-        return Recall.FORGOTTEN if remembered.boot_epoch < self._oldest else Recall.FOREIGN
+        return Recall.FORGOTTEN if remembered < self._oldest else Recall.FOREIGN

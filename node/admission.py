@@ -30,6 +30,8 @@ from node.known_nodes import KnownNodes
 #: a lease bounds.  Who is turned away for longer than this, or three leases, has a twin that lives.
 TWIN_PATIENCE_MS = 3_000
 TWIN_PATIENCE_LEASES = 3
+#: What one answer takes of that patience at most; a node asks again within less.
+TWIN_STEP_MS_MAX = 500
 #: A node that starts waits so long for peers that neither answer nor refuse connections: about an
 #: election, so that a peer whose host is gone does not keep it out for longer than that.
 ASK_MS_MAX = 1_000
@@ -62,6 +64,8 @@ class Admission:
         self._known = known
         self._log = log
         self._life = own[-1] if own else NO_LIFE
+        self._first = self._life  # what is said to peers that remember no lives
+        self._remembering: set[int] = set()  # peers that asked for an earlier life, as those do
         self._history = History(own, known.facts.met.values())
         self._mark = mark
         self._twin_patience_ms = max(TWIN_PATIENCE_MS, TWIN_PATIENCE_LEASES * lease_ms)
@@ -72,17 +76,19 @@ class Admission:
         self._asked_ms: int | None = None  # when asking began
         self._asking = True
         self._news = trio.Event()
-        self._twin_since_ms: dict[int, int] = {}
+        self._twins: dict[int, tuple[int, int]] = {}  # peer -> time of the answer, patience used
         self._said: dict[int, str] = {}
         self.taking_part = trio.Event()  # this node votes and acknowledges
 
     # ---- what peers answer -----------------------------------------------------------------
 
     def welcomed(self, peer: int) -> None:
-        """``peer`` let this node in: it has bound its incarnation, and remembers this life."""
+        """``peer`` let this node in: it has bound its incarnation, and remembers this life, unless
+        it is of the release before."""
         self._met.add(peer)
         self._said.pop(peer, None)
-        if self._life.is_durable:
+        self._remembered.pop(peer, None)
+        if self._life.is_durable and self.remembers(peer):
             self._known.met(peer, self._life)
             self._named[peer] = self._life  # what it remembers when there is a new number
         self._hear(peer)
@@ -96,6 +102,8 @@ class Admission:
         Raises ``NodeRefused``."""
         text = f"node {peer}: {text}"
         self.check_final(code, text, remembered)
+        if code == Code.UNLINKED_LIFE:
+            self._remembering.add(peer)
         recall = self._history.recall(remembered) if remembered is not None else Recall.OWN
         if recall is Recall.FOREIGN:
             self._end(f"{text}, and it has not: {COPIED}", remembered)
@@ -121,13 +129,17 @@ class Admission:
         raise NodeRefused(text)
 
     def _await_twin(self, peer: int, text: str, remembered: Life | None) -> None:
+        """Lose patience by as much as passed since the last answer, but not more than a little: who
+        was paused himself reads an answer from before the pause."""
         now_ms = monotonic_ms()
-        since_ms = self._twin_since_ms.setdefault(peer, now_ms)
-        if now_ms - since_ms >= self._twin_patience_ms:
+        before_ms, used_ms = self._twins.get(peer, (now_ms, 0))
+        used_ms += min(now_ms - before_ms, TWIN_STEP_MS_MAX)
+        self._twins[peer] = now_ms, used_ms
+        if used_ms >= self._twin_patience_ms:
             self._end(f"{text}: {COPIED}", remembered)
 
     def _hear(self, peer: int) -> None:
-        self._twin_since_ms.pop(peer, None)
+        self._twins.pop(peer, None)
         self._heard.add(peer)
         news, self._news = self._news, trio.Event()
         news.set()
@@ -144,10 +156,14 @@ class Admission:
 
     # ---- asking before introducing ---------------------------------------------------------
 
-    @property
-    def number(self) -> int:
-        """The number of this life."""
-        return self._life.process
+    def remembers(self, peer: int) -> bool:
+        """Whether ``peer`` is known to remember lives.  One of the release before does not: it
+        refuses a second number of one start, and a hello that names the life before."""
+        return peer in self._remembering
+
+    def number(self, peer: int) -> int:
+        """The number of this life that ``peer`` is told: the last one, or that of the start."""
+        return (self._life if self.remembers(peer) else self._first).process
 
     def after(self, peer: int) -> Life | None:
         """The life of this node that ``peer`` is told to have remembered; None = nothing yet."""
@@ -171,10 +187,10 @@ class Admission:
         while self._asking:
             missing = {node.id for node in self._known.peers()} - self._heard
             left_ms = self._asked_ms + ASK_MS_MAX - monotonic_ms()
-            if not missing or left_ms <= 0 and not self._twin_since_ms:
+            if not missing or left_ms <= 0 and not self._twins:
                 self._asking = False
                 break
-            with trio.move_on_after(max(left_ms, 1) / 1000 if not self._twin_since_ms else 1):
+            with trio.move_on_after(max(left_ms, 1) / 1000 if not self._twins else 1):
                 await self._news.wait()
 
     # ---- taking part -----------------------------------------------------------------------

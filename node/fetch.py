@@ -185,7 +185,11 @@ class Fetching:
                 if since < 0:
                     since = self._commits
                     self._looking += 1
-                yield
+                try:
+                    yield
+                except GeneratorExit:  # its session is gone, and nobody looks any further
+                    self._looked(since, ())
+                    raise
             rows += 1
             try:
                 span = self._readable.span(part.incarnation, fetch.seen_index,

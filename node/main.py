@@ -332,7 +332,7 @@ class Node:
         def begin(peer: int) -> Introduction:
             after = self.admission.after(peer)
             return Introduction(self.security, hello._replace(
-                process=self.admission.number,
+                process=self.admission.number(peer),
                 after=LifeRow(*after) if after is not None else None), peer)
         return begin
 

@@ -2,8 +2,9 @@
 running node is soon an older one.
 
 Contract.  ``run`` draws a number after each ``RENEW_S`` in which something was written, makes it
-durable, and introduces the node with it to every peer that can be reached.  A peer that cannot be
-reached goes on remembering an earlier number, which stays one of the directory's own.
+durable, and introduces the node with it to every peer that can be reached and remembers lives.  A
+peer that cannot be reached goes on remembering an earlier number, which stays one of the
+directory's own; one of the release before goes on with the number of the start.
 
 Theory.  A snapshot of a machine's disk is usually taken while the node runs, and brought back when
 it has run on for days, in the same life.  What tells it apart is a number that the snapshot does
@@ -71,7 +72,8 @@ class Renewal:
         self._admission.renewed(lives)
         async with trio.open_nursery() as nursery:
             for node in self._known.peers():
-                nursery.start_soon(self._tell, node.id)
+                if self._admission.remembers(node.id):
+                    nursery.start_soon(self._tell, node.id)
 
     async def _tell(self, peer: int) -> None:
         """Once more when the peer asks for another number of this directory."""

@@ -98,12 +98,14 @@ def create(filesystem: Filesystem, directory: str, identity: Identity) -> None:
     _write(filesystem, directory, identity, Claimed(identity.fresh_incarnation, 0))
 
 
-def renew(filesystem: Filesystem, directory: str, number: int) -> tuple[Life, ...]:
-    """Give the life that runs another number, behind those it had; all lives.  Raises
-    ``CorruptFile``, ``UnknownFormat``, ``OSError``."""
+def renew(filesystem: Filesystem, directory: str, step: int) -> tuple[Life, ...]:
+    """Give the life that runs another number, larger by ``step`` than the one it has; all lives.
+    Raises ``CorruptFile``, ``UnknownFormat``, ``OSError``."""
     found = read(filesystem, directory)
-    assert found is not None, f"{directory} has no identity"
-    lives = (*found.lives, Life(found.boot_epoch, number))[-LIVES_KEPT:]
+    assert found is not None and found.lives, f"{directory} has no identity, or no life"
+    assert step > 0, f"a step of {step}"
+    life = Life(found.boot_epoch, found.lives[-1].process + step)
+    lives = (*found.lives, life)[-LIVES_KEPT:]
     _write(filesystem, directory, Identity(found.cluster, found.node),
            Claimed(found.incarnation, found.boot_epoch, lives))
     return lives

@@ -187,3 +187,11 @@ def test_a_peer_that_was_away_for_more_starts_than_are_kept_cannot_be_answered()
     copy = Directory(node.epoch, node.lives)
     peer.meets(Directory(node.epoch, (peer.life,)).start())
     assert peer.meets(copy.start()) is Recall.FOREIGN, "what it must have had it is asked for"
+
+
+def test_a_number_of_a_long_life_from_before_those_that_are_kept_is_no_copy_s():
+    """The answer to an introduction was lost, and the peer away for half a day of writes."""
+    kept = [Life(3, DURABLE | number) for number in range(100, 100 + LIVES_KEPT)]
+    assert History(kept).recall(Life(3, DURABLE | 99)) is Recall.FORGOTTEN
+    assert History(kept).recall(Life(3, DURABLE | 1 << 40)) is Recall.FOREIGN
+    assert History(kept[:-1]).recall(Life(3, DURABLE | 99)) is Recall.FOREIGN

@@ -65,22 +65,45 @@ def test_what_may_change_is_said_once_and_asked_again(tmp_path, caplog, code):
     assert len(caplog.records) == 2
 
 
+class Turned:
+    """Node 1, which node 2 turns away because its life before is still connected there."""
+
+    def __init__(self, directory, monkeypatch):
+        self.now = 1_000
+        monkeypatch.setattr(admission_module, "monotonic_ms", lambda: self.now)
+        self.marks = []
+        self.admission = Admission(new_cluster(directory), silent_log(),
+                                   mark=lambda *mark: self.marks.append(mark))
+
+    def away_after(self, pause_ms):
+        self.now += pause_ms
+        self.admission.refused(2, Code.NODE_RUNS, "node 1 runs already")
+
+    def for_long(self, patience_ms):
+        for _ in range(patience_ms // 200):
+            self.away_after(200)
+
+
 def test_a_twin_that_lives_is_waited_for_only_so_long(tmp_path, monkeypatch):
-    now = [1_000]
-    monkeypatch.setattr(admission_module, "monotonic_ms", lambda: now[0])
-    marks = []
-    admission = Admission(new_cluster(tmp_path), silent_log(),
-                          mark=lambda *mark: marks.append(mark))
-    admission.refused(2, Code.NODE_RUNS, "node 1 runs already")
-    now[0] += admission_module.TWIN_PATIENCE_MS - 1
-    admission.refused(2, Code.NODE_RUNS, "node 1 runs already")
-    admission.welcomed(2)  # the old life's connections were only slow to end
-    now[0] += 10
-    admission.refused(2, Code.NODE_RUNS, "node 1 runs already")
-    now[0] += admission_module.TWIN_PATIENCE_MS
+    patience_ms = admission_module.TWIN_PATIENCE_MS
+    node = Turned(tmp_path, monkeypatch)
+    node.away_after(0)
+    node.for_long(patience_ms - 200)
+    node.admission.welcomed(2)  # the old life's connections were only slow to end
+    node.away_after(10)
+    node.for_long(patience_ms - 200)
+    assert not node.marks
     with pytest.raises(NodeRefused, match="original"):
-        admission.refused(2, Code.NODE_RUNS, "node 1 runs already")
-    assert len(marks) == 1
+        node.away_after(200)
+    assert len(node.marks) == 1
+
+
+def test_a_node_that_was_paused_itself_does_not_take_that_for_a_twin(tmp_path, monkeypatch):
+    node = Turned(tmp_path, monkeypatch)
+    node.away_after(0)
+    node.away_after(60_000)  # the answer had been there all the time
+    node.away_after(60_000)
+    assert not node.marks
 
 
 # ---- which life came before ----------------------------------------------------------------------
@@ -175,6 +198,7 @@ async def test_a_peer_that_supports_the_life_before_has_not_answered(tmp_path, m
 @in_trio
 async def test_what_a_peer_was_told_is_kept_for_one_that_stays_away(tmp_path):
     node = Asked(tmp_path)
+    node.asks(2, LIVES[1])
     node.admission.welcomed(2)
     await node.known.save()
     later = Admission(again(tmp_path), silent_log(),

@@ -100,6 +100,20 @@ async def test_a_session_that_ends_takes_its_polls_along(tmp_path):
 
 
 @in_trio
+async def test_a_fetch_that_is_given_up_between_its_steps_is_looked_at_no_more(tmp_path):
+    """Else every commit of the node would be kept for it."""
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        topic = await client.create("t")
+        many = Fetch((FetchPart(topic, 0, 1 << 20),) * 300, 1, 1 << 20, 30_000)
+        left = node.fetching.handle(many, lambda *_: None)
+        assert node.fetching._looking == 1
+        del left
+        assert node.fetching._looking == 0
+        await client.produce(topic, b"news")
+        assert not node.fetching._committed
+
+
+@in_trio
 async def test_offsets_outside_the_log_are_told_with_the_range(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")

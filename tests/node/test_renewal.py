@@ -5,7 +5,7 @@ import errno
 import pytest
 import trio
 
-from multiraft.lives import DURABLE, Life
+from multiraft.lives import DURABLE, NO_LIFE, Life
 from multiraft.storage import identity
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
@@ -31,7 +31,7 @@ class Sock:
 class Running:
     """Node 1 of three, with peers that say what ``answers`` has for them; the default is yes."""
 
-    def __init__(self, directory, monkeypatch):
+    def __init__(self, directory, monkeypatch, earlier=()):
         self.directory = str(directory)
         started = identity.claim(DISK, self.directory, Identity(bytes(16), 1, 77, DURABLE | 1),
                                  False)
@@ -45,6 +45,8 @@ class Running:
                                    lambda reason, life: self.marks.append(life))
         self.admission.taking_part.set()
         for peer in (2, 3):
+            if peer not in earlier:
+                self.admission.refused(peer, Code.UNLINKED_LIFE, "which?", NO_LIFE)
             self.admission.welcomed(peer)
         self.away: set[int] = set()
         self.renewal = Renewal(self.admission, self.known, lambda: self.position, self._renew,
@@ -54,7 +56,7 @@ class Running:
     def _renew(self):
         if self.problem is not None:
             raise self.problem
-        return identity.renew(DISK, self.directory, DURABLE | (len(self.lives) + 1))
+        return identity.renew(DISK, self.directory, 1)
 
     @property
     def lives(self):
@@ -65,7 +67,7 @@ class Running:
 
     async def _introduce(self, sock, peer):
         life = self.lives[-1]
-        assert self.admission.number == life.process, "durable before it is said"
+        assert self.admission.number(peer) == life.process, "durable before it is said"
         self.told.append((peer, life, self.admission.after(peer)))
         if self.answers.get(peer):
             raise self.answers[peer].pop(0)
@@ -103,6 +105,21 @@ async def test_a_peer_that_was_away_is_told_what_it_asks_for(tmp_path, monkeypat
 
 
 @in_trio
+async def test_a_peer_of_the_release_before_hears_of_one_number_only(tmp_path, monkeypatch):
+    """It refuses a second number of one start for good, and a hello with a field it does not
+    know."""
+    node = Running(tmp_path, monkeypatch, earlier=(3,))
+    await node.renewal.renew()
+    first, second = lives(1, 2)
+    assert node.told == [(2, second, first)]
+    assert (node.admission.number(3), node.admission.after(3)) == (first.process, None)
+    assert node.known.facts.met == {2: second}
+    node.admission.refused(3, Code.UNLINKED_LIFE, "which?", NO_LIFE)  # it was upgraded since
+    assert await node.admission.linked(3)
+    assert (node.admission.number(3), node.admission.after(3)) == (second.process, NO_LIFE)
+
+
+@in_trio
 async def test_a_number_that_is_foreign_here_ends_the_node(tmp_path, monkeypatch):
     node = Running(tmp_path, monkeypatch)
     foreign = Life(9, DURABLE | 9)
@@ -132,7 +149,7 @@ async def test_a_full_disk_keeps_the_number_and_a_broken_one_ends_the_node(tmp_p
     node = Running(tmp_path, monkeypatch)
     node.problem = OSError(errno.ENOSPC, "full")
     await node.renewal.renew()
-    assert not node.told and node.admission.number == DURABLE | 1
+    assert not node.told and node.admission.number(2) == DURABLE | 1
     node.problem = OSError(errno.EIO, "broken")
     with pytest.raises(DiskFailed):
         await node.renewal.renew()
