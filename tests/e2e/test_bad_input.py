@@ -365,7 +365,8 @@ def stopped(world, witness):
 
 def test_a_data_directory_of_another_node_is_refused(world, stopped, tmp_path):
     other = next(node for node in world.ids() if node != stopped)
-    config = rewritten(world, tmp_path, other, f"node-{other}/data", f"node-{stopped}/data")
+    config = rewritten(world, tmp_path, other, '"data"',
+                       f'"{world.dev.directory}/node-{stopped}/data"')
     done = run_node(config)
     assert done.returncode == EXIT_WRONG_DIRECTORY, done.stdout + done.stderr
     assert f"node {stopped}" in done.stderr
@@ -381,7 +382,7 @@ def test_a_data_directory_of_another_cluster_is_refused(world, stopped, tmp_path
 def test_a_link_to_a_data_directory_in_use_is_refused_like_the_directory(world, tmp_path):
     link = tmp_path / "data"
     link.symlink_to(world.dev.directory / "node-1" / "data")
-    done = run_node(rewritten(world, tmp_path, 1, str(link.readlink()), str(link)))
+    done = run_node(rewritten(world, tmp_path, 1, '"data"', f'"{link}"'))
     assert done.returncode == EXIT_WRONG_DIRECTORY, done.stdout + done.stderr
     assert "held by process" in done.stderr
 

@@ -112,7 +112,7 @@ def test_a_copied_directory_does_not_live_beside_the_original(world):
     copy = data(world, 2).with_name("copy")
     shutil.copytree(data(world, 2), copy)
     base = world.dev.record.base_port
-    twin = edited(world, 2, "twin.toml", data=(str(data(world, 2)), str(copy)),
+    twin = edited(world, 2, "twin.toml", data=('"data"', f'"{copy}"'),
                   client=(f"127.0.0.1:{base + 2}", f"127.0.0.1:{base + 52}"),
                   peer=(f"127.0.0.1:{base + 102}", f"127.0.0.1:{base + 152}"),
                   http=(f"127.0.0.1:{base + 202}", f"127.0.0.1:{base + 252}"))
@@ -132,7 +132,7 @@ def test_the_older_life_of_a_copied_directory_is_refused(world):
     for _ in range(2):
         world.dev.start(2)
         world.dev.stop(2)
-    config = edited(world, 2, "old.toml", data=(str(data(world, 2)), str(copy)))
+    config = edited(world, 2, "old.toml", data=('"data"', f'"{copy}"'))
     ended = run_node(config)
     assert ended.returncode == 3, ended.stderr
     assert "has started since" in ended.stderr

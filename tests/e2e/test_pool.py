@@ -127,7 +127,7 @@ def test_what_cannot_be_is_refused_with_the_cause(world):
             (("8",), 2, "Nothing to do: the pool has 8 groups"),
             (("5",), 3, "has 8 groups and only grows: 5 is not more"),
             (("40000",), 3, "groups_max is 32768"), (("0",), 64, "0 is not in the range"),
-            (("many",), 64, "'many' is not a valid integer")):
+            (("many",), 64, "'many' is not a whole number")):
         done = multiraft(world, "group", "pool", "grow", *words, "--yes")
         assert done.exit_code == code, (words, done)
         assert why in done.stderr, (words, done.stderr)

@@ -143,7 +143,7 @@ def test_the_command_makes_the_same_plan_on_one_core_and_says_nothing_of_the_jvm
                                   "cool_down_ms": 0, "moves_max": POLICY.moves_max}))
     done = subprocess.run(
         [sys.executable, "-m", "admin_cli", "rebalance", "plan", "--engine", "spark", "--master",
-         "local[1]", "--snapshot", str(directory), "--max-age", "1e12", "--policy", str(policy),
+         "local[1]", "--snapshot", str(directory), "--max-age", "3e8", "--policy", str(policy),
          "--output", str(tmp_path / "plan.json"), "--report", str(tmp_path / "report")],
         capture_output=True, text=True, cwd=tree.ROOT,
         env={**os.environ, "PYTHONPATH": str(tree.ROOT)})
