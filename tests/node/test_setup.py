@@ -172,7 +172,7 @@ def test_what_the_file_says_otherwise_than_the_cluster_is_named(config):
 
 
 WILDCARDS = ["0.0.0.0", "::", "0", "0x0", "::ffff:0.0.0.0", "0:0:0:0:0:0:0:0", "224.0.0.1",
-             "ff02::1", "255.255.255.255"]
+             "ff02::1", "255.255.255.255", "*"]
 
 
 @pytest.mark.parametrize("name", ["client_address", "peer_address"])
