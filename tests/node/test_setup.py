@@ -264,3 +264,12 @@ def test_the_refusal_of_a_directory_in_use_is_not_cleared(config, clear):
         lock.close()
     assert result.exit_code == 3 and "is held by process" in result.output
     assert setup.mark_of(FILESYSTEM, config) is not None
+
+
+@pytest.mark.parametrize("command", ["init", "start"])
+@pytest.mark.parametrize("names", ["", " ", ","])
+def test_a_list_that_names_nobody_founds_no_cluster(tmp_path, command, names):
+    """A variable that is not set must not make a node of a new cluster."""
+    refused = CliRunner().invoke(node_group, [command, "--config", str(tmp_path / "node.toml"),
+                                              "--join", names])
+    assert (refused.exit_code, "'--join': it names no server" in refused.output) == (2, True)
