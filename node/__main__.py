@@ -19,11 +19,13 @@ def main(arguments: list[str] | None = None) -> int:
                        ("init", "give a data directory its identity")):
         command = commands.add_parser(name, help=text)
         command.add_argument("--config", type=Path, required=True)
-        command.add_argument("--join", default="", metavar="HOST:PORT[,...]")
+        command.add_argument("--join", default=None, metavar="HOST:PORT[,...]")
         command.add_argument("--log-format", choices=FORMATS, default="json")
         command.add_argument("--log-level", choices=LEVELS, default="info")
     chosen = parser.parse_args(arguments)
-    servers = [server for server in chosen.join.split(",") if server]
+    servers = [server for server in (chosen.join or "").split(",") if server]
+    if chosen.join is not None and not servers:
+        parser.error("--join names no server")
     if chosen.command == "init":
         return init(chosen.config, servers)
     return run(chosen.config, chosen.log_format, chosen.log_level, servers)

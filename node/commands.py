@@ -22,7 +22,7 @@ def node_group() -> None:
 _config_option = click.option("--config", "config_path", required=True,
                               type=click.Path(dir_okay=False, path_type=Path),
                               help="The node's configuration, node.toml.")
-_join_option = click.option("--join", metavar="HOST:PORT,...", default="",
+_join_option = click.option("--join", metavar="HOST:PORT,...", default=None,
                             help="Client addresses of the cluster to join, when the data directory "
                                  "is new.")
 
@@ -30,7 +30,7 @@ _join_option = click.option("--join", metavar="HOST:PORT,...", default="",
 @node_group.command("init")
 @_config_option
 @_join_option
-def init(config_path: Path, join: str) -> None:
+def init(config_path: Path, join: str | None) -> None:
     """Check the configuration and give the data directory its identity, once.
 
     Without --join it becomes a node of the new cluster that [cluster] describes.
@@ -47,7 +47,7 @@ def init(config_path: Path, join: str) -> None:
               show_default=True, help="JSON for machines, text for a terminal.")
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")),
               default="info", show_default=True, help="The least level that is written.")
-def start(config_path: Path, join: str, log_format: str, log_level: str) -> None:
+def start(config_path: Path, join: str | None, log_format: str, log_level: str) -> None:
     """Run a node in the foreground until SIGTERM or SIGINT.
 
     Exit codes: 0 stopped in order, 2 bad configuration, 3 the data directory has no identity, is in
@@ -110,5 +110,10 @@ def clear_refusal(config_path: Path, accept_data_loss: bool) -> None:
     click.echo("it may be started again")
 
 
-def _servers(text: str) -> list[str]:
-    return [server.strip() for server in text.split(",") if server.strip()]
+def _servers(text: str | None) -> list[str]:
+    """Raises ``click.BadParameter`` for a list that names nobody, such as a variable that is not
+    set: without servers the directory would become a node of a new cluster."""
+    servers = [server.strip() for server in (text or "").split(",") if server.strip()]
+    if text is not None and not servers:
+        raise click.BadParameter("it names no server", param_hint="'--join'")
+    return servers

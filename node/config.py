@@ -14,6 +14,7 @@ from multiraft.config import RaftConfig
 from multiraft.errors import ConfigError
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.settings import RELAXED, StorageSettings
+from multiraft.wire.addresses import split_address
 from node.errors import BadConfig
 from node.limits import Limits
 from node.security import SecurityConfig, require_protection
@@ -201,11 +202,10 @@ def address(text: object, where: str) -> Address:
     """``host:port`` or ``[v6]:port``.  Raises ``BadConfig``."""
     if not isinstance(text, str):
         raise BadConfig(f"{where} must be text like '127.0.0.1:9101', not {text!r}")
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise BadConfig(f"{where} must be 'host:port', not {text!r}")
-    return Address(host, int(port))
+    parsed = split_address(text)
+    if parsed is None or not parsed[1]:
+        raise BadConfig(f"{where} must be 'host:port', not {text!r:.320}")
+    return Address(*parsed)
 
 
 def _check_members(node: Member, members: tuple[Member, ...]) -> None:

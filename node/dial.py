@@ -27,7 +27,7 @@ async def dial(host: str, port: int) -> socket.socket | None:
             plain = socket.socket(fileno=sock.detach())
             plain.setblocking(False)
             return plain
-    except OSError:
-        pass  # it is away
+    except (OSError, UnicodeError):
+        pass  # it is away; or, of an earlier release's cluster, a host that cannot be looked up
     sock.close()
     return None

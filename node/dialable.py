@@ -51,6 +51,8 @@ def _require(host: str, where: str) -> None:
 
 def _not_dialable(host: str) -> str:
     """What kind of address nobody connects to this is; empty for all others, and for names."""
+    if host == "*":  # to glibc the same as no host
+        return "every address of a machine"
     try:
         found = ipaddress.ip_address(host)
     except ValueError:

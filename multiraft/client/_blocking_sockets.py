@@ -39,7 +39,7 @@ class LinkSocket:
         self.deadline_ms = monotonic_ms() + client.core.limits.connect_timeout_ms
         try:
             self._choices = socket.getaddrinfo(link.host, link.port, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name that no resolver can be asked for
             self._choices = []
             self._fail(f"cannot connect: {error}")
         else:

@@ -22,6 +22,7 @@ from typing import Callable, NamedTuple, Sequence
 from multiraft import _layout as layout
 from multiraft.errors import ConfigError, MultiRaftError
 from multiraft.wire import messages
+from multiraft.wire.addresses import split_address
 from multiraft.wire.connection import NEED_DATA, Connection, RequestEvent, ResponseEvent, Role
 from multiraft.wire.errors import LocalProtocolError, RemoteProtocolError
 from multiraft.wire.frames import Buffer, WireLimits
@@ -69,12 +70,10 @@ def parse_address(text: str) -> tuple[str, int]:
     """``host:port`` or ``[v6]:port`` -> (host, port).  Raises ``ConfigError``."""
     if not isinstance(text, str):
         raise ConfigError(f"server address {text!r:.80}: expected text, host:port")
-    host, colon, port = text.strip().rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"server address {text!r}: expected host:port")
-    return host, int(port)
+    parsed = split_address(text.strip())
+    if parsed is None:
+        raise ConfigError(f"server address {text!r:.320}: expected host:port")
+    return parsed
 
 
 def _require_client_id(client_id: str) -> None:
@@ -93,7 +92,7 @@ class Lost(NamedTuple):
 
     sent: bool
     why: str
-    impossible: bool = False  # no bytes say what was asked: asking again is in vain
+    impossible: bool = False  # no bytes say it, or no address: asking again is in vain
 
 
 #: A link that owes answers and has said nothing for this long is not asked what others can answer;
@@ -321,7 +320,11 @@ class Network:
             if now_ms < place.retry_at_ms:
                 on_done(Lost(False, place.error))
                 return
-            link = self._links[address] = Link(self, address, place)
+            try:
+                link = self._links[address] = Link(self, address, place)
+            except ConfigError as error:  # a node told it: others need not suffer from it
+                on_done(Lost(False, str(error), impossible=True))
+                return
             self.changed[link] = None
         deadline_ms = now_ms + timeout_ms
         if deadline_ms < self._due_ms:

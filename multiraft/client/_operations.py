@@ -18,7 +18,7 @@ from typing import Any, Generator, Mapping, NamedTuple, Sequence
 from multiraft.client import _search
 from multiraft.client._core import ClientCore
 from multiraft.client._exchange import Exchange, Pause
-from multiraft.client._network import Lost, NoNodeAnswered, backoff_ms
+from multiraft.client._network import Lost, NoNodeAnswered, backoff_ms, parse_address
 from multiraft.client._plans import PlanOperations
 from multiraft.client._repeating import changes, may_have_happened
 from multiraft.wire import messages, nodes
@@ -427,7 +427,9 @@ class Operations(PlanOperations):
 
     def _ask_node(self, request: messages.Request, address: str, timeout_ms: int) -> Generator:
         """The answer of one node about itself: with ``timeout_ms`` above 0 it is asked once and
-        not waited for longer.  Raises ``TimedOut`` then."""
+        not waited for longer.  Raises ``TimedOut`` then, ``ConfigError`` for what is no address."""
+        if address or timeout_ms:
+            parse_address(address)
         if not timeout_ms:
             return (yield from self._ask(request, address=address))
         outcome = yield Exchange(address, request, timeout_ms)

@@ -23,7 +23,13 @@ from multiraft.client._network import Lost, backoff_ms
 from multiraft.client._records import FetchedBatch
 from multiraft.client._unreadable import UnreadableBatch, unreadable
 from multiraft.errors import MultiRaftError
-from multiraft.wire.errors import Code, ErrorDetail, OffsetNotAvailable, exception_for
+from multiraft.wire.errors import (
+    Code,
+    ErrorDetail,
+    InvalidRequest,
+    OffsetNotAvailable,
+    exception_for,
+)
 from multiraft.wire.messages import (
     LATEST,
     REFUSALS_PER_REPLY_MAX,
@@ -184,6 +190,8 @@ def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, 
         there = ""
         if address is not None:
             outcome = yield Exchange(address, request, EXCHANGE_TIMEOUT_MS)
+            if isinstance(outcome, Lost) and outcome.impossible:
+                raise InvalidRequest(outcome.why)
             code, detail = _trouble(outcome)
             if code == Code.OK:
                 return outcome.reply

@@ -373,6 +373,8 @@ class Client(AsyncPlans):
         except OSError as error:
             causes = getattr(error.__cause__, "exceptions", (error,))  # one for each address tried
             why = f"cannot connect: {'; '.join(map(str, causes))}"
+        except UnicodeError as error:  # a name that no resolver can be asked for
+            why = f"cannot connect: {error}"
         except ConfigError as error:
             why = str(error)
         self._core.network.broken(link, why, self.now_ms())

@@ -132,10 +132,40 @@ def test_nobody_is_given_up_before_every_address_was_tried(driver, cluster):
             assert [topic.name for topic in client.list_topics()] == ["a"]
 
 
-@pytest.mark.parametrize("server", ["localhost", "host:", ":1", "h:99999", "h:x", "", "h:١"])
+@pytest.mark.parametrize("server", [
+    "localhost", "host:", ":1", "h:99999", "h:x", "", "h:١", "[::1", "[::1:9101", "..:1", "a b:1",
+    "h:" + "9" * 5000, "x" * 80 + ":1", "a\udcff:1", "http://127.0.0.1:1", "\u2028:1"])
 def test_an_address_that_is_none_is_a_config_error(driver, server):
     with pytest.raises(ConfigError):
         driver.client([server])
+
+
+@pytest.mark.parametrize("server", ["ü-.invalid:1", "☃☃.invalid:1"])
+def test_a_name_that_no_resolver_can_be_asked_for_is_like_a_node_that_is_away(driver, cluster,
+                                                                              server):
+    """Which names those are differs from resolver to resolver."""
+    cluster.add_topic("a")
+    with driver.client([server], limits=NetworkLimits(unreachable_ms=0)) as client:
+        with pytest.raises(NoNodeAnswered, match="cannot connect"):
+            client.list_topics()
+
+
+def test_a_leader_whose_address_is_none_ends_nothing(client, cluster):
+    """A node of an earlier release takes any text for its address."""
+    client.create_topic("a")
+    cluster.script = once("list_topics", lambda event: ResponseEvent(
+        event.id, None, Code.NOT_LEADER,
+        ErrorDetail("elsewhere", leader=2, leader_address="..:1"), event.metadata_index))
+    with pytest.raises(errors.InvalidRequest, match="'..:1'"):
+        client.list_topics()
+    assert [topic.name for topic in client.list_topics()] == ["a"]
+
+
+@pytest.mark.parametrize("wrong", [1.5, float("nan"), 1 << 70, "soon", None])
+def test_a_time_that_cannot_be_asked_for_is_refused_at_once(client, cluster, wrong):
+    client.create_topic("a")
+    with pytest.raises(errors.InvalidRequest):
+        client.offsets_at("a", wrong)
 
 
 def test_a_node_of_another_cluster_is_not_asked(driver, world, cluster):

@@ -172,7 +172,7 @@ def test_what_the_file_says_otherwise_than_the_cluster_is_named(config):
 
 
 WILDCARDS = ["0.0.0.0", "::", "0", "0x0", "::ffff:0.0.0.0", "0:0:0:0:0:0:0:0", "224.0.0.1",
-             "ff02::1", "255.255.255.255"]
+             "ff02::1", "255.255.255.255", "*"]
 
 
 @pytest.mark.parametrize("name", ["client_address", "peer_address"])
@@ -264,3 +264,12 @@ def test_the_refusal_of_a_directory_in_use_is_not_cleared(config, clear):
         lock.close()
     assert result.exit_code == 3 and "is held by process" in result.output
     assert setup.mark_of(FILESYSTEM, config) is not None
+
+
+@pytest.mark.parametrize("command", ["init", "start"])
+@pytest.mark.parametrize("names", ["", " ", ","])
+def test_a_list_that_names_nobody_founds_no_cluster(tmp_path, command, names):
+    """A variable that is not set must not make a node of a new cluster."""
+    refused = CliRunner().invoke(node_group, [command, "--config", str(tmp_path / "node.toml"),
+                                              "--join", names])
+    assert (refused.exit_code, "'--join': it names no server" in refused.output) == (2, True)
