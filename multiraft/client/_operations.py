@@ -398,6 +398,9 @@ class Operations(PlanOperations):
         perhaps = False
         begun_ms = core.now_ms
         while True:
+            if perhaps and core.ended is not None:  # nobody asks again
+                raise AmbiguousOutcome(f"{messages.OPS[type(request)]}: it may have happened, an "
+                                       f"answer was lost; {core.ended}") from core.ended
             target = address or hint or core.network.any_address(core.now_ms, avoid)
             if target is not None:
                 outcome = yield Exchange(target, request, EXCHANGE_TIMEOUT_MS)
@@ -407,6 +410,8 @@ class Operations(PlanOperations):
                 if perhaps and isinstance(outcome, ResponseEvent) and outcome.code in happened:
                     return happened[outcome.code]
                 perhaps |= changes(request) and may_have_happened(outcome)
+                if perhaps and core.ended is not None:
+                    continue
                 hopeless = not answered and self._is_hopeless(begun_ms, address)
                 try:
                     hint = self._judge(request, target, outcome, repeatable, begun_ms, hopeless)
