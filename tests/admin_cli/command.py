@@ -26,7 +26,9 @@ def started(*arguments: str, records: int = 3, environ: dict[str, str] | None = 
     streams.setdefault("stdin", subprocess.DEVNULL)
     streams.setdefault("stderr", subprocess.PIPE)
     return subprocess.Popen(
-        [*command, sys.executable, "-m", "tests.admin_cli.command", *arguments], **streams,
+        # A suite that runs in the background ignores SIGINT, and whoever it starts would as well.
+        ["env", "--default-signal=INT", *command, sys.executable, "-m", "tests.admin_cli.command",
+         *arguments], **streams,
         env={**os.environ, "PYTHONPATH": str(distribution_root()), "RECORDS": str(records),
              "MULTIRAFT_SERVERS": "127.0.0.1:9101", **(environ or {})})
 
