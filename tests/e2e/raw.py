@@ -31,6 +31,7 @@ from multiraft.wire.messages import (
     OffsetQuery,
     PartitionMetadata,
     Produce,
+    Refused,
 )
 
 LIMIT_S = 180.0
@@ -133,6 +134,15 @@ class Session:
                                         OffsetQuery(incarnation, LATEST))))
         assert [row.code for row in reply.results] == [0, 0], reply
         return reply.results[0].offset, reply.results[1].offset
+
+
+def next_life(address: str, hello: Hello) -> Hello:
+    """The hello of a life that follows the one of its node that the node at ``address`` remembers,
+    as only the node's own directory can name it."""
+    with Session(address, hello) as session:
+        if isinstance(session.opened, Refused):
+            return hello._replace(after=session.opened.remembered)
+    return hello
 
 
 def frame(header: bytes, payload: bytes = b"") -> bytes:

@@ -11,10 +11,11 @@ import json
 import pytest
 
 from multiraft import messages as m
+from multiraft.lives import DURABLE
 from multiraft.wire.messages import Hello
 from node import peer_codec
 from tests.e2e.canary import Canary
-from tests.e2e.raw import Session
+from tests.e2e.raw import Session, next_life
 from tests.e2e.world import World, await_line, steady, wait_for
 
 SHAPE = {"configure": steady}
@@ -47,8 +48,9 @@ class Liar(Session):
     def __init__(self, world: World, identity: dict):
         Liar.epochs += 1
         hello = Hello("append", bytes.fromhex(identity["cluster_id"]), LIAR, Liar.epochs,
-                      incarnation=identity["incarnation"], process=Liar.epochs)
-        super().__init__(world.peer_address(VICTIM), hello)
+                      incarnation=identity["incarnation"], process=DURABLE + Liar.epochs)
+        address = world.peer_address(VICTIM)
+        super().__init__(address, next_life(address, hello))
 
     def say(self, *messages: m.Message) -> None:
         """Items of one frame."""

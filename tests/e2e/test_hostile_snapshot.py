@@ -16,13 +16,14 @@ import pytest
 
 from multiraft import core
 from multiraft import messages as m
+from multiraft.lives import DURABLE
 from multiraft.tail import PartitionTail
 from multiraft.wire import messages as wire
 from multiraft.wire.frames import FrameReader, encode_frame
 from node import peer_codec
 from node.metadata import MetadataState
 from tests.e2e.canary import Canary
-from tests.e2e.raw import Session
+from tests.e2e.raw import Session, next_life
 from tests.e2e.world import POLL_S, World, wait_for
 
 LIAR, VICTIM = 3, 1
@@ -135,8 +136,9 @@ def offer(world: World, found: dict) -> bool:
     refused = complaints(world)
     term = next(group.term for group in world.groups(VICTIM) if group.group == 0)
     hello = wire.Hello("append", bytes.fromhex(found["cluster_id"]), LIAR, EPOCH,
-                       incarnation=found["incarnation"], process=1)
-    with Session(world.peer_address(VICTIM), hello) as session:
+                       incarnation=found["incarnation"], process=DURABLE + 1)
+    address = world.peer_address(VICTIM)
+    with Session(address, next_life(address, hello)) as session:
         said = m.SnapshotOffer(0, 1, term + 1, INDEX, 0)
         session.send_bytes(*peer_codec.frame([peer_codec.encode(said, 0)]))
         give_up = time.monotonic() + PATIENCE_S
