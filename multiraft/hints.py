@@ -4,7 +4,8 @@ Contract.  ``LedChanges`` is what this node leads, versioned; ``Hints`` is what 
 hint may be stale and decides nothing: the node it names refuses when it does not lead.
 Theory.  Each change of a group's leadership here gets the next version and replaces the group's
 earlier one, so the list holds one change per group ever led, and "everything since version v" is
-one walk over what differs.
+one walk over what differs.  Each life of a node counts its versions above those of the lives before
+it: an answer that an earlier life gave is never taken for the beginning of this life's list.
 """
 
 from __future__ import annotations
@@ -14,14 +15,24 @@ from sortedcontainers import SortedDict
 #: (group, incarnation, term, leads)
 Change = tuple[int, int, int, bool]
 
+#: Low bits of a version, which count the changes of one life; above them is the life's number.
+VERSION_BITS = 40
+#: Versions have 64 bits on the wire.  Boot epochs, which count starts, do not get so far; if one
+#: does, the numbers begin anew.
+_LIVES = 1 << (64 - VERSION_BITS)
+
 
 class LedChanges:
-    """The groups led here, and not led any more, by version."""
+    """The groups led here, and not led any more, by version.  ``boot_epoch``: number of this life
+    of the node, larger than those of its lives before."""
 
-    __slots__ = ("version", "led_count", "_by_version", "_version_of")
+    __slots__ = ("version", "led_count", "_before", "_by_version", "_version_of")
 
-    def __init__(self) -> None:
+    def __init__(self, boot_epoch: int = 0) -> None:
+        #: Of the last change; 0 = there was none in this life.
         self.version = 0
+        #: No version of an earlier life is larger.
+        self._before = boot_epoch % _LIVES << VERSION_BITS
         #: Groups led now.
         self.led_count = 0
         self._by_version: SortedDict = SortedDict()
@@ -33,12 +44,15 @@ class LedChanges:
         replaced = self._version_of.get(group)
         if replaced is not None:
             del self._by_version[replaced]
-        self.version += 1
+        self.version = max(self.version, self._before) + 1
         self._version_of[group] = self.version
         self._by_version[self.version] = (group, incarnation, term, leads)
 
     def since(self, version: int, count_max: int) -> tuple[int, tuple[Change, ...]]:
-        """(version reached, changes) after ``version``, oldest first, at most ``count_max``."""
+        """(version reached, changes) after ``version``, oldest first, at most ``count_max``.  A
+        version that this life has not reached is of another one's list: all changes."""
+        if version > self.version:
+            version = 0
         changes: list[Change] = []
         reached = self.version
         for at in self._by_version.irange(minimum=version + 1):

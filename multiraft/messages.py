@@ -160,7 +160,8 @@ class DigestAnswer(NamedTuple):
 
 
 class LedRequest(NamedTuple):
-    """Send me what changed in the list of groups you lead after version ``since``."""
+    """Send me what changed in the list of groups you lead after version ``since``.  A later life's
+    versions are larger than those of the lives before (``hints.py``)."""
 
     since: int
 

@@ -64,7 +64,9 @@ class Copies:
         self._kept: dict[int, deque[Copy]] = {}
 
     def keep(self, node: SimulatedNode) -> None:
-        """Copy the disk of a node that is about to start."""
+        """Copy the disk of a node that is about to start, unless it cannot say whose it is."""
+        if node.identity_is_rotten:
+            return  # the start finds that out itself
         disk = node.copied_directory()
         found = identity.read(disk, DIRECTORY)
         if found is not None and found.lives:

@@ -43,6 +43,22 @@ def test_directories_that_are_put_back_are_refused_at_every_start():
     assert sum(result.marks["replaced"] for result in found) >= 3
 
 
+def test_a_directory_whose_identity_rotted_is_replaced_where_others_are_put_back():
+    drawn = Parameters.draw(2, nodes=3, groups=4)
+    running = World(dataclasses.replace(drawn, faults=("older-copy", "rot-identity")))
+    for node in running.nodes.values():
+        node.start()
+    running.run_for(1_500)
+    node = running.nodes[1]
+    running.atlas.note_lost(1)
+    node.rot_identity(10, 3)
+    node.crash(False)
+    node.start()
+    running.run_for(20_000)
+    assert running.marks["identity lost"] == 1 and running.wipes.is_done
+    assert 1 not in running.nodes and 4 in running.nodes
+
+
 def wiped_world() -> tuple[World, int, int]:
     """A calm world in which a node was wiped and replaced: (world, lost, new)."""
     drawn = Parameters.draw(2, nodes=3, groups=4)

@@ -61,7 +61,7 @@ def test_partitions_go_on_in_other_groups_under_faults():
 
 
 def test_plans_are_carried_out_cancelled_and_superseded_under_faults():
-    results = run_all(range(1, 7), "plan", "plan", *FAULTS, nodes=5)
+    results = run_all(range(1, 10), "plan", "plan", *FAULTS, nodes=5)
     marks = summed(results)
     for phase in ("learning", "joint", "grace", "done", "undoing", "cancelled", "transferring",
                   "switching"):

@@ -42,7 +42,8 @@ class Node:
     def start(self, now_ms: int, peers: list[int], support: bool = True) -> None:
         """Boot from what is on the disk."""
         self.boot_epoch += 1
-        self.core = MultiRaft(self.id, self.config, self.store, self.rng, now_ms)
+        self.core = MultiRaft(self.id, self.config, self.store, self.rng, now_ms,
+                              self.boot_epoch)
         self.digests_version = self.core.digests_version
         self.liveness = Liveness(self.id, self.boot_epoch, self.config.lease_ms,
                                  self.config.liveness_interval_ms)

@@ -33,13 +33,15 @@ class Solo:
         self.store.stage(Writes(1, (GroupWrite(GROUP, 1, 0, entries, HardState(term, vote)),)))
         self.store.execute()
         self.now_ms = 0
-        self.seed = seed
+        self.seed, self.life = seed, 0
         self.others = [node for node in (*voters, *learners) if node != 1]
         self.boot(supported)
 
     def boot(self, supported: bool = True) -> None:
         """Start, or start again from what is on the disk."""
-        self.core = MultiRaft(1, self.config, self.store, random.Random(self.seed), self.now_ms)
+        self.life += 1
+        self.core = MultiRaft(1, self.config, self.store, random.Random(self.seed), self.now_ms,
+                              self.life)
         self.core.add_group(GROUP, 1, self.store.restored(GROUP), NullTail())
         self.sent: list = []
         self.after_write: list = []

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from multiraft.config import RaftConfig
+from multiraft.hints import LedChanges as LedList
 from multiraft.memory_store import MemoryStore
-from multiraft.messages import LedRequest
+from multiraft.messages import LedChanges, LedRequest
 from multiraft.multiraft import MultiRaft
+from tests.consensus.solo import GROUP, Solo
 
 
 def requests(core: MultiRaft) -> int:
@@ -28,3 +32,46 @@ def test_a_list_is_asked_for_again_until_its_node_is_gone():
     assert core.next_deadline_ms() is None
     core.connected(2)
     assert requests(core) == 1
+
+
+def copy(core: MultiRaft, solo: Solo) -> list[LedChanges]:
+    """Tell the version of the list and copy it until nothing is asked for; the answers."""
+    answers = []
+    core.peer_led_version(1, solo.core.led_version)
+    while asked := [envelope.message for envelope in core.ready().messages]:
+        solo.core.step(2, asked[0])
+        answers += [envelope.message for envelope in solo.drain()]
+        core.step(1, answers[-1])
+    return answers
+
+
+@pytest.mark.parametrize("again_before_it_leads", [True, False])
+def test_what_an_earlier_life_answered_hides_nothing_of_the_list_of_the_new_one(
+        again_before_it_leads):
+    """Both lists have one change: they are told apart by the life alone."""
+    solo = Solo(voters=(1,))
+    solo.lead()
+    core = MultiRaft(2, RaftConfig(), MemoryStore(), random.Random(1), 0)
+    core.connected(1)
+    core.lease_granted(1, 1)
+    answer, = copy(core, solo)
+    assert core.leader_hint(GROUP) == (1, solo.status.term)
+    solo.boot()
+    core.lease_granted(1, 2)
+    core.peer_led_version(1, solo.core.led_version)
+    if again_before_it_leads:
+        core.step(1, answer)
+        core.ready()
+    solo.lead()
+    if not again_before_it_leads:
+        core.step(1, answer)
+    copy(core, solo)
+    assert core.leader_hint(GROUP) == (1, solo.status.term) and solo.status.term == 2
+
+
+def test_whoever_copied_from_a_later_version_gets_the_whole_list():
+    """That was the list of another life."""
+    led = LedList()
+    led.record(7, 1, 3, True)
+    assert led.since(9, 5) == (1, ((7, 1, 3, True),))
+    assert led.since(1, 5) == (1, ())
