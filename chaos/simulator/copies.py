@@ -64,7 +64,10 @@ class Copies:
         self._kept: dict[int, deque[Copy]] = {}
 
     def keep(self, node: SimulatedNode) -> None:
-        """Copy the disk of a node that is about to start."""
+        """Copy the disk of a node that is about to start; one that finds no identity any more ends
+        for good, and is nothing to go back to."""
+        if node.identity_is_rotten:
+            return
         disk = node.copied_directory()
         found = identity.read(disk, DIRECTORY)
         if found is not None and found.lives:
