@@ -49,7 +49,7 @@ The loop in full
 
 ::
 
-    core = MultiRaft(node, config, store, random.Random(seed), clock())
+    core = MultiRaft(node, config, store, random.Random(seed), clock(), boot_epoch)
     for group, restored in store.groups.items():
         core.add_group(group, restored.incarnation, restored, store.tails[group])
 

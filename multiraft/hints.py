@@ -4,7 +4,8 @@ Contract.  ``LedChanges`` is what this node leads, versioned; ``Hints`` is what 
 hint may be stale and decides nothing: the node it names refuses when it does not lead.
 Theory.  Each change of a group's leadership here gets the next version and replaces the group's
 earlier one, so the list holds one change per group ever led, and "everything since version v" is
-one walk over what differs.
+one walk over what differs.  A later life's versions are above those of all earlier ones, so that
+who was told by an earlier life, however late that arrived, still asks for all of this one's.
 """
 
 from __future__ import annotations
@@ -15,13 +16,21 @@ from sortedcontainers import SortedDict
 Change = tuple[int, int, int, bool]
 
 
+#: A life has so many versions, and there are so many lives of which the later one is known.
+VERSIONS_PER_LIFE = 1 << 32
+LIVES_TOLD_APART = 1 << 31
+
+
 class LedChanges:
     """The groups led here, and not led any more, by version."""
 
-    __slots__ = ("version", "led_count", "_by_version", "_version_of")
+    __slots__ = ("version", "led_count", "_last", "_by_version", "_version_of")
 
-    def __init__(self) -> None:
+    def __init__(self, boot_epoch: int = 0) -> None:
+        """``boot_epoch``: of this life."""
+        #: Of the last change; 0 = none in this life.
         self.version = 0
+        self._last = boot_epoch % LIVES_TOLD_APART * VERSIONS_PER_LIFE
         #: Groups led now.
         self.led_count = 0
         self._by_version: SortedDict = SortedDict()
@@ -33,7 +42,7 @@ class LedChanges:
         replaced = self._version_of.get(group)
         if replaced is not None:
             del self._by_version[replaced]
-        self.version += 1
+        self.version = self._last = self._last + 1
         self._version_of[group] = self.version
         self._by_version[self.version] = (group, incarnation, term, leads)
 
@@ -80,6 +89,6 @@ class Hints:
         return self.copied.get(node, 0) != self.announced.get(node, 0)
 
     def restarted(self, node: int) -> None:
-        """``node`` lives anew and counts its versions from 0."""
+        """``node`` lives anew and has told nothing of this life yet."""
         self.copied.pop(node, None)
         self.announced.pop(node, None)

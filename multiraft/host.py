@@ -36,7 +36,7 @@ class Host:
                  "unfinished", "events", "written_sequence", "pace")
 
     def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Chance,
-                 now_ms: int):
+                 now_ms: int, boot_epoch: int = 0):
         self.node = node
         self.config = config
         self.store = store
@@ -48,7 +48,7 @@ class Host:
         self.led: dict[int, LedSum] = {}
         #: peer -> sum over the groups here that are believed to be led there
         self.believed: dict[int, LedSum] = {}
-        self.led_changes = LedChanges()
+        self.led_changes = LedChanges(boot_epoch)
         self.hints = Hints()
         #: node -> groups here that it is a member of
         self.shared: dict[int, dict[int, None]] = {}

@@ -96,11 +96,13 @@ class Proposed(NamedTuple):
 class MultiRaft(Questions):
     """All groups of ``node``.  Time is ``now_ms``, any clock that does not go back."""
 
-    def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Chance, now_ms: int):
+    def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Chance, now_ms: int,
+                 boot_epoch: int = 0):
+        """``boot_epoch``: number of this life of the node, larger than those before it."""
         assert node > 0, f"node id {node}"
         self.node = node
         self.config = config.validate(entry_bytes_max=0)  # the driver knows how large they are
-        self._host = Host(node, config, store, rng, now_ms)
+        self._host = Host(node, config, store, rng, now_ms, boot_epoch)
         self._groups: dict[int, Group] = {}
         self._neighbours = Neighbours(self._host, self._groups)
         self._sequence = 0

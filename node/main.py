@@ -176,7 +176,7 @@ class Node:
 
     def _build_core(self) -> None:
         self.core = MultiRaft(self.config.node.id, self.config.raft, self.store, random.Random(),
-                              monotonic_ms())
+                              monotonic_ms(), self.store.boot_epoch)
 
     def _build_services(self) -> None:
         config, core, store = self.config, self.core, self.store

@@ -203,7 +203,8 @@ class SimulatedNode(Mending):
                                 self._room)
         self._disk.factor = self._disk_factor
         config = raft_config(parameters)
-        self._raft = raft = MultiRaft(self.node, config, store, self._rng, self.now_ms)
+        self._raft = raft = MultiRaft(self.node, config, store, self._rng, self.now_ms,
+                                            store.boot_epoch)
         self._read_back.show(store, self._filesystem.image, self._witness, self.node, self.rotten)
         for group, restored in sorted(store.groups.items()):
             raft.add_group(group, INCARNATION, restored, store.tails[group])
