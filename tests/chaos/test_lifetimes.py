@@ -59,6 +59,20 @@ def test_a_directory_whose_identity_rotted_is_replaced_where_others_are_put_back
     assert 1 not in running.nodes and 4 in running.nodes
 
 
+def test_a_directory_without_its_identity_is_not_copied():
+    """It is replaced; the copy that is taken at each start met the rot first, and ended the run."""
+    found = []
+    for seed in (1, 2, 3):
+        parameters = dataclasses.replace(Parameters.draw(seed, groups=4, safety_ms=20_000),
+                                         faults=("older-copy", "rot-identity", "kill"),
+                                         fault_interval_ms=600)
+        found.append(world.run(parameters))
+    assert [result.failure for result in found] == [""] * 3
+    for kind in ("older-copy", "rot-identity", "copy-refused"):
+        assert sum(result.faults[kind] for result in found) > 0, kind
+    assert sum(result.marks["identity lost"] for result in found) > 0
+
+
 def wiped_world() -> tuple[World, int, int]:
     """A calm world in which a node was wiped and replaced: (world, lost, new)."""
     drawn = Parameters.draw(2, nodes=3, groups=4)

@@ -27,7 +27,7 @@ from multiraft.errors import CodecError, CorruptEntry, MalformedHeader, MultiRaf
 from multiraft.marks import parse_reincarnation, parse_tombstone
 from multiraft.messages import Append
 from multiraft.openings import open_payload, parse_open, parse_seal
-from multiraft.storage import identity, inspection, refusal
+from multiraft.storage import identity, inspection, pieces, refusal
 from multiraft.storage.checkpoint import (
     CHECKPOINT_MAGIC,
     CHECKPOINT_VERSION,
@@ -244,8 +244,9 @@ def image_pieces(data: bytes) -> None:
 def snapshot_image(data: bytes) -> None:
     """The image of the metadata group, complete, with the CRC that was announced."""
     download = Arrived(seeds.IMAGE_INDEX, 1, len(data), core.crc32c(data), bytearray(data))
-    _index, _configuration, tail, state = snapshots._decode(download)
-    tail.snapshot(), state.snapshot()  # what was accepted can be handed on
+    _index, _configuration, tail, state, encoded = snapshots._decode(download)
+    tail.snapshot()  # what was accepted can be handed on
+    assert encoded == pieces.dumps(state.snapshot()), "the checkpoint has another state"
     tail._check()
 
 

@@ -94,7 +94,7 @@ def checkpoints(files: dict[str, bytes]) -> list[str]:
 def test_a_directory_of_a_later_format_is_refused():
     files = files_with_checkpoint()
     refused({**files, IDENTITY_FILE: later_identity(files[IDENTITY_FILE])}, UnknownFormat,
-            r"node.json has format version 2, this program reads 1")
+            r"node.json has format version 3, this program reads 2")
 
 
 def test_a_segment_of_a_later_format_is_refused():
