@@ -71,10 +71,12 @@ def _head(kind: int, count: int) -> bytes:
 
 
 def loads(data: bytes) -> object:
-    """The value of these bytes.  Raises ``cbor2.CBORDecodeError`` or ``ValueError`` when they are
-    none, or not all of them.  O(bytes)."""
+    """The value of these bytes.  Raises ``cbor2.CBORDecodeError`` when they are none, or end before
+    it does, and ``ValueError`` when they go on behind it.  O(bytes)."""
     source = io.BytesIO(data)
     value = _decoded(source, cbor2.CBORDecoder(source), 0)
+    if source.tell() != len(data):
+        raise ValueError(f"{len(data) - source.tell()} bytes behind the value")
     return value
 
 

@@ -50,7 +50,7 @@ def test_what_is_encoded_already_stands_as_it_is():
 
 
 @pytest.mark.parametrize("data", [b"", b"\x82\x01", b"\x9b" + b"\xff" * 8, b"\xa1\x01",
-                                  b"\x5f", b"\xff"])
+                                  b"\x5f", b"\xff", b"\x01\x01", b"\x81\x01\x00"])
 def test_bytes_that_are_no_value_are_refused(data):
     with pytest.raises((cbor2.CBORDecodeError, ValueError)):
         pieces.loads(data)
