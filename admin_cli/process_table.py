@@ -37,7 +37,7 @@ def start_time(pid: int) -> int | None:
 
 
 def works_in(pid: int, directory: Path) -> bool:
-    """Whether the working directory of a process is ``directory``, under whatever name.
+    """Tell whether the working directory of a process is ``directory``, under whatever name.
 
     True as well where the kernel does not tell: for processes of other users, and for those whose
     first thread has ended.

@@ -77,7 +77,7 @@ def parse_addresses(text: str, source: str) -> tuple[str, ...]:
 
 
 def _is_host(text: str) -> bool:
-    """Whether ``text`` can be looked up at all: by name, or as an address."""
+    """Tell whether ``text`` can be looked up at all: by name, or as an address."""
     if not HOST.fullmatch(text) or not text.isprintable():
         return False
     try:

@@ -86,7 +86,7 @@ class Row(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether it is not more, and no lease has ended."""
+        """Tell whether it is not more, and no lease has ended."""
         return self.beside_p99 <= self.target_ms and not self.leases_ended
 
     def as_text(self) -> str:

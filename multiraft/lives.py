@@ -50,7 +50,7 @@ class Life(NamedTuple):
 
     @property
     def is_durable(self) -> bool:
-        """Whether its directory keeps its number."""
+        """Tell whether its directory keeps its number."""
         return self.process >= DURABLE
 
 

@@ -157,7 +157,7 @@ class Admission:
     # ---- asking before introducing ---------------------------------------------------------
 
     def remembers(self, peer: int) -> bool:
-        """Whether ``peer`` is known to remember lives.  One of the release before does not: it
+        """Tell whether ``peer`` is known to remember lives.  One of the release before does not: it
         refuses a second number of one start, and a hello that names the life before."""
         return peer in self._remembering
 

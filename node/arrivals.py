@@ -54,7 +54,7 @@ class Arrivals:
 
     @property
     def left(self) -> bool:
-        """Whether the next ``poll`` finds something without anything new."""
+        """Tell whether the next ``poll`` finds something without anything new."""
         return bool(self._waiting)
 
     def poll(self, wait_s: float = 0.0) -> bool | None:

@@ -82,7 +82,7 @@ class Renewal:
                 await self._introduced(peer)
 
     async def _introduced(self, peer: int) -> bool:
-        """Whether the peer knows the number now."""
+        """Tell whether the peer knows the number now."""
         sock = await self._dial(peer)
         if sock is None:
             return False

@@ -67,7 +67,7 @@ class StagedBatches:
         self.refused = 0  # of runs that nobody had opened
 
     def waits(self, info: BatchInfo, seen_index: int, resume: Resume) -> bool:
-        """Whether a staged batch has to wait; see the module docstring.  Raises ``StaleRun``,
+        """Tell whether a staged batch has to wait; see the module docstring.  Raises ``StaleRun``,
         ``QueueFull`` with limit and value.  O(log void ranges)."""
         run = run_ref(info.producer_id, info.producer_epoch)
         if run not in self._waiting:

@@ -119,7 +119,7 @@ class Acquainted(Ailing):
         return verdict
 
     def _recalls(self, verdict: lives.Verdict) -> bool:
-        """Whether this directory has had the life that a peer remembers."""
+        """Tell whether this directory has had the life that a peer remembers."""
         history = lives.History(self._store.lives)
         return history.recall(verdict.remembered) is lives.Recall.OWN
 
@@ -162,7 +162,7 @@ class Acquainted(Ailing):
         self.crash(False)
 
     def _was_refused(self) -> bool:
-        """Whether its directory is marked; the process ends then."""
+        """Tell whether its directory is marked; the process ends then."""
         if refusal.read(self._filesystem, DIRECTORY) is None:
             return False
         self._trace.line(self.node, -1, "refused", "before")
@@ -190,7 +190,7 @@ class Acquainted(Ailing):
         return self.is_registered or self._is_new_to(others)
 
     def _is_new_to(self, others: list[Any]) -> bool:
-        """Whether a majority of the others lets a directory in that nobody registered."""
+        """Tell whether a majority of the others lets a directory in that nobody registered."""
         verdicts = [self._ask(other.node) for other in others if other.is_up]
         for verdict in verdicts:
             if verdict is not None and verdict.refusal not in PASSING:

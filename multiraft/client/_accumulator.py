@@ -142,7 +142,7 @@ def _too_large(topic: str, value: int, name: str, limit: int) -> RecordTooLarge:
 
 
 def _is_untold(deliveries: Sequence[Delivery]) -> bool:
-    """Whether somebody who has one of the deliveries of a batch was not told its outcome."""
+    """Tell whether somebody who has one of the deliveries of a batch was not told its outcome."""
     return not all(delivery.told for delivery in deliveries)
 
 
@@ -245,7 +245,7 @@ class Accumulator:
         return False
 
     def room_for(self, needed: int) -> bool:
-        """Whether so many bytes, and at least a batch, are taken now.  Open batches go without
+        """Tell whether so many bytes, and at least a batch, are taken now.  Open batches go without
         lingering when it would be them that are waited for.  O(partitions with work)."""
         buffer_max = self._buffer_bytes_max
         wanted = min(max(needed, self._settings.batch_bytes), buffer_max)

@@ -256,7 +256,7 @@ class ClientCore:
 
     @staticmethod
     def _is_refused(outcome: ResponseEvent | Lost) -> bool:
-        """Whether asking again would change nothing."""
+        """Tell whether asking again would change nothing."""
         if isinstance(outcome, Lost):
             return outcome.impossible
         error = exception_for(outcome.code, outcome.error)

@@ -73,7 +73,7 @@ class MetadataCache:
         return self._replicas.get(location.group, ()) if location is not None else ()
 
     def is_missing(self, name: str, since_ms: int, now_ms: int) -> bool:
-        """Whether nodes have said to somebody who has been waiting since ``since_ms``, for
+        """Tell whether nodes have said to somebody who has been waiting since ``since_ms``, for
         ``MISSING_GRACE_MS`` and not too long ago, that the topic does not exist.  O(1)."""
         said = self._missing.get(name)
         if (said is None or said.last_ms < since_ms

@@ -22,7 +22,7 @@ _CHANGES = frozenset((
 
 
 def changes(request: messages.Request) -> bool:
-    """Whether the request changes something of the cluster.  O(1)."""
+    """Tell whether the request changes something of the cluster.  O(1)."""
     if type(request) is GroupMembers:
         return bool(request.voters)
     if type(request) is PoolGrow:
@@ -31,7 +31,7 @@ def changes(request: messages.Request) -> bool:
 
 
 def may_have_happened(outcome: ResponseEvent | Lost) -> bool:
-    """Whether a request that was not acknowledged may have done what it asks for."""
+    """Tell whether a request that was not acknowledged may have done what it asks for."""
     if isinstance(outcome, Lost):
         return outcome.sent
     return not exception_for(outcome.code, outcome.error).definite

@@ -128,7 +128,7 @@ class Runs:
 
     @property
     def wants(self) -> bool:
-        """Whether there is something to ask any node."""
+        """Tell whether there is something to ask any node."""
         return bool(self._wanted) and not self.asking
 
     def wanted(self, now_ms: int) -> tuple[RunRef, ...]:

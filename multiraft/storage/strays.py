@@ -82,7 +82,7 @@ def _position(pattern: re.Pattern[str], name: str) -> int | None:
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether a crash may have left that name half written."""
+    """Tell whether a crash may have left that name half written."""
     done = name.removesuffix(UNFINISHED)
     return done != name and any(pattern.fullmatch(done)
                                 for pattern in (_INDEX, _CHECKPOINT, _RECORD))

@@ -27,7 +27,7 @@ def split_address(text: str) -> tuple[str, int] | None:
 
 
 def is_host(text: str) -> bool:
-    """Whether ``text`` can be looked up at all: by name, or as an address."""
+    """Tell whether ``text`` can be looked up at all: by name, or as an address."""
     if not _HOST.fullmatch(text) or not text.isprintable():
         return False
     try:

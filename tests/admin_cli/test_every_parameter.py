@@ -30,7 +30,7 @@ EVERYWHERE = ("--tls", "--servers", "--server")
 
 
 def is_own(found: Found) -> bool:
-    """Whether the parameter is the command's own, or this command stands for all others."""
+    """Tell whether the parameter is the command's own, or this command stands for all others."""
     return found.path == ("topic", "list") or not found.parameter.opts[0].startswith(EVERYWHERE)
 
 
@@ -52,7 +52,7 @@ def usage_code(found: Found) -> int:
 
 
 def is_possible(found: Found, value: str) -> bool:
-    """Whether the parameter's type takes it."""
+    """Tell whether the parameter's type takes it."""
     try:
         found.parameter.type.convert(value, found.parameter, click.Context(found.command))
     except click.UsageError:

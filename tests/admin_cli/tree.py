@@ -70,6 +70,6 @@ def typed(found: Found, value: str, place: str) -> list[str]:
 
 
 def _comes_later(found: Found, parameter: click.Parameter) -> bool:
-    """Whether the parameter that is tried is an argument behind this one."""
+    """Tell whether the parameter that is tried is an argument behind this one."""
     order = [each for each in found.command.params if isinstance(each, click.Argument)]
     return found.parameter in order and order.index(found.parameter) > order.index(parameter)
