@@ -7,21 +7,19 @@ was, because "connection refused" without the why is half an answer.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from admin_cli import dev_state
 from admin_cli.failures import CommandFailed, ExitCode, Unreachable
+from multiraft.wire.addresses import split_address
 
 VARIABLE = "MULTIRAFT_SERVERS"
 #: Addresses in one list; a client needs one that lives, and nobody types more.
 SERVERS_MAX = 64
 #: Characters of an address, as the wire has it.
 ADDRESS_MAX = 300
-HOST = re.compile(r"[^\s/@]+")
-PORT = re.compile(r"[0-9]{1,5}")
 _EXAMPLE = "Write HOST:PORT[,HOST:PORT...], for example 127.0.0.1:9101,127.0.0.1:9102."
 
 
@@ -67,24 +65,12 @@ def parse_addresses(text: str, source: str) -> tuple[str, ...]:
         raise CommandFailed(f"{source} names {len(addresses)} servers, the limit is {SERVERS_MAX}.",
                             "One that is alive is enough.", ExitCode.USAGE)
     for address in addresses:
-        host, colon, port = address.rpartition(":")
-        if not (colon and PORT.fullmatch(port) and 0 < int(port) < 65536) \
-                or len(address) > ADDRESS_MAX or not _is_host(host):
+        found = split_address(address) if len(address) <= ADDRESS_MAX else None
+        if found is None or not found[1]:
             shown = address if len(address) <= ADDRESS_MAX else f"{address[:ADDRESS_MAX]}..."
             raise CommandFailed(f"{shown!r} in {source} is not HOST:PORT.", _EXAMPLE,
                                 ExitCode.USAGE)
     return addresses
-
-
-def _is_host(text: str) -> bool:
-    """Tell whether ``text`` can be looked up at all: by name, or as an address."""
-    if not HOST.fullmatch(text) or not text.isprintable():
-        return False
-    try:
-        text.encode("idna")  # as looking it up does: labels have 1 to 63 characters
-    except UnicodeError:
-        return False
-    return True
 
 
 def find_servers(option: str | None, environ: Mapping[str, str]) -> Servers:
