@@ -253,7 +253,8 @@ def test_tab_never_says_a_word(monkeypatch, line, word):
 
 @pytest.mark.parametrize("servers", [
     "a:" + "9" * 5_000, "a" * 5_000 + ":1", "a\nb:1", "caf\udce9:1", "\x1b[31m:1", "a:1_0", "a:+5",
-    "[::1]", "[::1:9101", "[a]b:1", "//a:1", " ", "a:1 b:2", "a" * 64 + ":1", "a..b:1", ".:1", "user@a:1"])
+    "[::1]", "[::1:9101", "[a]b:1", "//a:1", " ",
+    "a:1 b:2", "a" * 64 + ":1", "a..b:1", ".:1", "user@a:1"])
 @pytest.mark.parametrize("flag", [True, False], ids=["flag", "environment"])
 def test_servers_that_cannot_be_are_a_usage_error(servers, flag):
     session = Session({} if flag else {"MULTIRAFT_SERVERS": servers})
