@@ -216,7 +216,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts to measure")
     add("--repeat", type=int, default=10, help="repetitions (default 10)")
     add("--seconds", type=float, default=20.0, help="requests: how long each operation is sent")
-    add("--operations", nargs="+", help="requests: only these, by the names of a whole run")
+    add("--operations", nargs="+", help="requests: only these; a whole run prints the names")
     add("--dir", help="where the files go (default: a new temporary directory)")
     return parser.parse_args(arguments)
 

@@ -36,7 +36,7 @@ from multiraft.wire import messages as wire
 from multiraft.wire import nodes as node_messages
 from multiraft.wire import placements, plans, pool, sinks
 from multiraft.wire.frames import encode_frame
-from multiraft.wire.members import GroupMembers
+from multiraft.wire.members import GroupMembers, GroupRecover
 
 GROUPS = 64
 WIDE_TOPICS = 5
@@ -101,14 +101,21 @@ class Row(NamedTuple):
 def measure(directory: Path, seconds: float, only: list[str] | None = None) -> list[Row]:
     """A row for each operation, or for those named.  Raises ``BenchmarkError``."""
     with cluster(directory, GROUPS, namespaces=False) as dev:
-        world = World(dev)
         rows = []
-        for costly in world.operations():
-            if only and costly.name not in only:
-                continue
+        world = World(dev)
+        for costly in chosen(list(world.operations()), only or []):
             rows.append(world.beside(costly, seconds))
             say(rows[-1].as_text())
         return rows
+
+
+def chosen(operations: list[Costly], only: list[str]) -> list[Costly]:
+    """Return the operations named, or all of them.  Raises ``BenchmarkError`` for another name."""
+    names = [costly.name for costly in operations]
+    for name in only:
+        if name not in names:
+            raise BenchmarkError(f"no operation is called {name!r}; there are: {'; '.join(names)}")
+    return [costly for costly in operations if not only or costly.name in only]
 
 
 class World:
@@ -151,14 +158,21 @@ class World:
         before = self._appends(seconds / 4, lambda: time.sleep(seconds / 4))
         leases = self._leases_ended()
         sent: list[tuple[int, int, float]] = []
-        work = (self._scrape if costly.name == "http /metrics" else
-                lambda until: Sender(self.address, costly).run(until))
+        work = self._work(costly)
         beside = self._appends(seconds, lambda: sent.append(work(time.monotonic() + seconds)))
         answers, refused, took_s = sent[0]
         return Row(costly.name, len(costly.frames(1)), answers, refused,
                    1000 * took_s / max(1, answers), percentile(before, 50), percentile(before, 99),
                    percentile(beside, 50), percentile(beside, 99),
                    self._leases_ended() - leases)
+
+    def _work(self, costly: Costly) -> Callable[[float], tuple[int, int, float]]:
+        """Return the function that sends the requests of ``costly`` until a time."""
+        if costly.name.startswith("http "):
+            return lambda until: self._scrape(costly.frames(1), until)
+        if costly.name == "peer hello":
+            return lambda until: self._refused_peers(costly.frames(1), until)
+        return lambda until: Sender(self.address, costly).run(until)
 
     def _appends(self, seconds: float, meanwhile: Callable[[], object]) -> list[float]:
         """Milliseconds of each append that the bystander made."""
@@ -237,8 +251,45 @@ class World:
             self.wide[0].incarnation, (0,) * PARTITIONS),)), window=WINDOW_OF_CHANGES)
         yield Costly("header", lambda number: b"".join(encode_frame(
             {"id": number, "op": "none", "x": [[]] * ((1 << 17) - 2)})), 2)
-        yield Costly("http /metrics", lambda _id: b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
-                     SCRAPERS)
+        yield from self._administration()
+        yield Costly("peer hello", lambda _id: self._foreign_hello())
+        for path in ("/metrics", "/readyz"):
+            yield Costly(f"http {path}", lambda _id, path=path: (
+                f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()), SCRAPERS)
+
+    def _administration(self) -> Iterator[Costly]:
+        """Yield administrative requests; what they ask for is refused, or is so already."""
+        yield self._of(sinks.SettleRuns(tuple(sinks.RunRef(1 + number, 1) for number in range(
+            sinks.SETTLED_PER_REQUEST_MAX)), void=False), window=WINDOW_OF_CHANGES)
+        yield self._of(sinks.CommitRun(1, 1, 1, tuple(
+            sinks.Winner(task, 1) for task in range(sinks.WINNERS_PER_RUN_MAX))),
+            window=WINDOW_OF_CHANGES)
+        yield self._of(sinks.AbortRun(1, 1), window=WINDOW_OF_CHANGES)
+        yield self._of(GroupRecover(1, self.node, 1), window=WINDOW_OF_CHANGES)
+        yield self._of(node_messages.JoinCluster(node_messages.NodeRow(
+            self.node, 1, 1, self.address, self.address, "", 1, "bench", 0)),
+            window=WINDOW_OF_CHANGES)
+        yield self._of(node_messages.RemoveNode(1 << 30), window=WINDOW_OF_CHANGES)
+        yield self._of(node_messages.ScrubNode(self.node, 1 << 30), window=WINDOW_OF_CHANGES)
+        yield self._of(plans.PlanControl("pause"), window=WINDOW_OF_CHANGES)
+        yield self._of(plans.SetNodeState(self.node, plans.ALIVE), window=WINDOW_OF_CHANGES)
+
+    def _foreign_hello(self) -> bytes:
+        """Return the first frame of a peer of another cluster, which its node must read to refuse
+        it."""
+        return b"".join(encode_frame(wire.hello_header(wire.Hello(
+            client_id="bench", connection="append", node=self.node, cluster=bytes(16)))))
+
+    def _refused_peers(self, first: bytes, until: float) -> tuple[int, int, float]:
+        """Dial the peer port again and again; each connection is refused with a frame."""
+        host, port = self._dev.record.node(self.node).peer_address.rsplit(":", 1)
+        began, answers = time.monotonic(), 0
+        while time.monotonic() < until:
+            with socket.create_connection((host, int(port)), timeout=ANSWER_S) as sock:
+                sock.sendall(first)
+                _exactly(sock, struct.unpack(">I", _exactly(sock, 4))[0])
+            answers += 1
+        return answers, answers, time.monotonic() - began
 
     def _group_of_bystander(self) -> int:
         [topic] = call(self.address, wire.Metadata((BYSTANDER,))).topics
@@ -270,18 +321,23 @@ class World:
         return Costly(name or wire.OPS[type(request)],
                       lambda number: encoded(number, request, payload), window)
 
-    def _scrape(self, until: float) -> tuple[int, int, float]:
-        """Several connections ask for the metrics, each as fast as it is answered."""
-        port = self._http_port()
+    def _scrape(self, request: bytes, until: float) -> tuple[int, int, float]:
+        """Send ``request`` on several connections, each as fast as it is answered; a connection
+        that the node ends after its thousandth answer is dialled again."""
+        address = ("127.0.0.1", self._http_port())
         began, answers = time.monotonic(), 0
+        socks: list[socket.socket | None] = [None] * SCRAPERS
         with contextlib.ExitStack() as stack:
-            socks = [stack.enter_context(socket.create_connection(("127.0.0.1", port), ANSWER_S))
-                     for _ in range(SCRAPERS)]
             while time.monotonic() < until:
-                for sock in socks:
-                    sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-                for sock in socks:
-                    skip_http(sock)
+                for number, sock in enumerate(socks):
+                    if sock is None:
+                        sock = stack.enter_context(socket.create_connection(address, ANSWER_S))
+                        socks[number] = sock
+                    sock.sendall(request)
+                for number, sock in enumerate(socks):
+                    if not skip_http(sock):
+                        sock.close()
+                        socks[number] = None
                     answers += 1
         return answers, 0, time.monotonic() - began
 
@@ -384,18 +440,20 @@ def _exactly(sock: socket.socket, count: int) -> bytes:
     return data
 
 
-def skip_http(sock: socket.socket) -> None:
-    """One answer with its body."""
+def skip_http(sock: socket.socket) -> bool:
+    """Read one answer with its body; False if the node ends the connection after it."""
     head = b""
     while b"\r\n\r\n" not in head:
         more = sock.recv(1 << 16)
         if not more:
-            raise BenchmarkError("the node has closed the connection")
+            raise BenchmarkError("the node has closed an HTTP connection without an answer")
         head += more
     head, _, body = head.partition(b"\r\n\r\n")
-    length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n")
-                  if line.lower().startswith(b"content-length"))
+    lines = head.lower().split(b"\r\n")
+    length = next(int(line.split(b":")[1]) for line in lines
+                  if line.startswith(b"content-length"))
     _exactly(sock, length - len(body))
+    return b"connection: close" not in lines
 
 
 def hello() -> bytes:
