@@ -7,12 +7,20 @@ under way, whatever the clients ask for.  Who waits for its turn holds a plan, n
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import trio
 
+from multiraft.storage.errors import CorruptRange
+
 #: Requests under way outside the loop, of all connections: each is a task and what it answers to.
 TASKS_MAX = 4096
+#: What one hand-over to a thread reads at most: a consumer of many partitions asks for thousands of
+#: small ranges, and a hand-over costs more than such a range.  More would keep a reader of few
+#: ranges waiting for a thread.
+PLANS_PER_READ_MAX = 64
+BYTES_PER_READ_MAX = 1 << 20
 
 
 class Background:
@@ -50,16 +58,52 @@ class Background:
             self.tasks -= 1
 
     async def read(self, plan) -> Any:
-        """``plan.execute()`` on a thread, in turn.  Raises what it raises."""
+        """Return ``plan.execute()``, run on a thread, in turn.  Raises what it raises."""
+        return await self._on_thread(plan.bytes, plan.execute)
+
+    async def read_each(self, plans: Sequence) -> list:
+        """Run all plans on threads, in their order, many small ones in one hand-over.  Return for
+        each what it returned, or the ``CorruptRange`` that it raised.  Raises ``OSError``."""
+        read: list = []
+        for portion in _portions(plans):
+            read += await self._on_thread(sum(plan.bytes for plan in portion), _execute_each,
+                                          portion)
+        return read
+
+    async def _on_thread(self, size: int, work, *args) -> Any:
         async with self._room:
-            # A plan that is larger than all there may be goes alone.
-            while self._bytes and self._bytes + plan.bytes > self._bytes_max:
+            # Work that is larger than all there may be goes alone.
+            while self._bytes and self._bytes + size > self._bytes_max:
                 await self._room.wait()
-            self._bytes += plan.bytes
+            self._bytes += size
         try:
-            return await trio.to_thread.run_sync(plan.execute, limiter=self._limiter)
+            return await trio.to_thread.run_sync(work, *args, limiter=self._limiter)
         finally:
             with trio.CancelScope(shield=True):
                 async with self._room:
-                    self._bytes -= plan.bytes
+                    self._bytes -= size
                     self._room.notify_all()
+
+
+def _portions(plans: Sequence) -> Iterator[Sequence]:
+    """Yield ``plans`` in their order, in portions of one hand-over each.  O(plans)."""
+    start, size = 0, 0
+    for at, plan in enumerate(plans):
+        if at > start and (at - start >= PLANS_PER_READ_MAX
+                           or size + plan.bytes > BYTES_PER_READ_MAX):
+            yield plans[start:at]
+            start, size = at, 0
+        size += plan.bytes
+    if start < len(plans):
+        yield plans[start:]
+
+
+def _execute_each(plans: Sequence) -> list:
+    """Run the plans on this thread.  Return for each its result or its ``CorruptRange``."""
+    results: list = []
+    for plan in plans:
+        try:
+            results.append(plan.execute())
+        except CorruptRange as error:
+            results.append(error)
+    return results

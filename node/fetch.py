@@ -332,13 +332,15 @@ class Fetching:
 
     async def _serve_cold(self, fetch: WaitingFetch, results: list, read: list,
                           cold: list) -> None:
-        for slot, plan in cold:
-            try:
-                read.append((slot, await self._background.read(plan)))
-            except CorruptRange as error:
-                self._found_damage(slot, error, results)
-            except OSError as error:
-                raise DiskFailed(f"the lane cannot be read: {error}") from error
+        try:
+            ranges = await self._background.read_each([plan for _slot, plan in cold])
+        except OSError as error:
+            raise DiskFailed(f"the lane cannot be read: {error}") from error
+        for (slot, _plan), found in zip(cold, ranges, strict=True):
+            if isinstance(found, CorruptRange):
+                self._found_damage(slot, found, results)
+            else:
+                read.append((slot, found))
         for _ in self._finish(fetch, results, sorted(read, key=_slot)):
             await self._turns.take(ROWS_PER_STEP)
         self._request_round()  # answers leave with a round
