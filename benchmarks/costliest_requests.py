@@ -21,6 +21,7 @@ import multiprocessing
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
@@ -32,9 +33,11 @@ from benchmarks.figures import say
 from benchmarks.prober import call
 from benchmarks.processes import BenchmarkError
 from multiraft.core import BatchBuilder, decode_header
+from multiraft.types import METADATA_GROUP
 from multiraft.wire import messages as wire
 from multiraft.wire import nodes as node_messages
 from multiraft.wire import placements, plans, pool, sinks
+from multiraft.wire.errors import Code
 from multiraft.wire.frames import encode_frame
 from multiraft.wire.members import GroupMembers, GroupRecover
 
@@ -71,7 +74,7 @@ class Row(NamedTuple):
     name: str
     request_bytes: int
     answers: int
-    refused: int
+    refused: Counter  # code of the refusal -> answers
     ms_per_request: float
     before_p50: float
     before_p99: float
@@ -91,8 +94,10 @@ class Row(NamedTuple):
 
     def as_text(self) -> str:
         """One line."""
+        refused = ", ".join(f"{count:,} x {_code_name(code)}"
+                            for code, count in self.refused.most_common())
         return (f"{self.name:18s} {self.request_bytes:>10,} B {self.answers:>7,} answers "
-                f"({self.refused:,} refused) {self.ms_per_request:>9.2f} ms each; bystander p50 "
+                f"({refused or 'none'} refused) {self.ms_per_request:>9.2f} ms each; bystander p50 "
                 f"{self.before_p50:.1f} -> {self.beside_p50:.1f} ms, p99 {self.before_p99:.1f} -> "
                 f"{self.beside_p99:.1f} ms, {self.leases_ended} leases ended: "
                 f"{'holds' if self.holds else 'MISSED'}")
@@ -136,10 +141,12 @@ class World:
             call(self.address, wire.CreateTopic(f"narrow-{number}"), ANSWER_S)
         own = call(self.address, wire.CreateTopic(BYSTANDER)).topic.partitions[0]
         self.bystander = own.incarnation
-        self._lead(own.group, addresses)
+        self._group = own.group
+        self._addresses = addresses
+        self._lead(self._group)
 
-    def _lead(self, group: int, addresses: dict[int, str]) -> None:
-        """Have the node that gets the requests lead the bystander's group."""
+    def _lead(self, group: int) -> None:
+        """Have the node that gets the requests lead ``group``.  Raises ``BenchmarkError``."""
         give_up = time.monotonic() + SETTLED_S
         while time.monotonic() < give_up:
             [row] = call(self.address, wire.GroupList(group, 1)).groups
@@ -147,7 +154,8 @@ class World:
                 return
             if row.leader:
                 with contextlib.suppress(BenchmarkError):
-                    call(addresses[row.leader], wire.GroupTransfer(group, self.node))
+                    call(self._addresses[row.leader],
+                         wire.GroupTransfer(group, self.node))
             time.sleep(PAUSE_S)
         raise BenchmarkError(f"group {group} is not led by node {self.node}")
 
@@ -155,9 +163,11 @@ class World:
 
     def beside(self, costly: Costly, seconds: float) -> Row:
         """The bystander without, then beside one connection that sends."""
+        for group in (METADATA_GROUP, self._group):  # an earlier operation may have moved them
+            self._lead(group)
         before = self._appends(seconds / 4, lambda: time.sleep(seconds / 4))
         leases = self._leases_ended()
-        sent: list[tuple[int, int, float]] = []
+        sent: list[tuple[int, Counter, float]] = []
         work = self._work(costly)
         beside = self._appends(seconds, lambda: sent.append(work(time.monotonic() + seconds)))
         answers, refused, took_s = sent[0]
@@ -166,7 +176,7 @@ class World:
                    percentile(beside, 50), percentile(beside, 99),
                    self._leases_ended() - leases)
 
-    def _work(self, costly: Costly) -> Callable[[float], tuple[int, int, float]]:
+    def _work(self, costly: Costly) -> Callable[[float], tuple[int, Counter, float]]:
         """Return the function that sends the requests of ``costly`` until a time."""
         if costly.name.startswith("http "):
             return lambda until: self._scrape(costly.frames(1), until)
@@ -227,7 +237,7 @@ class World:
         yield self._of(wire.InitProducer())
         yield self._of(wire.ClusterStatus())
         yield self._of(wire.GroupList())
-        yield self._of(wire.GroupTransfer(self._group_of_bystander(), self.node))
+        yield self._of(wire.GroupTransfer(self._group, self.node))
         yield self._of(wire.NodeStatus())
         yield self._of(wire.GroupDescribe(1))
         yield self._of(GroupMembers(1))
@@ -280,7 +290,7 @@ class World:
         return b"".join(encode_frame(wire.hello_header(wire.Hello(
             client_id="bench", connection="append", node=self.node, cluster=bytes(16)))))
 
-    def _refused_peers(self, first: bytes, until: float) -> tuple[int, int, float]:
+    def _refused_peers(self, first: bytes, until: float) -> tuple[int, Counter, float]:
         """Dial the peer port again and again; each connection is refused with a frame."""
         host, port = self._dev.record.node(self.node).peer_address.rsplit(":", 1)
         began, answers = time.monotonic(), 0
@@ -289,11 +299,7 @@ class World:
                 sock.sendall(first)
                 _exactly(sock, struct.unpack(">I", _exactly(sock, 4))[0])
             answers += 1
-        return answers, answers, time.monotonic() - began
-
-    def _group_of_bystander(self) -> int:
-        [topic] = call(self.address, wire.Metadata((BYSTANDER,))).topics
-        return topic.partitions[0].group
+        return answers, Counter({Code.WRONG_CLUSTER: answers}), time.monotonic() - began
 
     def _plan(self) -> plans.PlanApply:
         """As many moves as a plan may have, of partitions that are at another epoch."""
@@ -321,7 +327,7 @@ class World:
         return Costly(name or wire.OPS[type(request)],
                       lambda number: encoded(number, request, payload), window)
 
-    def _scrape(self, request: bytes, until: float) -> tuple[int, int, float]:
+    def _scrape(self, request: bytes, until: float) -> tuple[int, Counter, float]:
         """Send ``request`` on several connections, each as fast as it is answered; a connection
         that the node ends after its thousandth answer is dialled again."""
         address = ("127.0.0.1", self._http_port())
@@ -339,7 +345,7 @@ class World:
                         sock.close()
                         socks[number] = None
                     answers += 1
-        return answers, 0, time.monotonic() - began
+        return answers, Counter(), time.monotonic() - began
 
     def _http_port(self) -> int:
         address = self._dev.record.node(self.node).http_address
@@ -357,7 +363,7 @@ class Sender:
         self._sock = connected(address)
         self._received = bytearray()
 
-    def run(self, until: float) -> tuple[int, int, float]:
+    def run(self, until: float) -> tuple[int, Counter, float]:
         """Answers, refusals among them, and seconds from the first request to the last answer; what
         is unanswered then is given up."""
         if self._costly.name == "hello":
@@ -365,14 +371,15 @@ class Sender:
         frames = {number: self._costly.frames(number)
                   for number in range(1, self._costly.window + 1)}
         changes = self._costly.name == "create, delete"
-        began, answers, refused = time.monotonic(), 0, 0
+        began, answers, refused = time.monotonic(), 0, Counter()
         with self._sock, contextlib.suppress(TimeoutError):
             self._sock.sendall(b"".join(frames.values()))
             while (left := until - time.monotonic()) > 0:
                 self._sock.settimeout(left)
                 number, code = self._answer()
                 answers += 1
-                refused += code != 0
+                if code != 0:
+                    refused[code] += 1
                 if changes:
                     frames[number] = self._costly.frames(number)
                 self._sock.sendall(frames[number])
@@ -400,14 +407,19 @@ class Sender:
         del self._received[:count]
         return taken
 
-    def _hellos(self, until: float) -> tuple[int, int, float]:
+    def _hellos(self, until: float) -> tuple[int, Counter, float]:
         """Connections that are opened, greeted and closed."""
         self._sock.close()
         began, answers = time.monotonic(), 0
         while time.monotonic() < until:
             connected(self._address).close()
             answers += 1
-        return answers, 0, time.monotonic() - began
+        return answers, Counter(), time.monotonic() - began
+
+
+def _code_name(code: int) -> str:
+    """Return the name of a wire code, or its number if this release does not know it."""
+    return Code(code).name if code in Code._value2member_map_ else str(code)
 
 
 def _number_at(data: bytes, at: int) -> int:
