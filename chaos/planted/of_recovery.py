@@ -1,6 +1,6 @@
 """Bugs to plant where a forced recovery, a removal or repair meets damage.
 
-All of them were this project's own: seeds and readings found them (docs/testing.md).  Each says
+All of them were mistakes of this project, found by seeds or by reading the code.  Each says
 what it breaks.
 """
 

@@ -115,7 +115,7 @@ def test_a_cluster_begins_on_three_machines(world):
     desk = world.all[DESK]
     for name, text in page.files().items():
         desk.put(name, text)
-    follow(world, "Who may talk to it")
+    follow(world, "TLS and authentication")
     follow(world, "node.toml")
     follow(world, "As a service")
     said = follow(world, "Begin a cluster")

@@ -12,7 +12,7 @@ from chaos.planted.catalogue import BUGS
 from chaos.simulator.parameters import FAULT_KINDS
 from tests.tidy import tree
 
-HEADING = "## Which test covers which scenario"
+HEADING = "## Tests by scenario"
 #: The catalogue.  A number that is missing here was merged into another one.
 SCENARIOS = [f"S{number}" for number in (
     *range(1, 8), *range(9, 14), *range(15, 18), *range(19, 29), "28b", "28c", "28d", "28e", "28f",
