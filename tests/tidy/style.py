@@ -29,7 +29,7 @@ PHRASES = (
     (r"look(?:s|ed|ing)? at", "reads, checks, inspects"),
     (r"(?:is|are|was|were|be|been|being) told", "receives, is notified of"),
     (r"(?:speak|speaks|spoke|speaking) of", "names, refers to, describes"),
-    # Metaphors for which the field has a term.
+    # Metaphors for which the field has a term (docs/glossary.md).
     (r"(?:in|into|take|takes|took|taking|leave|leaves|left|of) office", "leader of a term; publish "
      "or withdraw the leader"),
     (r"seats?|seated|reseat", "member, Progress"),
@@ -82,7 +82,7 @@ def empty_docstrings() -> list[Finding]:
 
 
 def phrases() -> list[Finding]:
-    """Phrases of ``PHRASES`` in prose of the project.  The glossary names today's words."""
+    """Phrases of ``PHRASES`` in prose of the project."""
     found = []
     for name, (line, text) in prose.of_everything():
         plain = prose.words(text)
