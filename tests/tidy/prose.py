@@ -51,11 +51,10 @@ def docstrings(name: str) -> tuple[Text, ...]:
         return tuple(Text(_line(source, each.start(1)), each[1])
                      for each in QUOTED.finditer(source))
     found = []
-    for node in ast.walk(tree.parsed(name)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            prose = ast.get_docstring(node, clean=False)
-            if prose is not None:
-                found.append(Text(node.body[0].lineno, prose))
+    for node in (tree.parsed(name), *tree.definitions(name)):
+        prose = ast.get_docstring(node, clean=False)
+        if prose is not None:
+            found.append(Text(node.body[0].lineno, prose))
     return tuple(sorted(found))
 
 

@@ -83,5 +83,5 @@ def abstract_methods() -> list[Finding]:
     return sorted(
         Finding(name, node.lineno, f"{node.name} only raises NotImplementedError; pass the "
                                    f"collaborator in, or describe it with a Protocol")
-        for name in tree.python_files() for node in ast.walk(tree.parsed(name))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _only_raises(node))
+        for name in tree.python_files() for node in tree.definitions(name)
+        if not isinstance(node, ast.ClassDef) and _only_raises(node))
