@@ -20,6 +20,8 @@ from tests.tidy import tree
 COMMAND_LINE = ("admin_cli/*.py", "node/commands.py", "node/log_commands.py", "*/command.py",
                 "chaos/commands.py")
 
+#: Files of Cython; parts that another one includes end in ``.pxi``.
+CYTHON = (".pyx", ".pxi")
 #: A triple-quoted string that begins a line of a file that the parser cannot read.
 QUOTED = re.compile(r'^[ \t]*[rb]?"""(.*?)"""', re.DOTALL | re.MULTILINE)
 #: Comments of C headers.
@@ -45,8 +47,8 @@ def _line(text: str, position: int) -> int:
 
 @functools.cache
 def docstrings(name: str) -> tuple[Text, ...]:
-    """Docstrings of a ``.py``, ``.pyi`` or ``.pyx`` file."""
-    if name.endswith(".pyx"):
+    """Docstrings of a file of Python or Cython."""
+    if name.endswith(CYTHON):
         source = tree.text(name)
         return tuple(Text(_line(source, each.start(1)), each[1])
                      for each in QUOTED.finditer(source))
@@ -76,7 +78,7 @@ def comments(name: str) -> tuple[Text, ...]:
     if name.endswith(".h"):
         return tuple(Text(_line(source, each.start()), each[1] or each[2] or "")
                      for each in C_COMMENT.finditer(source))
-    if name.endswith((".pyx", ".pxd")):
+    if name.endswith((*CYTHON, ".pxd")):
         return _merged([Text(_line(source, each.start()), each[1])
                         for each in HASH_COMMENT.finditer(source)])
     return _merged([Text(each.start[0], each.string.lstrip("#: "))
@@ -117,7 +119,7 @@ def page(name: str) -> Text:
 def of_code(name: str) -> tuple[Text, ...]:
     """Docstrings and comments of a file of code, and texts of the command line."""
     texts = comments(name)
-    if name.endswith((".py", ".pyi", ".pyx")):
+    if name.endswith((".py", ".pyi", *CYTHON)):
         texts += docstrings(name)
     if name.endswith(".py") and speaks(name):
         texts += strings(name)
@@ -127,7 +129,7 @@ def of_code(name: str) -> tuple[Text, ...]:
 def of_everything() -> list[tuple[str, Text]]:
     """Prose of every file of the project, copied files left out."""
     found = []
-    for name in tree.with_suffix(".py", ".pyi", ".pyx", ".pxd", ".h", ".md"):
+    for name in tree.with_suffix(".py", ".pyi", *CYTHON, ".pxd", ".h", ".md"):
         if name in tree.FOREIGN:
             continue
         texts = (page(name),) if name.endswith(".md") else of_code(name)

@@ -14,7 +14,7 @@ from tests.tidy import prose, tree
 from tests.tidy.findings import Finding
 
 #: A file by its path or name, but not one behind a host, a variable or a pattern.
-FILE = re.compile(r"(?<![\w./*<>{}$~:%-])((?:\.\./)*[\w-][\w./-]*\.(?:md|pyx?|pyi|pxd))\b"
+FILE = re.compile(r"(?<![\w./*<>{}$~:%-])((?:\.\./)*[\w-][\w./-]*\.(?:md|pyx?|pyi|pxd|pxi))\b"
                   r"(?![\w/{(*])")
 DECISION = re.compile(r"\bdecisions?[ /]+\n?[ #]*(\d{4}(?:(?:,| and|, and)\s+\d{4})*)(?![\w-])")
 LINKED = re.compile(r"\[(\d{4})\]")

@@ -59,7 +59,7 @@ def _first_words(names: tuple[str, ...]) -> list[Finding]:
 
 
 def _with_docstrings(*folders: str) -> tuple[str, ...]:
-    return tuple(name for name in tree.with_suffix(".py", ".pyi", ".pyx")
+    return tuple(name for name in tree.with_suffix(".py", ".pyi", *prose.CYTHON)
                  if name.split("/")[0] in folders and name not in tree.FOREIGN)
 
 

@@ -20,6 +20,7 @@ from admin_cli import dev_state
 from admin_cli.main import cli
 from admin_cli.session import Session
 from multiraft.client import blocking
+from multiraft.messages import AppendReply
 from multiraft.wire import messages
 from multiraft.wire.connection import Connection, RequestEvent, ResponseEvent, Role
 from multiraft.wire.errors import Code, ErrorDetail
@@ -147,7 +148,9 @@ MODULES = {
     "multiraft.client.blocking": ("Client", "Record", "RequestError"),
 }
 DEV_CLUSTER = {"create": ("nodes", "groups", "replication_factor", "base_port"), "up": (),
-               "down": (), "kill": (), "addresses": ()}
+               "down": (), "kill": (), "addresses": (), "record": ()}
+#: Messages that golden scripts outside of the repository name by ``type=``.
+MESSAGES = ("AppendReply",)
 
 #: A configuration of a node, as programs write it.
 NODE_TOML = """
@@ -331,8 +334,20 @@ def test_the_module_is_imported_under_its_name(module):
     assert not missing, f"{module} has lost {missing}; keep an alias"
 
 
-def test_a_development_cluster_is_driven_by_its_names():
+@pytest.mark.parametrize("name", MESSAGES)
+def test_the_message_that_golden_scripts_name_exists(name):
+    found = getattr(importlib.import_module(AppendReply.__module__), name, None)
+    assert found is not None, f"golden scripts say type={name}"
+    assert found.__name__ == name, f"type={name} is compared with {found.__name__}"
+
+
+def test_a_development_cluster_is_driven_by_its_names(tmp_path):
     found = importlib.import_module("admin_cli.dev_cluster").DevCluster
+    connect = importlib.import_module("admin_cli.connection").open_client
+    dev_state.save(tmp_path, dev_state.plan(1, 4, 1, 21001))
+    made = found(tmp_path, connect, {})
+    assert (made.directory, made.record.nodes[0].pid) == (tmp_path, None)
+    assert hasattr(importlib.import_module("benchmarks.failover").Bench, "spread")
     for name, parameters in DEV_CLUSTER.items():
         assert hasattr(found, name), f"DevCluster.{name} is gone"
         known = inspect.signature(getattr(found, name)).parameters if parameters else {}
