@@ -76,8 +76,8 @@ def rewritten(name: str, found: list[Finding], allowed: Mapping[str, int],
             raise Refused(f"{name}: {sum(truth.values())} places in all, "
                           f"{sum(allowed.values())} are listed")
         return dict(truth)
-    risen = [complaint for complaint in compare(name, found, {**allowed, **{
-        path: min(count, truth[path]) for path, count in allowed.items()}})]
+    risen = compare(name, found, {path: min(count, truth[path])
+                                  for path, count in allowed.items()})
     if risen:
         raise Refused("\n".join(risen))
     return dict(truth)
