@@ -99,11 +99,8 @@ believed.
 **LedRequest, LedChanges.**  What changed in the list of groups a node leads, so that every node has
 a hint for every group.
 
-Where things are: quorum.py and membership.py count; log.py knows terms, progress.py members;
-group.py is one replica, election.py and replication.py its two halves; multiraft.py runs them all;
-neighbours.py and support.py know other nodes, leases.py keeps leases alive; digest.py, hints.py and
-timers.py are what they say; describe.py turns all of it into text; memory_store.py is a store for
-tests.  ``docs/divergence.md`` lists where this differs from the Raft thesis, and why.
+``docs/architecture.md`` has a map of the modules, ``docs/divergence.md`` the differences from the
+Raft thesis with their reasons.
 """
 
 __version__ = "0.1.0"

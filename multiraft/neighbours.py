@@ -6,7 +6,7 @@ Invariants.  ``pending`` holds each group at most once.  At most one digest quer
 request per node wait for an answer.
 Theory.  An event about a node queues the groups shared with it; each round takes
 ``reexamine_groups_max`` of them, so losing a node that shares ten thousand groups cannot stall the
-loop (scenarios S13, S17; systems.md L4).  Trust itself ends at once, see support.py.
+loop (scenarios S13, S17).  Trust itself ends at once, see support.py.
     A digest mismatch is settled in one round trip: the follower's node sends its 64 bucket sums,
 the leader's node lists what it leads in the differing buckets, and the follower's node corrects
 exactly those groups.  When no answer comes within ``lease_ms`` the lease proves only that the

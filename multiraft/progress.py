@@ -3,7 +3,7 @@
 Transitions.
     PROBE -> REPLICATE   the member named an index that matches
     REPLICATE -> PROBE   mismatch, silence, or another connection: in-flight items count as lost
-    any -> SNAPSHOT      what it lacks is compacted away (sending one is for the next issue)
+    any -> SNAPSHOT      what it lacks is compacted away
     any -> ABSENT        it does not know the group (yet); asked again at leisure
     any -> OUT           it is quarantined; asked again at great leisure
     any -> PROBE         a new boot epoch of its node: what was known may be gone

@@ -7,7 +7,7 @@ bounded in bytes per second, all peers together.  Losing a request is always saf
 asks again.
 
 Theory.  An append or a liveness frame must not stand in a queue behind megabytes of copies, in a
-socket's buffer no more than in a program's: so these have a connection of their own (DESIGN 7).
+socket's buffer no more than in a program's: so these have a connection of their own.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ SELDOM = 1000
 
 def settle() -> None:
     """What was made so far lives as long as the process: the collector need not visit it again, and
-    a recovered index of any size cannot stall the loop (DESIGN section 4).  From here on somebody
+    a recovered index of any size cannot stall the loop.  From here on somebody
     has to collect: ``Garbage``."""
     gc.collect()
     gc.freeze()

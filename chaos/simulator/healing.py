@@ -7,7 +7,7 @@ direction or in both.  ``apply`` makes them so; ``lift`` makes them well.
 Theory.  A cluster in which all is well again goes on even where a quorum alone would wait for the
 rest; so the quorum has to converge beside nodes that are in its way (TigerBeetle's VOPR, "liveness
 mode": a core is healed, faults of the others are permanent).  A node that hears nobody and is heard
-is the worst of them: it asks for votes for ever (reference/scenarios.md, S1).
+is the worst of them: it asks for votes for ever (scenario S1).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Invariants.  A staged entry counts at once: it is in the index and in memory bef
 disk.  An entry is cold only when it is durable.  ``cached`` of a group is contiguous up to its last
 entry.
 
-Theory.  One stream and one sync for all groups of a node (DESIGN 5): what a round of a thousand
+Theory.  One stream and one sync for all groups of a node: what a round of a thousand
 groups costs is the bytes.  Who reads what: followers and tailing consumers get the buffers that the
 lane got; everything older is a planned, verified read.
 

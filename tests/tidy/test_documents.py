@@ -137,3 +137,18 @@ def test_decisions_are_numbered_once_and_have_their_parts():
         f"{name}:1 has no part {part!r}" for name in names
         for part in ("Context", "Decision", "Consequences", "Rejected")
         if not re.search(rf"^## {part}", tree.text(name), flags=re.MULTILINE)])
+
+
+def test_each_term_of_the_glossary_has_its_row_once():
+    """Term, whose it is, what it means here; rows of one part in a table of three columns."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")]
+            for line in tree.text("docs/glossary.md").splitlines() if line.startswith("| ")]
+    heads = (["word", "means only", "elsewhere say"], ["term", "whose", "here"])
+    assert rows[0] == heads[0] and rows.count(heads[1]) >= 8, "a table for each subject"
+    incomplete = [row for row in rows if len(row) != 3 or not all(row)]
+    assert not incomplete, incomplete
+    reserved = rows.index(heads[1])
+    terms = [term.strip() for row in rows[reserved:] if row not in heads
+             for term in row[0].split(",")]
+    twice = sorted({term for term in terms if terms.count(term) > 1})
+    assert not twice, f"terms that stand twice: {twice}"

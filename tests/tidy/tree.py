@@ -10,6 +10,7 @@ import ast
 import functools
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,9 @@ WORKSHOP = ("benchmarks", "demo", "tests")
 
 #: Copied unchanged from elsewhere; the rules of this house do not apply to its form.
 FOREIGN = ("benchmarks/limit_probe.py",)
+
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @functools.cache
@@ -74,6 +78,18 @@ def text(name: str) -> str:
 def parsed(name: str) -> ast.Module:
     """A Python file's syntax tree."""
     return ast.parse(text(name), filename=name)
+
+
+def definitions(name: str) -> Iterator[Definition]:
+    """Classes and functions of a Python file, nested ones included, in no particular order.  Visits
+    statements only: O(statements)."""
+    waiting: list[ast.AST] = [parsed(name)]
+    while waiting:
+        for child in ast.iter_child_nodes(waiting.pop()):
+            if isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+                waiting.append(child)
+                if isinstance(child, Definition):
+                    yield child
 
 
 def module_name(name: str) -> str:
