@@ -82,7 +82,7 @@ class Hints:
         leader, known_term = self._leaders.get(group, (0, 0))
         if leads and term >= known_term:
             self._leaders[group] = (node, term)
-        elif not leads and (leader, known_term) == (node, term):
+        elif not leads and leader == node and term >= known_term:
             self._leaders[group] = (0, term)
 
     def leader(self, group: int) -> tuple[int, int]:

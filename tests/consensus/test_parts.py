@@ -152,6 +152,22 @@ def test_fetching_changes_in_pieces_gives_the_same_as_the_list_itself(steps, dat
                                                  else (0, 0))
 
 
+def test_a_hint_ends_although_the_leadership_that_it_names_was_followed_by_another_one():
+    led, hints = LedChanges(), Hints()
+    led.record(1, 1, 4, True)
+    hints.copied[2], changes = led.since(0, 10)
+    for change in changes:
+        hints.learn(2, change)
+    assert hints.leader(1) == (2, 4)
+    led.record(1, 1, 4, False)
+    led.record(1, 1, 7, True)
+    led.record(1, 1, 7, False)  # the list holds this change of the group alone
+    _, changes = led.since(hints.copied[2], 10)
+    for change in changes:
+        hints.learn(2, change)
+    assert hints.leader(1) == (0, 7)
+
+
 def test_a_hint_of_an_older_term_does_not_replace_a_newer_one():
     hints = Hints()
     hints.learn(2, (1, 1, 5, True))
