@@ -3,6 +3,8 @@
 import ast
 import hashlib
 import importlib
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +14,10 @@ from multiraft import _core, _layout, _reference
 from multiraft import core as chosen
 
 PACKAGE = Path(_reference.__file__).parent
-SOURCES = ("_core.pyx", "_core.pxd", "_bytes.h", "_crc32c.h", "_disk.h", "_index.h")
+#: Printing a variable takes make milliseconds; only a make that hangs needs so long.
+MAKE_S = 60
+PARTS = sorted(f"core_parts/{path.name}" for path in (PACKAGE / "core_parts").glob("*.pxi"))
+SOURCES = ("_core.pyx", "_core.pxd", *PARTS, "_bytes.h", "_crc32c.h", "_disk.h", "_index.h")
 
 
 def test_compiled_twin_is_a_compiled_module():
@@ -22,6 +27,18 @@ def test_compiled_twin_is_a_compiled_module():
 def test_compiled_twin_was_built_from_these_sources():
     digest = hashlib.sha256(b"".join((PACKAGE / name).read_bytes() for name in SOURCES))
     assert _core.SOURCE_DIGEST == digest.hexdigest(), "stale extension: run `make build`"
+
+
+def test_the_top_file_includes_each_part_once():
+    included = re.findall(r'^include "(.+)"$', (PACKAGE / "_core.pyx").read_text(), re.MULTILINE)
+    assert PARTS and sorted(included) == PARTS
+
+
+def test_a_changed_source_makes_make_build_again():
+    done = subprocess.run(["make", "--silent", "--eval=listed:; @echo $(SOURCES)", "listed"],
+                          cwd=PACKAGE.parent, capture_output=True, text=True, timeout=MAKE_S)
+    assert done.returncode == 0, done.stderr
+    assert {f"multiraft/{name}" for name in SOURCES} <= set(done.stdout.split())
 
 
 def test_both_twins_export_the_names_of_the_stub():

@@ -1,0 +1,140 @@
+# Entries of a segment: scan, check, search for the next intact one.
+#
+# Included by _core.pyx.
+
+def scan_entries(data, at, prev_crc, verify_payload=True, upto=-1):
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        if at < 0:
+            raise ValueError(f"at={at} is negative")
+        return _scan(<const uint8_t *>view.buf, view.len, at, _crc_seed(prev_crc),
+                     bool(verify_payload), view.len if upto < 0 else upto)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef inline int _chained_fault(const uint8_t *header, Py_ssize_t left, uint32_t prev_crc,
+                               uint32_t *crc) noexcept nogil:
+    """As ``_entry_fault``, of an entry that has to be there whole and to follow another."""
+    cdef int fault = _entry_fault(header, left, crc)
+    if not fault and <Py_ssize_t>mr_load_le32(header + ENTRY_LENGTH_AT) > left:
+        fault = TORN
+    if not fault and mr_load_le32(header + ENTRY_PREV_CRC_AT) != prev_crc:
+        fault = CHAIN
+    return fault
+
+
+cdef object _scan(const uint8_t *data, Py_ssize_t size, Py_ssize_t at, uint32_t prev_crc,
+                  bint verify_payload, Py_ssize_t upto):
+    cdef Py_ssize_t length
+    cdef const uint8_t *header
+    cdef Fields fields
+    cdef uint32_t crc = 0, batch_crc = 0
+    cdef int fault
+    cdef bint intact
+    cdef list entries = []
+    while size - at >= ENTRY_HEADER_BYTES:
+        if at >= upto:
+            return Scan(entries, at, "limit", prev_crc)
+        header = data + at
+        length = mr_load_le32(header + ENTRY_LENGTH_AT)
+        fault = _chained_fault(header, size - at, prev_crc, &crc)
+        if fault:
+            return Scan(entries, at, _REASONS[fault], prev_crc)
+        intact = True
+        if verify_payload and header[ENTRY_KIND_AT] == DATA:
+            intact = not _examine(header + ENTRY_HEADER_BYTES, length - ENTRY_HEADER_BYTES,
+                                  &fields, &batch_crc)
+        entries.append(mr_named(ScannedEntry, (
+            at, length, _KINDS[header[ENTRY_KIND_AT]], mr_load_le32(header + ENTRY_GROUP_AT),
+            mr_load_le32(header + ENTRY_INCARNATION_AT), mr_load_le64(header + ENTRY_TERM_AT),
+            mr_load_le64(header + ENTRY_INDEX_AT), mr_load_le64(header + ENTRY_PARTITION_AT),
+            <int64_t>mr_load_le64(header + ENTRY_BASE_OFFSET_AT),
+            mr_load_le64(header + ENTRY_DURABLE_AT), intact)))
+        prev_crc = crc
+        at += _aligned(length)
+    return Scan(entries, at, "end", prev_crc)
+
+
+cdef struct Check:
+    Py_ssize_t at  # first byte that was not consumed
+    Py_ssize_t count
+    Py_ssize_t damaged_at  # the last entry consumed, whose payload is damaged; -1 = there is none
+    uint64_t durable
+    uint32_t prev_crc
+    int fault
+
+
+def check_entries(data, at, prev_crc):
+    cdef Py_buffer view
+    cdef Check check
+    cdef list damaged = []
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    cdef const uint8_t *start = <const uint8_t *>view.buf
+    try:
+        if at < 0:
+            raise ValueError(f"at={at} is negative")
+        check = Check(at, 0, -1, 0, _crc_seed(prev_crc), 0)
+        while True:
+            with nogil:
+                _check_entries(start, view.len, &check)
+            if check.damaged_at < 0:
+                break
+            damaged.append((check.damaged_at,
+                            mr_load_le32(start + check.damaged_at + ENTRY_LENGTH_AT)))
+        return Checked(check.count, damaged, check.at,
+                       _REASONS[check.fault] if check.fault else "end", check.prev_crc,
+                       check.durable)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef void _check_entries(const uint8_t *data, Py_ssize_t size, Check *check) noexcept nogil:
+    """Go on to the end, to a fault, or behind an entry whose payload is damaged."""
+    cdef Py_ssize_t length
+    cdef const uint8_t *header
+    cdef Fields fields
+    cdef uint32_t crc = 0, batch_crc = 0
+    check.damaged_at = -1
+    while size - check.at >= ENTRY_HEADER_BYTES and check.damaged_at < 0:
+        header = data + check.at
+        length = mr_load_le32(header + ENTRY_LENGTH_AT)
+        check.fault = _chained_fault(header, size - check.at, check.prev_crc, &crc)
+        if check.fault:
+            return
+        if (header[ENTRY_KIND_AT] == DATA
+                and _batch_fault(header + ENTRY_HEADER_BYTES, length - ENTRY_HEADER_BYTES, &fields,
+                                 &batch_crc)):
+            check.damaged_at = check.at
+        check.count += 1
+        check.durable = mr_load_le64(header + ENTRY_DURABLE_AT)
+        check.prev_crc = crc
+        check.at += _aligned(length)
+
+
+def find_entry(data, at):
+    cdef Py_buffer view
+    cdef Py_ssize_t found
+    if at < 0:
+        raise ValueError(f"at={at} is negative")
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    cdef const uint8_t *start = <const uint8_t *>view.buf
+    cdef Py_ssize_t first = min(at, view.len)
+    with nogil:
+        found = _find(start, view.len, _aligned(first))
+    PyBuffer_Release(&view)
+    return found
+
+
+cdef Py_ssize_t _find(const uint8_t *data, Py_ssize_t size, Py_ssize_t at) noexcept nogil:
+    cdef uint32_t crc = 0, length
+    while size - at >= ENTRY_HEADER_BYTES:
+        length = mr_load_le32(data + at + ENTRY_LENGTH_AT)
+        # The cheap half of _entry_fault first: few places look like a header at all.
+        if (ENTRY_HEADER_BYTES <= length <= ENTRY_BYTES_MAX
+                and _kind_known[data[at + ENTRY_KIND_AT]]
+                and not _entry_fault(data + at, size - at, &crc)):
+            return at
+        at += ENTRY_ALIGNMENT
+    return -1
