@@ -44,7 +44,7 @@ def extensions() -> list[Extension]:
         extra_link_args=["-pthread", *SANITIZERS])
     return cythonize([core], annotate=DEBUG, compiler_directives={
         "language_level": 3, "boundscheck": DEBUG or SANITIZE, "wraparound": False,
-        "cdivision": True, "initializedcheck": DEBUG, "embedsignature": False,
+        "cdivision": True, "initializedcheck": DEBUG, "binding": True, "annotation_typing": False,
         "warn.undeclared": False})
 
 

@@ -1,8 +1,13 @@
-# cython: language_level=3, wraparound=False, cdivision=True, embedsignature=False
+# cython: language_level=3, wraparound=False, cdivision=True, binding=True, annotation_typing=False
 """The compiled hot path: the functions and classes of ``_reference``, in Cython.
 
 Contract.  Names, signatures, docstrings, results, exception types and messages equal those of the
 reference, which is the specification; ``tests/core`` compares both twins on arbitrary bytes.
+
+Signatures.  Functions and methods are bound as Python's are (``binding``), so ``inspect.signature``
+finds parameters, defaults and annotations; annotations type nothing here (``annotation_typing``).
+The constructor of an extension class has its signature in the first line of the class docstring,
+in the form that CPython's own classes have it.
 
 Layout.  ``core_parts`` holds the parts of this file, one concern each.  The ``include`` lines below
 paste them in, so all parts share one C name space and form one extension module.  Constants and
@@ -36,12 +41,17 @@ cimport libc.errno as c_errno
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import multiraft._layout as _layout
 from multiraft._values import (
     BatchHeader,
+    Buffer,
     BytesColumn,
     Checked,
     Columns,
+    Header,
     HeadersColumn,
     Indexed,
     Record,
@@ -82,14 +92,14 @@ cdef enum:
     LAST_INDEXED = 7
     HARD_STATE = 18
     VOTE_BYTES = 4
-    #: What 32-bit ends of a column can count.
+    #: Most bytes of a column: its ends are 32-bit numbers.
     COLUMN_BYTES_MAX = 2147483647
 
 cdef int64_t I64_MAX = 0x7FFFFFFFFFFFFFFF
 #: The last millisecond whose microseconds fit 64 bits.
 cdef int64_t COLUMN_TIMESTAMP_MS_MAX = 0x7FFFFFFFFFFFFFFF // 1000
 cdef int64_t TIMESTAMP_MS_MAX = 0x3FFFFFFFFFFFFFFF
-#: Producer ids of batches that count only once a ledger says so.
+#: Producer ids of transactional batches.
 cdef int64_t STAGED_PRODUCER_MIN = 0x2000000000000000
 cdef int64_t STAGED_PRODUCER_MAX = 0x3FFFFFFFFFFFFFFF
 

@@ -3,7 +3,7 @@
 # Included by _core.pyx.
 
 cdef inline Py_ssize_t _sized_bytes(bytes field) noexcept:
-    """Bytes that a field takes with its length."""
+    """Return the bytes of a field with its length in front."""
     if field is None:
         return 1
     cdef Py_ssize_t length = PyBytes_GET_SIZE(field)
@@ -21,7 +21,7 @@ cdef inline uint8_t *_store_sized(uint8_t *to, bytes field) noexcept:
 
 
 cdef bytes _encode_headers(headers):
-    """Count and headers, encoded; None when there are none."""
+    """Encode the number of headers and the headers."""
     cdef list names = []
     cdef Py_ssize_t total
     headers = headers if isinstance(headers, (tuple, list)) else tuple(headers)
@@ -57,7 +57,14 @@ cdef int64_t _timestamp(object timestamp_ms) except? -1:
 
 
 cdef class BatchBuilder:
-    """Encodes records into one RecordBatch v2 as they arrive; O(1) amortised per record."""
+    """BatchBuilder(bytes_max)
+--
+
+    Encoder of records into one RecordBatch v2, record by record.
+
+    ``bytes_max`` limits the whole uncompressed batch, header included: 62 .. BATCH_BYTES_MAX bytes.
+    The constructor raises ``ValueError`` for another limit.  Adding a record is O(bytes) amortised.
+    """
 
     def __cinit__(self, bytes_max):
         bytes_max = PyNumber_Index(bytes_max)
@@ -70,20 +77,23 @@ cdef class BatchBuilder:
         PyMem_Free(self._block)
 
     @property
-    def count(self):
+    def count(self) -> int:
+        """Number of records in the batch."""
         return self._count
 
     @property
-    def size(self):
+    def size(self) -> int:
+        """Size of the uncompressed batch in bytes, header included."""
         return BATCH_HEADER_BYTES + self._used
 
-    def clear(self):
+    def clear(self) -> None:
+        """Remove all records.  The compiled twin keeps its memory for the next batch."""
         self._used = 0
         self._count = 0
         self._base_timestamp_ms = self._max_timestamp_ms = 0
 
     cdef int _reserve(self, Py_ssize_t more) except -1:
-        """Room for ``more`` bytes."""
+        """Grow the block by at least ``more`` bytes, doubling it up to ``bytes_max``."""
         cdef Py_ssize_t room = max(self._used + more, min(2 * self._room, self._bytes_max), 1024)
         cdef uint8_t *block = <uint8_t *>PyMem_Realloc(self._block, <size_t>room)
         if block == NULL:
@@ -93,7 +103,7 @@ cdef class BatchBuilder:
         return 0
 
     cdef int _add(self, int64_t timestamp_ms, bytes key, bytes value, bytes headers) except -1:
-        """1 = added, 0 = full; ``headers`` encoded, None = none."""
+        """Add a record and return 1; return 0 if full.  ``headers``: encoded headers or None."""
         cdef Py_ssize_t fields = _sized_bytes(key) + _sized_bytes(value)
         fields += 1 if headers is None else PyBytes_GET_SIZE(headers)
         cdef int64_t delta = timestamp_ms - self._base_timestamp_ms if self._count else 0
@@ -128,7 +138,18 @@ cdef class BatchBuilder:
         self._count += 1
         return 1
 
-    def append(self, timestamp_ms, key, value, headers=()):
+    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None,
+               headers: Sequence[Header] = ()) -> bool:
+        """Add a record and return True; return False, with nothing changed, if the batch is full.
+
+        The batch is full if the record would exceed ``bytes_max`` or BATCH_RECORDS_MAX.
+        ``timestamp_ms``: milliseconds since 1970, -1 for none.  Header names are encoded as UTF-8;
+        surrogate escapes become the bytes that they stand for.
+
+        Raises, with nothing changed, ``RecordTooLarge`` for a record that exceeds ``bytes_max``
+        alone or has more than RECORD_HEADERS_MAX headers, ``TypeError`` for a field of another
+        type, ``ValueError`` for a timestamp outside -1 .. 2**62 - 1.
+        """
         cdef int64_t timestamp = _timestamp(timestamp_ms)
         cdef bytes encoded = None
         if key is not None and not isinstance(key, bytes):
@@ -139,7 +160,16 @@ cdef class BatchBuilder:
             encoded = _encode_headers(headers)
         return self._add(timestamp, <bytes>key, <bytes>value, encoded) == 1
 
-    def extend(self, timestamp_ms, values, start=0):
+    def extend(self, timestamp_ms: int, values: Sequence[bytes], start: int = 0) -> int:
+        """Add records with ``values[start:]`` until the batch is full; return the next index.
+
+        The records have neither key nor headers.  The returned index is that of the first value not
+        added.  A value that can never be added ends the call before that value and raises only as
+        the first value of a call, so an exception means that no record was added.
+
+        Raises ``RecordTooLarge``, ``TypeError`` and ``ValueError`` as ``append``, and
+        ``ValueError`` for a negative ``start``.
+        """
         cdef int64_t timestamp
         cdef Py_ssize_t at, first
         values = values if isinstance(values, (tuple, list)) else tuple(values)
@@ -162,15 +192,27 @@ cdef class BatchBuilder:
                     break
             except RecordTooLarge:
                 if at > first:
-                    break  # the next call starts with it, and raises with nothing else to lose
+                    break  # the next call starts with this value and raises
                 raise
             at += 1
         return at
 
-    def records_block(self):
+    def records_block(self) -> bytes:
+        """Return the encoded records without the batch header, for a compressor.  O(bytes)."""
         return PyBytes_FromStringAndSize(<const char *>self._block, self._used)
 
-    def build(self, producer_id=-1, producer_epoch=-1, base_sequence=-1, codec=0, block=None):
+    def build(self, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1,
+              codec: int = 0, block: Buffer | None = None) -> bytearray:
+        """Return the finished batch with base offset 0 and leader epoch -1.  O(bytes).
+
+        ``block``: the records compressed with ``codec`` (1 gzip, 2 snappy, 3 lz4, 4 zstd); without
+        both, the records are stored uncompressed.  Producer fields are -1 for a batch that is not
+        idempotent.  The builder keeps its records, so the same batch can be built again with other
+        producer fields.
+
+        Raises ``ValueError`` for an empty batch, a field out of range, or a codec without a block,
+        ``BatchTooLarge`` if the batch would exceed BATCH_BYTES_MAX.
+        """
         if self._count == 0:
             raise ValueError("an empty batch cannot be built")
         _require_range("producer_id", producer_id, -1, I64_MAX)
@@ -212,7 +254,7 @@ cdef bytearray _allocate_batch(Py_ssize_t block_bytes):
 
 
 cdef bytearray _batch_around(block):
-    """A batch with ``block`` behind the header, which is still to be written."""
+    """Return a batch with ``block`` behind a header that is not written yet."""
     cdef Py_buffer view
     cdef bytearray batch
     PyObject_GetBuffer(block, &view, PyBUF_SIMPLE)

@@ -11,7 +11,7 @@ cdef enum:
 
 
 cdef int _load_fields(const uint8_t *at, Py_ssize_t left, Fields *fields) noexcept nogil:
-    """0, SHORT or ABSURD."""
+    """Parse the header at ``at``; return 0, SHORT or ABSURD."""
     if left < BATCH_HEADER_BYTES:
         return SHORT
     fields.base_offset = <int64_t>mr_load_be64(at + BATCH_BASE_OFFSET_AT)
@@ -35,7 +35,7 @@ cdef int _load_fields(const uint8_t *at, Py_ssize_t left, Fields *fields) noexce
 
 cdef int _batch_fault(const uint8_t *data, Py_ssize_t length, Fields *fields,
                       uint32_t *crc) noexcept nogil:
-    """0 when ``data`` is exactly one intact batch, else the first of SHORT .. OTHER_CRC."""
+    """Return 0 if ``data`` is exactly one intact batch, else its first fault."""
     cdef int fault = _load_fields(data, length, fields)
     if fault:
         return fault
@@ -49,7 +49,7 @@ cdef int _batch_fault(const uint8_t *data, Py_ssize_t length, Fields *fields,
 
 cdef int _examine(const uint8_t *data, Py_ssize_t length, Fields *fields,
                   uint32_t *crc) noexcept:
-    """``_batch_fault`` without the lock when that pays."""
+    """Return ``_batch_fault``, computed without the interpreter's lock from RELEASE_BYTES on."""
     cdef int fault
     if length < RELEASE_BYTES:
         return _batch_fault(data, length, fields, crc)
@@ -60,7 +60,7 @@ cdef int _examine(const uint8_t *data, Py_ssize_t length, Fields *fields,
 
 cdef object _batch_error(int fault, Py_ssize_t length, Fields *fields, object actual,
                          object wrong_magic):
-    """The exception that says what is wrong with a batch in a buffer of ``length`` bytes."""
+    """Return the exception for ``fault`` of a batch in a buffer of ``length`` bytes."""
     if fault == SHORT:
         return CorruptBatch(f"{length} bytes are less than a batch header of {BATCH_HEADER_BYTES}")
     if fault == ABSURD:
@@ -106,19 +106,35 @@ cdef int _load_header(data, Py_ssize_t at, Fields *fields) except -1:
     return 0
 
 
-def batch_header(data, Py_ssize_t at=0):
+def batch_header(data: Buffer, Py_ssize_t at: int = 0) -> BatchHeader:
+    """Parse the 61 bytes of a batch header at byte ``at``; the CRC is not checked.
+
+    Raises ``CorruptBatch`` if fewer bytes are left or the length field gives a size outside 61 ..
+    BATCH_BYTES_MAX, ``ValueError`` for a negative ``at``.
+    """
     cdef Fields fields
     _load_header(data, at, &fields)
     return _header(&fields)
 
 
-def batch_info(data):
+def batch_info(data: Buffer) -> BatchInfo:
+    """Parse the fields a node needs of a batch that was checked before; the CRC is not checked.
+
+    Raises ``CorruptBatch`` as ``batch_header``.
+    """
     cdef Fields fields
     _load_header(data, 0, &fields)
     return _info(&fields)
 
 
-def verify_batch(data):
+def verify_batch(data: Buffer) -> BatchHeader:
+    """Check that ``data`` is exactly one intact batch and return its header.  O(bytes).
+
+    Followers and consumers check length field, magic and CRC only; ``check_batch`` has the rules of
+    a leader.
+
+    Raises ``CorruptBatch``.
+    """
     cdef Py_buffer view
     cdef Fields fields
     cdef uint32_t crc = 0
@@ -131,7 +147,18 @@ def verify_batch(data):
     return _header(&fields)
 
 
-def check_batch(data):
+def check_batch(data: Buffer) -> BatchInfo:
+    """Check that a leader may append ``data``, which must be exactly one batch; return its fields.
+
+    Checked are sizes, magic 2, CRC, base offset 0, a positive count, last offset delta equal to
+    count - 1, CreateTime timestamps, no control batch, consistent producer fields, and that a batch
+    is transactional exactly if STAGED_PRODUCER_MIN <= producer id <= STAGED_PRODUCER_MAX.  The
+    records of an uncompressed batch are walked: offset deltas 0 .. count - 1, lengths, no bytes
+    left over.  O(bytes).
+
+    Raises ``CorruptBatch`` for a wrong CRC or length, ``BatchTooLarge`` above BATCH_BYTES_MAX or
+    BATCH_RECORDS_MAX, ``InvalidBatch`` for any other fault.
+    """
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
@@ -164,7 +191,7 @@ cdef object _check(const uint8_t *data, Py_ssize_t length):
 
 
 cdef int _check_fields(Fields *fields) except -1:
-    """What a producer may not send although it is intact."""
+    """Raise ``InvalidBatch`` for an intact batch that a producer may not send."""
     if fields.base_offset != 0:
         raise InvalidBatch(f"base offset {fields.base_offset} is not 0")
     if fields.attributes & ~(ATTRIBUTE_CODEC_MASK | ATTRIBUTE_TRANSACTIONAL):
@@ -196,7 +223,12 @@ cdef int _check_fields(Fields *fields) except -1:
     return 0
 
 
-def stamp_batch(data, base_offset, leader_epoch):
+def stamp_batch(data: Buffer, base_offset: int, leader_epoch: int) -> None:
+    """Write base offset and leader epoch into a batch in place; the batch CRC covers neither.
+
+    Raises ``BufferError`` for a read-only buffer, ``CorruptBatch`` for fewer than 61 bytes,
+    ``ValueError`` for a number out of range.
+    """
     cdef Py_buffer view
     cdef uint8_t *to
     PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
@@ -213,7 +245,13 @@ def stamp_batch(data, base_offset, leader_epoch):
         PyBuffer_Release(&view)
 
 
-def stamp_producer(data, producer_id, producer_epoch, base_sequence):
+def stamp_producer(data: Buffer, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Write the producer fields into a batch in place and recompute its CRC.  O(bytes).
+
+    A batch gets its sequence when it is sent, which may be long after ``BatchBuilder.build``.
+
+    Raises as ``stamp_batch``.
+    """
     cdef Py_buffer view
     cdef uint8_t *to
     PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
@@ -235,12 +273,18 @@ def stamp_producer(data, producer_id, producer_epoch, base_sequence):
 
 
 cdef object _byte_view(data):
-    """``data`` as a memoryview of bytes, to cut slices from."""
+    """Return ``data`` as a memoryview of bytes, to cut slices from."""
     view = memoryview(data)
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
-def split_batches(data):
+def split_batches(data: Buffer) -> list[memoryview]:
+    """Cut a fetch payload of whole batches into one view of ``data`` per batch, without copying.
+
+    Each batch is checked as by ``verify_batch``.  O(bytes).
+
+    Raises ``CorruptBatch``.
+    """
     cdef Py_buffer view
     cdef Fields fields
     cdef Py_ssize_t at = 0
@@ -290,7 +334,14 @@ cdef tuple _decode_headers(Walk *walk, int32_t count):
     return tuple(headers)
 
 
-def decode_records(header, block):
+def decode_records(header: BatchHeader, block: Buffer) -> list[Record]:
+    """Decode the records of one batch from ``block``, which holds them uncompressed.  O(bytes).
+
+    Offset deltas must ascend and may have the gaps of compaction.  Bytes of header names that are
+    not UTF-8 become surrogate escapes, which ``BatchBuilder`` accepts.
+
+    Raises ``CorruptBatch``.
+    """
     cdef Py_buffer view
     PyObject_GetBuffer(block, &view, PyBUF_SIMPLE)
     try:

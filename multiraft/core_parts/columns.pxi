@@ -3,13 +3,13 @@
 # Included by _core.pyx.
 
 cdef class _Growing:
-    """Bytes that grow at their end, are cut back to what was kept, and given away uncopied."""
+    """Growing bytes with one restore point (``kept``), given away uncopied."""
 
     def __cinit__(self):
         self.held = bytearray()
 
     cdef int grow(self, Py_ssize_t more) except -1:
-        """Room for ``more`` bytes."""
+        """Grow by at least ``more`` bytes; sizes double."""
         cdef Py_ssize_t room = max(self.used + more, 2 * self.room, 4096)
         PyByteArray_Resize(self.held, room)
         self.data = <uint8_t *>PyByteArray_AS_STRING(self.held)
@@ -17,7 +17,7 @@ cdef class _Growing:
         return 0
 
     cdef bytearray give(self):
-        """All of it; then empty."""
+        """Return the used bytes and start empty."""
         cdef bytearray given = self.held
         PyByteArray_Resize(given, self.used)
         self.held = bytearray()
@@ -52,7 +52,7 @@ cdef inline int _put_i32(_Growing to, int32_t number) except -1:
 
 
 cdef inline int _put_bit(_Growing to, Py_ssize_t row, bint bit) except -1:
-    """Bit ``row`` of a bitmap whose rows come in order; also again, after a row was forgotten."""
+    """Write bit ``row`` of a bitmap.  Rows ascend; after ``forget`` a row is written again."""
     cdef Py_ssize_t at = row >> 3
     if at >= to.room:
         to.grow(at + 1 - to.used)
@@ -67,7 +67,7 @@ cdef inline int _put_bit(_Growing to, Py_ssize_t row, bint bit) except -1:
 
 
 cdef class _BytesColumn:
-    """A column of byte strings."""
+    """Column of byte strings and nulls, with one restore point."""
 
     def __cinit__(self):
         self.valid = _Growing()
@@ -119,14 +119,21 @@ cdef class _BytesColumn:
 
 
 cdef inline int _clear_bits_from(_Growing bits, Py_ssize_t count) except -1:
-    """Behind the last row there is nothing, also where rows were forgotten."""
+    """Clear the bits behind the last row, which forgotten rows may have set."""
     if count & 7:
         bits.data[count >> 3] &= <uint8_t>((1 << (count & 7)) - 1)
     return 0
 
 
 cdef class ColumnBuilder:
-    """Collects the records of batches as columns; O(1) amortised per record."""
+    """ColumnBuilder(keys=True, values=True, headers=False)
+--
+
+    Collector of records as columns in the memory layout of Apache Arrow.
+
+    ``keys``, ``values``, ``headers``: the columns to fill besides offset and timestamp.  Adding a
+    record is O(bytes) amortised.
+    """
 
     def __cinit__(self, keys=True, values=True, headers=False):
         self._keys = _BytesColumn() if keys else None
@@ -140,11 +147,13 @@ cdef class ColumnBuilder:
         self._clear()
 
     @property
-    def count(self):
+    def count(self) -> int:
+        """Number of rows."""
         return self._count
 
     @property
-    def size(self):
+    def size(self) -> int:
+        """Size of the rows in bytes: keys, values, headers, and 16 bytes per row."""
         cdef Py_ssize_t size = 16 * self._count
         if self._keys is not None:
             size += self._keys.content.used
@@ -154,7 +163,16 @@ cdef class ColumnBuilder:
             size += self._header_names.content.used + self._header_values.content.used
         return size
 
-    def extend(self, header, block, first_offset, end_offset):
+    def extend(self, header: BatchHeader, block: Buffer, first_offset: int, end_offset: int) -> int:
+        """Add the records of a batch with first_offset <= offset < end_offset; return their number.
+
+        ``block``: the uncompressed records.  A timestamp before 1970 (-1 = none), or one whose
+        microseconds exceed 64 bits, becomes null.  In header names U+FFFD replaces bytes that are
+        not UTF-8.  O(bytes of the block).
+
+        Raises, with nothing changed, ``CorruptBatch`` as ``decode_records``, ``ValueError`` if a
+        column would exceed 2 GiB.
+        """
         cdef Py_buffer view
         cdef int64_t first = first_offset, end = end_offset
         cdef Py_ssize_t before = self._count
@@ -169,7 +187,8 @@ cdef class ColumnBuilder:
         self._keep()
         return self._count - before
 
-    def take(self):
+    def take(self) -> Columns:
+        """Return all rows and start without rows.  The compiled twin does not copy its columns."""
         valid = None
         if self._untimed:
             _clear_bits_from(self._timestamps_valid, self._count)
@@ -224,7 +243,7 @@ cdef class ColumnBuilder:
         for turn in range(count):
             if _record_start(&walk, base_timestamp_ms, &record):
                 raise _walk_error(&walk)
-            # Not checked yet: in numbers that may wrap.
+            # The delta is checked below; until then the sum is made of numbers that may wrap.
             offset = <int64_t>(<uint64_t>base_offset + <uint64_t><int64_t>record.offset_delta)
             wanted = first <= offset < end
             if wanted and self._header_names is not None:
@@ -266,7 +285,7 @@ cdef class ColumnBuilder:
                 field = _sized(walk, -1)
             if walk.fault:
                 raise _walk_error(walk)
-            # What is no UTF-8 must not get into a column of text.
+            # A column of text must be valid UTF-8; names of headers may be any bytes.
             text = PyUnicode_DecodeUTF8(<char *>name.data, name.length, "replace")
             readable.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(text, &readable.length)
             self._header_names.add(readable)
@@ -287,7 +306,7 @@ cdef int _skip_headers(Walk *walk, int32_t count) except -1:
 
 
 cdef int _require_records(header) except -1:
-    """What a header has to promise of its records."""
+    """Raise ``CorruptBatch`` for a header whose record count or offsets are impossible."""
     cdef int64_t base_offset = header.base_offset
     cdef int32_t count = header.count, most = header.last_offset_delta
     if not 0 <= count <= BATCH_RECORDS_MAX:

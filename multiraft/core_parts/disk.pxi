@@ -3,7 +3,7 @@
 # Included by _core.pyx.
 
 cdef class _Gathered:
-    """Buffers held for a gathered write, and their addresses without the empty ones."""
+    """Buffers held for a gathered write, and the addresses of those that are not empty."""
 
     cdef Py_buffer *views
     cdef iovec *iov
@@ -40,18 +40,32 @@ cdef int _raise_oserror(int error) except -1:
 
 
 cdef int _require_position(off_t position) except -1:
-    if position < 0:  # the kernel takes -1 for "where the file stands"
+    if position < 0:  # to pwritev2, -1 means the current offset of the file
         raise ValueError(f"position={position} is negative")
     return 0
 
 
-def unset_memory(Py_ssize_t size):
+def unset_memory(Py_ssize_t size: int) -> bytearray:
+    """Return ``size`` bytes of memory with undefined content, to read or receive into.
+
+    Saves the zeroing of ``bytearray(size)``.  The caller must pass on only bytes that were filled.
+
+    Raises ``ValueError`` for a negative size.
+    """
     if size < 0:
         raise ValueError(f"size={size} is negative")
     return PyByteArray_FromStringAndSize(NULL, size)
 
 
-def append_gathered(int fd, buffers, off_t position, bint sync):
+def append_gathered(int fd: int, buffers: Iterable[Buffer], off_t position: int, bint sync: bool,
+                    ) -> int:
+    """Write all ``buffers`` at byte ``position`` of a file; return the number of bytes written.
+
+    pwritev is repeated after short writes.  With ``sync``, fdatasync runs after each 512 KiB and at
+    the end (docs/decisions/0034).  A failed sync is never retried.  O(bytes).
+
+    Raises ``OSError``, ``ValueError`` for a negative position.
+    """
     _require_position(position)
     cdef _Gathered gathered = _Gathered(buffers)
     cdef size_t written = 0
@@ -64,7 +78,17 @@ def append_gathered(int fd, buffers, off_t position, bint sync):
 
 
 cdef class DiskQueue:
-    """The queue of one writer thread that never needs the interpreter; see ``_core.pyi``."""
+    """DiskQueue(wake_fd)
+--
+
+    Queue of one writer thread, which appends and syncs jobs in the order of submission.
+
+    ``wake_fd``: an eventfd, to which each completion adds 1; the queue does not close it.  The
+    writer of the compiled twin runs without the interpreter's lock.
+
+    After a failed job every later job completes with ``ECANCELED`` and leaves the disk untouched: a
+    failed fsync is never retried, and nothing may be written after a gap.
+    """
 
     def __cinit__(self, int wake_fd):
         self._queue = mr_disk_queue_new(wake_fd)
@@ -78,7 +102,16 @@ cdef class DiskQueue:
             _release(mr_disk_queue_take_completed(self._queue), None)
             mr_disk_queue_free(self._queue)
 
-    def submit(self, int fd, buffers, off_t position, bint sync, int64_t token):
+    def submit(self, int fd: int, buffers: Iterable[Buffer], off_t position: int, bint sync: bool,
+               int64_t token: int) -> None:
+        """Enqueue one ``append_gathered``; never wait for the disk.
+
+        The queue holds the buffers until ``completions`` returns the job; until then the caller
+        must not change them.  ``token``: a signed 64-bit number, which the completion repeats.
+
+        Raises ``ValueError`` after ``close`` or for a negative position, ``QueueFull`` while 1,024
+        jobs are submitted and not collected.
+        """
         _require_position(position)
         cdef _Gathered gathered = _Gathered(buffers)
         if self._outstanding >= DISK_QUEUE_JOBS_MAX:
@@ -96,7 +129,11 @@ cdef class DiskQueue:
             raise ValueError("the disk queue is closed")
         self._outstanding += 1
 
-    def run(self):
+    def run(self) -> None:
+        """Process jobs until the queue is closed and empty: the body of the writer thread.
+
+        Raises ``RuntimeError`` if the queue has or had a writer thread already.
+        """
         cdef int error
         if not mr_disk_queue_claim(self._queue):
             raise RuntimeError("the disk queue has its worker already")
@@ -105,18 +142,24 @@ cdef class DiskQueue:
         if error:
             _raise_oserror(error)
 
-    def completions(self):
+    def completions(self) -> list[tuple[int, int, int, int]]:
+        """Return the jobs completed since the last call, in the order of submission.
+
+        Each job is (token, error number or 0, bytes written, microseconds taken); its buffers are
+        released.  The eventfd is not read.  O(jobs).
+        """
         cdef list completed = []
         _release(mr_disk_queue_take_completed(self._queue), completed)
         self._outstanding -= len(completed)
         return completed
 
-    def close(self):
+    def close(self) -> None:
+        """Refuse further jobs; ``run`` returns once the submitted jobs are done.  Idempotent."""
         mr_disk_queue_close(self._queue)
 
 
 cdef int _release(mr_job *job, list completed) except -1:
-    """Free a list of jobs and what they hold; their outcomes go to ``completed``."""
+    """Free a list of jobs and release their buffers; append their outcomes to ``completed``."""
     cdef mr_job *following
     while job != NULL:
         following = job.next

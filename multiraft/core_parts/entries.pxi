@@ -18,7 +18,7 @@ cdef inline Py_ssize_t _aligned(Py_ssize_t at) noexcept nogil:
 
 
 cdef inline Py_ssize_t _covered_bytes(uint8_t kind, Py_ssize_t payload_bytes) noexcept nogil:
-    """How much of the payload the entry CRC covers: what no batch CRC does."""
+    """Return the number of payload bytes in the entry CRC: those outside the batch CRC."""
     return min(payload_bytes, BATCH_UNCHECKED_BYTES) if kind == DATA else payload_bytes
 
 
@@ -38,8 +38,10 @@ cdef inline bint _all_zeros(const uint8_t *header) noexcept nogil:
 
 
 cdef int _entry_fault(const uint8_t *header, Py_ssize_t left, uint32_t *crc) noexcept nogil:
-    """What is wrong with the entry that starts at ``header``, of which ``left`` (at least 64) bytes
-    are there; 0 = its header and the payload bytes its CRC covers are intact."""
+    """Return the fault of the entry at ``header``, 0 if header and entry CRC are intact.
+
+    ``left``: bytes from ``header`` to the end of the buffer, at least 64.
+    """
     cdef Py_ssize_t length = mr_load_le32(header + ENTRY_LENGTH_AT)
     cdef uint8_t kind = header[ENTRY_KIND_AT]
     cdef Py_ssize_t covered
@@ -80,7 +82,22 @@ cdef object _entry_error(int fault, const uint8_t *header, Py_ssize_t at, Py_ssi
                         f"{mr_load_le16(header + ENTRY_RESERVED_AT)}: unknown")
 
 
-def frame_entries(entries, prev_crc, durable):
+def frame_entries(entries: Iterable[Entry], prev_crc: int, durable: int,
+                  ) -> tuple[list[Buffer], list[int], int, int]:
+    """Frame entries for a gathered append; return (buffers, starts, total bytes, last CRC).
+
+    ``buffers`` has three members per entry: header, payload, padding to 8 bytes; payload and
+    padding may be empty.  Those of entry i are ``buffers[3 * i:3 * i + 3]``, so a peer can be sent
+    a part of the bytes that the disk gets.  ``starts[i]`` is the first byte of entry i, relative to
+    the first entry.
+
+    ``prev_crc``: CRC of the entry before in the segment.  ``durable``: position in the log on disk
+    that is known durable, for each header.  Payloads are not copied.  O(entries), and O(bytes) for
+    payloads other than DATA, of which the CRC covers every byte.
+
+    Raises ``ValueError`` for an entry above ENTRY_BYTES_MAX, ``OverflowError`` for a field that
+    does not fit its bytes.
+    """
     cdef tuple framed = tuple(entries)
     cdef Py_ssize_t at, length, total = 0
     cdef uint32_t crc
@@ -108,7 +125,7 @@ def frame_entries(entries, prev_crc, durable):
 
 cdef Py_ssize_t _frame(entry, payload, uint8_t *header, uint32_t *crc,
                        uint64_t durable) except -1:
-    """Write one header; ``crc`` is the one before and becomes its own.  The entry's length."""
+    """Write one header, return the entry's length; ``crc``: of the entry before, then its own."""
     cdef Py_buffer view
     cdef Py_ssize_t length
     PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
@@ -153,7 +170,15 @@ cdef int _store_entry_fields(entry, uint8_t *header) except -1:
     return 0
 
 
-def parse_entries(data):
+def parse_entries(data: Buffer) -> list[Entry]:
+    """Parse the entries of a peer's frame; their payloads are views of ``data``.  O(bytes).
+
+    Checked are the CRC of each entry and the CRC of each DATA payload, whose fields become
+    ``Entry.batch``.  The chain of CRCs and ``durable`` belong to the sender's disk and are ignored.
+    The padding of the last entry must be present.
+
+    Raises ``CorruptEntry``.
+    """
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:

@@ -15,7 +15,17 @@ cdef enum:
     PREFIX_BYTES = 8
 
 
-def encode_header(header, payload_bytes):
+def encode_header(header: dict[str, Any], payload_bytes: int) -> bytes:
+    """Encode ``header`` as the bytes of a frame before its payload.
+
+    Returns three fields: u32 (big-endian) bytes of the frame after this field, u32 bytes of the
+    header, the header as CBOR (RFC 8949) in its shortest form.  Keys are text; values are integers
+    of 64 bits, text, bytes, booleans, None, lists, tuples and such maps.  O(bytes).
+
+    Raises ``TypeError`` for a value of another type, ``OverflowError`` for an integer or a frame
+    that is too large, ``ValueError`` for more than HEADER_DEPTH_MAX nested containers or text that
+    UTF-8 cannot encode.
+    """
     cdef Out out = Out(NULL, PREFIX_BYTES, HEADER_ROOM_BYTES)
     cdef Py_ssize_t payload
     if not isinstance(header, dict):
@@ -36,7 +46,7 @@ def encode_header(header, payload_bytes):
 
 
 cdef int _put_room(Out *out, Py_ssize_t more) except -1:
-    """Room for ``more`` bytes and the head before them."""
+    """Grow the output to hold ``more`` bytes and the head before them (at most 9 bytes)."""
     cdef Py_ssize_t room
     cdef void *grown
     if out.room - out.used < more + 9:
@@ -50,7 +60,7 @@ cdef int _put_room(Out *out, Py_ssize_t more) except -1:
 
 
 cdef int _put_head(Out *out, uint8_t kind, uint64_t number) except -1:
-    """A type and its number, in the fewest bytes."""
+    """Append a type and its number in the fewest bytes."""
     cdef uint8_t *to
     _put_room(out, 0)
     to = out.data + out.used
@@ -142,7 +152,16 @@ cdef int _put_map(Out *out, dict value, int depth) except -1:
     return 0
 
 
-def decode_header(data, Py_ssize_t at, Py_ssize_t end):
+def decode_header(data: Buffer, Py_ssize_t at: int, Py_ssize_t end: int) -> dict[str, Any]:
+    """Decode the header in ``data[at:end]``, which must be exactly one CBOR map.
+
+    Accepted are the values that ``encode_header`` writes, also in longer forms: definite lengths,
+    no tags, no floats, no repeated keys, at most HEADER_DEPTH_MAX nested and HEADER_CONTAINERS_MAX
+    containers in all.  O(bytes).
+
+    Raises ``MalformedHeader`` for other bytes, ``ValueError`` if ``data`` has no bytes ``at`` to
+    ``end``.
+    """
     cdef Py_buffer view
     cdef Source source
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -161,7 +180,7 @@ def decode_header(data, Py_ssize_t at, Py_ssize_t end):
 
 
 cdef int _head(Source *source, uint8_t *kind, uint64_t *number) except -1:
-    """Type and number of the next value; the number of a constant is 20, 21 or 22."""
+    """Read type and number of the next value; constants have the numbers 20, 21 and 22."""
     cdef Py_ssize_t started = source.at
     cdef uint8_t info
     cdef const uint8_t *data
@@ -196,7 +215,7 @@ cdef int _head(Source *source, uint8_t *kind, uint64_t *number) except -1:
 
 
 cdef inline int _need(Source *source, uint64_t count) except -1:
-    """Checks that so many bytes are left."""
+    """Raise ``MalformedHeader`` if fewer than ``count`` bytes are left."""
     if count > <uint64_t>(source.end - source.at):
         raise MalformedHeader(f"cut off at byte {source.end}")
     return 0
@@ -214,7 +233,7 @@ cdef object _text(Source *source, uint64_t count, Py_ssize_t started):
 
 
 cdef object _value(Source *source, int depth):
-    """The next value; ``depth``: the containers around it."""
+    """Read the next value, which ``depth`` containers surround."""
     cdef Py_ssize_t started = source.at
     cdef uint8_t kind = 0
     cdef uint64_t number = 0

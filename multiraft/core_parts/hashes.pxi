@@ -16,7 +16,14 @@ cdef uint32_t _crc_seed(object value) except? 0:
     return value
 
 
-def crc32c(data, value=0):
+def crc32c(data: Buffer, value: int = 0) -> int:
+    """Return the CRC32C (Castagnoli) of ``data``, continued from ``value``.
+
+    ``value``: CRC of the bytes before ``data``; 0 starts a new CRC.  O(bytes).
+
+    Raises ``OverflowError`` if ``value`` is not an unsigned 32-bit number, ``BufferError`` if
+    ``data`` is not contiguous.
+    """
     cdef uint32_t crc = _crc_seed(value)
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -26,7 +33,7 @@ def crc32c(data, value=0):
 
 
 def _crc32c_portable(data, value=0):
-    """What machines without a CRC instruction run; for the tests."""
+    """Return ``crc32c`` as computed on machines without a CRC instruction; for the tests."""
     cdef uint32_t crc = _crc_seed(value)
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -35,7 +42,15 @@ def _crc32c_portable(data, value=0):
     return crc
 
 
-def murmur2(data):
+def murmur2(data: Buffer) -> int:
+    """Return Kafka's murmur2 of ``data`` as an unsigned 32-bit number.
+
+    MurmurHash2 (Appleby) with Kafka's seed.  O(bytes).  Kafka's partition of a key is
+
+        (murmur2(key) & 0x7FFFFFFF) % partitions
+
+    Raises ``BufferError`` if ``data`` is not contiguous.
+    """
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     cdef uint32_t h = _murmur2(<const uint8_t *>view.buf, view.len)
@@ -60,7 +75,14 @@ cdef uint32_t _murmur2(const uint8_t *at, Py_ssize_t length) noexcept nogil:
     return h ^ (h >> 15)
 
 
-def jump_hash(key, buckets):
+def jump_hash(key: int, buckets: int) -> int:
+    """Return the bucket of a 64-bit ``key``: 0 .. ``buckets`` - 1.
+
+    Jump consistent hash (Lamping, Veach 2014).  O(log buckets).
+
+    Raises ``OverflowError`` if ``key`` is not an unsigned 64-bit number, ``ValueError`` if
+    ``buckets`` is outside 1 .. 2**31 - 1.
+    """
     if not 0 <= key < 1 << 64:
         raise OverflowError(f"key {key} is not an unsigned 64-bit number")
     if not 1 <= buckets < 1 << 31:
@@ -84,7 +106,15 @@ cdef uint64_t _mix64(uint64_t value) noexcept nogil:
     return value ^ (value >> 31)
 
 
-def default_groups(first, Py_ssize_t count, pool_size, seed):
+def default_groups(first: int, Py_ssize_t count: int, pool_size: int, seed: int) -> list[int]:
+    """Return the hashed group, 1 .. ``pool_size``, of each of ``count`` partitions.
+
+    The hash is ``placement.default_group``.  The partitions have the incarnations ``first`` ..
+    ``first + count - 1``.  O(count log pool_size).
+
+    Raises ``OverflowError`` if ``first`` or ``seed`` is not an unsigned 64-bit number,
+    ``ValueError`` if ``pool_size`` is outside 1 .. 2**31 - 1.
+    """
     if not (0 <= first < 1 << 64 and 0 <= seed < 1 << 64):
         raise OverflowError(f"incarnation {first} or seed {seed} is not an unsigned 64-bit number")
     if not 1 <= pool_size < 1 << 31:

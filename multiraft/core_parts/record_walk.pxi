@@ -31,7 +31,7 @@ cdef inline void _fault(Walk *walk, int fault, Py_ssize_t at, int64_t number,
 
 
 cdef inline int64_t _varint(Walk *walk, int bits) noexcept nogil:
-    """A zigzag varint of at most ``bits``; 0 and a fault when there is none."""
+    """Read a zigzag varint of at most ``bits``; after a fault return 0."""
     cdef uint64_t number = 0
     cdef int shift = 0
     cdef uint8_t byte
@@ -50,7 +50,7 @@ cdef inline int64_t _varint(Walk *walk, int bits) noexcept nogil:
 
 
 cdef inline Field _sized(Walk *walk, int least) noexcept nogil:
-    """A length (at least ``least``; -1 = null) and as many bytes; null after a fault."""
+    """Read a length (at least ``least``; -1 = null) and as many bytes; null after a fault."""
     cdef Field field
     cdef Py_ssize_t started = walk.at
     cdef int64_t length = _varint(walk, 32)
@@ -69,7 +69,7 @@ cdef inline Field _sized(Walk *walk, int least) noexcept nogil:
 
 
 cdef int _record_start(Walk *walk, int64_t base_timestamp_ms, RecordStart *record) noexcept nogil:
-    """Read up to the headers; 0, or the fault."""
+    """Read a record up to its headers; return 0 or the fault."""
     cdef int64_t length, delta
     record.started = walk.at
     record.block_end = walk.end
@@ -105,7 +105,7 @@ cdef int _record_start(Walk *walk, int64_t base_timestamp_ms, RecordStart *recor
 
 
 cdef inline int _record_end(Walk *walk, RecordStart *record) noexcept nogil:
-    """After the headers: nothing is left of the record."""
+    """End a record behind its headers: bytes left over are a fault."""
     if not walk.fault and walk.at != walk.end:
         _fault(walk, BYTES_UNUSED, record.started, walk.end - walk.at, 0)
     walk.end = record.block_end
@@ -113,7 +113,7 @@ cdef inline int _record_end(Walk *walk, RecordStart *record) noexcept nogil:
 
 
 cdef void _check_records(Walk *walk, int64_t base_timestamp_ms, int32_t count) noexcept nogil:
-    """All of a block's records, offset deltas 0..count-1."""
+    """Check all records of a block: fields, offset deltas 0 .. count - 1, no bytes left over."""
     cdef RecordStart record
     cdef int32_t expected, header
     for expected in range(count):
@@ -135,7 +135,7 @@ cdef void _check_records(Walk *walk, int64_t base_timestamp_ms, int32_t count) n
 
 
 cdef object _walk_error(Walk *walk):
-    """The exception that says what the walk found."""
+    """Return the exception for the fault of ``walk``."""
     cdef object at = walk.fault_at, number = walk.fault_number, bound = walk.fault_bound
     if walk.fault == PAST_END:
         return CorruptBatch(f"record field at byte {at} reaches past its end {number}")

@@ -4,7 +4,7 @@
 
 cdef void _index_entries(const uint8_t *data, Py_ssize_t size, mr_indexer *indexer,
                          Indexing *done) noexcept nogil:
-    """Go on to the end of the window, to a fault, or to an entry that is not plain."""
+    """Index entries up to the end of the window, to a fault, or to an entry that is not plain."""
     cdef Py_ssize_t length
     cdef const uint8_t *header
     cdef Fields fields
@@ -58,6 +58,16 @@ cdef list _numbers(const mr_column *column):
 
 
 cdef class SegmentIndexer:
+    """SegmentIndexer()
+--
+
+    Builder of the index of one segment, without an object per entry.
+
+    Only the plain case is indexed, which nearly every segment is: each entry is the next of its
+    group's log in an unchanged incarnation, or the hard state of its group.  The compiled twin does
+    not hold the interpreter's lock.
+    """
+
     def __cinit__(self):
         self._indexer = mr_indexer_new()
         if self._indexer == NULL:
@@ -67,14 +77,24 @@ cdef class SegmentIndexer:
         mr_indexer_free(self._indexer)
 
     @property
-    def first_durable(self):
+    def first_durable(self) -> int:
+        """Durable position in the header of the first entry; -1 without entries."""
         return self._indexer.first_durable if self._indexer.has_entries else -1
 
     @property
-    def highest_durable(self):
+    def highest_durable(self) -> int:
+        """Highest durable position in the headers of the entries; 0 without entries."""
         return self._indexer.highest_durable
 
-    def take(self, data, at, prev_crc, position):
+    def take(self, data: Buffer, at: int, prev_crc: int, position: int) -> Indexed:
+        """Index the entries from byte ``at`` on, checked as by ``check_entries``; return the stop.
+
+        ``position``: position in the log on disk of byte 0 of ``data``.  Indexing stops at an entry
+        that is not plain ("special") and at a damaged payload ("payload"); the segment must then be
+        indexed from the result of ``scan_entries``.  O(bytes).
+
+        Raises as ``scan_entries``.
+        """
         cdef Py_buffer view
         cdef Indexing done
         if at < 0:
@@ -92,7 +112,13 @@ cdef class SegmentIndexer:
             return Indexed(done.at, "special", done.prev_crc)
         return Indexed(done.at, _REASONS[done.fault] if done.fault else "end", done.prev_crc)
 
-    def runs(self):
+    def runs(self) -> list[tuple]:
+        """Return (group, incarnation, log index, partition indexes, hard state) of each group.
+
+        Log index: the fields of ``GroupIndex.unpack``, None without entries.  Partition indexes:
+        the fields of ``PartitionIndex.unpack`` of each partition.  Hard state: the last (term,
+        vote), None without one.  O(entries).
+        """
         cdef size_t slot
         cdef mr_partition *known
         cdef list partitions = [[] for _ in range(self._indexer.group_count)]

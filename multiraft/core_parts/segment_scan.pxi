@@ -2,7 +2,17 @@
 #
 # Included by _core.pyx.
 
-def scan_entries(data, at, prev_crc, verify_payload=True, upto=-1):
+def scan_entries(data: Buffer, at: int, prev_crc: int, verify_payload: bool = True, upto: int = -1,
+                 ) -> Scan:
+    """Scan the entries of a segment from byte ``at`` while their chain of CRCs holds.  O(bytes).
+
+    ``prev_crc``: CRC of the entry before byte ``at``.  ``verify_payload``: also check the CRC of
+    each DATA payload; a damaged payload clears ``payload_intact`` and does not end the scan.
+    ``upto``: an entry that begins at or after this byte ends the scan ("limit"); -1 = no limit.
+
+    Raises ``ValueError`` for a negative ``at``, ``OverflowError`` if ``prev_crc`` is not an
+    unsigned 32-bit number.
+    """
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
@@ -16,7 +26,7 @@ def scan_entries(data, at, prev_crc, verify_payload=True, upto=-1):
 
 cdef inline int _chained_fault(const uint8_t *header, Py_ssize_t left, uint32_t prev_crc,
                                uint32_t *crc) noexcept nogil:
-    """As ``_entry_fault``, of an entry that has to be there whole and to follow another."""
+    """Return the fault of an entry that must be whole and continue the chain from ``prev_crc``."""
     cdef int fault = _entry_fault(header, left, crc)
     if not fault and <Py_ssize_t>mr_load_le32(header + ENTRY_LENGTH_AT) > left:
         fault = TORN
@@ -60,13 +70,19 @@ cdef object _scan(const uint8_t *data, Py_ssize_t size, Py_ssize_t at, uint32_t 
 cdef struct Check:
     Py_ssize_t at  # first byte that was not consumed
     Py_ssize_t count
-    Py_ssize_t damaged_at  # the last entry consumed, whose payload is damaged; -1 = there is none
+    Py_ssize_t damaged_at  # last entry consumed, if its payload is damaged, else -1
     uint64_t durable
     uint32_t prev_crc
     int fault
 
 
-def check_entries(data, at, prev_crc):
+def check_entries(data: Buffer, at: int, prev_crc: int) -> Checked:
+    """Check the entries of a segment as ``scan_entries``, without an object per entry.
+
+    The compiled twin takes the interpreter's lock only to report a damaged payload.  O(bytes).
+
+    Raises as ``scan_entries``.
+    """
     cdef Py_buffer view
     cdef Check check
     cdef list damaged = []
@@ -91,7 +107,7 @@ def check_entries(data, at, prev_crc):
 
 
 cdef void _check_entries(const uint8_t *data, Py_ssize_t size, Check *check) noexcept nogil:
-    """Go on to the end, to a fault, or behind an entry whose payload is damaged."""
+    """Check entries up to the end, to a fault, or behind an entry with a damaged payload."""
     cdef Py_ssize_t length
     cdef const uint8_t *header
     cdef Fields fields
@@ -113,7 +129,14 @@ cdef void _check_entries(const uint8_t *data, Py_ssize_t size, Check *check) noe
         check.at += _aligned(length)
 
 
-def find_entry(data, at):
+def find_entry(data: Buffer, at: int) -> int:
+    """Return the first aligned byte >= ``at`` where an intact entry starts, -1 if there is none.
+
+    Intact are header and entry CRC; the part of a DATA payload that only the batch CRC covers may
+    be damaged or missing.  O(bytes) where few places look like a header.
+
+    Raises ``ValueError`` for a negative ``at``.
+    """
     cdef Py_buffer view
     cdef Py_ssize_t found
     if at < 0:
