@@ -111,7 +111,8 @@ cdef class BatchBuilder:
                                 + mr_varint_bytes(_zigzag(self._count)) + fields)
         cdef Py_ssize_t record = mr_varint_bytes(_zigzag(body)) + body
         if BATCH_HEADER_BYTES + self._used + record > self._bytes_max:
-            body = 3 + fields  # with both deltas 0
+            # Full, or too large for any batch?  The first record of a batch has deltas of 0.
+            body = 3 + fields
             body += mr_varint_bytes(_zigzag(body))
             if BATCH_HEADER_BYTES + body > self._bytes_max:
                 raise RecordTooLarge(f"record of {body} bytes exceeds bytes_max={self._bytes_max} "
@@ -185,6 +186,7 @@ cdef class BatchBuilder:
                 if at > first:
                     break
                 raise TypeError(f"value must be bytes, not {type(value).__name__}")
+            # Too large for any batch: spare the exception of ``_add``, which is caught below.
             if at > first and PyBytes_GET_SIZE(value) > self._bytes_max:
                 break
             try:
@@ -250,7 +252,7 @@ cdef bytearray _allocate_batch(Py_ssize_t block_bytes):
     cdef Py_ssize_t total = BATCH_HEADER_BYTES + block_bytes
     if total > BATCH_BYTES_MAX:
         raise BatchTooLarge(f"batch of {total} bytes exceeds BATCH_BYTES_MAX={BATCH_BYTES_MAX}")
-    return PyByteArray_FromStringAndSize(NULL, total)
+    return PyByteArray_FromStringAndSize(NULL, total)  # not zeroed: the caller writes each byte
 
 
 cdef bytearray _batch_around(block):

@@ -294,7 +294,7 @@ def split_batches(data: Buffer) -> list[memoryview]:
     cdef list batches = []
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        whole = _byte_view(data)
+        whole = _byte_view(data)  # its slices keep ``data`` alive after ``view`` is released
         start = <const uint8_t *>view.buf
         while at < view.len:
             fault = _load_fields(start + at, view.len - at, &fields)
@@ -356,7 +356,7 @@ cdef list _decode(header, const uint8_t *data, Py_ssize_t length):
     cdef Walk walk = Walk(data, 0, length, 0, 0, 0, 0)
     cdef RecordStart record
     cdef list records = []
-    _require_records(header)
+    _require_records(header)  # bounds ``count`` before the loop makes objects
     for turn in range(count):
         if _record_start(&walk, base_timestamp_ms, &record):
             raise _walk_error(&walk)

@@ -11,7 +11,7 @@ cdef class _Growing:
     cdef int grow(self, Py_ssize_t more) except -1:
         """Grow by at least ``more`` bytes; sizes double."""
         cdef Py_ssize_t room = max(self.used + more, 2 * self.room, 4096)
-        PyByteArray_Resize(self.held, room)
+        PyByteArray_Resize(self.held, room)  # may move the bytes: take ``data`` anew
         self.data = <uint8_t *>PyByteArray_AS_STRING(self.held)
         self.room = room
         return 0
@@ -180,7 +180,7 @@ cdef class ColumnBuilder:
         try:
             self._extend(header, <const uint8_t *>view.buf, view.len, first, end)
         except BaseException:
-            self._forget()
+            self._forget()  # rows of a batch that turns out damaged do not count
             raise
         finally:
             PyBuffer_Release(&view)
@@ -287,6 +287,7 @@ cdef class ColumnBuilder:
                 raise _walk_error(walk)
             # A column of text must be valid UTF-8; names of headers may be any bytes.
             text = PyUnicode_DecodeUTF8(<char *>name.data, name.length, "replace")
+            # The UTF-8 belongs to ``text``, which lives until ``add`` below has copied it.
             readable.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(text, &readable.length)
             self._header_names.add(readable)
             self._header_values.add(field)

@@ -19,7 +19,7 @@ cdef class _Gathered:
             raise MemoryError
         for at in range(len(members)):
             PyObject_GetBuffer(members[at], &self.views[at], PyBUF_SIMPLE)
-            self.held = at + 1
+            self.held = at + 1  # for __dealloc__, also if the next buffer raises
             if self.views[at].len:
                 self.iov[self.count].iov_base = self.views[at].buf
                 self.iov[self.count].iov_len = <size_t>self.views[at].len
@@ -70,6 +70,7 @@ def append_gathered(int fd: int, buffers: Iterable[Buffer], off_t position: int,
     cdef _Gathered gathered = _Gathered(buffers)
     cdef size_t written = 0
     cdef int error
+    # ``gathered`` holds the buffers in place until the system calls are done.
     with nogil:
         error = mr_append(fd, gathered.iov, gathered.count, position, sync, &written)
     if error:
@@ -122,7 +123,7 @@ cdef class DiskQueue:
         job.fd, job.position, job.sync, job.token = fd, position, sync, token
         job.iov, job.iov_count = gathered.iov, gathered.count
         job.owner = <void *>gathered
-        Py_INCREF(gathered)
+        Py_INCREF(gathered)  # the job's reference, which ``_release`` gives back
         if not mr_disk_queue_submit(self._queue, job):
             Py_DECREF(gathered)
             free(job)
@@ -165,7 +166,7 @@ cdef int _release(mr_job *job, list completed) except -1:
         following = job.next
         if completed is not None:
             completed.append((job.token, job.error, job.written, job.micros))
-        Py_DECREF(<object>job.owner)
+        Py_DECREF(<object>job.owner)  # releases the buffers
         free(job)
         job = following
     return 0

@@ -108,11 +108,11 @@ def frame_entries(entries: Iterable[Entry], prev_crc: int, durable: int,
     crc = prev_crc
     durable_mark = durable
     headers = PyByteArray_FromStringAndSize(NULL, ENTRY_HEADER_BYTES * len(framed))
-    view = memoryview(headers)
+    view = memoryview(headers)  # while it exists, ``headers`` can neither be resized nor move
     cdef uint8_t *header = <uint8_t *>PyByteArray_AS_STRING(headers)
     for at in range(len(framed)):
         entry = framed[at]
-        payload = entry.payload
+        payload = entry.payload  # read once: the buffer written must be the one that was summed
         length = _frame(entry, payload, header, &crc, durable_mark)
         starts.append(total)
         total += _aligned(length)
@@ -182,6 +182,7 @@ def parse_entries(data: Buffer) -> list[Entry]:
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
+        # Payloads are slices of the view, which keep ``data`` alive after this buffer is released.
         return _parse(_byte_view(data), <const uint8_t *>view.buf, view.len)
     finally:
         PyBuffer_Release(&view)

@@ -259,7 +259,7 @@ cdef object _value(Source *source, int depth):
     source.containers += 1
     if source.containers > HEADER_CONTAINERS_MAX:
         raise MalformedHeader(f"byte {started}: more than {HEADER_CONTAINERS_MAX} containers")
-    _need(source, number)  # each item takes a byte at least
+    _need(source, number)  # each item takes at least a byte: the input bounds the loops
     return _list(source, number, depth + 1) if kind == LIST else _map(source, number, depth + 1)
 
 

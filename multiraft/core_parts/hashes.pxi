@@ -5,6 +5,7 @@
 cdef uint32_t _crc(uint32_t crc, const uint8_t *data, Py_ssize_t length) noexcept:
     if length < RELEASE_BYTES:
         return mr_crc32c(crc, data, <size_t>length)
+    # The caller's Py_buffer keeps ``data`` in place: an exported bytearray cannot be resized.
     with nogil:
         crc = mr_crc32c(crc, data, <size_t>length)
     return crc
@@ -27,6 +28,7 @@ def crc32c(data: Buffer, value: int = 0) -> int:
     cdef uint32_t crc = _crc_seed(value)
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    # No try and finally here and below where nothing in between can raise: they cost on each call.
     crc = _crc(crc, <const uint8_t *>view.buf, view.len)
     PyBuffer_Release(&view)
     return crc

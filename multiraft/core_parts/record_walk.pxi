@@ -37,6 +37,7 @@ cdef inline int64_t _varint(Walk *walk, int bits) noexcept nogil:
     cdef uint8_t byte
     while walk.at < walk.end:
         byte = walk.data[walk.at]
+        # The last byte may hold fewer than 7 bits of the number: others would be shifted out.
         if shift + 7 > bits and byte >> (bits - shift):
             _fault(walk, VARINT_LONG, walk.at, bits, 0)
             return 0
@@ -87,6 +88,7 @@ cdef int _record_start(Walk *walk, int64_t base_timestamp_ms, RecordStart *recor
     delta = _varint(walk, 64)
     if walk.fault:
         return walk.fault
+    # Compared before the sum is made: an overflow of signed numbers is undefined in C.
     if (delta > 0 and base_timestamp_ms > I64_MAX - delta
             or delta < 0 and base_timestamp_ms < -I64_MAX - 1 - delta):
         _fault(walk, TIMESTAMP, record.started, 0, 0)

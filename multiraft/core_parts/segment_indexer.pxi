@@ -101,6 +101,7 @@ cdef class SegmentIndexer:
             raise ValueError(f"at={at} is negative")
         done = Indexing(at, position, _crc_seed(prev_crc), 0, MR_PLAIN, False)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        # Without the lock nothing guards the indexer: its caller must not share it with a thread.
         with nogil:
             _index_entries(<const uint8_t *>view.buf, view.len, self._indexer, &done)
         PyBuffer_Release(&view)

@@ -92,6 +92,7 @@ def check_entries(data: Buffer, at: int, prev_crc: int) -> Checked:
         if at < 0:
             raise ValueError(f"at={at} is negative")
         check = Check(at, 0, -1, 0, _crc_seed(prev_crc), 0)
+        # One round per damaged payload: only its report needs the interpreter's lock.
         while True:
             with nogil:
                 _check_entries(start, view.len, &check)
@@ -144,7 +145,7 @@ def find_entry(data: Buffer, at: int) -> int:
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     cdef const uint8_t *start = <const uint8_t *>view.buf
     cdef Py_ssize_t first = min(at, view.len)
-    with nogil:
+    with nogil:  # after damage, a search may go through a whole segment
         found = _find(start, view.len, _aligned(first))
     PyBuffer_Release(&view)
     return found
