@@ -516,7 +516,9 @@ def frame_entries(entries: Iterable[Entry], prev_crc: int, durable: int,
     Raises ``ValueError`` for an entry above ENTRY_BYTES_MAX, ``OverflowError`` for a field that
     does not fit its bytes.
     """
-    buffers, starts, total = [], [], 0
+    buffers: list[Buffer] = []
+    starts: list[int] = []
+    total = 0
     if not (0 <= prev_crc < 1 << 32 and 0 <= durable < 1 << 64):
         raise OverflowError("prev_crc or durable does not fit its field")
     for entry in entries:
@@ -626,7 +628,7 @@ def scan_entries(data: Buffer, at: int, prev_crc: int, verify_payload: bool = Tr
         raise ValueError(f"at={at} is negative")
     if not 0 <= prev_crc < 1 << 32:
         raise OverflowError(f"CRC {prev_crc} is not an unsigned 32-bit number")
-    entries = []
+    entries: list[ScannedEntry] = []
     while True:
         if len(view) - at < layout.ENTRY_HEADER_BYTES:
             return Scan(entries, at, "end", prev_crc)
@@ -643,7 +645,9 @@ def scan_entries(data: Buffer, at: int, prev_crc: int, verify_payload: bool = Tr
             return Scan(entries, at, reason, prev_crc)
         payload = view[at + layout.ENTRY_HEADER_BYTES:at + length]
         intact = not verify_payload or _payload_intact(kind, payload)
-        entries.append(ScannedEntry(at, length, _KINDS[kind], *fields[6:], intact))
+        group, incarnation, term, index, partition, base_offset, durable = fields[6:]
+        entries.append(ScannedEntry(at, length, _KINDS[kind], group, incarnation, term, index,
+                                    partition, base_offset, durable, intact))
         prev_crc = crc
         at += _aligned(length)
 

@@ -27,9 +27,9 @@ SYNC_BYTES = 512 << 10
 DISK_QUEUE_JOBS_MAX = 1024
 
 
-def _take(views: deque, room: int) -> list:
+def _take(views: deque[memoryview], room: int) -> list[memoryview]:
     """Return the first ``room`` bytes of ``views`` as at most IOV_MAX buffers."""
-    taken = []
+    taken: list[memoryview] = []
     for view in views:
         if not room or len(taken) == IOV_MAX:
             break
@@ -38,7 +38,7 @@ def _take(views: deque, room: int) -> list:
     return taken
 
 
-def _write_all(fd: int, buffers, position: int, sync: bool) -> int:
+def _write_all(fd: int, buffers: Iterable[Buffer], position: int, sync: bool) -> int:
     """Write all ``buffers``, repeating pwritev after short writes.
 
     With ``sync``, fdatasync runs after each ``SYNC_BYTES`` but not at the end.
@@ -65,7 +65,7 @@ def _write_all(fd: int, buffers, position: int, sync: bool) -> int:
 
 
 def _require_position(position: int) -> None:
-    if position < 0:  # to pwritev2, -1 means the current offset of the file
+    if position < 0:  # -1 tells pwritev2 to use the current file offset
         raise ValueError(f"position={position} is negative")
 
 
@@ -109,8 +109,8 @@ class DiskQueue:
     def __init__(self, wake_fd: int) -> None:
         self._wake_fd = wake_fd
         self._changed = threading.Condition()
-        self._jobs = deque()
-        self._completed = []
+        self._jobs: deque[tuple[int, tuple[memoryview, ...], int, bool, int]] = deque()
+        self._completed: list[tuple[int, int, int, int]] = []
         self._outstanding = 0
         self._closing = self._running = self._failed = False
 
@@ -125,14 +125,14 @@ class DiskQueue:
         jobs are submitted and not collected.
         """
         _require_position(position)
-        buffers = tuple(map(contiguous_bytes, buffers))
+        held = tuple(map(contiguous_bytes, buffers))
         with self._changed:
             if self._outstanding >= DISK_QUEUE_JOBS_MAX:
                 raise QueueFull("disk_queue_jobs", DISK_QUEUE_JOBS_MAX, self._outstanding + 1)
             if self._closing:
                 raise ValueError("the disk queue is closed")
             self._outstanding += 1
-            self._jobs.append((fd, buffers, position, sync, token))
+            self._jobs.append((fd, held, position, sync, token))
             self._changed.notify()
 
     def run(self) -> None:
@@ -159,7 +159,7 @@ class DiskQueue:
             try:
                 written = append_gathered(fd, buffers, position, sync)
             except OSError as failure:
-                error, self._failed = failure.errno, True
+                error, self._failed = failure.errno or errno.EIO, True
         micros = (time.monotonic_ns() - started) // 1000
         with self._changed:
             self._completed.append((token, error, written, micros))

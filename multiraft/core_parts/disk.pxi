@@ -40,7 +40,7 @@ cdef int _raise_oserror(int error) except -1:
 
 
 cdef int _require_position(off_t position) except -1:
-    if position < 0:  # to pwritev2, -1 means the current offset of the file
+    if position < 0:  # to the reference's pwritev2, -1 is the current file offset
         raise ValueError(f"position={position} is negative")
     return 0
 
