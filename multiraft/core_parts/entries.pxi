@@ -37,14 +37,17 @@ cdef inline bint _all_zeros(const uint8_t *header) noexcept nogil:
     return seen == 0
 
 
-cdef int _entry_fault(const uint8_t *header, Py_ssize_t left, uint32_t *crc) noexcept nogil:
+cdef int _entry_fault(const uint8_t *header, Py_ssize_t left, Py_ssize_t *entry_length,
+                      uint32_t *crc) noexcept nogil:
     """Return the fault of the entry at ``header``, 0 if header and entry CRC are intact.
 
-    ``left``: bytes from ``header`` to the end of the buffer, at least 64.
+    ``left``: bytes from ``header`` to the end of the buffer, at least 64.  ``entry_length``: set to
+    the length that was checked; callers must use it and not read the field again.
     """
     cdef Py_ssize_t length = mr_load_le32(header + ENTRY_LENGTH_AT)
     cdef uint8_t kind = header[ENTRY_KIND_AT]
     cdef Py_ssize_t covered
+    entry_length[0] = length
     if length == 0 and _all_zeros(header):
         return ZEROS
     if not ENTRY_HEADER_BYTES <= length <= ENTRY_BYTES_MAX:
@@ -189,7 +192,7 @@ def parse_entries(data: Buffer) -> list[Entry]:
 
 
 cdef list _parse(whole, const uint8_t *data, Py_ssize_t size):
-    cdef Py_ssize_t at = 0, length
+    cdef Py_ssize_t at = 0, length = 0
     cdef const uint8_t *header
     cdef uint32_t crc = 0
     cdef int fault
@@ -199,8 +202,7 @@ cdef list _parse(whole, const uint8_t *data, Py_ssize_t size):
         if size - at < ENTRY_HEADER_BYTES:
             raise CorruptEntry(f"entry at byte {at} has {size - at} bytes, less than a header of "
                                f"{ENTRY_HEADER_BYTES}")
-        length = mr_load_le32(header + ENTRY_LENGTH_AT)
-        fault = _entry_fault(header, size - at, &crc)
+        fault = _entry_fault(header, size - at, &length, &crc)
         if not fault and _aligned(length) > size - at:
             fault = TORN
         if fault:

@@ -5,15 +5,14 @@
 cdef void _index_entries(const uint8_t *data, Py_ssize_t size, mr_indexer *indexer,
                          Indexing *done) noexcept nogil:
     """Index entries up to the end of the window, to a fault, or to an entry that is not plain."""
-    cdef Py_ssize_t length
+    cdef Py_ssize_t length = 0
     cdef const uint8_t *header
     cdef Fields fields
     cdef uint32_t crc = 0, batch_crc = 0
     cdef mr_indexed entry
     while size - done.at >= ENTRY_HEADER_BYTES:
         header = data + done.at
-        length = mr_load_le32(header + ENTRY_LENGTH_AT)
-        done.fault = _chained_fault(header, size - done.at, done.prev_crc, &crc)
+        done.fault = _chained_fault(header, size - done.at, done.prev_crc, &length, &crc)
         if done.fault:
             return
         entry.is_batch = header[ENTRY_KIND_AT] == DATA

@@ -25,10 +25,10 @@ def scan_entries(data: Buffer, at: int, prev_crc: int, verify_payload: bool = Tr
 
 
 cdef inline int _chained_fault(const uint8_t *header, Py_ssize_t left, uint32_t prev_crc,
-                               uint32_t *crc) noexcept nogil:
+                               Py_ssize_t *length, uint32_t *crc) noexcept nogil:
     """Return the fault of an entry that must be whole and continue the chain from ``prev_crc``."""
-    cdef int fault = _entry_fault(header, left, crc)
-    if not fault and <Py_ssize_t>mr_load_le32(header + ENTRY_LENGTH_AT) > left:
+    cdef int fault = _entry_fault(header, left, length, crc)
+    if not fault and length[0] > left:
         fault = TORN
     if not fault and mr_load_le32(header + ENTRY_PREV_CRC_AT) != prev_crc:
         fault = CHAIN
@@ -37,7 +37,7 @@ cdef inline int _chained_fault(const uint8_t *header, Py_ssize_t left, uint32_t 
 
 cdef object _scan(const uint8_t *data, Py_ssize_t size, Py_ssize_t at, uint32_t prev_crc,
                   bint verify_payload, Py_ssize_t upto):
-    cdef Py_ssize_t length
+    cdef Py_ssize_t length = 0
     cdef const uint8_t *header
     cdef Fields fields
     cdef uint32_t crc = 0, batch_crc = 0
@@ -48,8 +48,7 @@ cdef object _scan(const uint8_t *data, Py_ssize_t size, Py_ssize_t at, uint32_t 
         if at >= upto:
             return Scan(entries, at, "limit", prev_crc)
         header = data + at
-        length = mr_load_le32(header + ENTRY_LENGTH_AT)
-        fault = _chained_fault(header, size - at, prev_crc, &crc)
+        fault = _chained_fault(header, size - at, prev_crc, &length, &crc)
         if fault:
             return Scan(entries, at, _REASONS[fault], prev_crc)
         intact = True
@@ -109,15 +108,14 @@ def check_entries(data: Buffer, at: int, prev_crc: int) -> Checked:
 
 cdef void _check_entries(const uint8_t *data, Py_ssize_t size, Check *check) noexcept nogil:
     """Check entries up to the end, to a fault, or behind an entry with a damaged payload."""
-    cdef Py_ssize_t length
+    cdef Py_ssize_t length = 0
     cdef const uint8_t *header
     cdef Fields fields
     cdef uint32_t crc = 0, batch_crc = 0
     check.damaged_at = -1
     while size - check.at >= ENTRY_HEADER_BYTES and check.damaged_at < 0:
         header = data + check.at
-        length = mr_load_le32(header + ENTRY_LENGTH_AT)
-        check.fault = _chained_fault(header, size - check.at, check.prev_crc, &crc)
+        check.fault = _chained_fault(header, size - check.at, check.prev_crc, &length, &crc)
         if check.fault:
             return
         if (header[ENTRY_KIND_AT] == DATA
@@ -152,13 +150,14 @@ def find_entry(data: Buffer, at: int) -> int:
 
 
 cdef Py_ssize_t _find(const uint8_t *data, Py_ssize_t size, Py_ssize_t at) noexcept nogil:
-    cdef uint32_t crc = 0, length
+    cdef uint32_t crc = 0, candidate
+    cdef Py_ssize_t length = 0
     while size - at >= ENTRY_HEADER_BYTES:
-        length = mr_load_le32(data + at + ENTRY_LENGTH_AT)
+        candidate = mr_load_le32(data + at + ENTRY_LENGTH_AT)
         # The cheap half of _entry_fault first: few places look like a header at all.
-        if (ENTRY_HEADER_BYTES <= length <= ENTRY_BYTES_MAX
+        if (ENTRY_HEADER_BYTES <= candidate <= ENTRY_BYTES_MAX
                 and _kind_known[data[at + ENTRY_KIND_AT]]
-                and not _entry_fault(data + at, size - at, &crc)):
+                and not _entry_fault(data + at, size - at, &length, &crc)):
             return at
         at += ENTRY_ALIGNMENT
     return -1
