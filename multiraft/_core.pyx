@@ -41,6 +41,7 @@ cimport libc.errno as c_errno
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
+# Annotations name these; typing.get_type_hints looks them up here.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
