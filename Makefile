@@ -12,7 +12,8 @@ JOBS ?= 4
 export PATH := $(PATH):/usr/sbin:/sbin
 
 # What the extension is made of; a change to any of these rebuilds it.
-SOURCES := setup.py pyproject.toml $(wildcard multiraft/*.pyx multiraft/*.pxd multiraft/*.h)
+SOURCES := setup.py pyproject.toml \
+  $(wildcard multiraft/*.pyx multiraft/*.pxd multiraft/core_parts/*.pxi multiraft/*.h)
 # A stamp says nothing about an extension that somebody removed.
 BUILT := $(if $(wildcard multiraft/_core.*.so),,missing)
 # A change of the package's metadata or pins installs again.

@@ -12,7 +12,11 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-SOURCES = ("multiraft/_core.pyx", "multiraft/_core.pxd", "multiraft/_bytes.h",
+ROOT = Path(__file__).parent
+#: Files that _core.pyx includes; found and not listed, so that a new one counts by itself.
+PARTS = sorted(f"multiraft/core_parts/{path.name}"
+               for path in ROOT.glob("multiraft/core_parts/*.pxi"))
+SOURCES = ("multiraft/_core.pyx", "multiraft/_core.pxd", *PARTS, "multiraft/_bytes.h",
            "multiraft/_crc32c.h", "multiraft/_disk.h", "multiraft/_index.h")
 WERROR = os.environ.get("MULTIRAFT_WERROR") == "1"
 DEBUG = os.environ.get("MULTIRAFT_DEBUG_BUILD") == "1"
@@ -22,9 +26,8 @@ SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined",
 
 
 def source_digest() -> str:
-    """SHA-256 of the sources, one after the other: ``multiraft._core.SOURCE_DIGEST``."""
-    root = Path(__file__).parent
-    return hashlib.sha256(b"".join((root / name).read_bytes() for name in SOURCES)).hexdigest()
+    """Return the SHA-256 of the sources in their order: ``multiraft._core.SOURCE_DIGEST``."""
+    return hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in SOURCES)).hexdigest()
 
 
 def extensions() -> list[Extension]:
@@ -41,7 +44,7 @@ def extensions() -> list[Extension]:
         extra_link_args=["-pthread", *SANITIZERS])
     return cythonize([core], annotate=DEBUG, compiler_directives={
         "language_level": 3, "boundscheck": DEBUG or SANITIZE, "wraparound": False,
-        "cdivision": True, "initializedcheck": DEBUG, "embedsignature": False,
+        "cdivision": True, "initializedcheck": DEBUG, "binding": True, "annotation_typing": False,
         "warn.undeclared": False})
 
 

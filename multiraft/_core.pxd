@@ -1,7 +1,7 @@
 """C side of the compiled twin: layouts, constants, headers.
 
-Contract.  The constants are asserted against ``_layout`` at import.  ``_core.pyx`` alone cimports
-this.
+Contract.  The constants are asserted against ``_layout`` at import.  Only ``_core.pyx`` and its
+parts use these declarations; Cython reads them without a cimport.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t

@@ -1,9 +1,9 @@
 """The hot path in plain Python: the specification that ``_core`` has to match, byte for byte.
 
-Contract.  Same names, signatures, results, exception types and messages as the compiled twin
-(``_core.pyi`` is the surface of both).  Written to be read: ``struct`` and loops, no cleverness.
-Inputs are hostile until checked: no length field is believed before it is compared with what is
-really there.  ``_reference_*`` are parts of it.
+Contract.  Same names, signatures, docstrings, results, exception types and messages as the compiled
+twin; ``_core.pyi`` takes the surface of both from here.  Written to be read: ``struct`` and loops.
+Inputs are hostile until checked: each length field is compared with the bytes that are left before
+it is used.  ``_reference_*`` are parts of this module.
 
 Invariants.  A batch is changed after encoding in two places only, base offset and leader epoch,
 both outside its CRC.  An entry's bytes are covered completely: header and the first 21 payload
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import operator
 import struct
+from collections.abc import Iterable, Sequence
 
 from multiraft import _layout as layout
 from multiraft._reference_cbor import decode_header, encode_header
@@ -28,9 +29,11 @@ from multiraft._reference_index import GroupColumns, PartitionColumns
 from multiraft._reference_records import Reader, next_record, records_of
 from multiraft._values import (
     BatchHeader,
+    Buffer,
     BytesColumn,
     Checked,
     Columns,
+    Header,
     HeadersColumn,
     Indexed,
     Record,
@@ -57,7 +60,7 @@ __all__ = [
     "unset_memory", "verify_batch",
 ]
 
-#: The compiled twin has the hash of its sources here; this one is its own source.
+#: The compiled twin has the hash of its sources here.
 SOURCE_DIGEST = "reference"
 
 #: Timestamps a builder takes: with these bounds no difference of two overflows 64 bits.
@@ -84,7 +87,7 @@ _I64_MAX = (1 << 63) - 1
 # ---- Varints -----------------------------------------------------------------------------------
 
 def _varint(number: int) -> bytes:
-    """Zigzag varint of a signed number of at most 64 bits."""
+    """Return the zigzag varint of a signed number of at most 64 bits."""
     number = (number << 1) ^ (number >> 63)
     out = bytearray()
     while number >= 0x80:
@@ -97,7 +100,7 @@ def _varint(number: int) -> bytes:
 # ---- Batches: encode ---------------------------------------------------------------------------
 
 def _bytes_or_none(name: str, field) -> bytes:
-    """``field`` with its varint length in front."""
+    """Return ``field`` with its varint length in front."""
     if field is None:
         return _varint(-1)
     if not isinstance(field, bytes):
@@ -123,9 +126,13 @@ def _encode_headers(headers) -> bytes:
 
 
 class BatchBuilder:
-    """Encodes records into one RecordBatch v2 as they arrive; O(1) amortised per record."""
+    """Encoder of records into one RecordBatch v2, record by record.
 
-    def __init__(self, bytes_max: int):
+    ``bytes_max`` limits the whole uncompressed batch, header included: 62 .. BATCH_BYTES_MAX bytes.
+    The constructor raises ``ValueError`` for another limit.  Adding a record is O(bytes) amortised.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
         bytes_max = operator.index(bytes_max)
         if not layout.BATCH_HEADER_BYTES < bytes_max <= layout.BATCH_BYTES_MAX:
             raise ValueError(f"bytes_max={bytes_max} is outside {layout.BATCH_HEADER_BYTES + 1}.."
@@ -134,20 +141,33 @@ class BatchBuilder:
         self.clear()
 
     def clear(self) -> None:
-        """Start an empty batch."""
+        """Remove all records.  The compiled twin keeps its memory for the next batch."""
         self._block = bytearray()
         self._count = 0
         self._base_timestamp_ms = self._max_timestamp_ms = 0
 
     @property
     def count(self) -> int:
+        """Number of records in the batch."""
         return self._count
 
     @property
     def size(self) -> int:
+        """Size of the uncompressed batch in bytes, header included."""
         return layout.BATCH_HEADER_BYTES + len(self._block)
 
-    def append(self, timestamp_ms, key, value, headers=()) -> bool:
+    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None,
+               headers: Sequence[Header] = ()) -> bool:
+        """Add a record and return True; return False, with nothing changed, if the batch is full.
+
+        The batch is full if the record would exceed ``bytes_max`` or BATCH_RECORDS_MAX.
+        ``timestamp_ms``: milliseconds since 1970, -1 for none.  Header names are encoded as UTF-8;
+        surrogate escapes become the bytes that they stand for.
+
+        Raises, with nothing changed, ``RecordTooLarge`` for a record that exceeds ``bytes_max``
+        alone or has more than RECORD_HEADERS_MAX headers, ``TypeError`` for a field of another
+        type, ``ValueError`` for a timestamp outside -1 .. 2**62 - 1.
+        """
         timestamp_ms = operator.index(timestamp_ms)
         if not -1 <= timestamp_ms <= TIMESTAMP_MS_MAX:
             raise ValueError(f"timestamp_ms={timestamp_ms} is outside -1..{TIMESTAMP_MS_MAX}")
@@ -173,7 +193,16 @@ class BatchBuilder:
         body = b"\0" + _varint(timestamp_delta) + _varint(offset_delta) + tail
         return _varint(len(body)) + body
 
-    def extend(self, timestamp_ms, values, start=0) -> int:
+    def extend(self, timestamp_ms: int, values: Sequence[bytes], start: int = 0) -> int:
+        """Add records with ``values[start:]`` until the batch is full; return the next index.
+
+        The records have neither key nor headers.  The returned index is that of the first value not
+        added.  A value that can never be added ends the call before that value and raises only as
+        the first value of a call, so an exception means that no record was added.
+
+        Raises ``RecordTooLarge``, ``TypeError`` and ``ValueError`` as ``append``, and
+        ``ValueError`` for a negative ``start``.
+        """
         values = values if isinstance(values, (tuple, list)) else tuple(values)
         if start < 0:
             raise ValueError(f"start={start} is negative")
@@ -186,14 +215,25 @@ class BatchBuilder:
             except (TypeError, RecordTooLarge):
                 if at == start:
                     raise
-                return at  # the next call starts with it, and raises with nothing else to lose
+                return at  # the next call starts with this value and raises
         return max(start, len(values))
 
     def records_block(self) -> bytes:
+        """Return the encoded records without the batch header, for a compressor.  O(bytes)."""
         return bytes(self._block)
 
-    def build(self, producer_id=-1, producer_epoch=-1, base_sequence=-1, codec=0,
-              block=None) -> bytearray:
+    def build(self, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1,
+              codec: int = 0, block: Buffer | None = None) -> bytearray:
+        """Return the finished batch with base offset 0 and leader epoch -1.  O(bytes).
+
+        ``block``: the records compressed with ``codec`` (1 gzip, 2 snappy, 3 lz4, 4 zstd); without
+        both, the records are stored uncompressed.  Producer fields are -1 for a batch that is not
+        idempotent.  The builder keeps its records, so the same batch can be built again with other
+        producer fields.
+
+        Raises ``ValueError`` for an empty batch, a field out of range, or a codec without a block,
+        ``BatchTooLarge`` if the batch would exceed BATCH_BYTES_MAX.
+        """
         if self._count == 0:
             raise ValueError("an empty batch cannot be built")
         _require_range("producer_id", producer_id, -1, _I64_MAX)
@@ -224,7 +264,12 @@ def _require_range(name: str, number: int, least: int, most: int) -> None:
 
 # ---- Batches: check and decode -----------------------------------------------------------------
 
-def batch_header(data, at: int = 0) -> BatchHeader:
+def batch_header(data: Buffer, at: int = 0) -> BatchHeader:
+    """Parse the 61 bytes of a batch header at byte ``at``; the CRC is not checked.
+
+    Raises ``CorruptBatch`` if fewer bytes are left or the length field gives a size outside 61 ..
+    BATCH_BYTES_MAX, ``ValueError`` for a negative ``at``.
+    """
     if at < 0:
         raise ValueError(f"at={at} is negative")
     view = _view(data)
@@ -254,7 +299,14 @@ def _check_crc(view: memoryview, header: BatchHeader) -> None:
         raise CorruptBatch(f"batch CRC is {crc:#010x}, its header says {header.crc:#010x}")
 
 
-def verify_batch(data) -> BatchHeader:
+def verify_batch(data: Buffer) -> BatchHeader:
+    """Check that ``data`` is exactly one intact batch and return its header.  O(bytes).
+
+    Followers and consumers check length field, magic and CRC only; ``check_batch`` has the rules of
+    a leader.
+
+    Raises ``CorruptBatch``.
+    """
     view = _view(data)
     header = _whole_header(view)
     if header.magic != layout.BATCH_MAGIC:
@@ -268,11 +320,26 @@ def _info(header: BatchHeader) -> BatchInfo:
                      header.max_timestamp_ms, header.attributes & layout.ATTRIBUTE_CODEC_MASK)
 
 
-def batch_info(data) -> BatchInfo:
+def batch_info(data: Buffer) -> BatchInfo:
+    """Parse the fields a node needs of a batch that was checked before; the CRC is not checked.
+
+    Raises ``CorruptBatch`` as ``batch_header``.
+    """
     return _info(batch_header(data))
 
 
-def check_batch(data) -> BatchInfo:
+def check_batch(data: Buffer) -> BatchInfo:
+    """Check that a leader may append ``data``, which must be exactly one batch; return its fields.
+
+    Checked are sizes, magic 2, CRC, base offset 0, a positive count, last offset delta equal to
+    count - 1, CreateTime timestamps, no control batch, consistent producer fields, and that a batch
+    is transactional exactly if STAGED_PRODUCER_MIN <= producer id <= STAGED_PRODUCER_MAX.  The
+    records of an uncompressed batch are walked: offset deltas 0 .. count - 1, lengths, no bytes
+    left over.  O(bytes).
+
+    Raises ``CorruptBatch`` for a wrong CRC or length, ``BatchTooLarge`` above BATCH_BYTES_MAX or
+    BATCH_RECORDS_MAX, ``InvalidBatch`` for any other fault.
+    """
     view = _view(data)
     if len(view) > layout.BATCH_BYTES_MAX:
         raise BatchTooLarge(f"batch of {len(view)} bytes exceeds BATCH_BYTES_MAX="
@@ -288,7 +355,7 @@ def check_batch(data) -> BatchInfo:
 
 
 def _check_fields(header: BatchHeader) -> None:
-    """What a producer may not send although it is intact."""
+    """Raise ``InvalidBatch`` for an intact batch that a producer may not send."""
     if header.base_offset != 0:
         raise InvalidBatch(f"base offset {header.base_offset} is not 0")
     if header.attributes & ~(layout.ATTRIBUTE_CODEC_MASK | layout.ATTRIBUTE_TRANSACTIONAL):
@@ -331,7 +398,12 @@ def _check_records(view: memoryview, header: BatchHeader) -> None:
         raise CorruptBatch(f"{reader.end - reader.at} bytes after the last record")
 
 
-def stamp_batch(data, base_offset: int, leader_epoch: int) -> None:
+def stamp_batch(data: Buffer, base_offset: int, leader_epoch: int) -> None:
+    """Write base offset and leader epoch into a batch in place; the batch CRC covers neither.
+
+    Raises ``BufferError`` for a read-only buffer, ``CorruptBatch`` for fewer than 61 bytes,
+    ``ValueError`` for a number out of range.
+    """
     view = _view(data)
     if view.readonly:
         raise BufferError("Object is not writable.")
@@ -344,7 +416,13 @@ def stamp_batch(data, base_offset: int, leader_epoch: int) -> None:
     struct.pack_into(">i", view, layout.BATCH_LEADER_EPOCH_AT, leader_epoch)
 
 
-def stamp_producer(data, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+def stamp_producer(data: Buffer, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Write the producer fields into a batch in place and recompute its CRC.  O(bytes).
+
+    A batch gets its sequence when it is sent, which may be long after ``BatchBuilder.build``.
+
+    Raises as ``stamp_batch``.
+    """
     view = _view(data)
     if view.readonly:
         raise BufferError("Object is not writable.")
@@ -360,7 +438,13 @@ def stamp_producer(data, producer_id: int, producer_epoch: int, base_sequence: i
                      crc32c(view[layout.BATCH_ATTRIBUTES_AT:]))
 
 
-def split_batches(data) -> list[memoryview]:
+def split_batches(data: Buffer) -> list[memoryview]:
+    """Cut a fetch payload of whole batches into one view of ``data`` per batch, without copying.
+
+    Each batch is checked as by ``verify_batch``.  O(bytes).
+
+    Raises ``CorruptBatch``.
+    """
     view = _view(data)
     batches, at = [], 0
     while at < len(view):
@@ -374,7 +458,14 @@ def split_batches(data) -> list[memoryview]:
     return batches
 
 
-def decode_records(header: BatchHeader, block) -> list[Record]:
+def decode_records(header: BatchHeader, block: Buffer) -> list[Record]:
+    """Decode the records of one batch from ``block``, which holds them uncompressed.  O(bytes).
+
+    Offset deltas must ascend and may have the gaps of compaction.  Bytes of header names that are
+    not UTF-8 become surrogate escapes, which ``BatchBuilder`` accepts.
+
+    Raises ``CorruptBatch``.
+    """
     view = _view(block)
     records = []
     for delta, timestamp_ms, key, value, headers in records_of(header, view):
@@ -396,21 +487,38 @@ def _aligned(at: int) -> int:
 
 
 def _covered_bytes(kind: int, payload_bytes: int) -> int:
-    """How much of the payload the entry CRC covers: what no batch CRC does."""
+    """Return the number of payload bytes in the entry CRC: those outside the batch CRC."""
     if kind == EntryKind.DATA:
         return min(payload_bytes, layout.BATCH_UNCHECKED_BYTES)
     return payload_bytes
 
 
 def _entry_crc(header, covered) -> int:
-    """CRC of an entry: its length, its header after the CRC field, the covered payload bytes."""
+    """Return the CRC of an entry: length, header after the CRC field, covered payload bytes."""
     crc = crc32c(header[:layout.ENTRY_CRC_AT])
     crc = crc32c(header[layout.ENTRY_PREV_CRC_AT:], crc)
     return crc32c(covered, crc)
 
 
-def frame_entries(entries, prev_crc: int, durable: int):
-    buffers, starts, total = [], [], 0
+def frame_entries(entries: Iterable[Entry], prev_crc: int, durable: int,
+                  ) -> tuple[list[Buffer], list[int], int, int]:
+    """Frame entries for a gathered append; return (buffers, starts, total bytes, last CRC).
+
+    ``buffers`` has three members per entry: header, payload, padding to 8 bytes; payload and
+    padding may be empty.  Those of entry i are ``buffers[3 * i:3 * i + 3]``, so a peer can be sent
+    a part of the bytes that the disk gets.  ``starts[i]`` is the first byte of entry i, relative to
+    the first entry.
+
+    ``prev_crc``: CRC of the entry before in the segment.  ``durable``: position in the log on disk
+    that is known durable, for each header.  Payloads are not copied.  O(entries), and O(bytes) for
+    payloads other than DATA, of which the CRC covers every byte.
+
+    Raises ``ValueError`` for an entry above ENTRY_BYTES_MAX, ``OverflowError`` for a field that
+    does not fit its bytes.
+    """
+    buffers: list[Buffer] = []
+    starts: list[int] = []
+    total = 0
     if not (0 <= prev_crc < 1 << 32 and 0 <= durable < 1 << 64):
         raise OverflowError("prev_crc or durable does not fit its field")
     for entry in entries:
@@ -434,9 +542,11 @@ def frame_entries(entries, prev_crc: int, durable: int):
 
 
 def _entry_fault(view: memoryview, at: int) -> tuple[str, str]:
-    """What is wrong with the entry whose header starts at ``at``: (scan reason, sentence), or two
-    empty strings.  The 64 header bytes are there; the chain and a DATA payload's rest are not
-    looked at."""
+    """Return the fault of the entry at byte ``at``, (scan reason, sentence), or two empty strings.
+
+    The 64 header bytes must be present.  Not checked are the chain of CRCs and the part of a DATA
+    payload that the batch CRC covers.
+    """
     header = view[at:at + layout.ENTRY_HEADER_BYTES]
     length, crc, _, kind, flags, reserved, *_ = _ENTRY.unpack(header)
     if not any(header):
@@ -456,7 +566,15 @@ def _entry_fault(view: memoryview, at: int) -> tuple[str, str]:
     return "", ""
 
 
-def parse_entries(data) -> list[Entry]:
+def parse_entries(data: Buffer) -> list[Entry]:
+    """Parse the entries of a peer's frame; their payloads are views of ``data``.  O(bytes).
+
+    Checked are the CRC of each entry and the CRC of each DATA payload, whose fields become
+    ``Entry.batch``.  The chain of CRCs and ``durable`` belong to the sender's disk and are ignored.
+    The padding of the last entry must be present.
+
+    Raises ``CorruptEntry``.
+    """
     view = _view(data)
     entries, at = [], 0
     while at < len(view):
@@ -494,14 +612,23 @@ def _payload_intact(kind: int, payload: memoryview) -> bool:
     return True
 
 
-def scan_entries(data, at: int, prev_crc: int, verify_payload: bool = True,
-                 upto: int = -1) -> Scan:
+def scan_entries(data: Buffer, at: int, prev_crc: int, verify_payload: bool = True, upto: int = -1,
+                 ) -> Scan:
+    """Scan the entries of a segment from byte ``at`` while their chain of CRCs holds.  O(bytes).
+
+    ``prev_crc``: CRC of the entry before byte ``at``.  ``verify_payload``: also check the CRC of
+    each DATA payload; a damaged payload clears ``payload_intact`` and does not end the scan.
+    ``upto``: an entry that begins at or after this byte ends the scan ("limit"); -1 = no limit.
+
+    Raises ``ValueError`` for a negative ``at``, ``OverflowError`` if ``prev_crc`` is not an
+    unsigned 32-bit number.
+    """
     view = _view(data)
     if at < 0:
         raise ValueError(f"at={at} is negative")
     if not 0 <= prev_crc < 1 << 32:
         raise OverflowError(f"CRC {prev_crc} is not an unsigned 32-bit number")
-    entries = []
+    entries: list[ScannedEntry] = []
     while True:
         if len(view) - at < layout.ENTRY_HEADER_BYTES:
             return Scan(entries, at, "end", prev_crc)
@@ -518,12 +645,20 @@ def scan_entries(data, at: int, prev_crc: int, verify_payload: bool = True,
             return Scan(entries, at, reason, prev_crc)
         payload = view[at + layout.ENTRY_HEADER_BYTES:at + length]
         intact = not verify_payload or _payload_intact(kind, payload)
-        entries.append(ScannedEntry(at, length, _KINDS[kind], *fields[6:], intact))
+        group, incarnation, term, index, partition, base_offset, durable = fields[6:]
+        entries.append(ScannedEntry(at, length, _KINDS[kind], group, incarnation, term, index,
+                                    partition, base_offset, durable, intact))
         prev_crc = crc
         at += _aligned(length)
 
 
-def check_entries(data, at: int, prev_crc: int) -> Checked:
+def check_entries(data: Buffer, at: int, prev_crc: int) -> Checked:
+    """Check the entries of a segment as ``scan_entries``, without an object per entry.
+
+    The compiled twin takes the interpreter's lock only to report a damaged payload.  O(bytes).
+
+    Raises as ``scan_entries``.
+    """
     scan = scan_entries(data, at, prev_crc)
     damaged = [(entry.at, entry.length) for entry in scan.entries if not entry.payload_intact]
     return Checked(len(scan.entries), damaged, scan.stopped_at, scan.reason, scan.last_crc,
@@ -531,13 +666,36 @@ def check_entries(data, at: int, prev_crc: int) -> Checked:
 
 
 class SegmentIndexer:
-    """As described in ``_core.pyi``."""
+    """Builder of the index of one segment, without an object per entry.
 
-    def __init__(self):
-        self.first_durable, self.highest_durable = -1, 0
+    Only the plain case is indexed, which nearly every segment is: each entry is the next of its
+    group's log in an unchanged incarnation, or the hard state of its group.  The compiled twin does
+    not hold the interpreter's lock.
+    """
+
+    def __init__(self) -> None:
+        self._first_durable, self._highest_durable = -1, 0
         self._groups: dict[int, GroupColumns] = {}
 
-    def take(self, data, at: int, prev_crc: int, position: int) -> Indexed:
+    @property
+    def first_durable(self) -> int:
+        """Durable position in the header of the first entry; -1 without entries."""
+        return self._first_durable
+
+    @property
+    def highest_durable(self) -> int:
+        """Highest durable position in the headers of the entries; 0 without entries."""
+        return self._highest_durable
+
+    def take(self, data: Buffer, at: int, prev_crc: int, position: int) -> Indexed:
+        """Index the entries from byte ``at`` on, checked as by ``check_entries``; return the stop.
+
+        ``position``: position in the log on disk of byte 0 of ``data``.  Indexing stops at an entry
+        that is not plain ("special") and at a damaged payload ("payload"); the segment must then be
+        indexed from the result of ``scan_entries``.  O(bytes).
+
+        Raises as ``scan_entries``.
+        """
         scan = scan_entries(data, at, prev_crc)
         for found in scan.entries:
             reason = "" if found.payload_intact else "payload"
@@ -552,9 +710,9 @@ class SegmentIndexer:
         group = self._groups.setdefault(found.group, GroupColumns(found.incarnation))
         if group.incarnation != found.incarnation:
             return False
-        if self.first_durable < 0:
-            self.first_durable = found.durable
-        self.highest_durable = max(self.highest_durable, found.durable)
+        if self._first_durable < 0:
+            self._first_durable = found.durable
+        self._highest_durable = max(self._highest_durable, found.durable)
         payload = view[found.at + layout.ENTRY_HEADER_BYTES:found.at + found.length]
         if found.kind == EntryKind.HARD_STATE:
             vote = int.from_bytes(payload, "little") if len(payload) == 4 else 0
@@ -569,12 +727,25 @@ class SegmentIndexer:
         return partition.add(found.base_offset, batch.count, found.index, batch.max_timestamp_ms)
 
     def runs(self) -> list[tuple]:
+        """Return (group, incarnation, log index, partition indexes, hard state) of each group.
+
+        Log index: the fields of ``GroupIndex.unpack``, None without entries.  Partition indexes:
+        the fields of ``PartitionIndex.unpack`` of each partition.  Hard state: the last (term,
+        vote), None without one.  O(entries).
+        """
         return [(group, known.incarnation, known.packed(),
                  [each.packed(partition) for partition, each in known.partitions.items()],
                  known.hard_state) for group, known in self._groups.items()]
 
 
-def find_entry(data, at: int) -> int:
+def find_entry(data: Buffer, at: int) -> int:
+    """Return the first aligned byte >= ``at`` where an intact entry starts, -1 if there is none.
+
+    Intact are header and entry CRC; the part of a DATA payload that only the batch CRC covers may
+    be damaged or missing.  O(bytes) where few places look like a header.
+
+    Raises ``ValueError`` for a negative ``at``.
+    """
     view = _view(data)
     if at < 0:
         raise ValueError(f"at={at} is negative")

@@ -1,18 +1,20 @@
 """Headers of frames in CBOR (RFC 8949), in plain Python: a part of the reference.
 
-Contract.  As ``_reference``: same names, results and errors as the compiled twin.  What is decoded
-is hostile: no announced length is believed before it is compared with what is left.
+Contract.  As ``_reference``: same names, results and errors as the compiled twin.  Bytes to decode
+are hostile: each announced length is compared with the bytes that are left before it is used.
 
-Theory.  Of CBOR a header uses what JSON has without fractions, and byte strings.  Leaving out the
-rest (tags, floats, indefinite lengths) leaves out what makes decoders large and slow.
+Theory.  A header uses the values of JSON without fractions, and byte strings.  Tags, floats and
+indefinite lengths make decoders large and slow, and are left out.
 """
 
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 from multiraft import _layout as layout
 from multiraft._reference_hashes import contiguous_bytes
+from multiraft._values import Buffer
 from multiraft.errors import MalformedHeader
 
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _LIST, _MAP, _TAG, _SIMPLE = range(8)
@@ -20,8 +22,17 @@ _CONSTANTS = {20: False, 21: True, 22: None}
 _PREFIX = struct.Struct(">II")
 
 
-def encode_header(header: dict, payload_bytes: int) -> bytes:
-    """The bytes of a frame before its payload: two lengths, and ``header`` as CBOR."""
+def encode_header(header: dict[str, Any], payload_bytes: int) -> bytes:
+    """Encode ``header`` as the bytes of a frame before its payload.
+
+    Returns three fields: u32 (big-endian) bytes of the frame after this field, u32 bytes of the
+    header, the header as CBOR (RFC 8949) in its shortest form.  Keys are text; values are integers
+    of 64 bits, text, bytes, booleans, None, lists, tuples and such maps.  O(bytes).
+
+    Raises ``TypeError`` for a value of another type, ``OverflowError`` for an integer or a frame
+    that is too large, ``ValueError`` for more than HEADER_DEPTH_MAX nested containers or text that
+    UTF-8 cannot encode.
+    """
     if not isinstance(header, dict):
         raise TypeError(f"a header is a dict, not {type(header).__name__}")
     out = bytearray()
@@ -82,7 +93,7 @@ def _put_sized(out: bytearray, kind: int, data: bytes) -> None:
 
 
 def _put_head(out: bytearray, kind: int, number: int) -> None:
-    """A type and its number, in the fewest bytes."""
+    """Append a type and its number in the fewest bytes."""
     if number < 24:
         out.append(kind << 5 | number)
         return
@@ -93,8 +104,16 @@ def _put_head(out: bytearray, kind: int, number: int) -> None:
             return
 
 
-def decode_header(data, at: int, end: int) -> dict:
-    """The header in data[at:end], all of it."""
+def decode_header(data: Buffer, at: int, end: int) -> dict[str, Any]:
+    """Decode the header in ``data[at:end]``, which must be exactly one CBOR map.
+
+    Accepted are the values that ``encode_header`` writes, also in longer forms: definite lengths,
+    no tags, no floats, no repeated keys, at most HEADER_DEPTH_MAX nested and HEADER_CONTAINERS_MAX
+    containers in all.  O(bytes).
+
+    Raises ``MalformedHeader`` for other bytes, ``ValueError`` if ``data`` has no bytes ``at`` to
+    ``end``.
+    """
     view = contiguous_bytes(data)
     if not 0 <= at <= end <= len(view):
         raise ValueError(f"bytes {at} to {end} of {len(view)}")
@@ -108,7 +127,7 @@ def decode_header(data, at: int, end: int) -> dict:
 
 
 class _Source:
-    """Reads one value after the other."""
+    """Reader of one CBOR value after the other."""
 
     def __init__(self, data: bytes):
         self._data = data
@@ -117,11 +136,11 @@ class _Source:
 
     @property
     def left(self) -> int:
-        """Bytes not read yet."""
+        """Number of bytes not read yet."""
         return len(self._data) - self._at
 
     def value(self, depth: int):
-        """The next value; ``depth``: the containers around it."""
+        """Read the next value, which ``depth`` containers surround."""
         started = self._at
         kind, number = self._head()
         if kind == _UNSIGNED:
@@ -146,7 +165,7 @@ class _Source:
         return self._list(number, depth + 1) if kind == _LIST else self._map(number, depth + 1)
 
     def _head(self) -> tuple[int, int]:
-        """Type and number of the next value; the number of a constant is one of ``_CONSTANTS``."""
+        """Read type and number of the next value; constants have numbers of ``_CONSTANTS``."""
         started = self._at
         first = self._take(1)[0]
         kind, info = first >> 5, first & 31

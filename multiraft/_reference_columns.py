@@ -1,11 +1,10 @@
 """Records as columns: the plain twin of the compiled ``ColumnBuilder``.
 
 Contract.  Part of ``_reference``.  The layout is Apache Arrow's (its columnar format, version 1):
-a bitmap of what is not null, 32-bit ends, the bytes one behind the other.
+a bitmap of rows that are not null, 32-bit ends, the bytes one after the other.
 
-Theory.  Records stand one behind the other and each length decides where the next one begins, so no
-array operation finds them: a walk does, and copies each key and value once, to where a reader of
-columns needs it.
+Theory.  The length of each record decides where the next record begins, so no array operation finds
+records.  A walk finds them and copies each key and value once, into its column.
 """
 
 from __future__ import annotations
@@ -14,31 +13,46 @@ from array import array
 
 from multiraft._reference_hashes import contiguous_bytes as _view
 from multiraft._reference_records import records_of
-from multiraft._values import BatchHeader, BytesColumn, Columns, HeadersColumn
+from multiraft._values import BatchHeader, Buffer, BytesColumn, Columns, HeadersColumn
 
-#: What 32-bit ends of a column can count.
+#: Most bytes of a column: its ends are 32-bit numbers.
 COLUMN_BYTES_MAX = (1 << 31) - 1
 #: The last millisecond whose microseconds fit 64 bits.
 _TIMESTAMP_MS_MAX = ((1 << 63) - 1) // 1000
 
 
 class ColumnBuilder:
-    """Collects the records of batches as columns; O(1) amortised per record."""
+    """Collector of records as columns in the memory layout of Apache Arrow.
 
-    def __init__(self, keys=True, values=True, headers=False):
+    ``keys``, ``values``, ``headers``: the columns to fill besides offset and timestamp.  Adding a
+    record is O(bytes) amortised.
+    """
+
+    def __init__(self, keys: bool = True, values: bool = True, headers: bool = False) -> None:
         self._wanted = keys, values, headers
         self._rows: list[tuple] = []
         self._size = 0
 
     @property
     def count(self) -> int:
+        """Number of rows."""
         return len(self._rows)
 
     @property
     def size(self) -> int:
+        """Size of the rows in bytes: keys, values, headers, and 16 bytes per row."""
         return self._size
 
-    def extend(self, header: BatchHeader, block, first_offset: int, end_offset: int) -> int:
+    def extend(self, header: BatchHeader, block: Buffer, first_offset: int, end_offset: int) -> int:
+        """Add the records of a batch with first_offset <= offset < end_offset; return their number.
+
+        ``block``: the uncompressed records.  A timestamp before 1970 (-1 = none), or one whose
+        microseconds exceed 64 bits, becomes null.  In header names U+FFFD replaces bytes that are
+        not UTF-8.  O(bytes of the block).
+
+        Raises, with nothing changed, ``CorruptBatch`` as ``decode_records``, ``ValueError`` if a
+        column would exceed 2 GiB.
+        """
         keys, values, headers = self._wanted
         rows, size = [], self._size
         for delta, timestamp_ms, key, value, pairs in records_of(header, _view(block)):
@@ -57,6 +71,7 @@ class ColumnBuilder:
         return len(rows)
 
     def take(self) -> Columns:
+        """Return all rows and start without rows.  The compiled twin does not copy its columns."""
         keys, values, headers = self._wanted
         rows, self._rows, self._size = self._rows, [], 0
         times = [row[1] for row in rows]
@@ -75,7 +90,7 @@ class ColumnBuilder:
 
 
 def _readable(name: memoryview, value: memoryview | None) -> tuple[bytes, bytes | None]:
-    """What is no UTF-8 must not get into a column of text."""
+    """Return a header with U+FFFD for bytes of its name that a column of text cannot hold."""
     return bytes(name).decode("utf-8", "replace").encode(), _copy(value)
 
 

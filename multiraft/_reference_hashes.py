@@ -8,9 +8,11 @@ byte at a time from a table (Sarwate 1988).
 
 from __future__ import annotations
 
+from multiraft._values import Buffer
 
-def contiguous_bytes(data) -> memoryview:
-    """``data`` as contiguous unsigned bytes.  Raises ``BufferError`` when it has gaps."""
+
+def contiguous_bytes(data: Buffer) -> memoryview:
+    """Return ``data`` as a view of bytes.  Raises ``BufferError`` if ``data`` is not contiguous."""
     view = memoryview(data)
     if not view.c_contiguous:
         raise BufferError("memoryview: underlying buffer is not C-contiguous")
@@ -29,8 +31,14 @@ def _crc_table() -> tuple[int, ...]:
 _CRC_TABLE = _crc_table()
 
 
-def crc32c(data, value: int = 0) -> int:
-    """CRC32C of ``data``, continuing from ``value``, the CRC of what came before."""
+def crc32c(data: Buffer, value: int = 0) -> int:
+    """Return the CRC32C (Castagnoli) of ``data``, continued from ``value``.
+
+    ``value``: CRC of the bytes before ``data``; 0 starts a new CRC.  O(bytes).
+
+    Raises ``OverflowError`` if ``value`` is not an unsigned 32-bit number, ``BufferError`` if
+    ``data`` is not contiguous.
+    """
     if not 0 <= value <= 0xFFFFFFFF:
         raise OverflowError(f"CRC {value} is not an unsigned 32-bit number")
     crc = value ^ 0xFFFFFFFF
@@ -39,8 +47,15 @@ def crc32c(data, value: int = 0) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def murmur2(data) -> int:
-    """Kafka's murmur2 (Appleby's MurmurHash2 with seed 0x9747b28c) as an unsigned 32-bit number."""
+def murmur2(data: Buffer) -> int:
+    """Return Kafka's murmur2 of ``data`` as an unsigned 32-bit number.
+
+    MurmurHash2 (Appleby) with Kafka's seed.  O(bytes).  Kafka's partition of a key is
+
+        (murmur2(key) & 0x7FFFFFFF) % partitions
+
+    Raises ``BufferError`` if ``data`` is not contiguous.
+    """
     view, mask, multiplier = contiguous_bytes(data), 0xFFFFFFFF, 0x5BD1E995
     h = 0x9747B28C ^ len(view)
     whole = len(view) & ~3
@@ -55,7 +70,13 @@ def murmur2(data) -> int:
 
 
 def jump_hash(key: int, buckets: int) -> int:
-    """Jump consistent hash of a 64-bit key (Lamping, Veach 2014); O(log buckets)."""
+    """Return the bucket of a 64-bit ``key``: 0 .. ``buckets`` - 1.
+
+    Jump consistent hash (Lamping, Veach 2014).  O(log buckets).
+
+    Raises ``OverflowError`` if ``key`` is not an unsigned 64-bit number, ``ValueError`` if
+    ``buckets`` is outside 1 .. 2**31 - 1.
+    """
     if not 0 <= key < 1 << 64:
         raise OverflowError(f"key {key} is not an unsigned 64-bit number")
     if not 1 <= buckets < 1 << 31:
@@ -69,7 +90,14 @@ def jump_hash(key: int, buckets: int) -> int:
 
 
 def default_groups(first: int, count: int, pool_size: int, seed: int) -> list[int]:
-    """Where the hash puts partitions of consecutive incarnations.  O(count log pool_size)."""
+    """Return the hashed group, 1 .. ``pool_size``, of each of ``count`` partitions.
+
+    The hash is ``placement.default_group``.  The partitions have the incarnations ``first`` ..
+    ``first + count - 1``.  O(count log pool_size).
+
+    Raises ``OverflowError`` if ``first`` or ``seed`` is not an unsigned 64-bit number,
+    ``ValueError`` if ``pool_size`` is outside 1 .. 2**31 - 1.
+    """
     if not (0 <= first < 1 << 64 and 0 <= seed < 1 << 64):
         raise OverflowError(f"incarnation {first} or seed {seed} is not an unsigned 64-bit number")
     if not 1 <= pool_size < 1 << 31:
@@ -80,7 +108,7 @@ def default_groups(first: int, count: int, pool_size: int, seed: int) -> list[in
 
 
 def _mix64(value: int) -> int:
-    """splitmix64's finaliser (Steele, Lea, Flood, OOPSLA 2014)."""
+    """Return splitmix64's finaliser of ``value`` (Steele, Lea, Flood, OOPSLA 2014)."""
     value &= 0xFFFFFFFFFFFFFFFF
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF

@@ -1,8 +1,8 @@
-"""What a segment adds to the index: the plain twin of the compiled ``SegmentIndexer``.
+"""Index columns of one segment: a part of the reference's ``SegmentIndexer``.
 
-Contract.  Part of ``_reference``, which finds the entries.  ``add`` takes them one by one in lane
-order and says whether each is the plain case; columns are 64-bit numbers in little-endian bytes, as
-``storage/index.py`` packs them.
+Contract.  Part of ``_reference``, which finds the entries.  ``add`` takes them one by one in the
+order of the segment and returns whether each is the plain case; columns are 64-bit numbers in
+little-endian bytes, as ``storage/index.py`` packs them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _U64 = (1 << 64) - 1
 
 
 class GroupColumns:
-    """One group's log: places, sizes added up, terms as runs."""
+    """Log of one group: positions, cumulative sizes, runs of equal terms."""
 
     def __init__(self, incarnation: int):
         self.incarnation = incarnation
@@ -28,7 +28,7 @@ class GroupColumns:
         self.hard_state: tuple[int, int] | None = None
 
     def add(self, found: ScannedEntry, position: int, size: int) -> bool:
-        """The next entry of the log, or its first; False if it is neither."""
+        """Add the first or the next entry of the log; return False for any other entry."""
         if not self.positions:
             self.first_index = found.index
         elif (found.index != self.first_index + len(self.positions)
@@ -42,7 +42,7 @@ class GroupColumns:
         return True
 
     def packed(self) -> list | None:
-        """Fields of ``GroupIndex.unpack``."""
+        """Return the fields of ``GroupIndex.unpack``, None without entries."""
         if not self.positions:
             return None
         return [self.first_index, self.positions.tobytes(), self.ends.tobytes(), self.run_starts,
@@ -50,7 +50,7 @@ class GroupColumns:
 
 
 class PartitionColumns:
-    """One partition's batches."""
+    """Batches of one partition."""
 
     def __init__(self):
         self.end_offset = 0
@@ -58,7 +58,7 @@ class PartitionColumns:
         self.holes: list[list[int]] = []
 
     def add(self, base_offset: int, count: int, index: int, max_timestamp_ms: int) -> bool:
-        """The next batch; False if its end is beyond all offsets."""
+        """Add the next batch; return False if its end offset exceeds 64 bits."""
         if self.latest:
             max_timestamp_ms = max(max_timestamp_ms, self.latest[-1])
             if base_offset != self.end_offset:
@@ -72,6 +72,6 @@ class PartitionColumns:
         return True
 
     def packed(self, partition: int) -> list:
-        """Fields of ``PartitionIndex.unpack``."""
+        """Return the fields of ``PartitionIndex.unpack``."""
         return [partition, self.end_offset, self.bases.tobytes(), self.indexes.tobytes(),
                 self.latest.tobytes(), self.holes]

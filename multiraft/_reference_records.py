@@ -1,6 +1,7 @@
 """The walk over the records of a batch, as ``_reference`` specifies it.
 
-Contract.  Part of ``_reference``.  Believes no length before it is compared with what is there.
+Contract.  Part of ``_reference``.  Each length is compared with the bytes that are left
+before it is used.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 class Reader:
-    """Reads record fields from ``view[at:end]``; every length is checked before it is used."""
+    """Cursor over record fields in ``view[at:end]``."""
 
     def __init__(self, view: memoryview, at: int, end: int):
         self.view = view
@@ -23,7 +24,7 @@ class Reader:
         self.end = end
 
     def varint(self, bits: int) -> int:
-        """A zigzag varint that has to fit ``bits`` (32 or 64).  Longer than needed is allowed."""
+        """Read a zigzag varint of at most ``bits`` (32 or 64); longer forms are accepted."""
         number = shift = 0
         while True:
             if self.at >= self.end:
@@ -39,7 +40,7 @@ class Reader:
             shift += 7
 
     def sized(self, least: int) -> memoryview | None:
-        """A length (at least ``least``; -1 = null) and as many bytes."""
+        """Read a length (at least ``least``; -1 = null) and return as many bytes."""
         started = self.at
         length = self.varint(32)
         if length < least or length > self.end - self.at:
@@ -52,7 +53,7 @@ class Reader:
 
 
 def next_record(reader: Reader, base_timestamp_ms: int):
-    """(offset delta, timestamp, key, value, headers), the variable parts as views."""
+    """Read one record: (offset delta, timestamp, key, value, headers), bytes as views."""
     started, block_end = reader.at, reader.end
     length = reader.varint(32)
     if length < 0 or length > reader.end - reader.at:
@@ -80,8 +81,10 @@ def next_record(reader: Reader, base_timestamp_ms: int):
 
 
 def records_of(header: BatchHeader, view: memoryview) -> Iterator[tuple]:
-    """(offset delta, timestamp, key, value, headers) of each record in an uncompressed block, the
-    variable parts as views.  Raises ``CorruptBatch`` where it finds something wrong."""
+    """Yield (offset delta, timestamp, key, value, headers) of each record of an uncompressed block.
+
+    Keys, values and headers are views.  Raises ``CorruptBatch`` at the first fault.
+    """
     if not 0 <= header.count <= layout.BATCH_RECORDS_MAX:
         raise CorruptBatch(f"record count {header.count} is outside 0..{layout.BATCH_RECORDS_MAX}")
     if header.base_offset + max(0, header.last_offset_delta) > _I64_MAX:

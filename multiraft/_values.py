@@ -1,18 +1,21 @@
 """Values that both twins of the hot path return: one definition, so that results compare equal.
 
-Contract.  Plain named tuples, no behaviour.  ``core`` re-exports them; nobody imports this module
-but the two twins.
+Contract.  Named tuples and type aliases without behaviour.  Both twins import them, and ``core``
+re-exports the named tuples.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+#: One contiguous run of bytes; functions that stamp need it writable.
+Buffer = bytes | bytearray | memoryview
+#: Name and value of a record header.
 Header = tuple[str, bytes | None]
 
 
 class Record(NamedTuple):
-    """One record as a consumer sees it."""
+    """One decoded record."""
 
     offset: int
     timestamp_ms: int
@@ -22,7 +25,7 @@ class Record(NamedTuple):
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes, parsed; no check but the length of the buffer and the length field."""
+    """The 61 header bytes of a RecordBatch v2, parsed; only lengths are checked."""
 
     base_offset: int
     total_bytes: int
@@ -40,7 +43,7 @@ class BatchHeader(NamedTuple):
 
 
 class BytesColumn(NamedTuple):
-    """Byte strings, null or not, one behind the other."""
+    """Column of byte strings and nulls, as an Arrow binary array."""
 
     nulls: int
     valid: bytearray | None  # a bit per row, lowest first, 1 = not null; None without nulls
@@ -49,7 +52,7 @@ class BytesColumn(NamedTuple):
 
 
 class HeadersColumn(NamedTuple):
-    """A list of (name, value) per row."""
+    """Column of lists of (name, value), as an Arrow list array."""
 
     ends: bytearray  # i32, 0 and the end of each row's headers
     names: BytesColumn  # UTF-8
@@ -63,13 +66,13 @@ class Columns(NamedTuple):
     offsets: bytearray  # i64 per row
     timestamps_us: bytearray  # i64 per row, microseconds since 1970
     timestamps_valid: bytearray | None  # as in ``BytesColumn``
-    keys: BytesColumn | None  # None: not asked for
+    keys: BytesColumn | None  # None: not requested
     values: BytesColumn | None
     headers: HeadersColumn | None
 
 
 class ScannedEntry(NamedTuple):
-    """An intact entry found by ``scan_entries``."""
+    """An entry with an intact header, found by ``scan_entries``."""
 
     at: int  # byte in the scanned buffer where its header starts
     length: int  # header + payload
@@ -85,29 +88,30 @@ class ScannedEntry(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """What a scan found: entries in order, where it stopped and why."""
+    """Result of ``scan_entries``: the entries in order, the stop and its reason."""
 
     entries: list[ScannedEntry]
     stopped_at: int  # first byte not consumed (aligned; up to 7 past an unpadded end)
-    reason: str  # "end", "zeros", "torn", "crc", "chain", "format"; "limit" = as far as was asked
-    last_crc: int  # prev_crc for what would follow
+    reason: str  # "end": fewer bytes than a header are left; "limit": ``upto`` is reached; or the
+    # fault of the entry there: "zeros", "torn" (reaches past the buffer), "crc", "chain", "format"
+    last_crc: int  # prev_crc for an entry at ``stopped_at``
 
 
 class Checked(NamedTuple):
-    """What ``check_entries`` found: as a ``Scan``, but without the entries."""
+    """Result of ``check_entries``: a ``Scan`` without the entries."""
 
     count: int  # intact entries, those with damaged payloads included
     damaged: list[tuple[int, int]]  # (byte, length) of entries whose payload is no intact batch
-    stopped_at: int  # as of a scan
-    reason: str  # as of a scan, but never "limit"
-    last_crc: int  # prev_crc for what would follow
-    last_durable: int  # mark of the last entry; 0 = there was none
+    stopped_at: int  # as in ``Scan``
+    reason: str  # as in ``Scan``, never "limit"
+    last_crc: int  # prev_crc for an entry at ``stopped_at``
+    last_durable: int  # ``durable`` of the last entry; 0 = no entry
 
 
 class Indexed(NamedTuple):
-    """Where ``SegmentIndexer.take`` stopped and why."""
+    """Result of ``SegmentIndexer.take``: the stop and its reason."""
 
-    stopped_at: int  # as of a scan
-    reason: str  # as of a scan, but never "limit"; "payload" = a damaged batch; "special" = an
+    stopped_at: int  # as in ``Scan``
+    reason: str  # as in ``Scan``, never "limit"; "payload" = a damaged batch; "special" = an
     # entry that is neither the next of its group's log nor its hard state
-    last_crc: int  # prev_crc for what would follow
+    last_crc: int  # prev_crc for an entry at ``stopped_at``

@@ -35,7 +35,7 @@ KEPT = 10
 SOURCES = ("multiraft", "node", "placement", "admin_cli", "spark", "chaos/launcher.py",
            "chaos/shifted_clock.py", "chaos/planted", "setup.py", "pyproject.toml",
            "constraints.txt", "deploy/container")
-_SUFFIXES = (".py", ".pyx", ".pxd", ".h", ".pyi", ".toml", ".txt", ".sh", "Dockerfile")
+_SUFFIXES = (".py", ".pyx", ".pxd", ".pxi", ".h", ".pyi", ".toml", ".txt", ".sh", "Dockerfile")
 
 
 class ImageFailed(BackendError):

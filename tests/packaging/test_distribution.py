@@ -37,7 +37,7 @@ def wheel(built) -> list[str]:
 def test_the_sdist_has_the_sources_of_the_extension(built):
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         names = [name.partition("/")[2] for name in archive.getnames()]
-    for source in tree.with_suffix(".pyx", ".pxd", ".h"):
+    for source in tree.with_suffix(".pyx", ".pxd", ".pxi", ".h"):
         assert source in names
     assert not [name for name in names if name.endswith((".so", ".pyc"))]
 

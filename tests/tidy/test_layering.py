@@ -108,7 +108,7 @@ INSTEAD = {
     "pyspark": "Spark code belongs to spark and pyspark_multiraft",
 }
 
-#: What ``.pyx`` and ``.pxd`` files may import or cimport.
+#: What ``.pyx``, ``.pxd`` and ``.pxi`` files may import or cimport.
 CYTHON_ALLOWED = re.compile(r"^(cython|cpython|libc|posix|struct|typing|zlib|collections"
                             r"|multiraft\.(types|errors|_layout|_values|_core))(\.|$)")
 
@@ -236,7 +236,7 @@ def test_the_command_line_starts_without_trio():
     tree.complain("trio where it is not welcome:", complaints)
 
 
-@pytest.mark.parametrize("name", tree.with_suffix(".pyx", ".pxd"))
+@pytest.mark.parametrize("name", tree.with_suffix(".pyx", ".pxd", ".pxi"))
 def test_cython_imports_little(name):
     complaints = []
     for number, line in enumerate(tree.text(name).splitlines(), 1):

@@ -57,7 +57,8 @@ def functions(name: str):
 
 
 def test_lines_fit_into_100_columns():
-    names = [name for name in tree.with_suffix(".py", ".pyx", ".pxd", ".pyi", ".toml", "Makefile")
+    names = [name for name in tree.with_suffix(".py", ".pyx", ".pxd", ".pxi", ".pyi", ".toml",
+                                          "Makefile")
              if name not in tree.FOREIGN]
     tree.complain("long lines:", [
         f"{name}:{number} has {len(line)} columns; {COLUMNS_MAX} fit" for name in names
@@ -96,6 +97,13 @@ def test_modules_are_short_and_the_list_of_long_ones_shrinks():
     complaints += [f"{name}:1 is in LONG_MODULES and does not exist; take it out"
                    for name in LONG_MODULES if name not in tree.files()]
     tree.complain("long modules:", complaints)
+
+
+def test_the_parts_of_the_extension_are_short():
+    tree.complain("long parts:", [
+        f"{name}:1 has {lines} lines; {MODULE_LINES_MAX} are allowed: move one responsibility into "
+        f"a part of its own (multiraft/core_parts)" for name in tree.with_suffix(".pyx", ".pxi")
+        if (lines := len(tree.text(name).splitlines())) > MODULE_LINES_MAX])
 
 
 def test_every_module_says_what_it_is():
@@ -165,7 +173,8 @@ def test_libraries_do_not_print():
 
 def test_nothing_is_left_to_do():
     marks = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
-    names = [name for name in tree.with_suffix(".py", ".pyx", ".pxd", ".pyi", ".md", "Makefile")
+    names = [name for name in tree.with_suffix(".py", ".pyx", ".pxd", ".pxi", ".pyi", ".md",
+                                          "Makefile")
              if name not in tree.FOREIGN]
     tree.complain("left to do:", [
         f"{name}:{number} {found[0]}; do it now, or describe the limit in a sentence"
