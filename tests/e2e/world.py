@@ -53,12 +53,10 @@ T = TypeVar("T")
 class World:
     """One cluster under test."""
 
-    def __init__(self, directory: Path, nodes: int, groups: int, factor: int,
-                 tls: TlsOptions | None = None):
+    def __init__(self, directory: Path, tls: TlsOptions | None = None):
         self.tls = tls
         self.dev = DevCluster(directory, functools.partial(open_client, tls=tls), os.environ,
                               command=node_command)
-        self.dev.create(nodes, groups, factor, free_base_port(nodes))
         self.directory = directory
 
     def launch(self, node: int) -> None:
@@ -186,11 +184,19 @@ def start(directory: Path, nodes: int = 3, groups: int = 8, factor: int = 3,
           tls: TlsOptions | None = None, configure: Callable[[World], None] = lambda _world: None,
           ) -> Iterator[World]:
     """A cluster that serves; stopped at the end.  ``configure`` may change it before it starts."""
-    world = World(directory, nodes, groups, factor, tls)
+    world = World(directory, tls)
+    world.dev.create(nodes, groups, factor, free_base_port(nodes))
     configure(world)
+    with running(world):
+        yield world
+
+
+@contextlib.contextmanager
+def running(world: World) -> Iterator[None]:
+    """Start the nodes of a directory that exists, and stop them at the end."""
     try:
         world.dev.up(UP_S)
-        yield world
+        yield
     finally:
         world.dev.down()
 
