@@ -148,7 +148,7 @@ class CheckpointPlan:
         self.size = 0
         self.sync_first = ""  # a file whose entries it speaks of and that were not synced yet
         self.twice = False  # the one before it does not know of a snapshot
-        self.behind: dict[int, int] = {}  # what repair waits for (``Repair.applied_behind``)
+        self.behind: dict[int, int] = {}  # what repair waits for (``LocalRepair.applied_behind``)
         self._filesystem = filesystem
         self._directory = directory
         self._lane_start = lane_start

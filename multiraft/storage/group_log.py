@@ -14,8 +14,9 @@ from multiraft.marks import Reincarnation, Tombstone
 from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
 from multiraft.storage.places import Place, merged, unknown
+from multiraft.storage.segment_index import REPAIR_STRUCT
 from multiraft.store import GroupRestored, LogBounds
-from multiraft.types import Configuration, Entry, HardState
+from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 NO_HARD_STATE = HardState(0, 0)
 NO_CONFIGURATION = Configuration(())
@@ -205,6 +206,18 @@ class GroupLog:
         return merged((at, at + self.index.size(index)) for index in self.missing
                       if index not in self.questioned
                       and (at := self.index.position(index)) != NOWHERE)
+
+    def left_behind(self, mark: Entry) -> list[Entry]:
+        """Return the REPAIR records to write right behind a mark that ends this replica: nothing
+        else would say any more that its damaged entries were no other group's.  O(missing)."""
+        if mark.kind != EntryKind.TOMBSTONE:
+            return []
+        # Behind the tombstone: with records in front of it, a torn write could leave a log that
+        # lost its end and does not know.  Without an index: what the group's next replica has of it
+        # first is no copy.
+        return [Entry(EntryKind.REPAIR, self.group, self.incarnation, 0, 0,
+                      payload=REPAIR_STRUCT.pack(begin, end - begin))
+                for begin, end in self.unreadable_places()]
 
     def question(self, index: int) -> None:
         """What stands there may have been dropped: it is missing until a peer says what is

@@ -51,6 +51,7 @@ class _Rebuilding:
         self._checkpoint = checkpoint
         self._applied = applied
         self._result = result
+        self._journal_damage = result.journal_damage
         self._directory = directory
         self._tail_entries: dict[int, list[Entry]] = {}
         self._buried: dict[int, int] = {}  # group -> position of a tombstone behind the checkpoint
@@ -70,8 +71,8 @@ class _Rebuilding:
         indexes = [index for _, index in found]
         damage = [(at, each) for at, each in damage if at.copied < 0
                   or not is_history(self._result.logs[at.copied], at, indexes)]
-        holes = self._result.without_copies((at.position, max(at.position, at.end))
-                                            for at, _ in damage if at.group < 0)
+        holes = self._journal_damage.without_copies((at.position, max(at.position, at.end))
+                                                    for at, _ in damage if at.group < 0)
         for log in self._result.logs.values():
             self._look_back(log, holes)
         for record in self._checkpoint.records.values():
@@ -88,7 +89,7 @@ class _Rebuilding:
         if early and log.index.last_index < early[-1][0].index and not log.broken:
             log.lose(early[-1][0].index + 1)  # its end was damaged: the copies say where it is
         question(log, holes, applied, {copy.index: copy for copy, _ in early},
-                 self._first_places.get(log.group, {}), self._result.copied)
+                 self._first_places.get(log.group, {}), self._journal_damage.copied)
         for copy, entry in early:
             if contradicts(log, copy):  # dropped before that was taken, and the drop is lost
                 log.doubt(f"the copy of entry {copy.index} contradicts the log")
@@ -109,7 +110,7 @@ class _Rebuilding:
         log = self._result.logs.get(run.group)
         for copy in run.copies:  # of whatever life, the damaged place concerns nobody else
             if copy.damaged:
-                self._result.copied[copy.damaged] = copy.damaged_size
+                self._journal_damage.copied[copy.damaged] = copy.damaged_size
         if log is not None and run.incarnation < log.incarnation:
             return
         if log is None or run.incarnation > log.incarnation:
@@ -248,13 +249,13 @@ class _Rebuilding:
                     self._result.damage.append(damage)
                 continue
             begin, end = broken.position, max(broken.position, broken.end)
-            places = self._result.without_copy(begin, end)
+            places = self._journal_damage.without_copy(begin, end)
             if not places:
                 continue
             self._result.damage.append(damage)
             why = f"lane position {broken.position} is {damage.why}"
             self._result.lane_damage = self._result.lane_damage or why
-            self._result.holes.append((begin, end))
+            self._journal_damage.holes.append((begin, end))
             for log in logs.values():
                 if not log.has_settled(places):
                     log.doubt(why)

@@ -5,13 +5,12 @@ Contract.  Values; made by ``recovery.py``, kept by the store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from multiraft.storage.group_log import GroupLog
+from multiraft.storage.journal_damage import JournalDamage
 from multiraft.storage.lane import Segment
-from multiraft.storage.places import Place, unknown
 from multiraft.storage.strays import Stray
 from multiraft.tail import PartitionTail
 
@@ -50,17 +49,6 @@ class Recovered:
     scanned_bytes: int = 0
     scanned_segments: int = 0
     indexed_segments: int = 0
-    copied: dict[int, int] = field(default_factory=dict)  # position -> size of what has a copy
-    holes: list[tuple[int, int]] = field(default_factory=list)  # damage of unknown ownership
+    journal_damage: JournalDamage = field(default_factory=JournalDamage)
     cut_at: int = -1  # lane position of a torn tail, -1 = none
     cut_bytes: int = 0  # file bytes behind it
-
-    def without_copy(self, begin: int, end: int) -> list[Place]:
-        """The parts of a damaged place of the lane of which no copy says what stood there."""
-        return unknown(begin, end, [(at, at + size) for at, size in self.copied.items() if size])
-
-    def without_copies(self, found: Iterable[Place]) -> list[tuple[int, list[Place]]]:
-        """Where each damaged place begins of which no copy says all that stood there, in lane
-        order, and those parts.  O(n²)."""
-        return [(begin, parts) for begin, end in sorted(set(found))
-                if (parts := self.without_copy(begin, end))]

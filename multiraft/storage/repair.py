@@ -13,20 +13,17 @@ lifted in memory, and never while an entry is missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from multiraft import _layout, membership
 from multiraft.marks import Reincarnation, reincarnation
 from multiraft.storage.group_log import NO_CONFIGURATION, GroupLog
 from multiraft.storage.index import NOWHERE, Copy, PartitionIndex
 from multiraft.storage.lane import Part
+from multiraft.storage.log_table import LogTable
 from multiraft.storage.places import Place, merged, unknown
 from multiraft.storage.plans import ReadPlan, StagedWrite
 from multiraft.storage.segment_index import HOLE_STRUCT, REPAIR_STRUCT
 from multiraft.types import Entry, EntryKind
-
-if TYPE_CHECKING:
-    from multiraft.storage.store import Store
 
 #: Asked for in place of a term: whatever is committed at that index.  No entry has that term.
 ANY_COMMITTED = 0
@@ -35,26 +32,23 @@ ANY_COMMITTED = 0
 #: more has to be thrown away.
 HOLES_MAX = 64
 
-#: A lane position behind which every lane has grown enough for a checkpoint.
-_LONG_AGO = -(1 << 64)
-
 #: Read at once to move a tail on after a repair.
 TAIL_PLAN_BYTES = 4 << 20
 
 
-class Repair:
+class LocalRepair:
     """The store's own hand in repairing it."""
 
-    def __init__(self, store: Store):
+    def __init__(self, table: LogTable):
         self.entries_repaired = 0  # copies taken from peers since the start
-        self._store = store
+        self._table = table
         self._found_named: bool | None = None  # whether lifts of earlier lives name damage
         self._forgotten: dict[int, int] = {}  # group -> last entry that is not missed any more
 
     def damaged(self, group: int, index: int, why: str) -> bool:
         """A durable entry cannot be read, or not as it was written: it is missing from now on, and
         the replica quarantined.  Whether that is news."""
-        log = self._store._log(group)
+        log = self._table.log(group)
         first, last = log.index.first_index, log.index.last_index
         if index in log.missing or not first <= index <= last:
             return False
@@ -67,12 +61,12 @@ class Repair:
     def owners(self, begin: int, end: int) -> list[tuple[int, int]]:
         """(group, index) of the entries of present logs that begin in [begin, end) of the lane.
         O(entries): for the rare case that something is wrong there."""
-        return [(group, index) for group, log in sorted(self._store._logs.items())
+        return [(group, index) for group, log in sorted(self._table.logs.items())
                 for index in log.index.within(begin, end)]
 
     def is_at(self, position: int, group: int, index: int) -> bool:
         """Whether an entry of a present log is to be found at a place of the lane.  O(1)."""
-        log = self._store._logs.get(group)
+        log = self._table.logs.get(group)
         return (log is not None and log.index.first_index <= index <= log.index.last_index
                 and log.index.position(index) == position)
 
@@ -82,11 +76,10 @@ class Repair:
         first = position - _layout.ENTRY_BYTES_MAX - _layout.ENTRY_ALIGNMENT
         return (any(self._ends_behind(group, index, position)
                     for group, index in self.owners(first, position))
-                or any(at < position < at + size
-                       for at, size in self._store.recovered.copied.items()))
+                or self._table.journal_damage.is_inside_copied(position))
 
     def _ends_behind(self, group: int, index: int, position: int) -> bool:
-        at = self._store._log(group).index
+        at = self._table.log(group).index
         return at.position(index) + at.size(index) > position
 
     @property
@@ -94,15 +87,15 @@ class Repair:
         """Whether there are damaged places in the lane, as far as this start has met them or found
         them named by lifts.  O(1), O(groups) the first time."""
         if self._found_named is None:
-            self._found_named = bool(self._named(self._store._lane.position))
-        recovered = self._store.recovered
-        return bool(recovered.holes or recovered.copied or self._found_named)
+            self._found_named = bool(self._named(self._table.journal.position))
+        damage = self._table.journal_damage
+        return bool(damage.holes or damage.copied or self._found_named)
 
     def _named(self, position: int) -> set[Place]:
         """Damage before a place of the lane that some group has settled.  A start does not meet all
         of it again: there are index files in front of it.  O(groups * places)."""
         # What begins where the lane does is how old a log is, and no damage.
-        return {place for log in self._store._logs.values() for place in log.settled
+        return {place for log in self._table.logs.values() for place in log.settled
                 if place[0] and place[1] <= position}
 
     def is_settled(self, begin: int, end: int) -> bool:
@@ -112,13 +105,13 @@ class Repair:
 
     def _unsettled(self, begin: int, end: int) -> list[GroupLog]:
         """Those logs that know nothing of the damage of a place.  O(entries)."""
-        logs, recovered = self._store._logs, self._store.recovered
+        logs, damage = self._table.logs, self._table.journal_damage
         owned = [(log.index.position(index), log.index.position(index) + log.index.size(index))
                  for log in logs.values() for index in log.index.within(begin, end)]
-        places = [part for place in recovered.without_copy(begin, end)
+        places = [part for place in damage.without_copy(begin, end)
                   for part in unknown(*place, owned)]
         # A lift settles what was found before it.
-        expected = [part for place in places for part in unknown(*place, recovered.holes)]
+        expected = [part for place in places for part in unknown(*place, damage.holes)]
         return [log for log in logs.values() if not log.removed
                 and not log.has_settled(expected if log.quarantined else places)]
 
@@ -129,45 +122,38 @@ class Repair:
         Which are to be put out, once more if they follow: what their leader said before does not
         clear them of this."""
         unsettled = self._unsettled(begin, end)
-        self._store.recovered.holes.append((begin, end))
+        self._table.journal_damage.holes.append((begin, end))
         anew = sorted(log.group for log in unsettled if log.doubtful or not log.quarantined)
         for log in unsettled:
             log.doubt(why)
         return anew
 
-    def checkpoint_damaged(self) -> None:
-        """Another one is due at once, and in two files: with the one before it damaged as well the
-        next start would know of no installed snapshot."""
-        store = self._store
-        store._installed, store._checkpoint_position = True, _LONG_AGO
-
     def restate(self, group: int) -> None:
         """Damage was found since the start, and nobody has taken the replica up yet: whoever does
         is told of it."""
-        log, tail = self._store._log(group), self._store.tails[group]
-        self._store.groups[group] = log.restored(tail.applied_index)
+        self._table.restore(group)
 
     def settled_unwritten(self) -> list[int]:
         """Groups of which nothing stood in the lane before they were created here, of which the
         next start could not tell: no lift says so.  O(groups)."""
-        return [group for group, log in self._store._logs.items()
+        return [group for group, log in self._table.logs.items()
                 if log.settled and log.lifted <= log.born
                 and not log.quarantined and not log.removed]
 
     def quarantined(self, group: int) -> GroupLog | None:
         """The group's log when its replica is quarantined, for whoever repairs it; else None."""
-        log = self._store._logs.get(group)
+        log = self._table.logs.get(group)
         return log if log is not None and log.quarantined and not log.removed else None
 
     def incarnation(self, group: int) -> int:
         """Of the group, as its replica here knows; 0 = there is none.  Only in one of the same can
         an entry of that index and term be the same."""
-        log = self._store._logs.get(group)
+        log = self._table.logs.get(group)
         return (log.group_incarnation or log.incarnation) if log is not None else 0
 
     def term(self, group: int) -> int:
         """That the replica is in."""
-        return self._store._log(group).hard_state.term
+        return self._table.log(group).hard_state.term
 
     def is_doubtful(self, group: int) -> bool:
         """Whether the group's replica may have lost more than it can name."""
@@ -177,36 +163,36 @@ class Repair:
     def quarantined_groups(self) -> Iterator[int]:
         """Groups whose replica is quarantined, not those of which a tombstone is left.
         O(groups)."""
-        return (group for group, log in self._store._logs.items()
+        return (group for group, log in self._table.logs.items()
                 if log.quarantined and not log.removed)
 
     def absent(self, group: int, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Those of the (index, term) that this log does not hold, though it has not been
         compacted so far."""
-        index = self._store._log(group).index
+        index = self._table.log(group).index
         return [(at, term) for at, term in wanted if at > index.last_index or (
                 term != ANY_COMMITTED and at >= index.first_index and not index.holds(at, term))]
 
     def compacted(self, group: int, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Those of the (index, term) in whose place a state stands here."""
-        first = self._store._log(group).index.first_index
+        first = self._table.log(group).index.first_index
         return [(at, term) for at, term in wanted if at < first]
 
     def wanted(self, group: int, count_max: int) -> tuple[tuple[int, int], ...]:
         """(index, term) of missing entries, lowest first."""
-        log = self._store._log(group)
+        log = self._table.log(group)
         return tuple([(index, _wanted_term(log, index))
                       for index in sorted(log.missing)[:count_max]])
 
     def unreadable(self, group: int, first: int) -> list[int]:
         """Missing entries from an index on, not those that are only in question.  O(missing)."""
-        log = self._store._log(group)
+        log = self._table.log(group)
         return sorted(index for index in log.missing
                       if index >= first and index not in log.questioned)
 
     def intact_behind(self, group: int, index: int) -> int:
         """The next entry that is not missing; 0 = there is none.  O(missing)."""
-        log, index = self._store._log(group), index + 1
+        log, index = self._table.log(group), index + 1
         while index in log.missing:
             index += 1
         return index if index <= log.index.last_index else 0
@@ -214,7 +200,7 @@ class Repair:
     def still_wanted(self, group: int,
                      asked: Sequence[tuple[int, int]]) -> dict[int, int]:
         """Those that are wanted just so at this moment.  O(asked)."""
-        log = self._store._log(group)
+        log = self._table.log(group)
         return {index: term for index, term in asked
                 if index in log.missing and term == _wanted_term(log, index)}
 
@@ -222,9 +208,9 @@ class Repair:
                     bytes_max: int) -> list[ReadPlan]:
         """For a peer: plans that read those of the (index, term) that stand in this log too, one
         each, as many as fit into ``bytes_max`` and at least one.  O(wanted)."""
-        log, total = self._store._log(group), 0
+        log, total = self._table.log(group), 0
         plans: list[ReadPlan] = []
-        first, applied = log.index.first_index, self._store.tails[group].applied_index
+        first, applied = log.index.first_index, self._table.tails[group].applied_index
         for index, term in wanted:
             if term == ANY_COMMITTED:
                 known = first <= index <= applied
@@ -235,13 +221,13 @@ class Repair:
             total += log.index.size(index)
             if plans and total > bytes_max:
                 break
-            plans.append(self._store.read_plan(group, index, index))
+            plans.append(self._table.read_plan(group, index, index))
         return plans
 
     def contradicted(self, group: int, entries: Sequence[Entry]) -> int:
         """The first entry of the log whose term is lower than that of a committed one before it,
         which a peer gave where the term is not known here; 0 = none.  O(entries + lost)."""
-        log = self._store._log(group)
+        log = self._table.log(group)
         return min((behind for entry in entries if entry.index in log.unsure
                     and (behind := log.sure_behind(entry.index)) <= log.index.last_index
                     and log.index.term(behind) < entry.term), default=0)
@@ -251,7 +237,7 @@ class Repair:
         """Write copies of missing entries, as peers gave them; in use once that is durable, right
         before ``then`` is called.  A copy of what is not missing (any more) is left out; None when
         nothing is left."""
-        log = self._store._log(group)
+        log = self._table.log(group)
         parts: list[Part] = []
         copies: list[tuple[Copy, Entry]] = []
         taken: dict[int, int] = {}
@@ -264,18 +250,18 @@ class Repair:
             size = log.index.size(entry.index) if damaged else 0
             mark = Entry(EntryKind.REPAIR, group, log.incarnation, entry.term, entry.index,
                          payload=REPAIR_STRUCT.pack(damaged, size))
-            placed = self._store._lane.place_whole([mark, entry])
+            placed = self._table.journal.place_whole([mark, entry])
             parts += placed.parts
             copies.append((Copy(entry.index, entry.term, placed.positions[1], placed.sizes[1],
                                 damaged, size), entry))
         if not parts:
             return None
-        return self._stage_records(parts, lambda: self._use(log, copies, then))
+        return self._table.stage_records(parts, lambda: self._use(log, copies, then))
 
     def stage_needless(self, group: int, index: int) -> StagedWrite | None:
         """Write that a damaged place held an entry of which nobody needs a copy: it is compacted.
         None when that is known, or the place is not."""
-        log, copied = self._store._log(group), self._store.recovered.copied
+        log, copied = self._table.log(group), self._table.journal_damage.copied
         if not log.index.first_index <= index <= log.index.last_index:
             return None
         position, size = log.index.position(index), log.index.size(index)
@@ -284,13 +270,13 @@ class Repair:
         copied[position] = size
         mark = Entry(EntryKind.REPAIR, group, log.incarnation, log.index.term(index), index,
                      payload=REPAIR_STRUCT.pack(position, size))
-        placed = self._store._lane.place_whole([mark])
-        return self._stage_records(placed.parts, lambda: None)
+        placed = self._table.journal.place_whole([mark])
+        return self._table.stage_records(placed.parts, lambda: None)
 
     def _use(self, log: GroupLog, copies: list[tuple[Copy, Entry]],
              then: Callable[[], None]) -> None:
         for copy, entry in copies:
-            self._store.recovered.copied[copy.damaged] = copy.damaged_size
+            self._table.journal_damage.copied[copy.damaged] = copy.damaged_size
             if log.repair(copy):
                 self.entries_repaired += 1
                 if entry.kind == EntryKind.DATA:
@@ -304,15 +290,10 @@ class Repair:
         partition.repair(entry.base_offset, entry.batch.count, entry.index,
                          entry.batch.max_timestamp_ms)
 
-    def _stage_records(self, parts: list[Part], then: Callable[[], None]) -> StagedWrite:
-        """A write of the lane's own records, between two rounds."""
-        store = self._store
-        return StagedWrite(store._staged_sequence, store._filesystem, store._lane, parts, then)
-
     def forget_below(self, group: int, first_index: int) -> list[int]:
         """Nobody needs the entries below any more: what is missing of them is not missed.  Which
         were.  The next start has them in its log again, and misses them."""
-        log = self._store._log(group)
+        log = self._table.log(group)
         forgotten = [index for index in log.missing if index < first_index]
         for index in forgotten:
             log.found(index)
@@ -324,7 +305,7 @@ class Repair:
         """Of the groups that have forgotten entries, those that have applied one behind them: with
         that in a checkpoint the next start can do without them, whoever leads or whether anybody
         does; before, it takes a leader's word.  O(groups that have)."""
-        tails = self._store.tails
+        tails = self._table.tails
         return {group: index for group, index in self._forgotten.items()
                 if group in tails and tails[group].applied_index > index}
 
@@ -338,17 +319,17 @@ class Repair:
         """Entries that the tail could not be moved over because one of them was missing, a bounded
         number; None when it is at the log's end.  ``last_index``: as consensus has it, which may
         have dropped a suffix that stands here until its next round is staged."""
-        log, tail = self._store._log(group), self._store.tails[group]
+        log, tail = self._table.log(group), self._table.tails[group]
         first, last = tail.last_index + 1, min(log.index.last_index, last_index)
         if first > last:
             return None
-        return self._store.read_plan(
+        return self._table.read_plan(
             group, first, min(last, log.index.last_within(first, TAIL_PLAN_BYTES)))
 
     def extend_tail(self, group: int, entries: Sequence[Entry], last_index: int) -> str:
         """Move the tail over what ``tail_plan`` read, as far as it has not been dropped since; why
         it cannot be, or empty."""
-        log, tail = self._store._log(group), self._store.tails[group]
+        log, tail = self._table.log(group), self._table.tails[group]
         for entry in entries:
             if (entry.index != tail.last_index + 1 or entry.index > last_index
                     or not log.index.holds(entry.index, entry.term)):
@@ -368,11 +349,11 @@ class Repair:
         the lane.  What stood behind it before the hole was dropped with it, and more may have been:
         all that is in question now, and as many entries below as are known to be wrong.
         O(entries behind it)."""
-        log = self._store._log(group)
+        log = self._table.log(group)
         for hot in [hot for hot in log.cached if hot <= index]:
             del log.cached[hot]
         log.disown(index)
-        hole = max((begin for begin, _ in self._store.recovered.holes), default=0)
+        hole = max((begin for begin, _ in self._table.journal_damage.holes), default=0)
         for other in range(max(log.index.first_index, index - len(log.unsure)),
                            log.index.last_index + 1):
             if other < index or log.index.position(other) < hole:
@@ -380,7 +361,7 @@ class Repair:
 
     def expect_clearance(self, group: int) -> None:
         """More may be lost than is missing: only a leader can clear it."""
-        log = self._store._log(group)
+        log = self._table.log(group)
         log.doubt(log.quarantined)
 
     def stage_lift(self, group: int, then: Callable[[], None]) -> StagedWrite:
@@ -389,31 +370,31 @@ class Repair:
         damaged; lifted once that is durable, right before ``then`` is called, unless more damage
         was found meanwhile.
         """
-        log = self._store._log(group)
+        log = self._table.log(group)
         term, vote = log.hard_state
         # A start does not see the holes behind index files, the scrub all of them.
-        found = len(self._store.recovered.holes)
-        holes = self._to_settle(merged([*log.settled, *self._store.recovered.holes]))
-        placed = self._store._lane.place_whole([
+        damage = self._table.journal_damage
+        found = len(damage.holes)
+        holes = self._to_settle(merged([*log.settled, *damage.holes]))
+        placed = self._table.journal.place_whole([
             Entry(EntryKind.HARD_STATE, group, log.incarnation, term, 0,
                   payload=vote.to_bytes(4, "little")),
             *_incarnation(log),
             Entry(EntryKind.LIFT, group, log.incarnation, term, 0,
                   payload=b"".join(HOLE_STRUCT.pack(*hole) for hole in holes))])
-        return self._stage_records(placed.parts, lambda: self._lift(log, placed.positions[-1],
+        return self._table.stage_records(placed.parts, lambda: self._lift(log, placed.positions[-1],
                                                                     holes, found, then))
 
     def _to_settle(self, holes: list[Place]) -> tuple[Place, ...]:
         """What a lift names of places that are settled: what copies explain, too, since their
         REPAIR records may be lost later, but only where there is room beside what nothing else
         explains.  O(places + copies)."""
-        recovered = self._store.recovered
-        explained = merged([*holes, *((at, at + size) for at, size
-                                              in recovered.copied.items() if size)])
+        damage = self._table.journal_damage
+        explained = merged([*holes, *damage.explained()])
         if len(explained) <= HOLES_MAX:
             return tuple(explained)
         # Whole, whatever stands in them: copies would cut one into more places than there is room.
-        bare = [place for place in holes if recovered.without_copy(*place)]
+        bare = [place for place in holes if damage.without_copy(*place)]
         room = max(0, HOLES_MAX - len(bare))
         return tuple(merged([*bare[-HOLES_MAX:], *explained[len(explained) - room:]]))
 
@@ -421,21 +402,10 @@ class Repair:
               then: Callable[[], None]) -> None:
         if position > log.lifted:  # else it was removed meanwhile, which settles all as well
             log.lifted, log.settled = position, holes
-            if not log.missing and found == len(self._store.recovered.holes) and not log.lasting:
+            is_all = found == len(self._table.journal_damage.holes)
+            if not log.missing and is_all and not log.lasting:
                 log.lift()
         then()
-
-
-def left_behind(log: GroupLog, mark: Entry) -> list[Entry]:
-    """What is written right behind a mark that ends a replica's life: that its damaged entries were
-    nobody else's, which nothing else would tell any more.  Not in front of it: a torn write would
-    leave a log that lost its end and does not know.  Without an index: what the group's next life
-    has of it first is no copy."""
-    if mark.kind != EntryKind.TOMBSTONE:
-        return []
-    return [Entry(EntryKind.REPAIR, log.group, log.incarnation, 0, 0,
-                  payload=REPAIR_STRUCT.pack(begin, end - begin))
-            for begin, end in log.unreadable_places()]
 
 
 def _incarnation(log: GroupLog) -> list[Entry]:

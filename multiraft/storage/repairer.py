@@ -113,7 +113,7 @@ class Repairer:
         ``CorruptPlace`` nobody knows whose it was: all replicas here are in doubt.  A checkpoint
         (``CorruptFile``) is written anew."""
         if isinstance(error, CorruptFile):
-            self._store.repair.checkpoint_damaged()
+            self._store.checkpoint_damaged()
             return
         if isinstance(error, CorruptPlace):
             here = {*self._core.groups()}

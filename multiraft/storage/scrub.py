@@ -183,21 +183,21 @@ class Scrubber:
     @property
     def scrubbed(self) -> int:
         """Lane bytes that this pass has behind it."""
-        lane = self._store._lane
+        lane = self._store.table.journal
         return max(0, self.position - lane.segments[0].start) if lane.segments else 0
 
     @property
     def total(self) -> int:
         """Lane bytes that there are to scrub."""
-        lane = self._store._lane
+        lane = self._store.table.journal
         return lane.durable - (lane.segments[0].start if lane.segments else lane.durable)
 
     def next_plan(self) -> ScrubPlan | CheckpointsPlan | None:
         """The next piece; None once at the end of each pass, and while there is nothing."""
         if self._has_checkpoints:
             self._has_checkpoints = False
-            return CheckpointsPlan(self._store._filesystem, self._store.directory)
-        lane = self._store._lane
+            return CheckpointsPlan(self._store.table.filesystem, self._store.directory)
+        lane = self._store.table.journal
         for segment in lane.segments:
             limit = min(segment.end, lane.durable)
             if limit <= max(self.position, segment.start + _layout.SEGMENT_HEADER_BYTES):
@@ -208,7 +208,7 @@ class Scrubber:
                 self._prev_crc, self._resumed = segment.seed or None, 0
             if self._prev_crc is None:
                 self._resumed = self.position
-            return ScrubPlan(self._store._filesystem, segment, self.position, limit,
+            return ScrubPlan(self._store.table.filesystem, segment, self.position, limit,
                              self._prev_crc, self._durable, self._resumed)
         self.passes += self.position > 0
         self.position = self._durable = 0
@@ -261,7 +261,7 @@ class Scrubber:
         """Where the next start will see the place begin.  Without a segment's first entry it does
         not know where the one before it ended.  O(segments)."""
         end = 0
-        for segment in self._store._lane.segments:
+        for segment in self._store.table.journal.segments:
             if segment.start + _layout.SEGMENT_HEADER_BYTES == suspect.begin:
                 return end or suspect.begin
             end = segment.end
