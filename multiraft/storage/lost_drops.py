@@ -21,7 +21,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.index import NOWHERE, Copy
 from multiraft.storage.places import Place
-from multiraft.storage.segment_index import Break, GroupRun, SegmentIndex
+from multiraft.storage.segment_index import GroupRun, SegmentIndex
+from multiraft.storage.segment_scan import Break
 from multiraft.types import Entry
 
 

@@ -26,7 +26,8 @@ from multiraft.storage.lane import Segment
 from multiraft.storage.lost_drops import contradicts, is_history, newest, question
 from multiraft.storage.places import Place
 from multiraft.storage.recovered import Damage, Progress, Recovered
-from multiraft.storage.segment_index import Break, GroupRun, SegmentIndex
+from multiraft.storage.segment_index import GroupRun, SegmentIndex
+from multiraft.storage.segment_scan import Break
 from multiraft.tail import PartitionTail
 from multiraft.types import Entry, EntryKind
 

@@ -54,14 +54,8 @@ from multiraft.storage.index_file import read_index_file
 from multiraft.storage.lane import Lane, Segment, SegmentHeader, index_path, segment_path
 from multiraft.storage.rebuilding import FoundDamage, rebuild
 from multiraft.storage.recovered import Damage, Progress, Recovered
-from multiraft.storage.segment_index import (
-    LATER_FORMAT,
-    Break,
-    SegmentIndex,
-    SegmentScan,
-    living,
-    scan_segment,
-)
+from multiraft.storage.segment_index import SegmentIndex, living
+from multiraft.storage.segment_scan import LATER_FORMAT, Break, SegmentScan, scan_segment
 from multiraft.storage.segment_tail import entries_above, read_above
 from multiraft.storage.strays import (
     SET_ASIDE,

@@ -124,7 +124,7 @@ class ScrubPlan:
 
     def _suspect(self, data: Buffer, at: int, why: str) -> None:
         """Go on at the next entry behind a damaged one that can have been written where it is
-        (as ``segment_index``): what a misdirected write left is none."""
+        (as ``segment_scan``): what a misdirected write left is none."""
         found = core.find_entry(data, at + _layout.ENTRY_ALIGNMENT)
         while found >= 0:
             mark = _U64.unpack_from(data, found + _layout.ENTRY_DURABLE_AT)[0]

@@ -22,7 +22,8 @@ from multiraft.storage.index import GroupIndex, PartitionIndex
 from multiraft.storage.index_file import write_index_file
 from multiraft.storage.lane import Segment, SegmentHeader
 from multiraft.storage.plans import read_exactly
-from multiraft.storage.segment_index import GroupRun, SegmentIndex, scan_segment
+from multiraft.storage.segment_index import GroupRun, SegmentIndex
+from multiraft.storage.segment_scan import scan_segment
 from multiraft.types import HardState
 
 #: A segment is read in windows of so much, with a pause after each: some 0.2 ms.  A larger entry
