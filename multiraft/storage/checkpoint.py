@@ -159,6 +159,8 @@ class CheckpointPlan:
     def execute(self) -> None:
         """Blocking.  Raises ``OSError``; then the name holds what it held, or what it shall hold
         and has no copy yet."""
+        # With relaxed durability the last write may be unsynced; a checkpoint must not be durable
+        # before the entries that its applied state contains.
         if self.sync_first:
             file = self._filesystem.open(self.sync_first)
             try:

@@ -19,7 +19,6 @@ _HEAD = struct.Struct("<8sIIQ")
 _CRC = struct.Struct("<I")
 
 
-
 def write_envelope(filesystem: Filesystem, directory: str, name: str, magic: bytes, version: int,
                    body: bytes) -> int:
     """Write, sync, rename, sync the directory; the size of the file."""
@@ -69,13 +68,14 @@ def replace_file(filesystem: Filesystem, directory: str, name: str, buffers: lis
         filesystem.remove(unfinished)
     file = filesystem.create(unfinished)
     try:
-        file.write(buffers, 0, True)
+        file.write(buffers, 0, True)  # synced before the rename: the name never has fewer bytes
     except OSError:
         filesystem.remove(unfinished)  # a disk that is full gets its room back
         raise
     finally:
         file.close()
     filesystem.rename(unfinished, f"{directory}/{name}")
+    # Without this a crash may bring the old file back, although its successor was reported durable.
     filesystem.sync_directory(directory)
 
 

@@ -106,6 +106,7 @@ class Segment:
                 file.reserve(self.capacity)
             file.write([header.pack()], 0, True)
         except OSError:
+            # Removed, so that the same name can be created again when the disk has room.
             file.close()
             filesystem.remove(self.path)
             raise
@@ -217,6 +218,7 @@ class Lane:
         """As ``place``, all in one segment: entries that explain each other."""
         total = sum((_ENTRY_HEADER_BYTES + len(entry.payload) + _ALIGN) & ~_ALIGN
                     for entry in entries)
+        # A scan knows one segment and takes what follows a REPAIR record for its copy.
         if (self._active is None
                 or total > self._active.start + self._active.capacity - self.position):
             self._roll()
@@ -233,6 +235,8 @@ class Lane:
 
     def _frame(self, entries: list[Entry], placed: Placed) -> None:
         """Append to the active segment."""
+        # The mark is what recovery believes (recovery.py): it must be durable when these bytes
+        # reach the disk, and with ``begun`` it is, because the write up to there ends before.
         framed = core.frame_entries(entries, self._last_crc, max(self.synced, self.begun))
         buffers, starts, total, self._last_crc = framed
         segment, position = self._active, self.position
@@ -243,6 +247,8 @@ class Lane:
             slot += 3
         self.position = segment.end = position + total
         self._write_bytes_mean += (total - self._write_bytes_mean) // _WRITES_REMEMBERED
+        # Writes into bytes that exist already leave the file's size alone, so their fdatasync needs
+        # no commit of the file system's own journal.
         if segment.end - segment.start > segment.zeroed:
             buffers = self._zero_ahead(buffers, total)
         placed.parts.append(Part(segment, buffers, position - segment.start, self.position))
@@ -331,7 +337,7 @@ class Lane:
         whose last bytes wait for their sync stays open for it."""
         assert self.durable <= position <= self.position, f"{position} of {self.position}"
         self.durable = position
-        if synced:
+        if synced:  # else the bytes are written and count, but recovery may not rely on them
             self.synced = position
         if not self._closing:
             return self._closing

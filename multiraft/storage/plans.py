@@ -82,6 +82,9 @@ class StagedWrite:
         for part in self._parts:
             segment = part.segment
             self._create(segment)
+            # One part at a time: the next segment's first entry says that all of this one is
+            # durable.  An error is not retried; it leaves through the disk thread, and the node
+            # stops: what a failed fsync left on the disk is unknown.
             segment.file.write(part.buffers, part.position, True)
 
 
@@ -216,7 +219,8 @@ class ReadPlan:
         if len(found) != 1:
             raise CorruptRange(self.group, index, f"{len(found)} entries in its place")
         entry = found[0]
-        # One of another term was dropped, and its write went here.
+        # A misdirected write has a valid checksum: only its identity tells, down to the term, as it
+        # may have been of an entry that was truncated since.
         if (entry.group, entry.incarnation, entry.index, entry.term) != (
                 self.group, self.incarnation, index, term):
             raise CorruptRange(self.group, index, f"{entry!r} is in its place")

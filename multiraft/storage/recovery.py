@@ -107,6 +107,8 @@ class _Recovery:
         files = self._segment_files()
         self._progress.segments_total = len(files)
         found = self._of_the_lane([self._examine(*item) for item in files])
+        # All that can be proved durable: marks of intact entries, and the checkpoint, which was
+        # written only when the journal before its position was synced.
         durable = max([self._checkpoint.position]
                       + [each.scan.index.highest_durable for each in found])
         found = self._set_aside(found, durable)
@@ -241,6 +243,8 @@ class _Recovery:
                 self._result.unindexed = [other for other in self._result.unindexed
                                           if other.end < reached or other is each.segment]
             for broken in each.scan.breaks:
+                # Torn tail: nothing intact says that this place was ever durable.  Below the mark
+                # the same bytes are corruption: a later write began, so this one had been synced.
                 if broken.position >= durable:
                     return broken.position
                 self._note_break(each.segment.path, broken)
@@ -248,6 +252,7 @@ class _Recovery:
             if reached < 0 or each.scan.index.first_durable >= 0:
                 reached = each.scan.index.end
         end = previous.scan.index.end if previous is not None else self._checkpoint.lane_start
+        # Not a torn tail, though nothing behind is unreadable: entries that were durable are gone.
         if end < durable:
             path = previous.segment.path if previous is not None else self._lane.directory
             self._note_break(path, Break(reached if reached >= 0 else end,
@@ -309,6 +314,8 @@ class _Recovery:
                                [each.scan.index for each in found[:at]])
         file = self._filesystem.open(torn.segment.path)
         try:
+            # Durable before anything is appended: intact entries of the torn write must not be on
+            # disk behind new ones after the next crash.
             file.truncate(kept)
             file.sync()
             torn.scan = self._scan(torn.segment, torn.seed, file, kept)
@@ -345,6 +352,8 @@ class _Recovery:
         for each in found:
             end = each.scan.index.end - each.segment.start
             begin = max(0, durable - each.segment.start)
+            # A failed sync may have left bytes in the page cache that are not on disk and that are
+            # marked clean: a sync alone would not write them.
             if begin < end:
                 file = self._filesystem.open(each.segment.path)
                 try:
@@ -366,10 +375,12 @@ class _Recovery:
         index, segment = last.scan.index, last.segment
         segment.capacity = max(segment.capacity, _aligned(index.end - segment.start))
         next_start = max(segment.start + segment.capacity, _aligned(durable), since)
+        # A damaged file is not extended, nor one that a snapshot replaces for its group.
         if (last.seed is None or last.scan.breaks or index.end < durable
                 or segment.start < since):
             lane.resume(segments, max(index.end, durable), 0, next_start, None)
             return
+        # The file grows again: an index file of its present content would hide later entries.
         self._remove_index(segment)
         self._filesystem.sync_directory(lane.directory)
         self._result.unindexed = [each for each in self._result.unindexed if each is not segment]

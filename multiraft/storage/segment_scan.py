@@ -56,7 +56,7 @@ LATER_FORMAT = "later format"
 
 
 class Break(NamedTuple):
-    """A place where a segment's bytes are not an intact entry that follows the one before it."""
+    """Range of a segment without an intact entry that follows the one before it."""
 
     position: int  # lane position
     reason: str  # of core.Scan, "payload" (an intact header over a damaged batch), LATER_FORMAT
@@ -69,7 +69,7 @@ class Break(NamedTuple):
 
 @dataclass(slots=True)
 class SegmentScan:
-    """What a scan found."""
+    """Entries and breaks of one segment."""
 
     index: SegmentIndex
     breaks: list[Break]
@@ -78,14 +78,14 @@ class SegmentScan:
 
 def scan_segment(data: Buffer, start: int, seed: int | None, applied: Applied | None,
                  known_to: int = 0, pause: Callable[[], None] | None = None) -> SegmentScan:
-    """Every intact entry of a segment, in order, across damaged places.
+    """Return every intact entry of a segment, in order, across damaged places.  O(bytes).
 
-    ``data``: the file's bytes up to where entries are wanted; ``seed``: None when the segment's own
+    ``data``: the file's bytes up to the last one of interest; ``seed``: None when the segment's own
     header is damaged, the chain then starts with the first entry that is found; ``applied``: per
-    group, the index above which entries are collected for the tail, None = collect nothing; it goes
-    back to 0 where a replica's life ends behind ``known_to``, the checkpoint's lane position;
-    ``pause`` is called now and then, for whoever else needs the interpreter, which a scan does not
-    let go by itself.
+    group, the index above which entries are collected for the partition states, None = collect
+    nothing; it goes back to 0 where a tombstone stands behind ``known_to``, the checkpoint's
+    journal position; ``pause`` is called every ``_PIECE_BYTES``, to let other threads run: a scan
+    does not release the interpreter's lock by itself.
     """
     scanner = _Scanner(data, start, applied, known_to)
     at = _layout.SEGMENT_HEADER_BYTES
@@ -120,7 +120,7 @@ def scan_segment(data: Buffer, start: int, seed: int | None, applied: Applied | 
 
 
 class _Scanner:
-    """Gathers what the scan of one segment yields."""
+    """Collector of one segment's entries and breaks."""
 
     def __init__(self, data: Buffer, start: int, applied: Applied | None, known_to: int):
         self._known_to = known_to
@@ -139,8 +139,8 @@ class _Scanner:
         self._unmarked: dict[int, core.ScannedEntry] = {}
 
     def take(self, entries: list[core.ScannedEntry]) -> None:
-        """Entries in lane order.  Nearly all are the next of their group, or its hard state; those
-        are dealt with here, a start has millions of them."""
+        """Add entries in journal order.  Nearly all are the next of their group, or its hard state:
+        those are handled in this loop, because a start has millions of them."""
         runs, start = self._runs, self._start
         if entries and self._first_durable < 0:
             self._first_durable = entries[0].durable
@@ -181,7 +181,7 @@ class _Scanner:
                                               base_offset, payload))
 
     def _run(self, found: core.ScannedEntry) -> GroupRun | None:
-        """The group's run; None for an entry of an earlier life of the group."""
+        """Return the group's run; None for an entry of an earlier incarnation of the group."""
         run = self._runs.get(found.group)
         if run is None or found.incarnation > run.incarnation:
             copies = void(run.copies) if run is not None else []
@@ -227,13 +227,13 @@ class _Scanner:
                 self._view[found.at + _HEADER_BYTES:found.at + found.length]))
 
     def _applied_of(self, found: core.ScannedEntry) -> int:
-        """The index above which a tail needs the entries of its group."""
+        """Return the index above which partition states need the entries of their group."""
         if self._applied is None:
             return _NEVER
         return self._applied.get((found.group, found.incarnation), 0)
 
     def _append(self, run: GroupRun, found: core.ScannedEntry) -> None:
-        """The run's next entry."""
+        """Add an entry to its run, as missing when its payload is damaged."""
         position, size = self._start + found.at, (found.length + _ALIGN) & ~_ALIGN
         applied = self._applied_of(found)
         run.add(self._entry(found, found.index > applied), position, size, applied)
@@ -246,7 +246,8 @@ class _Scanner:
     def _take_copy(self, run: GroupRun, found: core.ScannedEntry, damaged: int,
                    damaged_size: int) -> None:
         position, size = self._start + found.at, (found.length + _ALIGN) & ~_ALIGN
-        if not found.payload_intact:  # the log may not tell that it ever had such an entry
+        if not found.payload_intact:
+            # The log may have no other trace of this entry, so the break names the copy's group.
             self._breaks.append(Break(position, "payload", -1, found.index, position + size,
                                       found.group))
             return
@@ -260,22 +261,23 @@ class _Scanner:
         run.copied[copy.index] = entry
 
     def _void_breaks(self, group: int, first_gone: int = 0) -> None:
-        """Damaged copies of what is dropped are as void as others."""
+        """Void the damaged copies of entries that are dropped, as ``void`` does intact ones."""
         self._breaks = [each._replace(index=0) if each.copied == group
                         and each.index >= first_gone else each for each in self._breaks]
 
     def _decide(self, run: GroupRun, unmarked: core.ScannedEntry,
                 then: core.ScannedEntry | None) -> None:
-        """Whether what stood right behind an unreadable place is a part of the log where it stands:
-        when that goes on behind it.  Else it may be a copy, and nothing is dropped because of it;
-        used as a copy it does no harm where it is none."""
+        """Take an entry right behind an unreadable place as the log's next one if the group's next
+        entry follows it.  Otherwise take it as a copy, because its REPAIR record may have been in
+        that place: as an entry it would drop all behind its index, while a copy of an entry that
+        the log has already changes nothing."""
         if (then is None or then.kind > LAST_INDEXED_KIND or self._repair is not None
                 or then.index != unmarked.index + 1):
             return self._take_copy(run, unmarked, NOWHERE, 0)
         self._append(run, unmarked)
 
     def _take_mark(self, run: GroupRun, found: core.ScannedEntry) -> None:
-        """The end of the replica's life, or a new life of its group."""
+        """Apply a tombstone, or the record of a forced recovery."""
         position = self._start + found.at
         payload = self._data[found.at + _HEADER_BYTES:found.at + found.length]
         try:
@@ -297,7 +299,8 @@ class _Scanner:
         return _U32.unpack_from(self._data, found.at + _HEADER_BYTES)[0]
 
     def _entry(self, found: core.ScannedEntry, wanted: bool) -> Entry:
-        """As the tail wants it: of a batch only its fields, because the segment's bytes go."""
+        """Return the entry for the partition states: of a batch only its fields, so that the
+        segment's bytes can be freed."""
         payload, batch = b"", None
         view = self._view[found.at + _HEADER_BYTES:found.at + found.length]
         if found.kind == EntryKind.DATA:
@@ -312,11 +315,11 @@ class _Scanner:
         self._behind_at = broken.end - self._start
 
     def resume(self, at: int) -> int:
-        """Where the next believable entry after an unreadable place starts; -1 = none.
+        """Return the position of the next believable entry behind an unreadable place; -1 = none.
 
-        Bytes that look like an entry may be a record's content (a lane stored in a topic).  Durable
-        marks never fall along a lane and never exceed their own position: an entry that was not
-        written here will hardly fit that window.
+        Bytes that look like an entry may be a record's content, of a segment file that was
+        published to a topic.  Durable marks never fall along a journal and never exceed their own
+        position, so an entry that was not written at its position rarely has a mark in that range.
         """
         if len(self._data) - at < _HEADER_BYTES or _all_zeros(self._data, at):
             return -1
@@ -333,8 +336,8 @@ class _Scanner:
             at += _layout.ENTRY_ALIGNMENT
 
     def later_kind(self, at: int, prev_crc: int) -> int:
-        """The kind of an entry that is intact and follows the one before it, and that only a later
-        program understands; -1 = the bytes are no such entry."""
+        """Return the kind of an entry that is intact, follows the one before it and is of a kind
+        that only a later version has; -1 = the bytes are no such entry."""
         length = _U32.unpack_from(self._data, at + _layout.ENTRY_LENGTH_AT)[0]
         if not _HEADER_BYTES <= length <= len(self._data) - at:
             return -1

@@ -1,20 +1,21 @@
-"""The store of one node: every group's log in one lane, its indexes, recent entries, checkpoints.
+"""Storage of one node: the logs of all groups in one journal, with indexes, cache, checkpoints.
 
 Contract.  All methods run on the loop, touch memory only and do not block, except ``open`` and
 ``close``.  Blocking work leaves as plans (``plans.py``).  A round is ``stage`` -> ``execute`` (disk
-thread) -> ``finish``; rounds are finished in the order they were staged.  Implements
+thread) -> ``finish``; rounds are finished in the order in which they were staged.  Implements
 ``multiraft.store.LogReader``.
 
-Invariants.  A staged entry counts at once: it is in the index and in memory before its bytes are on
-disk.  An entry is cold only when it is durable.  ``cached`` of a group is contiguous up to its last
-entry.
+Invariants.  A staged entry is in the index and in memory before its bytes are on disk.  An entry
+leaves memory only when it is durable, so each entry can be read at any time.  A group's entries in
+memory are contiguous up to its last one.
 
-Theory.  One stream and one sync for all groups of a node (DESIGN 5): what a round of a thousand
-groups costs is the bytes.  Who reads what: followers and tailing consumers get the buffers that the
-lane got; everything older is a planned, verified read.
+Theory.  Group commit: one journal and one sync for all groups of a node, so a round costs what its
+bytes cost, however many groups it has.  Followers and consumers at the end of the log are served
+from the buffers that were written; older entries are read from disk and verified.
 
-Elsewhere.  Bytes on disk: docs/storage-format.md.  Torn tail or corruption: recovery.py.
-What a start makes of what it has read: rebuilding.py.
+Elsewhere.  State that repair shares: log_table.py.  Contents of checkpoints: checkpointer.py.
+Torn tail or corruption: recovery.py.  Logs from the segments' contents: rebuilding.py.  Bytes on
+disk: docs/storage-format.md.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _ENTRY_HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
 
 
 class Store:
-    """See the module's docstring.  Made by ``Store.open``."""
+    """Logs, indexes, recent entries and checkpoints of one node, opened with ``Store.open``."""
 
     def __init__(self, table: LogTable, directory: str, config: StorageConfig, claimed: Claimed,
                  checkpoint: Checkpoint, recovered: Recovered, lock):
@@ -101,12 +102,12 @@ class Store:
     @classmethod
     def open(cls, directory: str, filesystem: Filesystem, identity: Identity,
              config: StorageConfig = StorageConfig(), progress: Progress | None = None) -> Store:
-        """Take the lock, check the identity, start a boot epoch, recover.  Blocks; ``progress`` is
-        told how far recovery is.
+        """Lock the directory, check its identity, start a boot epoch and recover the logs.  Block;
+        keep ``progress`` up to date meanwhile.
 
-        Raises ``DirectoryInUse``, ``WrongIdentity``, ``UnknownFormat``, ``CorruptFile`` (the
-        identity file), ``ConfigError``, ``OSError``.  Damage in the lane or a checkpoint is not an
-        exception: see ``damage`` and each group's ``quarantined``.
+        Raise ``DirectoryInUse``, ``WrongIdentity``, ``UnknownFormat``, ``CorruptFile`` (the
+        identity file), ``ConfigError``, ``OSError``.  Damage in the journal or a checkpoint is not
+        an exception: see ``damage`` and each group's ``quarantined``.
         """
         config.validate()
         lane_directory = f"{directory}/{LANE_DIRECTORY}"
@@ -144,8 +145,8 @@ class Store:
         return cls(table, directory, config, claimed, checkpoint, found, lock)
 
     def close(self) -> None:
-        """Close the files and give the directory back.  Writes nothing: a clean stop makes a
-        checkpoint first."""
+        """Close the files and unlock the directory.  Write nothing: a driver that stops cleanly
+        makes a checkpoint first."""
         self._lane.close()
         self._lock.close()
 
@@ -153,13 +154,14 @@ class Store:
 
     def create_group(self, group: int, incarnation: int, configuration: Configuration,
                      is_new: bool = False) -> GroupRestored:
-        """Know a group from now on; memory only, an unused group owns nothing on disk.  Where the
-        replica was removed an empty one takes its place that remembers what its tombstone says.
+        """Add a group's replica, in memory only: a group without entries has nothing on disk.  In
+        place of a removed replica an empty one is added that keeps its tombstone's term and vote.
 
-        A group that recovery found keeps its log; its configuration is filled in when the lane does
-        not have it.  A later incarnation replaces the known one and its log.  Raises
-        ``StaleIncarnation``.  In a lane with damage a group that recovery did not find starts
-        quarantined: its entries may be what is missing, unless it ``is_new`` here for sure.
+        A group that recovery found keeps its log; its configuration is filled in when the journal
+        does not have it.  A later incarnation replaces the known one and its log.  In a journal
+        with damage, a group that recovery did not find starts quarantined, because the damaged
+        entries may be its own, unless it ``is_new`` on this node for sure.  Raise
+        ``StaleIncarnation``.
         """
         log = self._logs.get(group)
         if log is not None and incarnation < log.incarnation:
@@ -169,7 +171,7 @@ class Store:
                 log.cached.clear()
             log = self._logs[group] = GroupLog(group, incarnation, configuration)
             log.born = self._lane.position
-            log.settled = ((0, log.born),)  # what stands there was never its
+            log.settled = ((0, log.born),)  # nothing before its creation was its own
             if self.recovered.lane_damage and not is_new:
                 log.doubt(self.recovered.lane_damage)
             self.tails[group] = PartitionTail(group)
@@ -182,32 +184,35 @@ class Store:
 
     def install(self, group: int, bounds: LogBounds, configuration_index: int,
                 configuration: Configuration, tail: PartitionTail) -> None:
-        """A snapshot: ``tail`` and what the node itself keeps are the state up to ``bounds``, and
-        the group's log begins empty behind it.  Memory only: the next checkpoint makes it durable,
-        all of it or nothing, and nobody may be told before.  No write of the group may be staged.
+        """Install a snapshot: ``tail`` and the node's own state replace all entries up to
+        ``bounds``, and the log begins empty behind it.  In memory only: the next checkpoint makes
+        the snapshot durable as a whole, and no acknowledgement may leave before.  No write of the
+        group may be staged.
         """
         log = self.table.log(group)
         assert tail.applied_index == tail.last_index == bounds.last_index, (
             f"state at {tail.applied_index}..{tail.last_index}, log from {bounds.first_index}")
+        # A new segment: recovery skips the group's entries in segments that begin before it, which
+        # the snapshot replaces, without a record of its own in the journal.
         log.restart(bounds, configuration_index, configuration, self._lane.cut_over())
         self.tails[group] = tail
         self.table.restore(group)
         self._checkpointer.require_copy()
 
     def is_removed(self, group: int) -> bool:
-        """Whether a tombstone is all there is of the group here: only its leader can ask for a new
-        replica."""
+        """Return True if only a tombstone is left of the group's replica: then only the group's
+        leader can ask for a new one."""
         log = self._logs.get(group)
         return log is not None and log.removed
 
     def tombstone(self, group: int) -> tuple[int, int]:
-        """(term that its replica was in, incarnation of the group or 0) of a removed group."""
+        """Return (term of the removed replica, incarnation of its group or 0)."""
         log = self.table.log(group)
         return log.hard_state.term, log.group_incarnation
 
     def _take_mark(self, log: GroupLog, write: GroupWrite, position: int) -> int:
-        """The replica's life ends, or that of its group begins anew; how many lane entries say so.
-        """
+        """Apply a tombstone or the record of a forced recovery to the log; return how many journal
+        entries it takes."""
         mark = write.mark
         if mark.kind == EntryKind.REINCARNATION:
             log.reincarnate(parse_reincarnation(mark.payload), mark.index, mark.term)
@@ -216,36 +221,40 @@ class Store:
         self.table.journal_damage.copied.update((begin, end - begin) for begin, end in places)
         log.bury(parse_tombstone(mark.term, mark.index, mark.payload), position)
         if doubtful and write.drop_from:
+            # A vote or entries that it may have lost are not in the tombstone either, so the
+            # group's next replica on this node must not vote before a leader cleared it.
             log.doubt("it was let go in doubt")
         self.tails[log.group] = PartitionTail(log.group)
         self.groups.pop(log.group, None)
         return 1 + len(places)
 
     def quarantine(self, group: int, why: str) -> None:
-        """Remember that consensus put a replica out, across restarts from the next checkpoint on.
-        If the store knows no reason, its log contradicts its leader's: no repair helps."""
+        """Keep a replica quarantined that consensus excluded, across restarts from the next
+        checkpoint on.  Without known damage its log contradicts the leader's, which no repair
+        mends, so the quarantine is permanent."""
         log = self.table.log(group)
-        if not log.quarantined and not log.removed:  # of damage it knows first; a life may be over
+        if not log.quarantined and not log.removed:  # damage is known first; it may be removed
             log.quarantine_for_good(why)
 
     # ---- a round ---------------------------------------------------------------------------------
 
     def stage(self, writes: Writes) -> StagedWrite:
-        """Give everything a place in the lane and an index; nothing is written yet.
+        """Place a round's records in the journal and index its entries; write nothing yet.
 
-        O(entries).  Raises ``EntryTooLarge``, ``UnknownGroup``; nothing changed then.
+        O(entries).  Raise ``EntryTooLarge``, ``UnknownGroup``, and change nothing then.
         """
         table = self.table
         assert writes.sequence > table.staged_sequence, (
             f"round {writes.sequence} after {table.staged_sequence}")
         lane_entries: list[Entry] = []
         for write in writes.groups:
-            log = self._logs.get(write.group) or self.table.log(write.group)
+            log = self._logs.get(write.group) or table.log(write.group)
             assert log.incarnation == write.incarnation, f"{write} in {log.incarnation}"
             if write.drop_from or write.hard_state is not None or write.mark is not None:
                 _append_lane_entries(write, lane_entries, log)
             else:
                 lane_entries += write.entries
+        # Group commit: the records of all groups are one append and share its sync.
         placed = self._lane.place(lane_entries)
         at = 0
         for write in writes.groups:
@@ -256,10 +265,13 @@ class Store:
                                                              for entry in lane_entries))
 
     def _index(self, log: GroupLog, write: GroupWrite, placed: Placed, at: int) -> int:
-        """Index one group's part of a round, whose first lane entry is number ``at``."""
+        """Index one group's part of a round, whose first journal entry is number ``at``; return the
+        number of the entry behind it."""
         if write.mark is not None:
             at += self._take_mark(log, write, placed.positions[at])
         if write.drop_from:
+            # Truncation comes first, as in the journal: the round's entries may have the indexes of
+            # those that are dropped.
             log.cut(write.drop_from)
             at += 1
         append, add, framed = log.index.append, self._cache.add, placed.framed
@@ -286,25 +298,30 @@ class Store:
         partition.append(entry.base_offset, batch.count, entry.index, batch.max_timestamp_ms)
 
     def begin(self, staged: StagedWrite) -> None:
-        """The disk thread has been given everything up to ``staged``, and will be given what is
-        staged from now on only when that is durable.
+        """Record that the disk thread has all rounds up to ``staged``, and gets no later one before
+        they are durable.
 
-        Optional, and worth it for a driver that stages while it writes: entries staged from now on
-        carry the end of this write as their durable mark, because when they reach the disk it is.
-        Without it their mark lags by one more write, and so does what recovery can prove.
+        Optional, and useful for a driver that stages while it writes: entries staged from now on
+        carry the end of this write as their durable mark, which is true when they reach the disk.
+        Without this call their mark lags by one more write, and recovery can prove less.
         """
         lane = self._lane
+        # A write whose sync may wait proves nothing to recovery: its bytes can be lost although
+        # later ones are on disk.
         if staged.synced and staged.end > lane.begun:
             lane.begun = staged.end
 
     def flushed(self, position: int) -> None:
-        """What was written before ``position`` without a sync has had one."""
+        """Record that all writes before ``position`` whose sync waited have been synced."""
         self._lane.synced = max(self._lane.synced, position)
 
     def finish(self, staged: StagedWrite) -> None:
-        """The round is durable.  Rounds are finished in order."""
+        """Record that a round is durable, in order of staging.  A round whose write or sync failed
+        is never finished."""
         assert staged.sequence > self._finished_sequence or staged.then is not None, (
             f"round {staged.sequence} finished twice")
+        # A failed fsync is not retried: the kernel may have marked the pages clean, and a second
+        # fsync would succeed without having written them.  The node stops instead.
         self._finished_sequence = staged.sequence
         self._sealed += self._lane.settle(staged.end, staged.synced)
         if self._cache.bytes > self._cache.bytes_max:
@@ -314,45 +331,46 @@ class Store:
 
     @property
     def durable_position(self) -> int:
-        """Everything of the lane before it is on disk."""
+        """Journal position up to which all rounds are durable."""
         return self._lane.durable
 
     # ---- upkeep ----------------------------------------------------------------------------------
 
     @property
     def prepare_due(self) -> bool:
-        """Whether ``prepare_plan`` has something to do.  O(1)."""
+        """Return True if the next segment's file should be created now.  O(1)."""
         return self._lane.next_is_due
 
     @property
     def seals_waiting(self) -> int:
-        """Segments for which ``seal_plan`` was not asked yet; any thread.  O(1)."""
+        """Count the full segments that still need their index file; any thread.  O(1)."""
         return len(self._sealed)
 
     def prepare_plan(self) -> PreparePlan | None:
-        """Creation of the next segment, once the active one is half full.  Execute it on the thread
-        that executes staged writes.  O(1)."""
+        """Plan the creation of the next segment, once the active one is half full; None before.
+        Execute the plan on the thread that executes staged writes.  O(1)."""
         segment = self._lane.prepare_next()
         if segment is None:
             return None
         return PreparePlan(self._filesystem, segment, self._lane.header_of(segment))
 
     def missing_room(self) -> int:
-        """Bytes that the segment that is written lacks since it was created on a full disk.  Raises
-        ``OSError``.  O(1)."""
+        """Return the bytes that the active segment still has to be allocated, because it was
+        created on a full disk.  Raise ``OSError``.  O(1)."""
         return self._lane.missing_room()
 
     def take_room(self) -> None:
-        """Take them, beside whoever writes.  Raises ``OSError``, when there is no room for all of
-        them too; one system call that writes no data."""
+        """Allocate the active segment's missing bytes, with one system call that writes no data;
+        safe while a write runs.  Raise ``OSError``, also when the disk has no room for all."""
         self._lane.take_room()
 
     def seal_plan(self) -> SealPlan | None:
-        """The index file of a segment that is full and durable.  Any thread; then ``sealed``."""
+        """Plan the index file of a segment that is full and durable; None when there is none.  Any
+        thread may execute the plan, ``sealed`` takes its result."""
         return SealPlan(self._filesystem, self._sealed.pop(0)) if self._sealed else None
 
     def sealed(self, plan: SealPlan) -> None:
-        """What the plan found: reading a segment once more may find damage."""
+        """Record damage that the plan found when it read the segment once more."""
         if plan.damage:
             self.damage.append(Damage("entry", plan.segment.path, plan.segment.start, -1, 0,
                                       plan.damage))
@@ -360,15 +378,16 @@ class Store:
     # ---- reading ---------------------------------------------------------------------------------
 
     def entries(self, group: int, first: int, last: int) -> tuple[Entry, ...] | None:
-        """Entries first..last when all of them are in memory, else None.  Raises ``Compacted``."""
+        """Return the entries first..last when all are in memory, else None.  Raise ``Compacted``.
+        """
         cached = self._hot(group, first)
         if cached is None:
             return None
         return tuple([cached[index].entry for index in range(first, last + 1)])
 
     def framed(self, group: int, first: int, last: int) -> list[Buffer] | None:
-        """The very buffers that the lane got (header, payload, padding of each entry), for a peer
-        frame; None when not all are in memory.  Raises ``Compacted``."""
+        """Return the buffers that were written to the journal (header, payload, padding of each
+        entry), for a peer frame; None when not all are in memory.  Raise ``Compacted``."""
         cached = self._hot(group, first)
         if cached is None:
             return None
@@ -379,7 +398,8 @@ class Store:
         return framed
 
     def _hot(self, group: int, first: int) -> dict | None:
-        """The group's recent entries when ``first`` is one of them (then all later ones are)."""
+        """Return the group's entries in memory if ``first`` is one of them; then all later entries
+        are too.  None otherwise."""
         log = self._logs.get(group) or self.table.log(group)
         if first not in log.cached:
             log.index.position(first)  # raises Compacted
@@ -401,18 +421,18 @@ class Store:
 
     def fetch(self, group: int, partition: int, offset: int, bytes_max: int,
               below_offset: int) -> Fetch:
-        """What ``group`` holds of a partition: whole batches from the one that holds ``offset`` on,
-        all of whose records are below ``below_offset``: as many as fit into ``bytes_max``, at least
-        one.
+        """Return whole batches of a partition in ``group``, from the one that holds ``offset`` on,
+        with all records below ``below_offset``: as many as fit into ``bytes_max``, at least one.
 
-        Batches come from memory or from disk, never mixed: a range that begins cold ends where
-        memory begins.  O(log n + batches).  Raises ``OffsetTooLow``, ``UnknownGroup``.
+        Batches come from memory or from disk, never mixed: a range that begins on disk ends where
+        memory begins.  O(log n + batches).  Raise ``OffsetTooLow``, ``UnknownGroup``.
         """
         log = self._logs.get(group) or self.table.log(group)
         batches = log.partitions.get(partition)
         if not batches:
             return Fetch([], None, offset, 0)
-        if log.missing:  # what is missing may be missing in the partition's index too
+        if log.missing:
+            # The partition's index may lack the same entries: an answer could skip over records.
             return Fetch([], FetchPlan(self.table.lost_plan(log, min(log.missing))), offset, 0)
         first = batches.find(offset)
         if first < 0:
@@ -440,13 +460,13 @@ class Store:
 
     def first_at(self, group: int, partition: int, timestamp_ms: int, from_offset: int,
                  below_offset: int) -> int | None:
-        """Where to look in ``group`` for the first record at or after ``timestamp_ms``: no record
-        between ``from_offset`` and the answer is one.  None: no batch that ends below
-        ``below_offset`` can have one.  O(log n).  Raises ``UnknownGroup``.
+        """Return an offset such that no record of ``group`` between ``from_offset`` and that offset
+        is at or after ``timestamp_ms``; None if no batch that ends below ``below_offset`` can have
+        such a record.  O(log n).  Raise ``UnknownGroup``.
 
-        The answer is the first of a batch with such a record, or ``from_offset``, when the batch
-        that first reached the timestamp lies before it: the highest timestamp so far is what is
-        indexed, so batches after that one may be older again.
+        The offset is the first one of a batch with such a record, or ``from_offset`` when the batch
+        that first reached the timestamp lies before it: the index has the highest timestamp so far,
+        and batches after that one may be older again.
         """
         batches = self.table.log(group).partitions.get(partition)
         if not batches:
@@ -456,12 +476,13 @@ class Store:
             base, end, _ = batches.batch(slot)
             if end > from_offset:
                 return max(base, from_offset) if end <= below_offset else None
-            slot += 1  # the offset lies in a hole: at most once
+            slot += 1  # no batch has the offset itself: at most once
         return None
 
     def verify_plan(self, group: int, partition: int, offset: int) -> VerifyPlan | None:
-        """A look at the batch of ``group`` that holds ``offset``, whether it is in memory or not;
-        None when this store has no such batch on disk.  Raises ``Compacted``, ``UnknownGroup``."""
+        """Plan a check of the batch of ``group`` that holds ``offset``: of its bytes on disk, and
+        of those in memory if it is there.  None when this store has no such batch on disk.  Raise
+        ``Compacted``, ``UnknownGroup``."""
         log = self.table.log(group)
         batches = log.partitions.get(partition)
         slot = batches.find(offset) if batches else -1
@@ -504,7 +525,7 @@ class Store:
 
 
 def _append_lane_entries(write: GroupWrite, entries: list[Entry], log: GroupLog) -> None:
-    """One group's part of a round as lane entries: mark, drop, entries, hard state."""
+    """Add one group's part of a round as journal entries: mark, drop, entries, hard state."""
     if write.mark is not None:
         entries += [write.mark, *log.left_behind(write.mark)]
     if write.drop_from:
