@@ -1,19 +1,18 @@
 """Checkpoints: the applied state of all groups in one file, so that recovery replays only the rest.
 
-Contract.  Captured on the loop, encoded in pieces and written by a thread, durable under its name
-when
-``execute`` returns; the last two are kept.  A damaged one is skipped for the one before it, and
-that is reported.  Records of groups that did not change since the last checkpoint are not encoded
-anew.
+Contract.  Captured on the loop (``checkpointer.py``), encoded in pieces and written by a thread,
+durable under its name when ``execute`` returns; the last two are kept.  A damaged one is skipped
+for the one before it, and reported.  Records of groups that did not change since the last
+checkpoint are not encoded again.
 
-Invariant.  Whatever stands in the place of a log (an installed snapshot: a record's ``since``) is
-known by two intact checkpoints before anybody is told of it, and again before a start is over: the
-lane does not have it, and what was acknowledged is not to depend on one file.  Where there is only
-one, it has a copy (``COPY``), which counts as the one before it.
+Invariant.  An installed snapshot (a record's ``since``), which replaces a log, is in two intact
+checkpoints before it is acknowledged, and again before a start is over: the journal does not have
+it, and what was acknowledged must not depend on one file.  A checkpoint without an intact
+predecessor has a copy (``COPY``), which counts as the predecessor.
 
-Theory.  A checkpoint may be ahead of the lane's durable end in hard states only (a term or vote
-that was staged): that is safe, because such a decision was made, only nobody has been told.  The
-position it names was durable when it was captured, so a lane that now ends below it has lost
+Theory.  A checkpoint may be ahead of the journal's durable end in hard states only (a term or vote
+that was staged): that is safe, because such a decision was made and no message about it was sent.
+The position it names was durable when it was captured, so a journal that now ends below it has lost
 durable bytes.
 """
 

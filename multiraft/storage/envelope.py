@@ -55,7 +55,7 @@ def read_envelope(filesystem: Filesystem, path: str, magic: bytes, *versions: in
 
 
 def is_whole(data: Buffer) -> bool:
-    """Whether a file's bytes are what was written, whatever it is."""
+    """Return True if the bytes of an enveloped file, of any magic, match its checksum."""
     view = memoryview(data)
     return (len(view) >= _HEAD.size + _CRC.size
             and core.crc32c(view[:-_CRC.size]) == _CRC.unpack_from(view, len(view) - _CRC.size)[0])
@@ -80,7 +80,7 @@ def replace_file(filesystem: Filesystem, directory: str, name: str, buffers: lis
 
 
 def remove_unfinished(filesystem: Filesystem, directory: str) -> None:
-    """Remove what a crash left half written; what somebody else named so stays."""
+    """Remove the temporary files that a crash left; files of other names stay."""
     for name in filesystem.list(directory):
         if is_unfinished(name):
             filesystem.remove(f"{directory}/{name}")

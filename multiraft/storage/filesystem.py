@@ -53,8 +53,8 @@ class File(Protocol):
         ...
 
     def read_resident(self, length: int, position: int) -> bytearray | None:
-        """As ``read`` of bytes that are there, but without waiting for the disk; None when they are
-        not all in the page cache, or nobody can tell."""
+        """Read as ``read`` does, without waiting for the disk; None when the page cache does not
+        have all of the bytes, or the system cannot tell."""
         ...
 
     def write(self, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
@@ -114,7 +114,8 @@ class Filesystem(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """``OSError`` when nobody can say: what may not be looked at is not missing."""
+        """Return True if there is a file.  Raise ``OSError`` when the system cannot tell: a file
+        without access rights is not missing."""
         ...
 
     def size(self, path: str) -> int: ...

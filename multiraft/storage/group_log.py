@@ -213,8 +213,8 @@ class GroupLog:
                       and (at := self.index.position(index)) != NOWHERE)
 
     def left_behind(self, mark: Entry) -> list[Entry]:
-        """Return the REPAIR records to write right behind a mark that ends this replica: nothing
-        else would say any more that its damaged entries were no other group's.  O(missing)."""
+        """Return the REPAIR records to write right behind a mark that removes this replica: without
+        them its damaged entries could have been any other group's.  O(missing)."""
         if mark.kind != EntryKind.TOMBSTONE:
             return []
         # Behind the tombstone: with records in front of it, a torn write could leave a log that

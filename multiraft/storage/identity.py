@@ -1,4 +1,4 @@
-"""Whose directory this is: ``node.json``, with the boot epoch and the lives of the directory.
+"""Identity of a data directory: cluster, node, boot epoch and earlier starts, in ``node.json``.
 
 Contract.  ``create`` gives an empty directory its identity, once.  ``claim`` compares it with the
 one that starts, counts the boot epoch up by one, adds the number of this life to those before it
@@ -34,10 +34,12 @@ _FILE_BYTES_MAX = 1 << 20
 
 
 class Identity(NamedTuple):
-    """Who starts.  ``fresh_incarnation`` is a random 63-bit number for a directory that is new: it
-    becomes the incarnation of the directory.  0 = the directory must have an identity already.
-    ``life``: a random number from ``lives.DURABLE`` on for this start; 0 = it meets nobody, and
-    needs none."""
+    """Identity of the starting node.
+
+    ``fresh_incarnation``: a random 63-bit number for a new directory, whose incarnation it becomes;
+    0 = the directory must have an identity already.  ``life``: a random number from
+    ``lives.DURABLE`` on for this start; 0 = it talks to no peer, and needs none.
+    """
 
     cluster: bytes  # 16 bytes
     node: int
@@ -57,7 +59,7 @@ class Found(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """What the directory says after it was claimed."""
+    """Numbers of a directory after a start claimed it."""
 
     incarnation: int
     boot_epoch: int

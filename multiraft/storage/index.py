@@ -69,7 +69,7 @@ class GroupIndex:
 
     @property
     def has_lost(self) -> bool:
-        """Whether the place of an entry is unknown.  O(n)."""
+        """Return True if the position of an entry is unknown.  O(n)."""
         return NOWHERE in self._positions
 
     @property
@@ -132,7 +132,7 @@ class GroupIndex:
                 if begin <= position < end]
 
     def holds(self, index: int, term: int) -> bool:
-        """Whether the log has that entry, readable or not.  O(log n)."""
+        """Return True if the log has that entry, readable or not.  O(log n)."""
         return self.first_index <= index <= self.last_index and self.term(index) == term
 
     def contradicted_by(self, index: int, term: int) -> int:
@@ -298,7 +298,7 @@ class PartitionIndex:
             del self._latest[kept:]
 
     def repair(self, base_offset: int, count: int, index: int, max_timestamp_ms: int) -> None:
-        """What a batch says that could not be read before: known fields stay, others are filled in.
+        """Add the fields of a batch that could not be read before; known fields are kept.
         O(n)."""
         slot = bisect_left(self._indexes, index)
         if slot == len(self._indexes) or self._indexes[slot] != index:
@@ -331,7 +331,7 @@ class PartitionIndex:
             self.end_offset = base
 
     def _end_at(self, slot: int, end: int) -> None:
-        """What a slot's batch says of its own end."""
+        """Return the end offset that a slot's batch states itself."""
         base = self._bases[slot]
         if slot == len(self._bases) - 1:
             self.end_offset = end

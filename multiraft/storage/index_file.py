@@ -1,8 +1,7 @@
-"""The index file beside a sealed segment: a segment's part of the index, as bytes.
+"""Index file beside a sealed segment: encoding, writing and reading of its ``SegmentIndex``.
 
-Contract.  ``encode`` and ``decode`` are exact inverses.  An index file is a cache: whoever loads it
-checks its CRC and that it speaks of this very segment (start, seed), and scans the segment
-otherwise.
+Contract.  ``encode`` and ``decode`` are exact inverses.  An index file is a cache: recovery checks
+its CRC and that it is of this very segment (start, seed), and scans the segment otherwise.
 """
 
 from __future__ import annotations

@@ -119,8 +119,8 @@ def files_of(path: Path) -> list[tuple[str, Path]]:
 
 
 def strays_of(path: Path) -> list[Stray]:
-    """What a start leaves alone in a data directory, because it is not the node's: by its name, or
-    where it would stand in the lane.  Nothing of a single file."""
+    """Return the files of a data directory that a start leaves alone, because by name or by
+    position in the journal they are not the node's.  An empty list for a single file."""
     if not path.is_dir():
         return []
     found = among_checkpoints(str(path), [child.name for child in sorted(path.iterdir())])
@@ -178,7 +178,7 @@ def _kind_of(path: Path) -> str:
 
 
 def summary(kind: str, path: Path) -> FileSummary:
-    """What a file says of itself."""
+    """Return a file's description, from its name and header."""
     size = path.stat().st_size
     try:
         facts = {SEGMENT: _segment_facts, INDEX: _index_facts,
@@ -337,7 +337,7 @@ def verify_index(path: Path) -> str:
 
 
 def is_damaged(body: object) -> bool:
-    """Whether a row or a summary speaks of damage that no crash explains."""
+    """Return True if a row or a summary reports damage that no crash explains."""
     problem = getattr(body, "problem", "")
     return bool(problem) and TORN not in problem
 

@@ -1,16 +1,16 @@
-"""The lane: one append-only stream of entries in segment files, shared by all groups of a node.
+"""Journal: one append-only stream of entries in segment files, shared by all groups of a node.
 
 Contract.  ``place`` runs on the loop and touches memory only: it gives entries their positions and
-frames them.  Files are created and written by whoever executes the parts, in order, each part
-synced before the next begins.  ``settle`` moves the durable mark.
+frames them.  The thread that executes the parts creates and writes the files, in order, each part
+synced before the next begins.  ``settle`` advances the durable position.
 
 Invariants.  synced <= durable <= position; the first two differ only while records wait for
 their sync (``durability = relaxed``).  A position is the segment's start plus a byte of its file; a
 segment's successor starts at start + capacity, so the rest of a segment that could not hold the
-next entry is a hole without bytes.  Every entry carries the lane position known durable when it
-was framed; since parts are synced one by one, the first entry of a segment carries the end of the
-one before it, which is how recovery sees that nothing is missing between two files.  Marks never
-fall along a lane.
+next entry is a gap without bytes.  Every entry carries the position known durable when it was
+framed, its durable mark; since parts are synced one by one, the first entry of a segment carries
+the end of the one before it, which proves to recovery that nothing is missing between two files.
+Marks never fall along a journal.
 
 Theory.  An entry's ``prev_crc`` chains it to the one before it in its file, seeded by a number
 that differs for every segment and boot.  Bytes that a torn write left behind can thus join the
@@ -130,7 +130,7 @@ class Segment:
 
 
 class Part(NamedTuple):
-    """What one round adds to one segment."""
+    """Bytes that one round adds to one segment."""
 
     segment: Segment
     buffers: list[Buffer]
@@ -225,7 +225,7 @@ class Lane:
         return self.place(entries)
 
     def _fitting(self, sizes: list[int], at: int) -> int:
-        """How many of the entries from ``at`` on the active segment can take."""
+        """Return how many of the entries from ``at`` on fit into the active segment."""
         room = self._limit - self.position
         count = 0
         while at + count < len(sizes) and sizes[at + count] <= room:
@@ -320,7 +320,7 @@ class Lane:
 
     @property
     def next_is_due(self) -> bool:
-        """Whether the active segment is half full and its successor has no file yet.  O(1)."""
+        """Return True if the active segment is half full and the next one has no file.  O(1)."""
         active = self._active
         return (active is not None and self._next is None
                 and self.position - active.start >= active.capacity // 2)

@@ -8,7 +8,7 @@ of a value is what it says.
 
 Theory.  The codec is compiled and keeps the interpreter for as long as it works: with a million
 topics that is seconds, in whatever thread it runs.  Between two pieces the interpreter is given to
-whoever waits for it.
+a thread that waits for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Places of the lane, [begin, end) each: what of one is known by others.
+"""Arithmetic of byte ranges of the journal, [begin, end) each.
 
-Contract.  Pure functions of pairs of lane positions, in any order, overlapping or not.  A place
-without bytes (``begin`` = ``end``) is where something is missing of which nobody knows how much; it
-is known where another one holds it or ends there.
+Contract.  Pure functions of pairs of journal positions, in any order, overlapping or not.  An empty
+range (``begin`` = ``end``) is a position at which an unknown number of bytes is missing; it is
+covered by a range that holds it or ends there.
 """
 
 from __future__ import annotations

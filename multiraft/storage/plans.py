@@ -51,8 +51,8 @@ class StagedWrite:
 
     @property
     def native_ready(self) -> bool:
-        """Whether every file exists, so that a native writer can take ``parts``.  Not so in the
-        round that starts a segment which was not prepared."""
+        """Return True if every file exists, so that a native writer can take ``parts``.  False in
+        the round that starts a segment which was not prepared."""
         for part in self._parts:
             if part.segment.file is None:
                 return False
@@ -157,7 +157,7 @@ class ReadPlan:
 
     @property
     def bytes(self) -> int:
-        """What is read from files: entries, and the gaps that are read through."""
+        """Bytes to read from files: entries, and the gaps that are read with them."""
         return sum(span.length for span in self.spans)
 
     @property
@@ -259,7 +259,7 @@ def _batches(entries: tuple[Entry, ...]) -> list[Buffer]:
 
 
 class VerifyPlan:
-    """Look at both copies of one entry that somebody calls damaged: the file's and memory's."""
+    """Check both copies of an entry that a client reported as damaged: the file's and memory's."""
 
     __slots__ = ("_read", "_index", "_payload")
 

@@ -195,8 +195,8 @@ class _Rebuilding:
         tail_entries[slot:slot + known] = [entry]
 
     def _miss_again(self, record: GroupRecord) -> None:
-        """What was missing when the checkpoint was written still is, unless the lane has its copy
-        or it was dropped.  An index file does not tell."""
+        """Mark as missing again what the checkpoint's record names, unless the journal has a copy
+        of the entry or it was truncated.  An index file does not tell."""
         log = self._result.logs[record.group]
         if (log.incarnation, log.buried_at) != (record.incarnation, record.buried_at):
             return
@@ -240,8 +240,8 @@ class _Rebuilding:
         log.broken = why
 
     def judge_damage(self, found: list[FoundDamage]) -> None:
-        """What was repaired or dropped since is history.  Of a hole that is not, nobody knows what
-        stood there: every group may have lost its end, but for those that were cleared since."""
+        """Report damage that was not repaired or truncated since.  A range of unknown owner may
+        have held the end of any group's log: quarantine every group that has not settled it."""
         logs = self._result.logs
         for broken, damage in found:
             if broken.group >= 0:
@@ -297,9 +297,9 @@ class _Rebuilding:
                 log.configurations.append((entry.index, membership.decode(entry.payload)))
 
     def _replay(self, log: GroupLog, tail: PartitionTail) -> str:
-        """Why the tail does not reach the log's end, or empty.  It stops before a missing entry and
-        goes on when that is repaired.  One that is applied may be in question: then what follows it
-        is, too."""
+        """Append entries to the partition states; return why the states do not reach the log's end,
+        or an empty string.  They stop before a missing entry until that is repaired."""
+        # An applied entry may be missing too, as perhaps truncated: then its successors may be.
         if min(log.missing, default=tail.last_index + 1) <= tail.last_index:
             return ""
         first_missing = min((index for index in log.missing if index > tail.last_index), default=0)

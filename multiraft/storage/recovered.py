@@ -1,4 +1,4 @@
-"""What a recovery says of itself: figures, damage, and how far it is.
+"""Report of a recovery: figures, damage, logs and progress.
 
 Contract.  Values; made by ``recovery.py``, kept by the store.
 """
@@ -28,7 +28,7 @@ class Damage(NamedTuple):
 
 @dataclass(slots=True)
 class Progress:
-    """How far a recovery is; written while it runs, for whoever looks from another thread."""
+    """Progress of a recovery, updated while it runs; other threads may read it."""
 
     segments_done: int = 0
     segments_total: int = 0
@@ -38,7 +38,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Recovered:
-    """What recovery found and did."""
+    """Logs that recovery rebuilt, and what it found and did."""
 
     logs: dict[int, GroupLog] = field(default_factory=dict)
     tails: dict[int, PartitionTail] = field(default_factory=dict)

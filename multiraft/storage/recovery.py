@@ -83,10 +83,10 @@ class _Found:
 
 def recover(lane: Lane, header: SegmentHeader, checkpoint: Checkpoint,
             progress: Progress | None = None) -> Recovered:
-    """Read the lane's directory, repair what a crash left, and make ``lane`` ready to append;
-    ``progress`` is told how far it is.
+    """Read the journal's directory, cut the torn tail that a crash left, and make ``lane`` ready to
+    append; keep ``progress`` up to date meanwhile.
 
-    Raises ``WrongIdentity``, ``UnknownFormat``, ``OSError``.
+    Raise ``WrongIdentity``, ``UnknownFormat``, ``OSError``.
     """
     return _Recovery(lane, header, checkpoint, progress or Progress()).run()
 
@@ -160,8 +160,8 @@ class _Recovery:
         return kept
 
     def _set_aside(self, found: list[_Found], durable: int) -> list[_Found]:
-        """Files at the lane's end that are no segments and were not left by a crash get another
-        name, because the lane goes on there."""
+        """Rename files at the journal's end that are no segments and were not left by a crash,
+        because new segments will have their names."""
         kept = len(found)
         while (kept and found[kept - 1].seed is None and found[kept - 1].segment.start >= durable):
             kept -= 1
@@ -261,7 +261,8 @@ class _Recovery:
         return self._stray_from(found)
 
     def _stray_from(self, found: list[_Found]) -> int:
-        """Where what is no entry stands behind the last one: a torn tail too; -1 = nowhere."""
+        """Return the position behind the last entry if other bytes than zeros follow, which are a
+        torn tail too; -1 = none."""
         for each in reversed(found):
             if each.scan.stray:
                 return each.scan.index.end

@@ -1,4 +1,4 @@
-"""That a data directory was refused for good: ``refused.json``.
+"""Permanent mark of a data directory that a peer rejected: ``refused.json``.
 
 Contract.  ``write`` returns when the mark is durable.  Who starts a node asks ``read`` before
 anything of the directory is changed; a directory with a mark is not started.  ``clear`` takes the

@@ -1,5 +1,4 @@
-"""Reading all of the lane and the checkpoints again, before somebody needs them: damage that nobody
-has asked for.
+"""Scrub: read the whole journal and the checkpoints in the background, to find damage early.
 
 Contract.  ``Scrubber.next_plan`` gives one piece after the other, ``done`` takes it back and names
 the entries that turned out to be damaged; after the last piece it begins again.  Plans run on any
@@ -7,10 +6,9 @@ thread, one at a time, and reading and checking hold no interpreter.
 
 Theory.  The chain of entry checksums and each batch's own cover every byte that was ever given to
 the lane (docs/storage-format.md), so reading them is proof; of the disk, because it is the disk
-that is read: the page cache has an intact copy of many a place whose sector is not
-(docs/decisions/0046).  What the index does not point to any more (dropped suffixes, damaged entries
-that have a copy) is passed over.  A checkpoint that is damaged is written anew while everything it
-says is in memory.
+that is read: the page cache may have an intact copy of bytes whose sector is damaged
+(docs/decisions/0046).  Bytes to which no index points (truncated suffixes, damaged entries that
+have a copy) are skipped.  A damaged checkpoint is replaced while all that it contains is in memory.
 """
 
 from __future__ import annotations
@@ -229,10 +227,11 @@ class Scrubber:
                 *(error for suspect in plan.suspects for error in self._errors(suspect))]
 
     def _overwritten(self, plan: ScrubPlan) -> list[CorruptRange]:
-        """What stood where a piece's entries stand behind damage, when none of them is in the place
-        that an index says: they were not written there, though their marks may be right (all
-        entries of one write have the same).  One that is vouches for all that are linked to it.
-        Where they begin in the middle of an entry they stand on what no index points to as well."""
+        """Return the logs' entries that a piece's entries behind damage overwrote: none of these is
+        at a position that an index names, so they were not written there, though their marks may be
+        right (all entries of one write have the same).  An entry at its position vouches for all
+        that are chained to it.  If they begin inside an entry, they also overwrote bytes that no
+        index names."""
         if not plan.resumed:
             return []
         repair = self._store.repair
@@ -258,8 +257,8 @@ class Scrubber:
         return [*errors, CorruptPlace(self._begin(suspect), end, f"found by the scrub: {why}")]
 
     def _begin(self, suspect: Suspect) -> int:
-        """Where the next start will see the place begin.  Without a segment's first entry it does
-        not know where the one before it ended.  O(segments)."""
+        """Return the position at which the next start will see the range begin.  Without a
+        segment's first entry, that is the end of the segment before.  O(segments)."""
         end = 0
         for segment in self._store.table.journal.segments:
             if segment.start + _layout.SEGMENT_HEADER_BYTES == suspect.begin:

@@ -70,13 +70,12 @@ class GroupRun:
         return self.index.last_index if self.index is not None else 0
 
     def add(self, entry: Entry, position: int, size: int, applied: int) -> None:
-        """The next entry of the group in lane order.
+        """Add the group's next entry in journal order.
 
-        What cannot stand before it was dropped, and the record of the drop is lost
-        (``lost_drops.py``).  Where entries are missing between two of the same term, that is what
-        they were of: whoever has both got them from the leader of that term, and its log holds
-        nothing else between (Log Matching, paper 5.3).  Where the terms differ, theirs is unknown
-        for now."""
+        Entries that contradict it were truncated, and the record of that is lost
+        (``lost_drops.py``).  Missing entries between two of the same term were of that term: the
+        leader of the term sent both, and its log has nothing else between (Log Matching, paper
+        5.3).  Between different terms theirs is unknown for now."""
         if self.broken:
             return
         self._drop_before(entry)
@@ -110,8 +109,8 @@ class GroupRun:
         known.append(base_offset, batch.count, index, batch.max_timestamp_ms)
 
     def drop(self, first_gone: int) -> None:
-        """A suffix drop in lane order.  Where a run without entries goes on is for the segments
-        before to say."""
+        """Apply a suffix drop in journal order.  A run without entries continues wherever the
+        segments before it end."""
         if self.index is None or first_gone <= self.index.first_index:
             self.cut_from = min(self.cut_from or first_gone, first_gone)
             self.index = None
@@ -127,7 +126,7 @@ class GroupRun:
         self.copies = void(self.copies, first_gone)
 
     def bury(self, left: Tombstone, position: int) -> None:
-        """A tombstone in lane order: nothing before it is the log's any more."""
+        """Empty the run at a tombstone: entries before it belong to a removed replica."""
         self.__init__(self.group, self.incarnation, hard_state=left.hard_state, lifted=position,
                       settled=((0, position),), buried=left, buried_at=position, removed=True,
                       copies=void(self.copies))
@@ -147,8 +146,8 @@ class SegmentIndex:
 
 
 def living(applied: Applied, known_to: int, indexes: list[SegmentIndex]) -> Applied:
-    """What was applied up to ``known_to``, the checkpoint's lane position, and still counts behind
-    those segments: not where a replica's life ended in one of them."""
+    """Return the applied indexes of a checkpoint at journal position ``known_to``, without those of
+    replicas that a tombstone behind it, in one of the segments, has removed."""
     ended = {(run.group, run.incarnation) for index in indexes for run in index.runs.values()
              if run.buried is not None and run.buried_at >= known_to}
     return {key: upto for key, upto in applied.items() if key not in ended}

@@ -1,8 +1,8 @@
-"""Entries of a sealed segment that a tail needs, read by the segment's index instead of a scan.
+"""Reads of single entries of a sealed segment, by its index instead of a scan.
 
 Contract.  ``entries_above`` says which entries lie above the applied state, or that the index
 cannot tell; ``read_above`` puts them where a scan would have put them, or says that one cannot be
-read as it should be.  Both leave the decision to whoever scans the segment then: nothing here is
+read as it should be.  In both cases recovery scans the segment then and decides: nothing here is
 damage.
 
 Theory.  A segment has entries of many groups, and at a start a few of them are usually behind: one

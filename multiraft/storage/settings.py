@@ -1,4 +1,4 @@
-"""What an operator says about the disk: the table [storage] of ``node.toml``.
+"""Storage settings of an operator: the table [storage] of ``node.toml``.
 
 Contract.  Frozen; ``validate()`` runs where it enters.  Sizes of files are not here: they are the
 format's (``config.py``).
