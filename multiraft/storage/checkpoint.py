@@ -96,7 +96,8 @@ class GroupRecord(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> GroupRecord:
-        """Raises ``ValueError`` or ``TypeError`` when it is not what ``encode`` returns."""
+        """Return the record that ``encode`` made these bytes of.  Raise ``ValueError`` or
+        ``TypeError`` for other bytes."""
         fields = cbor2.loads(data)
         plain.check(fields, _SHAPES.get(len(fields), _RECORD), "a group's record")
         (group, incarnation, configuration, hard_state, first_index, prev_term, commit,
@@ -191,7 +192,7 @@ def checkpoint_names(filesystem: Filesystem, directory: str) -> list[str]:
 
 
 def read_checkpoint(filesystem: Filesystem, path: str) -> Checkpoint:
-    """Raises ``CorruptFile`` or ``UnknownFormat``."""
+    """Read and check a checkpoint.  Raise ``CorruptFile`` or ``UnknownFormat``."""
     body = read_envelope(filesystem, path, CHECKPOINT_MAGIC, *CHECKPOINT_VERSIONS_READ)
     try:
         fields = cbor2.loads(body)
@@ -206,8 +207,8 @@ def read_checkpoint(filesystem: Filesystem, path: str) -> Checkpoint:
 
 def newest_checkpoint(filesystem: Filesystem,
                       directory: str) -> tuple[Checkpoint, list[CorruptFile]]:
-    """The newest one that is intact (an empty one when there is none), and the damaged ones, which
-    are set aside so that they do not count among those that are kept."""
+    """Return the newest intact checkpoint, or an empty one, and the errors of damaged ones.  Set
+    the damaged ones aside, so that they do not count among those that are kept."""
     damaged: list[CorruptFile] = []
     for name in reversed(checkpoint_names(filesystem, directory)):
         found = _intact(filesystem, directory, name, damaged)
@@ -219,8 +220,8 @@ def newest_checkpoint(filesystem: Filesystem,
 
 def _intact(filesystem: Filesystem, directory: str, name: str,
             damaged: list[CorruptFile]) -> Checkpoint | None:
-    """Sets it aside when it is not, or is another one's copy under that name, and adds it to
-    ``damaged``."""
+    """Return a checkpoint if it is intact and has the name of its position.  Otherwise set it
+    aside, add the error to ``damaged`` and return None."""
     path = f"{directory}/{name}"
     try:
         found = read_checkpoint(filesystem, path)

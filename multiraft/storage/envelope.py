@@ -29,7 +29,8 @@ def write_envelope(filesystem: Filesystem, directory: str, name: str, magic: byt
 
 
 def read_envelope(filesystem: Filesystem, path: str, magic: bytes, *versions: int) -> bytes:
-    """The body, of one of ``versions``.  Raises ``CorruptFile`` or ``UnknownFormat``."""
+    """Return the body of a file of one of ``versions``.  Raise ``CorruptFile`` or
+    ``UnknownFormat``."""
     size = filesystem.size(path)
     if not _HEAD.size + _CRC.size <= size <= ENVELOPE_BYTES_LIMIT:
         raise CorruptFile(path, f"its size is {size}")

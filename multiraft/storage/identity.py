@@ -125,7 +125,7 @@ def adopt(filesystem: Filesystem, directory: str, life: Life) -> None:
 
 
 def read(filesystem: Filesystem, directory: str) -> Found | None:
-    """The identity that the directory has; None = it has none.  Raises ``UnknownFormat``,
+    """Return the directory's identity; None = it has none.  Raise ``UnknownFormat``,
     ``CorruptFile``."""
     fields = read_signed(filesystem, directory, NODE_FILE)
     if fields is None:
@@ -147,8 +147,8 @@ def write_signed(filesystem: Filesystem, directory: str, name: str, fields: dict
 
 
 def read_signed(filesystem: Filesystem, directory: str, name: str) -> dict | None:
-    """The fields of such a file; None = there is none.  Raises ``UnknownFormat``,
-    ``CorruptFile``."""
+    """Return the fields of a file of ``write_signed``; None = there is none.  Raise
+    ``UnknownFormat``, ``CorruptFile``."""
     path = f"{directory}/{name}"
     if not filesystem.exists(path):
         return None
@@ -177,7 +177,7 @@ def _write(filesystem: Filesystem, directory: str, identity: Identity, claimed: 
 
 
 def _life(boot_epoch: int, process: str) -> Life:
-    """A row of the file.  Raises ``TypeError``, ``ValueError``."""
+    """Parse a row of the file.  Raise ``TypeError``, ``ValueError``."""
     return Life(int(boot_epoch), int(process, 16))
 
 

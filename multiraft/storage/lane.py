@@ -59,7 +59,7 @@ class SegmentHeader(NamedTuple):
 
     @classmethod
     def parse(cls, data: Buffer) -> SegmentHeader | None:
-        """None when the bytes are not an intact header."""
+        """Parse a header; None when the bytes are not an intact one."""
         if len(data) < _HEADER.size:
             return None
         magic, version, lane, start, cluster, node, seed, _, crc = _HEADER.unpack_from(data)
@@ -68,7 +68,8 @@ class SegmentHeader(NamedTuple):
         return cls(version, lane, start, cluster, node, seed)
 
     def require(self, own: SegmentHeader, path: str) -> None:
-        """Raises ``UnknownFormat`` or ``WrongIdentity`` when the file is none of ``own``'s."""
+        """Raise ``UnknownFormat`` or ``WrongIdentity`` when the file does not belong to the node of
+        ``own``."""
         if self.version != own.version:
             raise UnknownFormat(path, self.version, own.version)
         if self.cluster != own.cluster:
@@ -114,8 +115,8 @@ class Segment:
         self.file, self.has_room = file, reserve
 
     def missing_room(self) -> int:
-        """Bytes of its blocks that it has yet to be given: created when there was no room, or by
-        another process.  Raises ``OSError``."""
+        """Return the bytes of blocks that the file still lacks, because it was created on a full
+        disk or by another process.  Raise ``OSError``."""
         if self.has_room or self.file is None:
             return 0
         missing = max(0, self.capacity - self.file.allocated())
@@ -215,7 +216,7 @@ class Lane:
         return placed
 
     def place_whole(self, entries: list[Entry]) -> Placed:
-        """As ``place``, all in one segment: entries that explain each other."""
+        """Place entries that explain each other, as ``place`` does, but all in one segment."""
         total = sum((_ENTRY_HEADER_BYTES + len(entry.payload) + _ALIGN) & ~_ALIGN
                     for entry in entries)
         # A scan knows one segment and takes what follows a REPAIR record for its copy.
@@ -254,8 +255,8 @@ class Lane:
         placed.parts.append(Part(segment, buffers, position - segment.start, self.position))
 
     def _zero_ahead(self, buffers: list[Buffer], total: int) -> list[Buffer]:
-        """The buffers of a write that grows the file, with zeros behind them when it and most of
-        those before it are small: a large one would write the same place a second time."""
+        """Return the buffers of a write that grows the file, with zeros behind them when it and
+        most writes before it are small: a large one would write the same place a second time."""
         segment = self._active
         end = segment.end - segment.start
         room = min(segment.capacity - end, len(self._zeros))
@@ -276,8 +277,8 @@ class Lane:
     # ---- segments -------------------------------------------------------------------------------
 
     def missing_room(self) -> int:
-        """Bytes that the segment that is written lacks; the next one is given all of its own when
-        it is created.  Raises ``OSError``."""
+        """Return the bytes of blocks that the active segment lacks; the next one gets all of its
+        own when it is created.  Raise ``OSError``."""
         return self._active.missing_room() if self._active is not None else 0
 
     def take_room(self) -> None:
@@ -315,7 +316,7 @@ class Lane:
         return self._header._replace(start=segment.start, seed=segment.seed)
 
     def segment_of(self, position: int) -> Segment:
-        """The segment that holds a lane position.  O(log n)."""
+        """Return the segment that holds a journal position.  O(log n)."""
         return self.segments[bisect_right(self._starts, position) - 1]
 
     @property
@@ -326,15 +327,15 @@ class Lane:
                 and self.position - active.start >= active.capacity // 2)
 
     def prepare_next(self) -> Segment | None:
-        """The segment to create ahead; None = nothing to do."""
+        """Return the segment to create ahead; None = nothing to do."""
         if not self.next_is_due:
             return None
         self._next = self._new_segment()
         return self._next
 
     def settle(self, position: int, synced: bool = True) -> list[Segment]:
-        """Everything before ``position`` is durable; the segments that are thereby sealed.  One
-        whose last bytes wait for their sync stays open for it."""
+        """Advance the durable position; return the segments that are full and durable now.  A
+        segment whose last bytes wait for their sync stays open for it."""
         assert self.durable <= position <= self.position, f"{position} of {self.position}"
         self.durable = position
         if synced:  # else the bytes are written and count, but recovery may not rely on them
@@ -363,5 +364,5 @@ def segment_path(directory: str, start: int) -> str:
 
 
 def index_path(segment: Segment) -> str:
-    """The index file beside a segment."""
+    """Return the path of a segment's index file."""
     return segment.path.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX

@@ -56,9 +56,8 @@ def question(log: GroupLog, holes: Sequence[tuple[int, list[Place]]], applied: i
 def _question_before(log: GroupLog, hole: int, settled: bool, applied: int,
                      copies: Mapping[int, Copy], first_places: Mapping[int, int],
                      given_up: Container[int]) -> None:
-    """In question is the last entry before the hole, unless it is the log's last, of which the
-    leader's next append tells; and the last one that is applied, which no append may replace.
-    """
+    """Question the last entry before the range, unless it is the log's last one, which the leader's
+    next append confirms or replaces; and the last applied entry, which no append may replace."""
     at = _last_before(log, hole, first_places)
     if not at or _is_followed(log, at):
         return
@@ -83,8 +82,9 @@ def _question_before(log: GroupLog, hole: int, settled: bool, applied: int,
 
 
 def _disown_guess(log: GroupLog, copy: Copy) -> None:
-    """A lost entry has the term of those around it, and what stood behind it is perhaps gone by
-    now: the log that was lifted had no other one than the copy says."""
+    """Discard lost entries whose guessed terms contradict a copy.  A lost entry gets the term of
+    its neighbours, and those behind it may be gone by now; the log whose quarantine was lifted had
+    no other entry than the copy."""
     if contradicts(log, copy):
         at = copy.index
         while at <= log.index.last_index and log.index.position(at) == NOWHERE:
@@ -93,7 +93,8 @@ def _disown_guess(log: GroupLog, copy: Copy) -> None:
 
 
 def newest(early: Iterable[tuple[Copy, Entry | None]]) -> list[tuple[Copy, Entry | None]]:
-    """Of each index the copy that was written last: what another one held was dropped before."""
+    """Return, by index, the copy that was written last: the entry of an earlier copy was truncated
+    before."""
     by_place = sorted(early, key=lambda item: item[0].position)
     return [item for _, item in sorted({item[0].index: item for item in by_place}.items())]
 
@@ -129,7 +130,8 @@ def _is_followed(log: GroupLog, at: int) -> bool:
 
 
 def _last_before(log: GroupLog, hole: int, first_places: Mapping[int, int]) -> int:
-    """The last entry of the log that first stood before the hole; 0 = none."""
+    """Return the last entry of the log whose first position is before the damaged range; 0 =
+    none."""
     for index in range(log.index.last_index, log.index.first_index - 1, -1):
         # Where it stood first is unknown when it was lost: then it was in the log at its copy.
         if 0 < (first_places.get(index) or log.index.position(index)) < hole:

@@ -53,8 +53,8 @@ class PartialImage:
         self._end = 0  # of what is intact in the file; 0 = there is none
 
     def begin(self, arrived: Arrived) -> None:
-        """A file for this image, with what has arrived of it.  Raises ``OSError``, and then there
-        is none."""
+        """Create the file of a snapshot, with its received part.  Raise ``OSError``, and leave no
+        file then."""
         self.remove()
         head = _HEAD.pack(_MAGIC, _VERSION, 0, arrived.index, arrived.term, arrived.total,
                           arrived.crc)
@@ -70,8 +70,8 @@ class PartialImage:
             self.append(arrived.data)
 
     def append(self, chunk: bytes | bytearray | memoryview) -> None:
-        """The next bytes; nothing when there is no file.  Raises ``OSError``, and then there is
-        none."""
+        """Append received bytes; do nothing when there is no file.  Raise ``OSError``, and leave no
+        file then."""
         if not self._end:
             return
         crc = core.crc32c(chunk, core.crc32c(_LENGTH.pack(len(chunk))))

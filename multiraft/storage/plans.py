@@ -122,7 +122,8 @@ class Span(NamedTuple):
 
 def plan_spans(lane: Lane, places: Sequence[tuple[int, int, int, int]],
                gap_bytes_max: int) -> list[Span]:
-    """Reads for (index, term, lane position, size) in ascending order.  O(entries)."""
+    """Return the reads for (index, term, journal position, size) in ascending order.
+    O(entries)."""
     spans: list[Span] = []
     segment: Segment | None = None
     wanted: list[Wanted] = []
@@ -172,8 +173,8 @@ class ReadPlan:
             return self._parsed([file.read(span.length, span.position) for span, file in files])
 
     def execute_resident(self) -> tuple[Entry, ...] | None:
-        """As ``execute``, on the loop: None, and nothing was waited for, when the page cache does
-        not have all of it.  Raises ``CorruptRange``."""
+        """Read as ``execute`` does, on the loop and without waiting; None when the page cache does
+        not have all of the bytes.  Raise ``CorruptRange``."""
         self._check_known()
         read = []
         with closing(self._files()) as files:
@@ -248,7 +249,8 @@ class FetchPlan:
         return _batches(self._read.execute())
 
     def execute_resident(self) -> list[Buffer] | None:
-        """The batches, verified, when the page cache has all of them.  Raises ``CorruptRange``."""
+        """Return the batches, verified, without waiting; None when the page cache does not have all
+        of them.  Raise ``CorruptRange``."""
         entries = self._read.execute_resident()
         return None if entries is None else _batches(entries)
 
@@ -284,7 +286,7 @@ class VerifyPlan:
 
 
 def read_exactly(filesystem: Filesystem, path: str, position: int, length: int) -> bytes:
-    """Bytes of a file, fewer when it ends before."""
+    """Read bytes of a file, fewer when it ends before."""
     file = filesystem.open(path)
     try:
         return file.read(length, position)

@@ -62,8 +62,8 @@ class _Rebuilding:
         self._first_places: dict[int, dict[int, int]] = {}
 
     def join(self, found: list[FoundSegment], damage: list[FoundDamage]) -> list[FoundDamage]:
-        """Groups from the checkpoint, then every segment's part in lane order; the damage that is
-        no history."""
+        """Start with the checkpoint's groups and add every segment's runs in journal order; return
+        the damage that was not repaired or superseded since."""
         for record in self._checkpoint.records.values():
             self._result.logs[record.group] = _log_of(record)
         for segment, index in found:
@@ -100,8 +100,8 @@ class _Rebuilding:
         self._give_up(log, applied)
 
     def _give_up(self, log: GroupLog, applied: int) -> None:
-        """Of a lost entry of unknown term that has no copy it is known that it existed if it was
-        applied.  Else the log ends before it."""
+        """Truncate the log before a lost entry of unknown term that was not applied and has no
+        copy.  If it was applied, it is known to have existed."""
         unknown = min((index for index in log.unsure if index > applied), default=0)
         if unknown:
             log.broken = f"entry {unknown} is lost, and its term is unknown"
@@ -159,7 +159,8 @@ class _Rebuilding:
         self._first_places.pop(group, None)
 
     def _join_marks(self, segment: Segment, log: GroupLog, run: GroupRun) -> None:
-        """The end of the replica's life, and the group's new one, if the checkpoint has it not."""
+        """Apply the tombstone and the forced recovery of a segment that the checkpoint does not
+        have."""
         if run.buried is not None:
             self._tail_entries[run.group] = []
             self._forget_copies(run.group)
@@ -317,7 +318,7 @@ class _Rebuilding:
 
 
 def _log_of(record: GroupRecord) -> GroupLog:
-    """A group's log as a checkpoint has it: without its entries, which the segments tell."""
+    """Return a group's log as a checkpoint has it, without entries, which the segments have."""
     log = GroupLog(record.group, record.incarnation, record.configuration)
     log.hard_state, log.commit = record.hard_state, record.commit
     log.index = GroupIndex(record.first_index, record.prev_term)

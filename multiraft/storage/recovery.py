@@ -142,7 +142,8 @@ class _Recovery:
         return files
 
     def _of_the_lane(self, found: list[_Found]) -> list[_Found]:
-        """All but those that cannot be the lane's; each other reaches up to the next of them."""
+        """Return all files but those that cannot be the journal's, each reaching up to the next
+        one."""
         seen = [Seen(each.segment.start, each.size, each.seed is not None,
                      each.scan.index.first_durable, each.scan.index.end) for each in found]
         strays = not_of_the_lane(seen, self._checkpoint.lane_start, self._checkpoint.position)
@@ -198,7 +199,8 @@ class _Recovery:
                       is_unfinished=not any(head))
 
     def _seed(self, segment: Segment, data: bytes) -> int | None:
-        """The chain's seed from an intact header.  Raises when the file is not ours."""
+        """Return the chain's seed from an intact header.  Raise ``UnknownFormat`` or
+        ``WrongIdentity`` for a file of another version, cluster or node."""
         header = SegmentHeader.parse(data)
         if header is None or header.start != segment.start:
             return None
@@ -216,7 +218,8 @@ class _Recovery:
         return index if size >= index.end - index.start else None
 
     def _read_tails(self, index: SegmentIndex, file: File) -> bool:
-        """The entries that tails need, into the index; False = the segment has to be scanned."""
+        """Read the entries that partition states need into the index; return False if the segment
+        has to be scanned instead."""
         above = entries_above(index, self._applied, self._checkpoint.position)
         return above is not None and read_above(index, above, file)
 
@@ -271,9 +274,10 @@ class _Recovery:
         return -1
 
     def _missing_before(self, each: _Found, previous: _Found | None, reached: int) -> list[Break]:
-        """The first entry of a segment carries the end of the one before it, and reaches the disk
-        only after all of that: a difference is never a torn tail.  ``reached``: where the last
-        entry before ends; segments between that lost all theirs do not tell more."""
+        """Return a break if entries are missing before a segment.  Its first entry carries the end
+        of the segment before, and reaches the disk only after all of that: a difference is never a
+        torn tail.  ``reached``: end of the last entry before; segments between that lost all
+        entries tell no more."""
         first_mark = each.scan.index.first_durable
         if first_mark < 0 or (previous is not None and first_mark == previous.scan.index.end):
             return []

@@ -42,7 +42,7 @@ def write(filesystem: Filesystem, directory: str, mark: Mark) -> None:
 
 
 def read(filesystem: Filesystem, directory: str) -> Mark | None:
-    """The mark of the directory; None = it has none.  Raises ``CorruptFile``,
+    """Return the mark of the directory; None = it has none.  Raise ``CorruptFile``,
     ``UnknownFormat``."""
     fields = read_signed(filesystem, directory, REFUSED_FILE)
     if fields is None:

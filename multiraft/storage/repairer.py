@@ -96,8 +96,8 @@ class Repairer:
         self.look()
 
     def look(self) -> None:
-        """The replicas of a start are known: those that recovery found, and those of which nothing
-        stands in the lane, which are in doubt all the same when the lane has damage.  O(groups)."""
+        """Add the quarantined replicas of the start: those that recovery found, and those without
+        records in a journal with damage.  O(groups)."""
         self.groups |= {*self._store.repair.quarantined_groups()}
 
     def created(self, group: int) -> None:
@@ -135,8 +135,8 @@ class Repairer:
             self._put_out(error.group, str(error), is_here)
 
     def _put_out(self, group: int, why: str, is_here: bool) -> None:
-        """The replica may be one that recovery found and that is not taken up yet, or one that was
-        let go a moment ago."""
+        """Exclude a replica.  Consensus may not have it: recovery found it and it is not added yet,
+        or it was removed a moment ago."""
         if is_here:
             self._core.quarantine(group, why)
         else:
@@ -305,8 +305,8 @@ class Repairer:
     # ---- for others ----------------------------------------------------------------------------
 
     def answer_plans(self, request: Request) -> tuple[list[ReadPlan], Answer] | None:
-        """The plans that read what a peer asked for, and the answer but for their entries.  None =
-        no such group here."""
+        """Return the plans that read the entries that a peer requested, and the answer without
+        those entries; None = no such group on this node."""
         group = request.group
         known = self._store.repair.incarnation(group)
         if known != request.incarnation:

@@ -103,8 +103,8 @@ class Room:
             self._fill(free)
 
     def exhausted(self) -> bool:
-        """A write found no room: nothing of it counts.  Whether the reserve was given back, so that
-        it can be tried again."""
+        """Refuse records after a write that found no room, of which nothing counts.  Return True if
+        the reserve was released, so that the write can be tried again."""
         self._fill(self.free)
         if not self.reserved:
             return False
@@ -142,13 +142,13 @@ class Room:
     # ---- for whoever tells people --------------------------------------------------------------
 
     def became_full(self, free: int) -> None:
-        """Records are refused from now on."""
+        """Report that records are refused from now on."""
 
     def became_roomy(self, free: int) -> None:
-        """Records are taken again."""
+        """Report that records are taken again."""
 
     def gave_back(self, free: int) -> None:
-        """The reserve is given back."""
+        """Report that the reserve was released."""
 
 
 def is_full(error: OSError) -> bool:

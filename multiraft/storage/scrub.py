@@ -78,7 +78,8 @@ class ScrubPlan:
         self._skip(data)
 
     def _check_header(self) -> None:
-        """Of the segment: without it the next start does not know where its chain begins."""
+        """Check the segment's header: without it the next start does not know where its chain of
+        checksums begins."""
         start = self.segment.start
         data = self._filesystem.read_disk(self.segment.path, _layout.SEGMENT_HEADER_BYTES, 0)
         self.bytes += len(data)
@@ -107,7 +108,8 @@ class ScrubPlan:
         return True
 
     def _entries(self, data: Buffer, prev_crc: int) -> list[tuple[int, int, int]]:
-        """Those that are linked to each other; not all in one go, as this holds the interpreter."""
+        """Return the entries that are chained to each other, in several steps, because each one
+        holds the interpreter's lock."""
         found, at, reason = [], 0, "limit"
         while reason == "limit":
             scan = core.scan_entries(data, at, prev_crc, False, at + PIECE_BYTES)
@@ -117,11 +119,11 @@ class ScrubPlan:
         return found
 
     def _skip(self, data: Buffer) -> None:
-        """The first entry of the piece is damaged."""
+        """Skip the damaged first entry of the piece."""
         self._suspect(data, 0, "entry")
 
     def _suspect(self, data: Buffer, at: int, why: str) -> None:
-        """Go on at the next entry behind a damaged one that can have been written where it is
+        """Continue at the next entry behind a damaged one that can have been written where it is
         (as ``segment_scan``): what a misdirected write left is none."""
         found = core.find_entry(data, at + _layout.ENTRY_ALIGNMENT)
         while found >= 0:
@@ -174,7 +176,7 @@ class Scrubber:
         self._has_checkpoints = True  # still to be read in this pass
 
     def restart(self) -> None:
-        """The next piece is the first one of the lane.  Not while a plan is out."""
+        """Begin again with the first piece of the journal.  Not while a plan is being executed."""
         self.position = self._durable = 0
         self._prev_crc, self._has_checkpoints = None, True
 
@@ -191,7 +193,8 @@ class Scrubber:
         return lane.durable - (lane.segments[0].start if lane.segments else lane.durable)
 
     def next_plan(self) -> ScrubPlan | CheckpointsPlan | None:
-        """The next piece; None once at the end of each pass, and while there is nothing."""
+        """Return the next piece; None once at the end of each pass, and while there is nothing to
+        read."""
         if self._has_checkpoints:
             self._has_checkpoints = False
             return CheckpointsPlan(self._store.table.filesystem, self._store.directory)
@@ -214,9 +217,9 @@ class Scrubber:
         return None
 
     def done(self, plan: ScrubPlan | CheckpointsPlan) -> list[CorruptRange | CorruptFile]:
-        """A plan was executed: the entries that it found damaged; ``CorruptPlace`` for what no log
-        points to, ``CorruptFile`` for checkpoints.  O(1), O(entries) of the whole store when there
-        was something."""
+        """Take an executed plan and return the errors of damaged entries: ``CorruptPlace`` for
+        ranges to which no log points, ``CorruptFile`` for checkpoints.  O(1), O(entries of the
+        node) when there is damage."""
         self.bytes += plan.bytes
         if isinstance(plan, CheckpointsPlan):
             return [CorruptFile(path, "found by the scrub") for path in plan.damaged]

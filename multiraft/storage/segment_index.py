@@ -33,7 +33,8 @@ HOLE_STRUCT = struct.Struct("<QQ")
 
 
 def void(copies: list[Copy], first_gone: int = 0) -> list[Copy]:
-    """Copies of what is dropped from an index on: what their places held is known all the same."""
+    """Return the copies with index 0 from ``first_gone`` on, because their entries are dropped.
+    They still tell what their damaged ranges held."""
     return [copy._replace(index=0) if copy.index >= first_gone else copy for copy in copies]
 
 
@@ -102,7 +103,7 @@ class GroupRun:
             self.drop(first_gone)
 
     def note_batch(self, partition: int, base_offset: int, index: int, batch: BatchInfo) -> None:
-        """A batch of the run, in its partition's index."""
+        """Add a batch of the run to its partition's index."""
         known = self.partitions.get(partition)
         if known is None:
             known = self.partitions[partition] = PartitionIndex(partition, self.group)

@@ -34,7 +34,7 @@ class StorageSettings:
     scrub_bytes_per_second: int = 16 << 20
 
     def validate(self) -> StorageSettings:
-        """Raises ``ConfigError``."""
+        """Return the settings.  Raise ``ConfigError``."""
         if self.durability not in (FSYNC, RELAXED):
             raise ConfigError(f"storage.durability={self.durability!r} must be {FSYNC!r} or "
                               f"{RELAXED!r}")

@@ -89,14 +89,14 @@ def is_unfinished(name: str) -> bool:
 
 
 def in_lane(directory: str, names: Iterable[str]) -> list[Stray]:
-    """The names in a lane's directory that are none of its files'."""
+    """Return the files in a journal's directory whose names are not a journal's."""
     return [Stray(f"{directory}/{name}", "no segment has that name") for name in names
             if segment_start(name) is None and index_start(name) is None
             and not is_unfinished(name)]
 
 
 def among_checkpoints(directory: str, names: Iterable[str]) -> list[Stray]:
-    """The names in a data directory that look like checkpoints and are none."""
+    """Return the files in a data directory whose names only resemble those of checkpoints."""
     return [Stray(f"{directory}/{name}", "no checkpoint has that name") for name in names
             if name.startswith(CHECKPOINT_PREFIX) and checkpoint_position(name) is None
             and not name.endswith((SET_ASIDE, UNFINISHED))]
