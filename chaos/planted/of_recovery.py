@@ -16,7 +16,7 @@ BUGS = (
         "False",
         "a damaged replica of a recovered group takes what others had in the incarnation before",
         Tests((f"{FORCED}::test_nobody_repairs_from_a_replica_of_another_incarnation",))),
-    Bug("lift-forgets-the-incarnation", "multiraft.storage.repair", "Repair.stage_lift",
+    Bug("lift-forgets-the-incarnation", "multiraft.storage.repair", "LocalRepair.stage_lift",
         "*_incarnation(log),",
         "",
         "a survivor whose damage is settled is recovered by force once more, beside its members",
@@ -51,7 +51,7 @@ BUGS = (
         "a voter asks a leader for what all others have compacted, and is needed to elect one",
         Tests(("tests/storage/test_doubts.py::test_what_is_applied_and_compacted"
                "_by_any_member_is_forgotten_without_a_leader",))),
-    Bug("damage-of-who-goes-is-nobodys", "multiraft.storage.repair", "left_behind",
+    Bug("damage-of-who-goes-is-nobodys", "multiraft.storage.group_log", "GroupLog.left_behind",
         "if mark.kind != EntryKind.TOMBSTONE:",
         "if True:",
         "all replicas of a node doubt themselves for an entry of one that was removed",

@@ -38,7 +38,7 @@ BUGS = (
         "who gave up entries counts again after a restart, without having been cleared",
         Tests(("tests/storage/test_settled.py"
                "::test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared",))),
-    Bug("repaired-members-do-not-count", "multiraft.storage.repair", "Repair.extend_tail",
+    Bug("repaired-members-do-not-count", "multiraft.storage.repair", "LocalRepair.extend_tail",
         "log.learn(entry.index, membership.decode(entry.payload) if is_change else None)",
         "pass",
         "a change of members that a peer gave back is an entry and nothing else",

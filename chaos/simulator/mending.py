@@ -112,7 +112,7 @@ class Mending(Moving):
 
     def _has_rotted(self, error: CorruptRange) -> bool:
         """Whether bits of the entry's place have changed, or it is known to be missing."""
-        log = self._store._logs.get(error.group)
+        log = self._store.table.logs.get(error.group)
         if log is None or not log.index.first_index <= error.index <= log.index.last_index:
             return self.rotten  # it is gone since
         position, size = log.index.position(error.index), log.index.size(error.index)
@@ -136,7 +136,7 @@ class Mending(Moving):
     def _is_known_damaged(self, group: int) -> bool:
         """Whether its disk has been found to be damaged: consensus alone, which cannot take what a
         leader sends, has another reason than that bits changed once."""
-        log = self._store._logs.get(group)
+        log = self._store.table.logs.get(group)
         return log is None or log.removed or bool(log.quarantined)
 
     def _quarantined(self) -> Iterator[str]:

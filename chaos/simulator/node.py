@@ -193,7 +193,8 @@ class SimulatedNode(Mending):
         for group, members in self._voters.items():
             if not store.is_removed(group):
                 store.create_group(group, INCARNATION, Configuration(members))
-        tombstones = {group: log.hard_state for group, log in store._logs.items() if log.removed}
+        tombstones = {group: log.hard_state for group, log in store.table.logs.items()
+                      if log.removed}
         self._witness.absent(self.node, store.groups, tombstones, bool(store.damage))
         self._filesystem.fuse = -1
         self._room = self._make_room(store)

@@ -53,12 +53,12 @@ class ReadBack:
              rotten: bool) -> None:
         """Tell the witness all that can be read; ``image`` gives a file's bytes.  Raises
         ``CorruptRange`` when an entry is damaged on a disk that is not ``rotten``."""
-        self._begin(store._lane, image)
+        self._begin(store.table.journal, image)
         for group, restored in sorted(store.groups.items()):
             known, entries = self._read(store, group, rotten)
             damaged = bool(restored.quarantined)
             log = witness.recovered(node, group, restored, entries, damaged, known,
-                                    _knows_its_damage(store._logs[group]))
+                                    _knows_its_damage(store.table.logs[group]))
             self._note(store, group, log, damaged)
 
     def _begin(self, lane: Lane, image: Callable[[str], bytes]) -> None:
@@ -79,7 +79,7 @@ class ReadBack:
 
     def _read(self, store: Store, group: int, rotten: bool) -> tuple[LogModel | None, list[Found]]:
         """The group's log: the part that is as it was, None when there is none, and the rest."""
-        log = store._logs[group]
+        log = store.table.logs[group]
         known = self._known(store, log)
         found: list[Found] = []
         first = known.last_index + 1 if known is not None else log.index.first_index
@@ -99,7 +99,7 @@ class ReadBack:
 
     def _note(self, store: Store, group: int, log: LogModel, damaged: bool) -> None:
         """That is what was found; remembered for the next look unless some of it is ``damaged``."""
-        held = store._logs[group]
+        held = store.table.logs[group]
         if damaged:
             self._looks.pop(group, None)
             return

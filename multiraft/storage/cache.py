@@ -41,6 +41,7 @@ class TailCache:
     def evict(self, durable: int) -> None:
         """Back below the bound, as far as entries are durable.  Amortised O(1) per entry added."""
         order = self._order
+        # Not before it is durable, however full the cache is: it can be read nowhere else.
         while self.bytes > self.bytes_max and order and order[0][1].end <= durable:
             log, cached = order.popleft()
             entry = cached.entry

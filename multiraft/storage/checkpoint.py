@@ -1,19 +1,18 @@
 """Checkpoints: the applied state of all groups in one file, so that recovery replays only the rest.
 
-Contract.  Captured on the loop, encoded in pieces and written by a thread, durable under its name
-when
-``execute`` returns; the last two are kept.  A damaged one is skipped for the one before it, and
-that is reported.  Records of groups that did not change since the last checkpoint are not encoded
-anew.
+Contract.  Captured on the loop (``checkpointer.py``), encoded in pieces and written by a thread,
+durable under its name when ``execute`` returns; the last two are kept.  A damaged one is skipped
+for the one before it, and reported.  Records of groups that did not change since the last
+checkpoint are not encoded again.
 
-Invariant.  Whatever stands in the place of a log (an installed snapshot: a record's ``since``) is
-known by two intact checkpoints before anybody is told of it, and again before a start is over: the
-lane does not have it, and what was acknowledged is not to depend on one file.  Where there is only
-one, it has a copy (``COPY``), which counts as the one before it.
+Invariant.  An installed snapshot (a record's ``since``), which replaces a log, is in two intact
+checkpoints before it is acknowledged, and again before a start is over: the journal does not have
+it, and what was acknowledged must not depend on one file.  A checkpoint without an intact
+predecessor has a copy (``COPY``), which counts as the predecessor.
 
-Theory.  A checkpoint may be ahead of the lane's durable end in hard states only (a term or vote
-that was staged): that is safe, because such a decision was made, only nobody has been told.  The
-position it names was durable when it was captured, so a lane that now ends below it has lost
+Theory.  A checkpoint may be ahead of the journal's durable end in hard states only (a term or vote
+that was staged): that is safe, because such a decision was made and no message about it was sent.
+The position it names was durable when it was captured, so a journal that now ends below it has lost
 durable bytes.
 """
 
@@ -97,7 +96,8 @@ class GroupRecord(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> GroupRecord:
-        """Raises ``ValueError`` or ``TypeError`` when it is not what ``encode`` returns."""
+        """Return the record that ``encode`` made these bytes of.  Raise ``ValueError`` or
+        ``TypeError`` for other bytes."""
         fields = cbor2.loads(data)
         plain.check(fields, _SHAPES.get(len(fields), _RECORD), "a group's record")
         (group, incarnation, configuration, hard_state, first_index, prev_term, commit,
@@ -148,7 +148,7 @@ class CheckpointPlan:
         self.size = 0
         self.sync_first = ""  # a file whose entries it speaks of and that were not synced yet
         self.twice = False  # the one before it does not know of a snapshot
-        self.behind: dict[int, int] = {}  # what repair waits for (``Repair.applied_behind``)
+        self.behind: dict[int, int] = {}  # what repair waits for (``LocalRepair.applied_behind``)
         self._filesystem = filesystem
         self._directory = directory
         self._lane_start = lane_start
@@ -159,6 +159,8 @@ class CheckpointPlan:
     def execute(self) -> None:
         """Blocking.  Raises ``OSError``; then the name holds what it held, or what it shall hold
         and has no copy yet."""
+        # With relaxed durability the last write may be unsynced; a checkpoint must not be durable
+        # before the entries that its applied state contains.
         if self.sync_first:
             file = self._filesystem.open(self.sync_first)
             try:
@@ -190,7 +192,7 @@ def checkpoint_names(filesystem: Filesystem, directory: str) -> list[str]:
 
 
 def read_checkpoint(filesystem: Filesystem, path: str) -> Checkpoint:
-    """Raises ``CorruptFile`` or ``UnknownFormat``."""
+    """Read and check a checkpoint.  Raise ``CorruptFile`` or ``UnknownFormat``."""
     body = read_envelope(filesystem, path, CHECKPOINT_MAGIC, *CHECKPOINT_VERSIONS_READ)
     try:
         fields = cbor2.loads(body)
@@ -205,8 +207,8 @@ def read_checkpoint(filesystem: Filesystem, path: str) -> Checkpoint:
 
 def newest_checkpoint(filesystem: Filesystem,
                       directory: str) -> tuple[Checkpoint, list[CorruptFile]]:
-    """The newest one that is intact (an empty one when there is none), and the damaged ones, which
-    are set aside so that they do not count among those that are kept."""
+    """Return the newest intact checkpoint, or an empty one, and the errors of damaged ones.  Set
+    the damaged ones aside, so that they do not count among those that are kept."""
     damaged: list[CorruptFile] = []
     for name in reversed(checkpoint_names(filesystem, directory)):
         found = _intact(filesystem, directory, name, damaged)
@@ -218,8 +220,8 @@ def newest_checkpoint(filesystem: Filesystem,
 
 def _intact(filesystem: Filesystem, directory: str, name: str,
             damaged: list[CorruptFile]) -> Checkpoint | None:
-    """Sets it aside when it is not, or is another one's copy under that name, and adds it to
-    ``damaged``."""
+    """Return a checkpoint if it is intact and has the name of its position.  Otherwise set it
+    aside, add the error to ``damaged`` and return None."""
     path = f"{directory}/{name}"
     try:
         found = read_checkpoint(filesystem, path)

@@ -49,7 +49,8 @@ class StorageConfig:
     read_gap_bytes_max: int = 64 << 10
 
     def validate(self) -> "StorageConfig":
-        """Raises ``ConfigError`` naming both settings when two contradict each other."""
+        """Return the configuration.  Raise ``ConfigError`` naming both settings when two contradict
+        each other."""
         smallest = _layout.SEGMENT_HEADER_BYTES + self.entry_bytes_max
         self._require(self.entry_bytes_max <= _layout.ENTRY_BYTES_MAX,
                       f"entry_bytes_max={self.entry_bytes_max} exceeds the format's "

@@ -19,7 +19,6 @@ _HEAD = struct.Struct("<8sIIQ")
 _CRC = struct.Struct("<I")
 
 
-
 def write_envelope(filesystem: Filesystem, directory: str, name: str, magic: bytes, version: int,
                    body: bytes) -> int:
     """Write, sync, rename, sync the directory; the size of the file."""
@@ -30,7 +29,8 @@ def write_envelope(filesystem: Filesystem, directory: str, name: str, magic: byt
 
 
 def read_envelope(filesystem: Filesystem, path: str, magic: bytes, *versions: int) -> bytes:
-    """The body, of one of ``versions``.  Raises ``CorruptFile`` or ``UnknownFormat``."""
+    """Return the body of a file of one of ``versions``.  Raise ``CorruptFile`` or
+    ``UnknownFormat``."""
     size = filesystem.size(path)
     if not _HEAD.size + _CRC.size <= size <= ENVELOPE_BYTES_LIMIT:
         raise CorruptFile(path, f"its size is {size}")
@@ -56,7 +56,7 @@ def read_envelope(filesystem: Filesystem, path: str, magic: bytes, *versions: in
 
 
 def is_whole(data: Buffer) -> bool:
-    """Whether a file's bytes are what was written, whatever it is."""
+    """Return True if the bytes of an enveloped file, of any magic, match its checksum."""
     view = memoryview(data)
     return (len(view) >= _HEAD.size + _CRC.size
             and core.crc32c(view[:-_CRC.size]) == _CRC.unpack_from(view, len(view) - _CRC.size)[0])
@@ -69,18 +69,19 @@ def replace_file(filesystem: Filesystem, directory: str, name: str, buffers: lis
         filesystem.remove(unfinished)
     file = filesystem.create(unfinished)
     try:
-        file.write(buffers, 0, True)
+        file.write(buffers, 0, True)  # synced before the rename: the name never has fewer bytes
     except OSError:
         filesystem.remove(unfinished)  # a disk that is full gets its room back
         raise
     finally:
         file.close()
     filesystem.rename(unfinished, f"{directory}/{name}")
+    # Without this a crash may bring the old file back, although its successor was reported durable.
     filesystem.sync_directory(directory)
 
 
 def remove_unfinished(filesystem: Filesystem, directory: str) -> None:
-    """Remove what a crash left half written; what somebody else named so stays."""
+    """Remove the temporary files that a crash left; files of other names stay."""
     for name in filesystem.list(directory):
         if is_unfinished(name):
             filesystem.remove(f"{directory}/{name}")

@@ -8,7 +8,7 @@
     |  +- UnknownEntry      an intact entry of a kind this program does not know
     +- CorruptFile          a file that cannot be read and cannot be rebuilt from others
     +- CorruptRange         entries on disk that are not what their CRC says: group and indexes
-    |  +- CorruptPlace      ... of which nobody knows whose they are
+    |  +- CorruptPlace      ... of an unknown group and index
     +- EntryTooLarge        over a limit, with limit and value
     +- StaleIncarnation     a group is to be created in an incarnation older than the known one
     +- OffsetTooLow         a fetch below the first offset that this store holds of a partition
@@ -35,7 +35,7 @@ class DirectoryInUse(StorageError):
 
 
 class IdentityMissing(StorageError):
-    """The directory has no identity, and nobody said that it is new."""
+    """The directory has no identity, and was not declared new."""
 
     def __init__(self, path: str):
         super().__init__(f"{path} is missing: the directory has no identity")

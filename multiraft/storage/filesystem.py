@@ -49,12 +49,12 @@ class File(Protocol):
     path: str
 
     def read(self, length: int, position: int) -> bytes:
-        """Bytes from ``position`` on; fewer than ``length`` only at the end of the file."""
+        """Read bytes from ``position`` on; fewer than ``length`` only at the end of the file."""
         ...
 
     def read_resident(self, length: int, position: int) -> bytearray | None:
-        """As ``read`` of bytes that are there, but without waiting for the disk; None when they are
-        not all in the page cache, or nobody can tell."""
+        """Read as ``read`` does, without waiting for the disk; None when the page cache does not
+        have all of the bytes, or the system cannot tell."""
         ...
 
     def write(self, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
@@ -73,7 +73,7 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def allocated(self) -> int:
-        """Bytes of the blocks that it has, reserved or written."""
+        """Return the bytes of the file's blocks, reserved or written."""
         ...
 
     def reserve(self, size: int) -> None:
@@ -82,7 +82,8 @@ class File(Protocol):
         ...
 
     def fileno(self) -> int:
-        """The descriptor, for a native writer; a simulated file has none and raises ``OSError``."""
+        """Return the descriptor, for a native writer; a simulated file has none and raises
+        ``OSError``."""
         ...
 
     def close(self) -> None:
@@ -114,23 +115,24 @@ class Filesystem(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """``OSError`` when nobody can say: what may not be looked at is not missing."""
+        """Return True if there is a file.  Raise ``OSError`` when the system cannot tell: a file
+        without access rights is not missing."""
         ...
 
     def size(self, path: str) -> int: ...
 
     def create(self, path: str) -> File:
-        """A new, empty file for reading and writing; ``FileExistsError`` when there is one."""
+        """Create an empty file for reading and writing.  Raise ``FileExistsError`` when there is
+        one."""
         ...
 
     def open(self, path: str) -> File:
-        """An existing file for reading and writing; ``FileNotFoundError`` when there is none."""
+        """Open a file for reading and writing.  Raise ``FileNotFoundError`` when there is none."""
         ...
 
     def read_disk(self, path: str, length: int, position: int) -> Buffer:
-        """As ``read`` of a file that is opened for it, but what the disk has, for bytes that are
-        durable: a copy in the page cache says nothing about the disk.  It may come from there where
-        the file system knows no other way."""
+        """Read durable bytes of a file from the disk, not from the page cache, which says nothing
+        about the disk.  The page cache is used where the file system has no other way."""
         ...
 
     def rename(self, old: str, new: str) -> None: ...

@@ -1,7 +1,8 @@
-"""One group's log as the store holds it: packed index, recent entries, what the lane says of it.
+"""One group's log in the store: packed index, entries in memory, configurations, damage.
 
 Contract.  Owned by the loop.  ``cached`` holds the newest entries of the group, contiguous up to
-the last one; older ones are cold and read from disk.
+the last one; older entries are read from disk.  Nothing here writes: the store and repair write the
+records, recovery reads them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from multiraft.marks import Reincarnation, Tombstone
 from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
 from multiraft.storage.places import Place, merged, unknown
+from multiraft.storage.segment_index import REPAIR_STRUCT
 from multiraft.store import GroupRestored, LogBounds
-from multiraft.types import Configuration, Entry, HardState
+from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 NO_HARD_STATE = HardState(0, 0)
 NO_CONFIGURATION = Configuration(())
@@ -23,7 +25,7 @@ _NONE_TAKEN: dict[int, int] = {}
 
 
 class CachedEntry(NamedTuple):
-    """A recent entry: ``buffers[slot:slot + 3]`` are its header, payload and padding."""
+    """Entry in memory; ``buffers[slot:slot + 3]`` are its header, payload and padding."""
 
     entry: Entry
     buffers: list[Buffer]
@@ -32,7 +34,7 @@ class CachedEntry(NamedTuple):
 
 
 class GroupLog:
-    """State of one group's log in this store."""
+    """Log of one group's replica, as this node has it on disk."""
 
     __slots__ = ("group", "incarnation", "configurations", "barred", "barred_term", "removed",
                  "buried_at", "group_incarnation", "record_before", "hard_state", "index",
@@ -78,31 +80,32 @@ class GroupLog:
 
     @property
     def configuration(self) -> Configuration:
-        """The one in force, as far as the log says."""
+        """Configuration of the last membership entry of the log: it is in force at once."""
         return self.configurations[-1][1]
 
     def create_with(self, configuration: Configuration) -> None:
-        """Who the members were before the first entry."""
+        """Set the members before the first entry, unless the log knows them."""
         if self.configurations[0] == (0, NO_CONFIGURATION) and not self.barred:
             self.configurations[0] = (0, configuration)
 
     def configuration_at(self, applied: int) -> tuple[int, Configuration]:
-        """(index, configuration) in force at the applied index; earlier ones are forgotten."""
+        """Return (index, configuration) in force at the applied index; drop earlier ones."""
         kept = self.configurations
         while len(kept) > 1 and kept[1][0] <= applied:
             del kept[0]
         return kept[0]
 
     def learn(self, index: int, configuration: Configuration | None) -> None:
-        """What stands at an index above the applied state was lost, or in question, and is known
-        now: a configuration, or none."""
+        """Set or remove the configuration of an entry above the applied state, which was missing
+        and is known now; ``configuration``: None when the entry has none."""
         kept = [each for each in self.configurations if each[0] != index]
         if configuration is not None:
             kept.append((index, configuration))
         self.configurations = sorted(kept, key=itemgetter(0))
 
     def bury(self, left: Tombstone, position: int) -> None:
-        """A tombstone at that place of the lane: nothing before it is the log's any more."""
+        """Empty the log at a tombstone: entries before its journal position belong to a removed
+        replica.  Keep the term, vote and vote barrier of the tombstone."""
         before = self.record_before or self.record
         self.__init__(self.group, self.incarnation)
         self.record_before = before
@@ -114,11 +117,11 @@ class GroupLog:
         self.settled = ((0, position),)
 
     def reincarnate(self, new: Reincarnation, index: int, barred_term: int) -> None:
-        """The group goes on from this log, whose last index that is, in a new incarnation; or, with
-        nobody named, its replica is barred up to that index of the term, and the members are those
-        of the log."""
+        """Apply a forced recovery at the last ``index`` of this log: the group continues in a new
+        incarnation with the named members.  Without members the replica joins a recovered group: it
+        may not vote before it has ``index`` of the term ``barred_term``."""
         self.group_incarnation = new.incarnation
-        alone = bool(new.configuration.voters)  # else a replica joins
+        alone = bool(new.configuration.voters)
         if alone:
             self.configurations = [(index, new.configuration)]
         self.barred, self.barred_term = (0, 0) if alone else (index, barred_term)
@@ -138,8 +141,8 @@ class GroupLog:
 
     def restart(self, bounds: LogBounds, index: int, configuration: Configuration,
                 since: int) -> None:
-        """Applied state stands in the place of everything up to ``bounds``, with the configuration
-        of the entry at ``index``."""
+        """Replace the log by a snapshot up to ``bounds``, with the configuration of the entry at
+        ``index``; the log's later entries are in segments from position ``since`` on."""
         self.configurations = [(index, configuration)]
         self.index = GroupIndex(bounds.first_index, bounds.prev_term)
         self.partitions = {}
@@ -151,33 +154,34 @@ class GroupLog:
         self.since = since
 
     def quarantine(self, why: str) -> None:
-        """The first reason stays."""
+        """Exclude the replica from consensus; the first reason is kept."""
         self.quarantined = self.quarantined or why
 
     def doubt(self, why: str) -> None:
-        """More may be lost than can be named."""
+        """Quarantine the replica until its leader clears it: it may have lost entries, a term or a
+        vote that it does not know of."""
         self.quarantine(why)
         self.doubtful = True
 
     def quarantine_for_good(self, why: str) -> None:
-        """No repair helps: the replica has to be removed and added anew."""
+        """Quarantine the replica permanently: it has to be removed and added again."""
         self.quarantine(why)
         self.lasting = True
 
     def has_settled(self, places: list[Place]) -> bool:
-        """Whether damage of those places of the lane was settled for this group, in one go or
-        piece by piece."""
+        """Return True if damage in these ranges of the journal is settled for this group, by one
+        or several ranges of ``settled``."""
         return not any(unknown(*place, self.settled) for place in places)
 
     def lift(self) -> None:
-        """Nothing is wrong any more."""
+        """End the quarantine."""
         self.quarantined = ""
         self.doubtful = self.lasting = False
 
     def fits(self, index: int, term: int, taken: dict[int, int] = _NONE_TAKEN) -> bool:
-        """Whether a missing entry may be of that term.  Those whose term is unknown are repaired in
-        ascending order, so that the terms never fall in between; ``taken``: terms of those that
-        will be known by then.  O(lost)."""
+        """Return True if a missing entry may be of that term.  Entries of unknown term are repaired
+        in ascending order, so that terms never fall along the log; ``taken``: index -> term of
+        those that are repaired in the same step.  O(lost)."""
         if index not in self.unsure:
             return self.index.holds(index, term)
         behind = self.sure_behind(index)
@@ -186,36 +190,50 @@ class GroupLog:
                 and (behind > self.index.last_index or term <= self.index.term(behind)))
 
     def sure_behind(self, index: int) -> int:
-        """The next entry whose term is known, or the one behind the log's end.  O(lost)."""
+        """Return the first index behind ``index`` whose term is known, or the log's end + 1.
+        O(lost)."""
         index += 1
         while index in self.unsure:
             index += 1
         return index
 
     def lose(self, first: int) -> None:
-        """Everything up to ``first`` (exclusive) was applied here, and is lost."""
+        """Add entries up to ``first`` (exclusive) that existed and are lost, as missing entries of
+        unknown term."""
         lost = range(self.index.last_index + 1, first)
         self.index.fill(first)
         self.missing.update(dict.fromkeys(lost, NOWHERE))
         self.unsure.update(lost)
 
     def unreadable_places(self) -> list[Place]:
-        """Where the missing entries stand, ascending; not those that are only in question.
-        O(missing)."""
+        """Return the journal ranges of missing entries, ascending, without those that are missing
+        only because they may have been truncated.  O(missing)."""
         return merged((at, at + self.index.size(index)) for index in self.missing
                       if index not in self.questioned
                       and (at := self.index.position(index)) != NOWHERE)
 
+    def left_behind(self, mark: Entry) -> list[Entry]:
+        """Return the REPAIR records to write right behind a mark that removes this replica: without
+        them its damaged entries could have been any other group's.  O(missing)."""
+        if mark.kind != EntryKind.TOMBSTONE:
+            return []
+        # Behind the tombstone: with records in front of it, a torn write could leave a log that
+        # lost its end and does not know.  Without an index: what the group's next replica has of it
+        # first is no copy.
+        return [Entry(EntryKind.REPAIR, self.group, self.incarnation, 0, 0,
+                      payload=REPAIR_STRUCT.pack(begin, end - begin))
+                for begin, end in self.unreadable_places()]
+
     def question(self, index: int) -> None:
-        """What stands there may have been dropped: it is missing until a peer says what is
-        committed there."""
+        """Treat an entry that may have been truncated as missing, until a peer sends the committed
+        entry of that index."""
         self.missing.setdefault(index, self.index.position(index))
         if index not in self.unsure:
             self.questioned.add(index)
 
     def disown(self, index: int) -> None:
-        """What stands there was dropped, and another entry replaced it: that one is lost, and its
-        term is unknown.  O(partitions)."""
+        """Discard an entry that was truncated: the entry that replaced it is lost, of unknown term.
+        O(partitions)."""
         self.index.replace(index, NOWHERE, _layout.ENTRY_HEADER_BYTES)
         self.missing[index] = NOWHERE
         self.unsure.add(index)
@@ -224,14 +242,15 @@ class GroupLog:
             partition.disown(index)
 
     def replaced(self, index: int, position: int) -> bool:
-        """Whether nobody needs what stood at a place of the lane under an index: it is compacted,
-        or another one was written behind it."""
+        """Return True if an entry at a journal position is not needed: its index is compacted, or
+        an entry of that index was written behind it."""
         kept = self.index
         return index < kept.first_index or (index <= kept.last_index and index not in self.missing
                                             and kept.position(index) > position)
 
     def repair(self, copy: Copy) -> bool:
-        """Take the entry from its copy, if it is in the log at all; whether it is."""
+        """Read an entry from its copy from now on; return False if the log does not have the entry.
+        """
         if copy.index in self.unsure and self.fits(copy.index, copy.term):
             self.index.retag(copy.index, copy.term, self.sure_behind(copy.index))
         if not self.index.holds(copy.index, copy.term):
@@ -241,28 +260,30 @@ class GroupLog:
         return True
 
     def found(self, index: int) -> None:
-        """The entry is not missing any more, or not missed."""
+        """Stop counting an entry as missing: it was repaired, or is not needed."""
         self.missing.pop(index, None)
         self.unsure.discard(index)
         self.questioned.discard(index)
 
     def merge_hard_state(self, found: HardState) -> None:
-        """A later term wins; within a term a vote is final, so any vote beats none."""
+        """Take a hard state from a segment if it is later than the known one."""
+        # Within a term a vote is final, so any vote replaces none.
         known = self.hard_state
         if found.term > known.term or (found.term == known.term and known.vote == 0):
             self.hard_state = found
 
     def lift_term(self) -> None:
-        """A log with entries of a term has been in that term.  A round's entries stand before its
-        hard state, so a torn round may leave them alone; its vote had not been told to anyone."""
+        """Raise the term to that of the last entry.  A round's entries stand before its hard state,
+        so a torn write can leave entries without the term; its vote had not been sent."""
         if self.index.last_term > self.hard_state.term:
             self.hard_state = HardState(self.index.last_term, 0)
 
     def cut(self, first_gone: int) -> None:
-        """Forget a suffix.  O(dropped entries + the group's partitions)."""
+        """Truncate the log from ``first_gone`` on.  O(dropped entries + the group's partitions)."""
         for index in range(first_gone, self.index.last_index + 1):
             self.cached.pop(index, None)
         self.index.cut(first_gone)
+        # A configuration counts as long as its entry is in the log, committed or not (thesis 4.1).
         while len(self.configurations) > 1 and self.configurations[-1][0] >= first_gone:
             self.configurations.pop()
         for gone in [index for index in self.missing if index >= first_gone]:

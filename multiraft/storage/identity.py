@@ -1,4 +1,4 @@
-"""Whose directory this is: ``node.json``, with the boot epoch and the lives of the directory.
+"""Identity of a data directory: cluster, node, boot epoch and earlier starts, in ``node.json``.
 
 Contract.  ``create`` gives an empty directory its identity, once.  ``claim`` compares it with the
 one that starts, counts the boot epoch up by one, adds the number of this life to those before it
@@ -34,10 +34,12 @@ _FILE_BYTES_MAX = 1 << 20
 
 
 class Identity(NamedTuple):
-    """Who starts.  ``fresh_incarnation`` is a random 63-bit number for a directory that is new: it
-    becomes the incarnation of the directory.  0 = the directory must have an identity already.
-    ``life``: a random number from ``lives.DURABLE`` on for this start; 0 = it meets nobody, and
-    needs none."""
+    """Identity of the starting node.
+
+    ``fresh_incarnation``: a random 63-bit number for a new directory, whose incarnation it becomes;
+    0 = the directory must have an identity already.  ``life``: a random number from
+    ``lives.DURABLE`` on for this start; 0 = it talks to no peer, and needs none.
+    """
 
     cluster: bytes  # 16 bytes
     node: int
@@ -57,7 +59,7 @@ class Found(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """What the directory says after it was claimed."""
+    """Numbers of a directory after a start claimed it."""
 
     incarnation: int
     boot_epoch: int
@@ -123,7 +125,7 @@ def adopt(filesystem: Filesystem, directory: str, life: Life) -> None:
 
 
 def read(filesystem: Filesystem, directory: str) -> Found | None:
-    """The identity that the directory has; None = it has none.  Raises ``UnknownFormat``,
+    """Return the directory's identity; None = it has none.  Raise ``UnknownFormat``,
     ``CorruptFile``."""
     fields = read_signed(filesystem, directory, NODE_FILE)
     if fields is None:
@@ -145,8 +147,8 @@ def write_signed(filesystem: Filesystem, directory: str, name: str, fields: dict
 
 
 def read_signed(filesystem: Filesystem, directory: str, name: str) -> dict | None:
-    """The fields of such a file; None = there is none.  Raises ``UnknownFormat``,
-    ``CorruptFile``."""
+    """Return the fields of a file of ``write_signed``; None = there is none.  Raise
+    ``UnknownFormat``, ``CorruptFile``."""
     path = f"{directory}/{name}"
     if not filesystem.exists(path):
         return None
@@ -175,7 +177,7 @@ def _write(filesystem: Filesystem, directory: str, identity: Identity, claimed: 
 
 
 def _life(boot_epoch: int, process: str) -> Life:
-    """A row of the file.  Raises ``TypeError``, ``ValueError``."""
+    """Parse a row of the file.  Raise ``TypeError``, ``ValueError``."""
     return Life(int(boot_epoch), int(process, 16))
 
 

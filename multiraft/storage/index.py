@@ -69,7 +69,7 @@ class GroupIndex:
 
     @property
     def has_lost(self) -> bool:
-        """Whether the place of an entry is unknown.  O(n)."""
+        """Return True if the position of an entry is unknown.  O(n)."""
         return NOWHERE in self._positions
 
     @property
@@ -88,7 +88,8 @@ class GroupIndex:
         positions.append(position)
 
     def append_next(self, index: int, term: int, position: int, size: int) -> bool:
-        """As ``append``; False, and nothing happens, if the entry does not follow the last one."""
+        """Append an entry if it follows the last one; return False, and change nothing,
+        otherwise."""
         positions, ends, terms = self._positions, self._ends, self._run_terms
         if not terms or index != self.first_index + len(positions) or term < terms[-1]:
             return False
@@ -100,13 +101,13 @@ class GroupIndex:
         return True
 
     def fill(self, first: int) -> None:
-        """Entries up to ``first`` (exclusive) existed and are lost: they have the term of the last
-        one, an unknown place, and for now the size of an empty entry."""
+        """Add entries up to ``first`` (exclusive) that existed and are lost.  They get the term of
+        the last entry, an unknown position and, for now, the size of an empty entry."""
         for index in range(self.last_index + 1, first):
             self.append(index, self.last_term, NOWHERE, _layout.ENTRY_HEADER_BYTES)
 
     def replace(self, index: int, position: int, size: int) -> None:
-        """The entry is to be found elsewhere from now on.  O(1), O(n) when its size differs."""
+        """Set another position and size of an entry.  O(1), O(n) when its size differs."""
         slot, ends = self._slot(index), self._ends
         change = size - self.size(index)
         self._positions[slot] = position
@@ -115,8 +116,8 @@ class GroupIndex:
                 ends[at] += change
 
     def retag(self, index: int, term: int, until: int) -> None:
-        """The term of a lost entry became known.  Those behind it, up to ``until`` (exclusive), are
-        lost too and were a guess: they have at least that term.  O(elections)."""
+        """Set the term of a lost entry.  Those behind it, up to ``until`` (exclusive), are lost
+        too, and their terms were guesses: they get at least that term.  O(elections)."""
         runs = [(start, value) for start, value in self.term_runs() if not index <= start <= until]
         at = bisect_left(runs, (index, 0))
         if not at or runs[at - 1][1] != term:
@@ -132,12 +133,13 @@ class GroupIndex:
                 if begin <= position < end]
 
     def holds(self, index: int, term: int) -> bool:
-        """Whether the log has that entry, readable or not.  O(log n)."""
+        """Return True if the log has that entry, readable or not.  O(log n)."""
         return self.first_index <= index <= self.last_index and self.term(index) == term
 
     def contradicted_by(self, index: int, term: int) -> int:
-        """The lowest of our indexes that cannot stand before such an entry, which was written after
-        all of them: they were dropped.  One behind the last if all can.  O(log elections)."""
+        """Return the lowest index whose entry cannot stand before an entry of this index and term,
+        which was written after all of them, so that it must have been truncated; the last index + 1
+        if there is none.  O(log elections)."""
         run = bisect_right(self._run_terms, term)
         later = self._run_starts[run] if run < len(self._run_starts) else self.last_index + 1
         return min(index, later)
@@ -209,7 +211,8 @@ class GroupIndex:
 
     @classmethod
     def unpack(cls, fields: list) -> GroupIndex:
-        """Raises ``ValueError`` or ``TypeError`` when it is not what ``pack`` returns."""
+        """Return the index that ``pack`` made these fields of.  Raise ``ValueError`` or
+        ``TypeError`` for other fields."""
         first_index, positions, ends, starts, terms = fields
         index = cls(first_index)
         index._positions.frombytes(positions)
@@ -222,7 +225,7 @@ class GroupIndex:
         return index
 
     def _check(self) -> None:
-        """Every invariant.  O(n)."""
+        """Assert every invariant.  O(n)."""
         assert len(self._positions) == len(self._ends)
         assert all(a < b for a, b in zip(self._ends, self._ends[1:]))
         assert len({*self._positions} - {NOWHERE}) + self._positions.count(NOWHERE) == len(self)
@@ -298,7 +301,7 @@ class PartitionIndex:
             del self._latest[kept:]
 
     def repair(self, base_offset: int, count: int, index: int, max_timestamp_ms: int) -> None:
-        """What a batch says that could not be read before: known fields stay, others are filled in.
+        """Add the fields of a batch that could not be read before; known fields are kept.
         O(n)."""
         slot = bisect_left(self._indexes, index)
         if slot == len(self._indexes) or self._indexes[slot] != index:
@@ -316,7 +319,7 @@ class PartitionIndex:
             self._latest[at] = max(self._latest[at], max_timestamp_ms)
 
     def disown(self, index: int) -> None:
-        """The batch of an index is not the partition's, if it has one.  O(n)."""
+        """Remove the batch of an index, if the partition has it.  O(n)."""
         slot = bisect_left(self._indexes, index)
         if slot == len(self._indexes) or self._indexes[slot] != index:
             return
@@ -331,7 +334,7 @@ class PartitionIndex:
             self.end_offset = base
 
     def _end_at(self, slot: int, end: int) -> None:
-        """What a slot's batch says of its own end."""
+        """Set the offset after the last record of a slot's batch."""
         base = self._bases[slot]
         if slot == len(self._bases) - 1:
             self.end_offset = end
@@ -346,7 +349,7 @@ class PartitionIndex:
         return bisect_right(self._bases, offset) - 1
 
     def batch(self, slot: int) -> tuple[int, int, int]:
-        """(base offset, offset after the last record, index) of a slot."""
+        """Return (base offset, offset after the last record, index) of a slot."""
         bases = self._bases
         base = bases[slot]
         end = bases[slot + 1] if slot + 1 < len(bases) else self.end_offset
@@ -364,7 +367,8 @@ class PartitionIndex:
 
     @classmethod
     def unpack(cls, fields: list, group: int) -> PartitionIndex:
-        """Raises ``ValueError`` or ``TypeError`` when it is not what ``pack`` returns."""
+        """Return the index that ``pack`` made these fields of.  Raise ``ValueError`` or
+        ``TypeError`` for other fields."""
         partition, end_offset, bases, indexes, latest, holes = fields
         index = cls(partition, group)
         index.end_offset = end_offset
@@ -377,7 +381,7 @@ class PartitionIndex:
         return index
 
     def _check(self) -> None:
-        """Every invariant.  O(n)."""
+        """Assert every invariant.  O(n)."""
         assert len(self._bases) == len(self._indexes) == len(self._latest)
         assert all(a < b for a, b in zip(self._bases, self._bases[1:]))
         assert all(a < b for a, b in zip(self._indexes, self._indexes[1:]))

@@ -1,8 +1,7 @@
-"""The index file beside a sealed segment: a segment's part of the index, as bytes.
+"""Index file beside a sealed segment: encoding, writing and reading of its ``SegmentIndex``.
 
-Contract.  ``encode`` and ``decode`` are exact inverses.  An index file is a cache: whoever loads it
-checks its CRC and that it speaks of this very segment (start, seed), and scans the segment
-otherwise.
+Contract.  ``encode`` and ``decode`` are exact inverses.  An index file is a cache: recovery checks
+its CRC and that it is of this very segment (start, seed), and scans the segment otherwise.
 """
 
 from __future__ import annotations
@@ -33,7 +32,8 @@ def write_index_file(filesystem: Filesystem, segment: Segment, index: SegmentInd
 
 
 def read_index_file(filesystem: Filesystem, segment: Segment) -> SegmentIndex:
-    """Raises ``CorruptFile`` or ``UnknownFormat``; the caller scans the segment instead."""
+    """Read a segment's index file.  Raise ``CorruptFile`` or ``UnknownFormat``; the caller scans
+    the segment instead."""
     path = index_path(segment)
     index = decode(path, read_envelope(filesystem, path, INDEX_MAGIC, *INDEX_VERSIONS_READ))
     if (index.start, index.seed) != (segment.start, segment.seed):
@@ -55,14 +55,14 @@ _HEAD = (plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.MARK, plain.W
 
 
 def encode(index: SegmentIndex) -> bytes:
-    """The body of an index file: groups and partitions in ascending order."""
+    """Encode the body of an index file, with groups and partitions in ascending order."""
     runs = [_pack_run(index.runs[group]) for group in sorted(index.runs)]
     return cbor2.dumps([index.start, index.seed, index.end, index.last_crc, index.first_durable,
                         index.highest_durable, runs])
 
 
 def decode(path: str, body: bytes) -> SegmentIndex:
-    """Raises ``CorruptFile``."""
+    """Decode the body of an index file.  Raise ``CorruptFile``."""
     try:
         fields = cbor2.loads(body)
         plain.check(fields, (*_HEAD, [plain.ANYTHING]), "the index")

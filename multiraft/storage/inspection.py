@@ -119,8 +119,8 @@ def files_of(path: Path) -> list[tuple[str, Path]]:
 
 
 def strays_of(path: Path) -> list[Stray]:
-    """What a start leaves alone in a data directory, because it is not the node's: by its name, or
-    where it would stand in the lane.  Nothing of a single file."""
+    """Return the files of a data directory that a start leaves alone, because by name or by
+    position in the journal they are not the node's.  An empty list for a single file."""
     if not path.is_dir():
         return []
     found = among_checkpoints(str(path), [child.name for child in sorted(path.iterdir())])
@@ -146,7 +146,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _seen(path: Path) -> Seen:
-    """As far as the header tells."""
+    """Describe a segment file by its header alone."""
     start = segment_start(path.name)
     assert start is not None, f"{path} is no segment"
     with open(path, "rb") as file:
@@ -178,7 +178,7 @@ def _kind_of(path: Path) -> str:
 
 
 def summary(kind: str, path: Path) -> FileSummary:
-    """What a file says of itself."""
+    """Return a file's description, from its name and header."""
     size = path.stat().st_size
     try:
         facts = {SEGMENT: _segment_facts, INDEX: _index_facts,
@@ -214,12 +214,12 @@ def _checkpoint_facts(path: Path) -> dict[str, object]:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Raises ``CorruptFile`` or ``UnknownFormat``."""
+    """Read a checkpoint.  Raise ``CorruptFile`` or ``UnknownFormat``."""
     return read_checkpoint(_ReadOnly(), str(path))
 
 
 def group_rows(path: Path) -> list[dict[str, object]]:
-    """The groups of a checkpoint.  Raises ``CorruptFile`` or ``UnknownFormat``."""
+    """Return a row for each group of a checkpoint.  Raise ``CorruptFile`` or ``UnknownFormat``."""
     checkpoint = load_checkpoint(path)
     rows = []
     for group, record in sorted(checkpoint.records.items()):
@@ -240,7 +240,8 @@ def group_rows(path: Path) -> list[dict[str, object]]:
 
 
 def durable_mark(files: list[tuple[str, Path]]) -> int:
-    """The highest lane position that anything intact calls durable.  Reads all segments."""
+    """Return the highest journal position that an intact entry or checkpoint calls durable.
+    O(bytes of all segments)."""
     highest = 0
     for kind, path in files:
         if kind == CHECKPOINT:
@@ -254,8 +255,8 @@ def durable_mark(files: list[tuple[str, Path]]) -> int:
 
 
 def rows(path: Path, durable: int, payloads: bool = False) -> Iterator[Row]:
-    """Every entry of a segment in order, and every place where none can be read, judged by the
-    highest ``durable`` mark; with its payload when those are asked for."""
+    """Yield every entry of a segment in order, and every place without a readable one, judged by
+    the highest ``durable`` mark; with the payloads if these are requested."""
     data = path.read_bytes()
     header = SegmentHeader.parse(data[:_HEADER_BYTES])
     start = header.start if header is not None else _start_of(path)
@@ -284,8 +285,8 @@ def _start_of(path: Path) -> int:
 
 
 def _next(data: bytes, at: int, start: int, mark: int) -> int:
-    """The next entry behind an unreadable place that may have been written there (recovery's
-    rule); -1 = none."""
+    """Return the position of the next entry behind an unreadable place that may have been written
+    there, by recovery's rule; -1 = none."""
     while True:
         at = core.find_entry(data, at)
         if at < 0:
@@ -337,7 +338,7 @@ def verify_index(path: Path) -> str:
 
 
 def is_damaged(body: object) -> bool:
-    """Whether a row or a summary speaks of damage that no crash explains."""
+    """Return True if a row or a summary reports damage that no crash explains."""
     problem = getattr(body, "problem", "")
     return bool(problem) and TORN not in problem
 

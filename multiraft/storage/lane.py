@@ -1,16 +1,16 @@
-"""The lane: one append-only stream of entries in segment files, shared by all groups of a node.
+"""Journal: one append-only stream of entries in segment files, shared by all groups of a node.
 
 Contract.  ``place`` runs on the loop and touches memory only: it gives entries their positions and
-frames them.  Files are created and written by whoever executes the parts, in order, each part
-synced before the next begins.  ``settle`` moves the durable mark.
+frames them.  The thread that executes the parts creates and writes the files, in order, each part
+synced before the next begins.  ``settle`` advances the durable position.
 
 Invariants.  synced <= durable <= position; the first two differ only while records wait for
 their sync (``durability = relaxed``).  A position is the segment's start plus a byte of its file; a
 segment's successor starts at start + capacity, so the rest of a segment that could not hold the
-next entry is a hole without bytes.  Every entry carries the lane position known durable when it
-was framed; since parts are synced one by one, the first entry of a segment carries the end of the
-one before it, which is how recovery sees that nothing is missing between two files.  Marks never
-fall along a lane.
+next entry is a gap without bytes.  Every entry carries the position known durable when it was
+framed, its durable mark; since parts are synced one by one, the first entry of a segment carries
+the end of the one before it, which proves to recovery that nothing is missing between two files.
+Marks never fall along a journal.
 
 Theory.  An entry's ``prev_crc`` chains it to the one before it in its file, seeded by a number
 that differs for every segment and boot.  Bytes that a torn write left behind can thus join the
@@ -59,7 +59,7 @@ class SegmentHeader(NamedTuple):
 
     @classmethod
     def parse(cls, data: Buffer) -> SegmentHeader | None:
-        """None when the bytes are not an intact header."""
+        """Parse a header; None when the bytes are not an intact one."""
         if len(data) < _HEADER.size:
             return None
         magic, version, lane, start, cluster, node, seed, _, crc = _HEADER.unpack_from(data)
@@ -68,7 +68,8 @@ class SegmentHeader(NamedTuple):
         return cls(version, lane, start, cluster, node, seed)
 
     def require(self, own: SegmentHeader, path: str) -> None:
-        """Raises ``UnknownFormat`` or ``WrongIdentity`` when the file is none of ``own``'s."""
+        """Raise ``UnknownFormat`` or ``WrongIdentity`` when the file does not belong to the node of
+        ``own``."""
         if self.version != own.version:
             raise UnknownFormat(path, self.version, own.version)
         if self.cluster != own.cluster:
@@ -106,6 +107,7 @@ class Segment:
                 file.reserve(self.capacity)
             file.write([header.pack()], 0, True)
         except OSError:
+            # Removed, so that the same name can be created again when the disk has room.
             file.close()
             filesystem.remove(self.path)
             raise
@@ -113,8 +115,8 @@ class Segment:
         self.file, self.has_room = file, reserve
 
     def missing_room(self) -> int:
-        """Bytes of its blocks that it has yet to be given: created when there was no room, or by
-        another process.  Raises ``OSError``."""
+        """Return the bytes of blocks that the file still lacks, because it was created on a full
+        disk or by another process.  Raise ``OSError``."""
         if self.has_room or self.file is None:
             return 0
         missing = max(0, self.capacity - self.file.allocated())
@@ -129,7 +131,7 @@ class Segment:
 
 
 class Part(NamedTuple):
-    """What one round adds to one segment."""
+    """Bytes that one round adds to one segment."""
 
     segment: Segment
     buffers: list[Buffer]
@@ -214,16 +216,17 @@ class Lane:
         return placed
 
     def place_whole(self, entries: list[Entry]) -> Placed:
-        """As ``place``, all in one segment: entries that explain each other."""
+        """Place entries that explain each other, as ``place`` does, but all in one segment."""
         total = sum((_ENTRY_HEADER_BYTES + len(entry.payload) + _ALIGN) & ~_ALIGN
                     for entry in entries)
+        # A scan knows one segment and takes what follows a REPAIR record for its copy.
         if (self._active is None
                 or total > self._active.start + self._active.capacity - self.position):
             self._roll()
         return self.place(entries)
 
     def _fitting(self, sizes: list[int], at: int) -> int:
-        """How many of the entries from ``at`` on the active segment can take."""
+        """Return how many of the entries from ``at`` on fit into the active segment."""
         room = self._limit - self.position
         count = 0
         while at + count < len(sizes) and sizes[at + count] <= room:
@@ -233,6 +236,8 @@ class Lane:
 
     def _frame(self, entries: list[Entry], placed: Placed) -> None:
         """Append to the active segment."""
+        # The mark is what recovery believes (recovery.py): it must be durable when these bytes
+        # reach the disk, and with ``begun`` it is, because the write up to there ends before.
         framed = core.frame_entries(entries, self._last_crc, max(self.synced, self.begun))
         buffers, starts, total, self._last_crc = framed
         segment, position = self._active, self.position
@@ -243,13 +248,15 @@ class Lane:
             slot += 3
         self.position = segment.end = position + total
         self._write_bytes_mean += (total - self._write_bytes_mean) // _WRITES_REMEMBERED
+        # Writes into bytes that exist already leave the file's size alone, so their fdatasync needs
+        # no commit of the file system's own journal.
         if segment.end - segment.start > segment.zeroed:
             buffers = self._zero_ahead(buffers, total)
         placed.parts.append(Part(segment, buffers, position - segment.start, self.position))
 
     def _zero_ahead(self, buffers: list[Buffer], total: int) -> list[Buffer]:
-        """The buffers of a write that grows the file, with zeros behind them when it and most of
-        those before it are small: a large one would write the same place a second time."""
+        """Return the buffers of a write that grows the file, with zeros behind them when it and
+        most writes before it are small: a large one would write the same place a second time."""
         segment = self._active
         end = segment.end - segment.start
         room = min(segment.capacity - end, len(self._zeros))
@@ -270,8 +277,8 @@ class Lane:
     # ---- segments -------------------------------------------------------------------------------
 
     def missing_room(self) -> int:
-        """Bytes that the segment that is written lacks; the next one is given all of its own when
-        it is created.  Raises ``OSError``."""
+        """Return the bytes of blocks that the active segment lacks; the next one gets all of its
+        own when it is created.  Raise ``OSError``."""
         return self._active.missing_room() if self._active is not None else 0
 
     def take_room(self) -> None:
@@ -309,29 +316,29 @@ class Lane:
         return self._header._replace(start=segment.start, seed=segment.seed)
 
     def segment_of(self, position: int) -> Segment:
-        """The segment that holds a lane position.  O(log n)."""
+        """Return the segment that holds a journal position.  O(log n)."""
         return self.segments[bisect_right(self._starts, position) - 1]
 
     @property
     def next_is_due(self) -> bool:
-        """Whether the active segment is half full and its successor has no file yet.  O(1)."""
+        """Return True if the active segment is half full and the next one has no file.  O(1)."""
         active = self._active
         return (active is not None and self._next is None
                 and self.position - active.start >= active.capacity // 2)
 
     def prepare_next(self) -> Segment | None:
-        """The segment to create ahead; None = nothing to do."""
+        """Return the segment to create ahead; None = nothing to do."""
         if not self.next_is_due:
             return None
         self._next = self._new_segment()
         return self._next
 
     def settle(self, position: int, synced: bool = True) -> list[Segment]:
-        """Everything before ``position`` is durable; the segments that are thereby sealed.  One
-        whose last bytes wait for their sync stays open for it."""
+        """Advance the durable position; return the segments that are full and durable now.  A
+        segment whose last bytes wait for their sync stays open for it."""
         assert self.durable <= position <= self.position, f"{position} of {self.position}"
         self.durable = position
-        if synced:
+        if synced:  # else the bytes are written and count, but recovery may not rely on them
             self.synced = position
         if not self._closing:
             return self._closing
@@ -357,5 +364,5 @@ def segment_path(directory: str, start: int) -> str:
 
 
 def index_path(segment: Segment) -> str:
-    """The index file beside a segment."""
+    """Return the path of a segment's index file."""
     return segment.path.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX

@@ -1,17 +1,21 @@
-"""What stands before a hole of the lane: it may have been dropped in it.
+"""Entries before a damaged range of the journal that may have held their truncation record.
 
 Contract.  ``question`` marks entries of a recovered log as missing, or as replaced by ones that are
 lost, before copies take the place of what is missing.  It reads nothing and writes nothing.
 
-Theory.  A log's entries are its own as long as no drop is recorded behind them, and a hole may have
-held that record.  Three things tell that an entry was not dropped there.  The next entry of the log
-is of the same term: its leader's log holds both (Log Matching, paper 5.3).  A copy of it was
-written behind the hole: it was missing then, so it was in the log.  Or it is what a peer says is
-committed there; that a member has it proves nothing, for that one may not have heard of the drop
-either.  A copy of another term tells that it was dropped; so does another committed entry, and a
-leader whose log ends before it (``repairer.py``); then the entry before it is in question.  Once
-the group is lifted, all that is answered: the next start has to find it answered, though the log
-may have gone on in another term by then.
+Theory.  An entry is in its log as long as no truncation of it is recorded behind it, and a damaged
+range may have held that record.  Three things prove that an entry was not truncated there:
+
+- The next entry of the log is of the same term: its leader's log has both (Log Matching, paper
+  5.3).
+- A copy of it was written behind the range: it was missing then, so it was in the log.
+- A peer sends it as the committed entry of its index.  A member that merely has it proves nothing,
+  because that member may not have heard of the truncation either.
+
+A copy of another term proves that it was truncated, and so does another committed entry, or a
+leader whose log ends before it (``repairer.py``); then the entry before it is in question.  When
+the group's quarantine is lifted all of that is answered, and the next start has to find it
+answered, although the log may continue in another term by then.
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from multiraft.storage.group_log import GroupLog
 from multiraft.storage.index import NOWHERE, Copy
 from multiraft.storage.places import Place
-from multiraft.storage.segment_index import Break, GroupRun, SegmentIndex
+from multiraft.storage.segment_index import GroupRun, SegmentIndex
+from multiraft.storage.segment_scan import Break
 from multiraft.types import Entry
 
 
@@ -51,9 +56,8 @@ def question(log: GroupLog, holes: Sequence[tuple[int, list[Place]]], applied: i
 def _question_before(log: GroupLog, hole: int, settled: bool, applied: int,
                      copies: Mapping[int, Copy], first_places: Mapping[int, int],
                      given_up: Container[int]) -> None:
-    """In question is the last entry before the hole, unless it is the log's last, of which the
-    leader's next append tells; and the last one that is applied, which no append may replace.
-    """
+    """Question the last entry before the range, unless it is the log's last one, which the leader's
+    next append confirms or replaces; and the last applied entry, which no append may replace."""
     at = _last_before(log, hole, first_places)
     if not at or _is_followed(log, at):
         return
@@ -78,8 +82,9 @@ def _question_before(log: GroupLog, hole: int, settled: bool, applied: int,
 
 
 def _disown_guess(log: GroupLog, copy: Copy) -> None:
-    """A lost entry has the term of those around it, and what stood behind it is perhaps gone by
-    now: the log that was lifted had no other one than the copy says."""
+    """Discard lost entries whose guessed terms contradict a copy.  A lost entry gets the term of
+    its neighbours, and those behind it may be gone by now; the log whose quarantine was lifted had
+    no other entry than the copy."""
     if contradicts(log, copy):
         at = copy.index
         while at <= log.index.last_index and log.index.position(at) == NOWHERE:
@@ -88,14 +93,15 @@ def _disown_guess(log: GroupLog, copy: Copy) -> None:
 
 
 def newest(early: Iterable[tuple[Copy, Entry | None]]) -> list[tuple[Copy, Entry | None]]:
-    """Of each index the copy that was written last: what another one held was dropped before."""
+    """Return, by index, the copy that was written last: the entry of an earlier copy was truncated
+    before."""
     by_place = sorted(early, key=lambda item: item[0].position)
     return [item for _, item in sorted({item[0].index: item for item in by_place}.items())]
 
 
 def is_history(log: GroupLog, copy: Break, indexes: Sequence[SegmentIndex]) -> bool:
-    """Whether the entry of a damaged copy was replaced, dropped or compacted since, or was of an
-    earlier life; ``indexes``: of all segments, in lane order.  O(segments)."""
+    """Return True if the entry of a damaged copy was replaced, truncated or compacted since, or was
+    of a removed replica; ``indexes``: of all segments, in journal order.  O(segments)."""
     behind = [run for index in indexes if index.end > copy.position
               and (run := index.runs.get(copy.copied)) is not None]
     return (not copy.index or copy.position < max(log.buried_at, log.since)
@@ -105,26 +111,27 @@ def is_history(log: GroupLog, copy: Break, indexes: Sequence[SegmentIndex]) -> b
 
 
 def _drops(run: GroupRun, index: int) -> bool:
-    """Whether nothing of the segments before is left from that index on."""
+    """Return True if the run drops all entries of earlier segments from that index on."""
     begins = [run.cut_from, run.index.first_index if run.index is not None else 0]
     return any(0 < first <= index for first in begins)
 
 
 def contradicts(log: GroupLog, copy: Copy) -> bool:
-    """Whether the copy was written behind another entry that stands in its place."""
+    """Return True if the log has another entry at the copy's index, written before the copy."""
     at = copy.index
     return (log.index.first_index <= at <= log.index.last_index and at not in log.unsure
             and log.index.position(at) < copy.position and log.index.term(at) != copy.term)
 
 
 def _is_followed(log: GroupLog, at: int) -> bool:
-    """Whether the next entry is of the same term for sure."""
+    """Return True if the next entry is of the same term for sure."""
     return (at < log.index.last_index and at + 1 not in log.unsure
             and log.index.term(at + 1) == log.index.term(at))
 
 
 def _last_before(log: GroupLog, hole: int, first_places: Mapping[int, int]) -> int:
-    """The last entry of the log that first stood before the hole; 0 = none."""
+    """Return the last entry of the log whose first position is before the damaged range; 0 =
+    none."""
     for index in range(log.index.last_index, log.index.first_index - 1, -1):
         # Where it stood first is unknown when it was lost: then it was in the log at its copy.
         if 0 < (first_places.get(index) or log.index.position(index)) < hole:

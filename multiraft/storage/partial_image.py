@@ -1,4 +1,4 @@
-"""A snapshot that is on its way: what has arrived of it, kept for the next start of the node.
+"""Snapshot that is being received: its first bytes in a file, to resume after a restart.
 
     header   magic, version, reserved, index, term, total bytes, CRC of the whole image; a CRC32C
     chunk    length, CRC32C of the length and the bytes; the bytes        ... one after the other
@@ -8,9 +8,9 @@ there after a restart: a prefix of exactly what was appended, or nothing.  ``rem
 block, and none is synced: whatever a crash took back is fetched again.
 
 Invariants.  What ``load`` returns was checked chunk by chunk, so a file that was torn or damaged
-costs the chunks from there on and nothing else; it is cut there, and goes on from there.  A header
-that names more than ``bytes_max``, or is of another release, is no image: a cache is not refused,
-it is made anew.
+costs the chunks from there on and nothing else; it is cut there, and the download resumes there.  A
+header that names more than ``bytes_max``, or is of another release, is no image: a cache is not
+refused, it is made anew.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HEAD_BYTES = _HEAD.size + _CRC.size
 
 @dataclass(slots=True)
 class Arrived:
-    """What has arrived of an image, which its index, term and CRC name."""
+    """Received bytes of a snapshot, which its index, term and CRC identify."""
 
     index: int
     term: int
@@ -53,8 +53,8 @@ class PartialImage:
         self._end = 0  # of what is intact in the file; 0 = there is none
 
     def begin(self, arrived: Arrived) -> None:
-        """A file for this image, with what has arrived of it.  Raises ``OSError``, and then there
-        is none."""
+        """Create the file of a snapshot, with its received part.  Raise ``OSError``, and leave no
+        file then."""
         self.remove()
         head = _HEAD.pack(_MAGIC, _VERSION, 0, arrived.index, arrived.term, arrived.total,
                           arrived.crc)
@@ -70,8 +70,8 @@ class PartialImage:
             self.append(arrived.data)
 
     def append(self, chunk: bytes | bytearray | memoryview) -> None:
-        """The next bytes; nothing when there is no file.  Raises ``OSError``, and then there is
-        none."""
+        """Append received bytes; do nothing when there is no file.  Raise ``OSError``, and leave no
+        file then."""
         if not self._end:
             return
         crc = core.crc32c(chunk, core.crc32c(_LENGTH.pack(len(chunk))))
@@ -86,8 +86,8 @@ class PartialImage:
             raise
 
     def load(self) -> Arrived | None:
-        """What is there, if it is an image of which something has arrived; else the file is
-        removed.  Raises ``OSError``."""
+        """Return the received part of a snapshot, or None and remove the file if it has no intact
+        part.  Raise ``OSError``."""
         if not self._filesystem.exists(self._path):
             return None
         file = self._filesystem.open(self._path)
@@ -102,7 +102,7 @@ class PartialImage:
         return arrived
 
     def remove(self) -> None:
-        """There is no image any more; nothing when there was none.  Raises ``OSError``."""
+        """Remove the file, if there is one.  Raise ``OSError``."""
         self._end = 0
         if self._filesystem.exists(self._path):
             self._filesystem.remove(self._path)

@@ -8,7 +8,7 @@ of a value is what it says.
 
 Theory.  The codec is compiled and keeps the interpreter for as long as it works: with a million
 topics that is seconds, in whatever thread it runs.  Between two pieces the interpreter is given to
-whoever waits for it.
+a thread that waits for it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Encoded(bytes):
 
 
 def dumps(value: object) -> bytes:
-    """The bytes of a value.  O(value)."""
+    """Encode a value.  O(value)."""
     return b"".join(_encoded(value, 0))
 
 
@@ -71,8 +71,8 @@ def _head(kind: int, count: int) -> bytes:
 
 
 def loads(data: bytes) -> object:
-    """The value of these bytes.  Raises ``cbor2.CBORDecodeError`` when they are none, or end before
-    it does, and ``ValueError`` when they go on behind it.  O(bytes)."""
+    """Decode a value.  Raise ``cbor2.CBORDecodeError`` when the bytes are malformed or end too
+    early, and ``ValueError`` when others follow the value.  O(bytes)."""
     source = io.BytesIO(data)
     value = _decoded(source, cbor2.CBORDecoder(source), 0)
     if source.tell() != len(data):

@@ -1,8 +1,8 @@
-"""Places of the lane, [begin, end) each: what of one is known by others.
+"""Arithmetic of byte ranges of the journal, [begin, end) each.
 
-Contract.  Pure functions of pairs of lane positions, in any order, overlapping or not.  A place
-without bytes (``begin`` = ``end``) is where something is missing of which nobody knows how much; it
-is known where another one holds it or ends there.
+Contract.  Pure functions of pairs of journal positions, in any order, overlapping or not.  An empty
+range (``begin`` = ``end``) is a position at which an unknown number of bytes is missing; it is
+covered by a range that holds it or ends there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Place = tuple[int, int]
 
 
 def unknown(begin: int, end: int, known: Iterable[Place]) -> list[Place]:
-    """The parts of a place that are in none of ``known``, ascending.  O(n log n)."""
+    """Return the parts of a range that are in none of ``known``, ascending.  O(n log n)."""
     if begin >= end:
         return [] if any(first <= begin <= last for first, last in known) else [(begin, begin)]
     parts = []
@@ -29,7 +29,7 @@ def unknown(begin: int, end: int, known: Iterable[Place]) -> list[Place]:
 
 
 def merged(places: Iterable[Place]) -> list[Place]:
-    """The same places, ascending, those that overlap or touch as one.  O(n log n)."""
+    """Return the ranges ascending, with those that overlap or touch joined.  O(n log n)."""
     found: list[Place] = []
     for begin, end in sorted(places):
         if found and begin <= found[-1][1]:

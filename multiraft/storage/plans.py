@@ -51,8 +51,8 @@ class StagedWrite:
 
     @property
     def native_ready(self) -> bool:
-        """Whether every file exists, so that a native writer can take ``parts``.  Not so in the
-        round that starts a segment which was not prepared."""
+        """Return True if every file exists, so that a native writer can take ``parts``.  False in
+        the round that starts a segment which was not prepared."""
         for part in self._parts:
             if part.segment.file is None:
                 return False
@@ -82,6 +82,9 @@ class StagedWrite:
         for part in self._parts:
             segment = part.segment
             self._create(segment)
+            # One part at a time: the next segment's first entry says that all of this one is
+            # durable.  An error is not retried; it leaves through the disk thread, and the node
+            # stops: what a failed fsync left on the disk is unknown.
             segment.file.write(part.buffers, part.position, True)
 
 
@@ -119,7 +122,8 @@ class Span(NamedTuple):
 
 def plan_spans(lane: Lane, places: Sequence[tuple[int, int, int, int]],
                gap_bytes_max: int) -> list[Span]:
-    """Reads for (index, term, lane position, size) in ascending order.  O(entries)."""
+    """Return the reads for (index, term, journal position, size) in ascending order.
+    O(entries)."""
     spans: list[Span] = []
     segment: Segment | None = None
     wanted: list[Wanted] = []
@@ -154,7 +158,7 @@ class ReadPlan:
 
     @property
     def bytes(self) -> int:
-        """What is read from files: entries, and the gaps that are read through."""
+        """Bytes to read from files: entries, and the gaps that are read with them."""
         return sum(span.length for span in self.spans)
 
     @property
@@ -169,8 +173,8 @@ class ReadPlan:
             return self._parsed([file.read(span.length, span.position) for span, file in files])
 
     def execute_resident(self) -> tuple[Entry, ...] | None:
-        """As ``execute``, on the loop: None, and nothing was waited for, when the page cache does
-        not have all of it.  Raises ``CorruptRange``."""
+        """Read as ``execute`` does, on the loop and without waiting; None when the page cache does
+        not have all of the bytes.  Raise ``CorruptRange``."""
         self._check_known()
         read = []
         with closing(self._files()) as files:
@@ -216,7 +220,8 @@ class ReadPlan:
         if len(found) != 1:
             raise CorruptRange(self.group, index, f"{len(found)} entries in its place")
         entry = found[0]
-        # One of another term was dropped, and its write went here.
+        # A misdirected write has a valid checksum: only its identity tells, down to the term, as it
+        # may have been of an entry that was truncated since.
         if (entry.group, entry.incarnation, entry.index, entry.term) != (
                 self.group, self.incarnation, index, term):
             raise CorruptRange(self.group, index, f"{entry!r} is in its place")
@@ -244,7 +249,8 @@ class FetchPlan:
         return _batches(self._read.execute())
 
     def execute_resident(self) -> list[Buffer] | None:
-        """The batches, verified, when the page cache has all of them.  Raises ``CorruptRange``."""
+        """Return the batches, verified, without waiting; None when the page cache does not have all
+        of them.  Raise ``CorruptRange``."""
         entries = self._read.execute_resident()
         return None if entries is None else _batches(entries)
 
@@ -255,7 +261,7 @@ def _batches(entries: tuple[Entry, ...]) -> list[Buffer]:
 
 
 class VerifyPlan:
-    """Look at both copies of one entry that somebody calls damaged: the file's and memory's."""
+    """Check both copies of an entry that a client reported as damaged: the file's and memory's."""
 
     __slots__ = ("_read", "_index", "_payload")
 
@@ -280,7 +286,7 @@ class VerifyPlan:
 
 
 def read_exactly(filesystem: Filesystem, path: str, position: int, length: int) -> bytes:
-    """Bytes of a file, fewer when it ends before."""
+    """Read bytes of a file, fewer when it ends before."""
     file = filesystem.open(path)
     try:
         return file.read(length, position)

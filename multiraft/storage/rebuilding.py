@@ -26,7 +26,8 @@ from multiraft.storage.lane import Segment
 from multiraft.storage.lost_drops import contradicts, is_history, newest, question
 from multiraft.storage.places import Place
 from multiraft.storage.recovered import Damage, Progress, Recovered
-from multiraft.storage.segment_index import Break, GroupRun, SegmentIndex
+from multiraft.storage.segment_index import GroupRun, SegmentIndex
+from multiraft.storage.segment_scan import Break
 from multiraft.tail import PartitionTail
 from multiraft.types import Entry, EntryKind
 
@@ -51,6 +52,7 @@ class _Rebuilding:
         self._checkpoint = checkpoint
         self._applied = applied
         self._result = result
+        self._journal_damage = result.journal_damage
         self._directory = directory
         self._tail_entries: dict[int, list[Entry]] = {}
         self._buried: dict[int, int] = {}  # group -> position of a tombstone behind the checkpoint
@@ -60,8 +62,8 @@ class _Rebuilding:
         self._first_places: dict[int, dict[int, int]] = {}
 
     def join(self, found: list[FoundSegment], damage: list[FoundDamage]) -> list[FoundDamage]:
-        """Groups from the checkpoint, then every segment's part in lane order; the damage that is
-        no history."""
+        """Start with the checkpoint's groups and add every segment's runs in journal order; return
+        the damage that was not repaired or superseded since."""
         for record in self._checkpoint.records.values():
             self._result.logs[record.group] = _log_of(record)
         for segment, index in found:
@@ -70,8 +72,8 @@ class _Rebuilding:
         indexes = [index for _, index in found]
         damage = [(at, each) for at, each in damage if at.copied < 0
                   or not is_history(self._result.logs[at.copied], at, indexes)]
-        holes = self._result.without_copies((at.position, max(at.position, at.end))
-                                            for at, _ in damage if at.group < 0)
+        holes = self._journal_damage.without_copies((at.position, max(at.position, at.end))
+                                                    for at, _ in damage if at.group < 0)
         for log in self._result.logs.values():
             self._look_back(log, holes)
         for record in self._checkpoint.records.values():
@@ -88,7 +90,7 @@ class _Rebuilding:
         if early and log.index.last_index < early[-1][0].index and not log.broken:
             log.lose(early[-1][0].index + 1)  # its end was damaged: the copies say where it is
         question(log, holes, applied, {copy.index: copy for copy, _ in early},
-                 self._first_places.get(log.group, {}), self._result.copied)
+                 self._first_places.get(log.group, {}), self._journal_damage.copied)
         for copy, entry in early:
             if contradicts(log, copy):  # dropped before that was taken, and the drop is lost
                 log.doubt(f"the copy of entry {copy.index} contradicts the log")
@@ -98,8 +100,8 @@ class _Rebuilding:
         self._give_up(log, applied)
 
     def _give_up(self, log: GroupLog, applied: int) -> None:
-        """Of a lost entry of unknown term that has no copy it is known that it existed if it was
-        applied.  Else the log ends before it."""
+        """Truncate the log before a lost entry of unknown term that was not applied and has no
+        copy.  If it was applied, it is known to have existed."""
         unknown = min((index for index in log.unsure if index > applied), default=0)
         if unknown:
             log.broken = f"entry {unknown} is lost, and its term is unknown"
@@ -109,7 +111,7 @@ class _Rebuilding:
         log = self._result.logs.get(run.group)
         for copy in run.copies:  # of whatever life, the damaged place concerns nobody else
             if copy.damaged:
-                self._result.copied[copy.damaged] = copy.damaged_size
+                self._journal_damage.copied[copy.damaged] = copy.damaged_size
         if log is not None and run.incarnation < log.incarnation:
             return
         if log is None or run.incarnation > log.incarnation:
@@ -157,7 +159,8 @@ class _Rebuilding:
         self._first_places.pop(group, None)
 
     def _join_marks(self, segment: Segment, log: GroupLog, run: GroupRun) -> None:
-        """The end of the replica's life, and the group's new one, if the checkpoint has it not."""
+        """Apply the tombstone and the forced recovery of a segment that the checkpoint does not
+        have."""
         if run.buried is not None:
             self._tail_entries[run.group] = []
             self._forget_copies(run.group)
@@ -193,8 +196,8 @@ class _Rebuilding:
         tail_entries[slot:slot + known] = [entry]
 
     def _miss_again(self, record: GroupRecord) -> None:
-        """What was missing when the checkpoint was written still is, unless the lane has its copy
-        or it was dropped.  An index file does not tell."""
+        """Mark as missing again what the checkpoint's record names, unless the journal has a copy
+        of the entry or it was truncated.  An index file does not tell."""
         log = self._result.logs[record.group]
         if (log.incarnation, log.buried_at) != (record.incarnation, record.buried_at):
             return
@@ -238,8 +241,8 @@ class _Rebuilding:
         log.broken = why
 
     def judge_damage(self, found: list[FoundDamage]) -> None:
-        """What was repaired or dropped since is history.  Of a hole that is not, nobody knows what
-        stood there: every group may have lost its end, but for those that were cleared since."""
+        """Report damage that was not repaired or truncated since.  A range of unknown owner may
+        have held the end of any group's log: quarantine every group that has not settled it."""
         logs = self._result.logs
         for broken, damage in found:
             if broken.group >= 0:
@@ -248,13 +251,13 @@ class _Rebuilding:
                     self._result.damage.append(damage)
                 continue
             begin, end = broken.position, max(broken.position, broken.end)
-            places = self._result.without_copy(begin, end)
+            places = self._journal_damage.without_copy(begin, end)
             if not places:
                 continue
             self._result.damage.append(damage)
             why = f"lane position {broken.position} is {damage.why}"
             self._result.lane_damage = self._result.lane_damage or why
-            self._result.holes.append((begin, end))
+            self._journal_damage.holes.append((begin, end))
             for log in logs.values():
                 if not log.has_settled(places):
                     log.doubt(why)
@@ -295,9 +298,9 @@ class _Rebuilding:
                 log.configurations.append((entry.index, membership.decode(entry.payload)))
 
     def _replay(self, log: GroupLog, tail: PartitionTail) -> str:
-        """Why the tail does not reach the log's end, or empty.  It stops before a missing entry and
-        goes on when that is repaired.  One that is applied may be in question: then what follows it
-        is, too."""
+        """Append entries to the partition states; return why the states do not reach the log's end,
+        or an empty string.  They stop before a missing entry until that is repaired."""
+        # An applied entry may be missing too, as perhaps truncated: then its successors may be.
         if min(log.missing, default=tail.last_index + 1) <= tail.last_index:
             return ""
         first_missing = min((index for index in log.missing if index > tail.last_index), default=0)
@@ -315,7 +318,7 @@ class _Rebuilding:
 
 
 def _log_of(record: GroupRecord) -> GroupLog:
-    """A group's log as a checkpoint has it: without its entries, which the segments tell."""
+    """Return a group's log as a checkpoint has it, without entries, which the segments have."""
     log = GroupLog(record.group, record.incarnation, record.configuration)
     log.hard_state, log.commit = record.hard_state, record.commit
     log.index = GroupIndex(record.first_index, record.prev_term)

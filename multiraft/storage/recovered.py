@@ -1,17 +1,16 @@
-"""What a recovery says of itself: figures, damage, and how far it is.
+"""Report of a recovery: figures, damage, logs and progress.
 
 Contract.  Values; made by ``recovery.py``, kept by the store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from multiraft.storage.group_log import GroupLog
+from multiraft.storage.journal_damage import JournalDamage
 from multiraft.storage.lane import Segment
-from multiraft.storage.places import Place, unknown
 from multiraft.storage.strays import Stray
 from multiraft.tail import PartitionTail
 
@@ -29,7 +28,7 @@ class Damage(NamedTuple):
 
 @dataclass(slots=True)
 class Progress:
-    """How far a recovery is; written while it runs, for whoever looks from another thread."""
+    """Progress of a recovery, updated while it runs; other threads may read it."""
 
     segments_done: int = 0
     segments_total: int = 0
@@ -39,7 +38,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Recovered:
-    """What recovery found and did."""
+    """Logs that recovery rebuilt, and what it found and did."""
 
     logs: dict[int, GroupLog] = field(default_factory=dict)
     tails: dict[int, PartitionTail] = field(default_factory=dict)
@@ -50,17 +49,6 @@ class Recovered:
     scanned_bytes: int = 0
     scanned_segments: int = 0
     indexed_segments: int = 0
-    copied: dict[int, int] = field(default_factory=dict)  # position -> size of what has a copy
-    holes: list[tuple[int, int]] = field(default_factory=list)  # damage of unknown ownership
+    journal_damage: JournalDamage = field(default_factory=JournalDamage)
     cut_at: int = -1  # lane position of a torn tail, -1 = none
     cut_bytes: int = 0  # file bytes behind it
-
-    def without_copy(self, begin: int, end: int) -> list[Place]:
-        """The parts of a damaged place of the lane of which no copy says what stood there."""
-        return unknown(begin, end, [(at, at + size) for at, size in self.copied.items() if size])
-
-    def without_copies(self, found: Iterable[Place]) -> list[tuple[int, list[Place]]]:
-        """Where each damaged place begins of which no copy says all that stood there, in lane
-        order, and those parts.  O(n²)."""
-        return [(begin, parts) for begin, end in sorted(set(found))
-                if (parts := self.without_copy(begin, end))]

@@ -54,14 +54,8 @@ from multiraft.storage.index_file import read_index_file
 from multiraft.storage.lane import Lane, Segment, SegmentHeader, index_path, segment_path
 from multiraft.storage.rebuilding import FoundDamage, rebuild
 from multiraft.storage.recovered import Damage, Progress, Recovered
-from multiraft.storage.segment_index import (
-    LATER_FORMAT,
-    Break,
-    SegmentIndex,
-    SegmentScan,
-    living,
-    scan_segment,
-)
+from multiraft.storage.segment_index import SegmentIndex, living
+from multiraft.storage.segment_scan import LATER_FORMAT, Break, SegmentScan, scan_segment
 from multiraft.storage.segment_tail import entries_above, read_above
 from multiraft.storage.strays import (
     SET_ASIDE,
@@ -89,10 +83,10 @@ class _Found:
 
 def recover(lane: Lane, header: SegmentHeader, checkpoint: Checkpoint,
             progress: Progress | None = None) -> Recovered:
-    """Read the lane's directory, repair what a crash left, and make ``lane`` ready to append;
-    ``progress`` is told how far it is.
+    """Read the journal's directory, cut the torn tail that a crash left, and make ``lane`` ready to
+    append; keep ``progress`` up to date meanwhile.
 
-    Raises ``WrongIdentity``, ``UnknownFormat``, ``OSError``.
+    Raise ``WrongIdentity``, ``UnknownFormat``, ``OSError``.
     """
     return _Recovery(lane, header, checkpoint, progress or Progress()).run()
 
@@ -113,6 +107,8 @@ class _Recovery:
         files = self._segment_files()
         self._progress.segments_total = len(files)
         found = self._of_the_lane([self._examine(*item) for item in files])
+        # All that can be proved durable: marks of intact entries, and the checkpoint, which was
+        # written only when the journal before its position was synced.
         durable = max([self._checkpoint.position]
                       + [each.scan.index.highest_durable for each in found])
         found = self._set_aside(found, durable)
@@ -146,7 +142,8 @@ class _Recovery:
         return files
 
     def _of_the_lane(self, found: list[_Found]) -> list[_Found]:
-        """All but those that cannot be the lane's; each other reaches up to the next of them."""
+        """Return all files but those that cannot be the journal's, each reaching up to the next
+        one."""
         seen = [Seen(each.segment.start, each.size, each.seed is not None,
                      each.scan.index.first_durable, each.scan.index.end) for each in found]
         strays = not_of_the_lane(seen, self._checkpoint.lane_start, self._checkpoint.position)
@@ -164,8 +161,8 @@ class _Recovery:
         return kept
 
     def _set_aside(self, found: list[_Found], durable: int) -> list[_Found]:
-        """Files at the lane's end that are no segments and were not left by a crash get another
-        name, because the lane goes on there."""
+        """Rename files at the journal's end that are no segments and were not left by a crash,
+        because new segments will have their names."""
         kept = len(found)
         while (kept and found[kept - 1].seed is None and found[kept - 1].segment.start >= durable):
             kept -= 1
@@ -202,7 +199,8 @@ class _Recovery:
                       is_unfinished=not any(head))
 
     def _seed(self, segment: Segment, data: bytes) -> int | None:
-        """The chain's seed from an intact header.  Raises when the file is not ours."""
+        """Return the chain's seed from an intact header.  Raise ``UnknownFormat`` or
+        ``WrongIdentity`` for a file of another version, cluster or node."""
         header = SegmentHeader.parse(data)
         if header is None or header.start != segment.start:
             return None
@@ -220,7 +218,8 @@ class _Recovery:
         return index if size >= index.end - index.start else None
 
     def _read_tails(self, index: SegmentIndex, file: File) -> bool:
-        """The entries that tails need, into the index; False = the segment has to be scanned."""
+        """Read the entries that partition states need into the index; return False if the segment
+        has to be scanned instead."""
         above = entries_above(index, self._applied, self._checkpoint.position)
         return above is not None and read_above(index, above, file)
 
@@ -247,6 +246,8 @@ class _Recovery:
                 self._result.unindexed = [other for other in self._result.unindexed
                                           if other.end < reached or other is each.segment]
             for broken in each.scan.breaks:
+                # Torn tail: nothing intact says that this place was ever durable.  Below the mark
+                # the same bytes are corruption: a later write began, so this one had been synced.
                 if broken.position >= durable:
                     return broken.position
                 self._note_break(each.segment.path, broken)
@@ -254,6 +255,7 @@ class _Recovery:
             if reached < 0 or each.scan.index.first_durable >= 0:
                 reached = each.scan.index.end
         end = previous.scan.index.end if previous is not None else self._checkpoint.lane_start
+        # Not a torn tail, though nothing behind is unreadable: entries that were durable are gone.
         if end < durable:
             path = previous.segment.path if previous is not None else self._lane.directory
             self._note_break(path, Break(reached if reached >= 0 else end,
@@ -262,7 +264,8 @@ class _Recovery:
         return self._stray_from(found)
 
     def _stray_from(self, found: list[_Found]) -> int:
-        """Where what is no entry stands behind the last one: a torn tail too; -1 = nowhere."""
+        """Return the position behind the last entry if other bytes than zeros follow, which are a
+        torn tail too; -1 = none."""
         for each in reversed(found):
             if each.scan.stray:
                 return each.scan.index.end
@@ -271,9 +274,10 @@ class _Recovery:
         return -1
 
     def _missing_before(self, each: _Found, previous: _Found | None, reached: int) -> list[Break]:
-        """The first entry of a segment carries the end of the one before it, and reaches the disk
-        only after all of that: a difference is never a torn tail.  ``reached``: where the last
-        entry before ends; segments between that lost all theirs do not tell more."""
+        """Return a break if entries are missing before a segment.  Its first entry carries the end
+        of the segment before, and reaches the disk only after all of that: a difference is never a
+        torn tail.  ``reached``: end of the last entry before; segments between that lost all
+        entries tell no more."""
         first_mark = each.scan.index.first_durable
         if first_mark < 0 or (previous is not None and first_mark == previous.scan.index.end):
             return []
@@ -315,6 +319,8 @@ class _Recovery:
                                [each.scan.index for each in found[:at]])
         file = self._filesystem.open(torn.segment.path)
         try:
+            # Durable before anything is appended: intact entries of the torn write must not be on
+            # disk behind new ones after the next crash.
             file.truncate(kept)
             file.sync()
             torn.scan = self._scan(torn.segment, torn.seed, file, kept)
@@ -351,6 +357,8 @@ class _Recovery:
         for each in found:
             end = each.scan.index.end - each.segment.start
             begin = max(0, durable - each.segment.start)
+            # A failed sync may have left bytes in the page cache that are not on disk and that are
+            # marked clean: a sync alone would not write them.
             if begin < end:
                 file = self._filesystem.open(each.segment.path)
                 try:
@@ -372,10 +380,12 @@ class _Recovery:
         index, segment = last.scan.index, last.segment
         segment.capacity = max(segment.capacity, _aligned(index.end - segment.start))
         next_start = max(segment.start + segment.capacity, _aligned(durable), since)
+        # A damaged file is not extended, nor one that a snapshot replaces for its group.
         if (last.seed is None or last.scan.breaks or index.end < durable
                 or segment.start < since):
             lane.resume(segments, max(index.end, durable), 0, next_start, None)
             return
+        # The file grows again: an index file of its present content would hide later entries.
         self._remove_index(segment)
         self._filesystem.sync_directory(lane.directory)
         self._result.unindexed = [each for each in self._result.unindexed if each is not segment]

@@ -1,4 +1,4 @@
-"""That a data directory was refused for good: ``refused.json``.
+"""Permanent mark of a data directory that a peer rejected: ``refused.json``.
 
 Contract.  ``write`` returns when the mark is durable.  Who starts a node asks ``read`` before
 anything of the directory is changed; a directory with a mark is not started.  ``clear`` takes the
@@ -42,7 +42,7 @@ def write(filesystem: Filesystem, directory: str, mark: Mark) -> None:
 
 
 def read(filesystem: Filesystem, directory: str) -> Mark | None:
-    """The mark of the directory; None = it has none.  Raises ``CorruptFile``,
+    """Return the mark of the directory; None = it has none.  Raise ``CorruptFile``,
     ``UnknownFormat``."""
     fields = read_signed(filesystem, directory, REFUSED_FILE)
     if fields is None:

@@ -1,21 +1,25 @@
-"""Bringing quarantined replicas of a node back: what is to be done next, for whoever can do it.
+"""Coordination of repair: the next step for each quarantined replica of a node.
 
 Contract.  Level-triggered and without I/O: the driver calls ``step`` for each group of ``groups``
-every now and then, does what it returns, and hands the result to ``answered`` or ``tail_read``.
-Doing nothing, twice or too late is safe.  ``submit`` takes a staged write to the disk.
+from time to time, does what it returns, and passes the result to ``answered`` or ``tail_read``.  A
+step that is not done, done twice or late does no harm.  ``submit`` takes a staged write to the
+disk.
 
-Theory.  Missing entries are asked for by (index, term) from any member that has them, not only from
-the leader: with the damage of every replica in another place (helix) there may be none.  The leader
-and whoever asks for a vote are asked even where the log that is left does not name them: its
-members may be history.  An entry
-that a leader does not have was never committed, and is given up.  One that may have been dropped in
-a hole of the lane (``lost_drops.py``) is not asked for itself, but what is committed there is.  One
-that others have compacted is forgotten where it and an intact entry behind it are applied; one that
-the leader has, where it is applied, else it is given up with all that comes after it: the leader's
-snapshot brings it.  Then the tail is moved over what was repaired.  A
-replica that may have lost more than it can name then follows its leader until it is cleared
-(``multiraft.doubt``).  Last, the store writes that the damage is settled, and consensus takes the
-replica back (docs/decisions/0009).
+Theory.  Missing entries are requested by (index, term) from any member that has them, not only from
+the leader: when every replica is damaged in another place there may be no leader.  The leader and
+candidates are asked even if the remaining log does not name them, because its members may have
+changed.  Per missing entry:
+
+- The leader does not have it: it was never committed, and is given up.
+- It may have been truncated, with the record of that in a damaged range (``lost_drops.py``): the
+  committed entry of its index is requested instead of itself.
+- Other members have compacted it: it is forgotten if it and an intact entry behind it are applied.
+- The leader has compacted it: it is forgotten if it is applied; otherwise it is given up with all
+  entries behind it, and the leader's snapshot replaces them.
+
+Then the repaired entries are applied to the partition states.  A replica that may have lost more
+than the entries it knows follows its leader until that clears it (``multiraft.doubt``).  Last, the
+store writes that the damage is settled, and consensus readmits the replica (docs/decisions/0009).
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ ANSWER_BYTES_MAX = 4 << 20
 
 
 class Request(NamedTuple):
-    """Who has one of these entries?"""
+    """Request for copies of missing entries."""
 
     group: int
     incarnation: int
@@ -45,7 +49,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What one member has, and what it does not hold."""
+    """Copies from one member, and the requested entries that it does not have."""
 
     group: int
     incarnation: int
@@ -73,7 +77,7 @@ class Extend(NamedTuple):
 
 
 def _nothing() -> None:
-    """What follows from a record that nobody waits for."""
+    """Do nothing when a record is durable: no step waits for it."""
 
 
 class Repairer:
@@ -92,8 +96,8 @@ class Repairer:
         self.look()
 
     def look(self) -> None:
-        """The replicas of a start are known: those that recovery found, and those of which nothing
-        stands in the lane, which are in doubt all the same when the lane has damage.  O(groups)."""
+        """Add the quarantined replicas of the start: those that recovery found, and those without
+        records in a journal with damage.  O(groups)."""
         self.groups |= {*self._store.repair.quarantined_groups()}
 
     def created(self, group: int) -> None:
@@ -109,11 +113,11 @@ class Repairer:
     # ---- damage --------------------------------------------------------------------------------
 
     def damaged(self, error: CorruptRange | CorruptFile) -> None:
-        """An entry that was durable cannot be read: its replica is out until it is repaired.  Of a
-        ``CorruptPlace`` nobody knows whose it was: all replicas here are in doubt.  A checkpoint
-        (``CorruptFile``) is written anew."""
+        """Exclude the replica of a damaged entry until it is repaired.  A ``CorruptPlace`` may have
+        been of any group: exclude all replicas that have not settled it.  A damaged checkpoint
+        (``CorruptFile``) is replaced by a new one."""
         if isinstance(error, CorruptFile):
-            self._store.repair.checkpoint_damaged()
+            self._store.checkpoint_damaged()
             return
         if isinstance(error, CorruptPlace):
             here = {*self._core.groups()}
@@ -131,8 +135,8 @@ class Repairer:
             self._put_out(error.group, str(error), is_here)
 
     def _put_out(self, group: int, why: str, is_here: bool) -> None:
-        """The replica may be one that recovery found and that is not taken up yet, or one that was
-        let go a moment ago."""
+        """Exclude a replica.  Consensus may not have it: recovery found it and it is not added yet,
+        or it was removed a moment ago."""
         if is_here:
             self._core.quarantine(group, why)
         else:
@@ -147,7 +151,7 @@ class Repairer:
     # ---- repair --------------------------------------------------------------------------------
 
     def step(self, group: int) -> Ask | Extend | None:
-        """What is to be done for a group of ``groups`` now; None = wait."""
+        """Return the next step for a group of ``groups``; None = wait."""
         repair, core = self._store.repair, self._core
         log = repair.quarantined(group)
         if log is None or log.lasting:
@@ -183,10 +187,10 @@ class Repairer:
         return Ask(others[turn % len(others)], request)
 
     def _others(self, group: int) -> list[int]:
-        """Who may have its entries: the other members as far as the log says, the leader, and who
-        asked for its vote.  The log may not have come to where it says who its members are, or end
-        before a hole behind which they changed: then those it names may all be gone for good, and
-        those that are left perhaps need its vote to elect a leader."""
+        """Return the nodes that may have copies: the other members of the log's configuration, the
+        leader, and the candidate that asked for a vote.  The log may lack the entry of a later
+        configuration: then the members that it names may all be removed, and those that remain may
+        need this replica's vote to elect a leader."""
         status = self._core.status(group)
         others = [peer for peer in status.configuration.members() if peer != self._node]
         for peer in (status.leader, status.candidate):
@@ -195,9 +199,9 @@ class Repairer:
         return others
 
     def answered(self, answer: Answer) -> None:
-        """A peer answered; its entries are intact as far as their checksums say.  What is not
-        wanted just so any more is left out: an answer that comes late was not asked whether the
-        entry is committed, and now that may be the question."""
+        """Take a peer's answer, with entries whose checksums match.  Ignore entries that are not
+        wanted with the same term now: a late answer may be to a request for one exact entry, while
+        now the committed entry of that index is wanted."""
         group, repair = answer.group, self._store.repair
         log = repair.quarantined(group)
         if (log is None or answer.incarnation != repair.incarnation(group)
@@ -226,10 +230,10 @@ class Repairer:
             self._give_up(group, absent, compacted)
 
     def _begin_behind(self, group: int, compacted: Sequence[int]) -> bool:
-        """Whether the log can do without what another member has compacted, whoever leads: it is
-        applied here, and so is an intact entry behind it.  All that is applied is committed, the
-        log's end and the term before its beginning are known: this vote may be needed to elect who
-        would have to say so."""
+        """Let the log begin behind entries that another member has compacted, if they and an intact
+        entry behind them are applied here; return False otherwise.  No leader has to confirm it:
+        applied entries are committed, and the log's end and the term before its beginning are
+        known.  This replica's vote may be needed to elect that leader."""
         core = self._core
         applied = core.status(group).applied_index
         needless = max((index for index in compacted if index <= applied), default=0)
@@ -240,8 +244,9 @@ class Repairer:
         return True
 
     def _forget_contradicted(self, group: int, given: Sequence[Entry]) -> bool:
-        """Whether the log goes on with what no log holds that has one of the entries: then that was
-        dropped, and the record of the drop is lost.  Asked for again, the entry will fit."""
+        """Truncate the log where it contradicts a committed entry that a peer sent, because the
+        record of that truncation is lost; return False if it does not.  Requested again, the entry
+        will fit."""
         first_gone = self._store.repair.contradicted(group, given)
         if not first_gone or not self._core.may_forget(group, first_gone):
             return False
@@ -249,8 +254,8 @@ class Repairer:
         return True
 
     def _forget(self, group: int, first_gone: int) -> None:
-        """Give up the log from there on.  What was damaged of it is told first: no replica has to
-        doubt itself for those places."""
+        """Truncate the log from an index on.  First record which of its entries were damaged, so
+        that their ranges are not taken for another group's."""
         repair = self._store.repair
         for index in repair.unreadable(group, first_gone):
             self._write_needless(group, index)
@@ -258,7 +263,7 @@ class Repairer:
         self._core.forget(group, first_gone)
 
     def _give_up(self, group: int, absent: Sequence[int], compacted: Sequence[int]) -> None:
-        """What the leader does not hold, or not any more."""
+        """Give up entries that the leader does not have, or has compacted."""
         repair, core = self._store.repair, self._core
         gone = [*absent, *compacted]
         if gone and core.may_forget(group, min(gone)):
@@ -274,7 +279,7 @@ class Repairer:
                 repair.disown(group, index)
 
     def tail_read(self, group: int, entries: Sequence[Entry]) -> None:
-        """What ``Extend`` asked for was read."""
+        """Apply the entries that an ``Extend`` read to the partition states."""
         log = self._store.repair.quarantined(group)
         if log is not None and group in self._core.groups():
             last_index = self._core.status(group).last_index
@@ -300,8 +305,8 @@ class Repairer:
     # ---- for others ----------------------------------------------------------------------------
 
     def answer_plans(self, request: Request) -> tuple[list[ReadPlan], Answer] | None:
-        """The plans that read what a peer asked for, and the answer but for their entries.  None =
-        no such group here."""
+        """Return the plans that read the entries that a peer requested, and the answer without
+        those entries; None = no such group on this node."""
         group = request.group
         known = self._store.repair.incarnation(group)
         if known != request.incarnation:

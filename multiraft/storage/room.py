@@ -1,12 +1,12 @@
-"""How much room a disk has: whether records are taken, and the reserve that keeps the rest going.
+"""Disk space: refusal of records on a full disk, and the reserve that elections and metadata need.
 
 Contract.  Pure policy: the driver says how much is free and owns the reserve.  ``full`` is one
 attribute: while it is set the node takes no records, from clients or from leaders; everything else
-goes on.  ``exhausted`` is told of a write that found no room, and says whether to try again.
-``look`` is called now and then and, when there is room again, takes it all back.
+continues.  The driver calls ``exhausted`` after a write that found no room, and tries again if it
+returns True.  ``look`` is called from time to time and ends the refusal when there is room again.
 
 Theory.  The reserve is given back to the filesystem when room runs out: what elections, hard
-states, membership, metadata and checkpoints write is small, and lives on it until somebody frees
+states, membership, metadata and checkpoints write is small, and uses it until an operator frees
 space.  Segments reserve their blocks when they are created, so that running out is met there,
 before anything was written, and not in the middle of a gathered write (docs/decisions/0010).  One
 that is created while there is no room does without; it is given its blocks before the reserve is
@@ -29,7 +29,7 @@ class Reserve(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """What it holds now."""
+        """Bytes that it holds now."""
         ...
 
     def take(self) -> bool:
@@ -37,7 +37,7 @@ class Reserve(Protocol):
         ...
 
     def give_back(self) -> None:
-        """Hold nothing any more."""
+        """Release all of it."""
         ...
 
 
@@ -58,7 +58,7 @@ class Room:
 
     def __init__(self, reserve: Reserve, reserved_bytes: int, free: Callable[[], int],
                  unfilled: Unfilled):
-        """``reserved_bytes``: 0 = no reserve, and nobody looks; ``free``: bytes that files may
+        """``reserved_bytes``: 0 = no reserve, and no look; ``free``: bytes that files may
         still take, the reserve not counted; ``unfilled``: asked at each look, and given its
         blocks before records are taken."""
         self.full = False
@@ -103,8 +103,8 @@ class Room:
             self._fill(free)
 
     def exhausted(self) -> bool:
-        """A write found no room: nothing of it counts.  Whether the reserve was given back, so that
-        it can be tried again."""
+        """Refuse records after a write that found no room, of which nothing counts.  Return True if
+        the reserve was released, so that the write can be tried again."""
         self._fill(self.free)
         if not self.reserved:
             return False
@@ -122,8 +122,8 @@ class Room:
             self.became_full(free)
 
     def _fill_files(self, free: int) -> bool:
-        """Whether files have their blocks now.  Not tried without room for all of them: what is
-        taken in part is gone for those who live on it."""
+        """Allocate the missing blocks of files; return False if there is no room for all.  Nothing
+        is tried then: a part of the blocks would be taken from the writes that still continue."""
         missing = self._unfilled.missing_room()
         if missing > free:
             return False
@@ -142,15 +142,15 @@ class Room:
     # ---- for whoever tells people --------------------------------------------------------------
 
     def became_full(self, free: int) -> None:
-        """Records are refused from now on."""
+        """Report that records are refused from now on."""
 
     def became_roomy(self, free: int) -> None:
-        """Records are taken again."""
+        """Report that records are taken again."""
 
     def gave_back(self, free: int) -> None:
-        """The reserve is given back."""
+        """Report that the reserve was released."""
 
 
 def is_full(error: OSError) -> bool:
-    """Whether a write failed for lack of room alone."""
+    """Return True if a write failed only because the disk or quota is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -1,5 +1,4 @@
-"""Reading all of the lane and the checkpoints again, before somebody needs them: damage that nobody
-has asked for.
+"""Scrub: read the whole journal and the checkpoints in the background, to find damage early.
 
 Contract.  ``Scrubber.next_plan`` gives one piece after the other, ``done`` takes it back and names
 the entries that turned out to be damaged; after the last piece it begins again.  Plans run on any
@@ -7,10 +6,9 @@ thread, one at a time, and reading and checking hold no interpreter.
 
 Theory.  The chain of entry checksums and each batch's own cover every byte that was ever given to
 the lane (docs/storage-format.md), so reading them is proof; of the disk, because it is the disk
-that is read: the page cache has an intact copy of many a place whose sector is not
-(docs/decisions/0046).  What the index does not point to any more (dropped suffixes, damaged entries
-that have a copy) is passed over.  A checkpoint that is damaged is written anew while everything it
-says is in memory.
+that is read: the page cache may have an intact copy of bytes whose sector is damaged
+(docs/decisions/0046).  Bytes to which no index points (truncated suffixes, damaged entries that
+have a copy) are skipped.  A damaged checkpoint is replaced while all that it contains is in memory.
 """
 
 from __future__ import annotations
@@ -80,7 +78,8 @@ class ScrubPlan:
         self._skip(data)
 
     def _check_header(self) -> None:
-        """Of the segment: without it the next start does not know where its chain begins."""
+        """Check the segment's header: without it the next start does not know where its chain of
+        checksums begins."""
         start = self.segment.start
         data = self._filesystem.read_disk(self.segment.path, _layout.SEGMENT_HEADER_BYTES, 0)
         self.bytes += len(data)
@@ -109,7 +108,8 @@ class ScrubPlan:
         return True
 
     def _entries(self, data: Buffer, prev_crc: int) -> list[tuple[int, int, int]]:
-        """Those that are linked to each other; not all in one go, as this holds the interpreter."""
+        """Return the entries that are chained to each other, in several steps, because each one
+        holds the interpreter's lock."""
         found, at, reason = [], 0, "limit"
         while reason == "limit":
             scan = core.scan_entries(data, at, prev_crc, False, at + PIECE_BYTES)
@@ -119,12 +119,12 @@ class ScrubPlan:
         return found
 
     def _skip(self, data: Buffer) -> None:
-        """The first entry of the piece is damaged."""
+        """Skip the damaged first entry of the piece."""
         self._suspect(data, 0, "entry")
 
     def _suspect(self, data: Buffer, at: int, why: str) -> None:
-        """Go on at the next entry behind a damaged one that can have been written where it is
-        (as ``segment_index``): what a misdirected write left is none."""
+        """Continue at the next entry behind a damaged one that can have been written where it is
+        (as ``segment_scan``): what a misdirected write left is none."""
         found = core.find_entry(data, at + _layout.ENTRY_ALIGNMENT)
         while found >= 0:
             mark = _U64.unpack_from(data, found + _layout.ENTRY_DURABLE_AT)[0]
@@ -176,28 +176,29 @@ class Scrubber:
         self._has_checkpoints = True  # still to be read in this pass
 
     def restart(self) -> None:
-        """The next piece is the first one of the lane.  Not while a plan is out."""
+        """Begin again with the first piece of the journal.  Not while a plan is being executed."""
         self.position = self._durable = 0
         self._prev_crc, self._has_checkpoints = None, True
 
     @property
     def scrubbed(self) -> int:
         """Lane bytes that this pass has behind it."""
-        lane = self._store._lane
+        lane = self._store.table.journal
         return max(0, self.position - lane.segments[0].start) if lane.segments else 0
 
     @property
     def total(self) -> int:
         """Lane bytes that there are to scrub."""
-        lane = self._store._lane
+        lane = self._store.table.journal
         return lane.durable - (lane.segments[0].start if lane.segments else lane.durable)
 
     def next_plan(self) -> ScrubPlan | CheckpointsPlan | None:
-        """The next piece; None once at the end of each pass, and while there is nothing."""
+        """Return the next piece; None once at the end of each pass, and while there is nothing to
+        read."""
         if self._has_checkpoints:
             self._has_checkpoints = False
-            return CheckpointsPlan(self._store._filesystem, self._store.directory)
-        lane = self._store._lane
+            return CheckpointsPlan(self._store.table.filesystem, self._store.directory)
+        lane = self._store.table.journal
         for segment in lane.segments:
             limit = min(segment.end, lane.durable)
             if limit <= max(self.position, segment.start + _layout.SEGMENT_HEADER_BYTES):
@@ -208,7 +209,7 @@ class Scrubber:
                 self._prev_crc, self._resumed = segment.seed or None, 0
             if self._prev_crc is None:
                 self._resumed = self.position
-            return ScrubPlan(self._store._filesystem, segment, self.position, limit,
+            return ScrubPlan(self._store.table.filesystem, segment, self.position, limit,
                              self._prev_crc, self._durable, self._resumed)
         self.passes += self.position > 0
         self.position = self._durable = 0
@@ -216,9 +217,9 @@ class Scrubber:
         return None
 
     def done(self, plan: ScrubPlan | CheckpointsPlan) -> list[CorruptRange | CorruptFile]:
-        """A plan was executed: the entries that it found damaged; ``CorruptPlace`` for what no log
-        points to, ``CorruptFile`` for checkpoints.  O(1), O(entries) of the whole store when there
-        was something."""
+        """Take an executed plan and return the errors of damaged entries: ``CorruptPlace`` for
+        ranges to which no log points, ``CorruptFile`` for checkpoints.  O(1), O(entries of the
+        node) when there is damage."""
         self.bytes += plan.bytes
         if isinstance(plan, CheckpointsPlan):
             return [CorruptFile(path, "found by the scrub") for path in plan.damaged]
@@ -229,10 +230,11 @@ class Scrubber:
                 *(error for suspect in plan.suspects for error in self._errors(suspect))]
 
     def _overwritten(self, plan: ScrubPlan) -> list[CorruptRange]:
-        """What stood where a piece's entries stand behind damage, when none of them is in the place
-        that an index says: they were not written there, though their marks may be right (all
-        entries of one write have the same).  One that is vouches for all that are linked to it.
-        Where they begin in the middle of an entry they stand on what no index points to as well."""
+        """Return the logs' entries that a piece's entries behind damage overwrote: none of these is
+        at a position that an index names, so they were not written there, though their marks may be
+        right (all entries of one write have the same).  An entry at its position vouches for all
+        that are chained to it.  If they begin inside an entry, they also overwrote bytes that no
+        index names."""
         if not plan.resumed:
             return []
         repair = self._store.repair
@@ -258,10 +260,10 @@ class Scrubber:
         return [*errors, CorruptPlace(self._begin(suspect), end, f"found by the scrub: {why}")]
 
     def _begin(self, suspect: Suspect) -> int:
-        """Where the next start will see the place begin.  Without a segment's first entry it does
-        not know where the one before it ended.  O(segments)."""
+        """Return the position at which the next start will see the range begin.  Without a
+        segment's first entry, that is the end of the segment before.  O(segments)."""
         end = 0
-        for segment in self._store._lane.segments:
+        for segment in self._store.table.journal.segments:
             if segment.start + _layout.SEGMENT_HEADER_BYTES == suspect.begin:
                 return end or suspect.begin
             end = segment.end

@@ -22,7 +22,8 @@ from multiraft.storage.index import GroupIndex, PartitionIndex
 from multiraft.storage.index_file import write_index_file
 from multiraft.storage.lane import Segment, SegmentHeader
 from multiraft.storage.plans import read_exactly
-from multiraft.storage.segment_index import GroupRun, SegmentIndex, scan_segment
+from multiraft.storage.segment_index import GroupRun, SegmentIndex
+from multiraft.storage.segment_scan import scan_segment
 from multiraft.types import HardState
 
 #: A segment is read in windows of so much, with a pause after each: some 0.2 ms.  A larger entry
@@ -48,7 +49,7 @@ class SealPlan:
             write_index_file(self._filesystem, self.segment, index)
 
     def _indexed(self, pause: Callable[[], None] | None) -> SegmentIndex | None:
-        """The index, when the segment is plain and intact."""
+        """Return the index if the segment is plain and intact, else None."""
         segment = self.segment
         indexer, at, last_crc = core.SegmentIndexer(), _layout.SEGMENT_HEADER_BYTES, segment.seed
         with closing(self._filesystem.open(segment.path)) as file:
@@ -78,7 +79,7 @@ class SealPlan:
         return header is not None and header.seed == self.segment.seed
 
     def _scanned(self, pause: Callable[[], None] | None) -> SegmentIndex | None:
-        """The index of any other segment; None = it is damaged."""
+        """Return the index of any other segment; None = it is damaged."""
         segment = self.segment
         data = self._read(segment.end - segment.start, pause)
         header = SegmentHeader.parse(data)
@@ -92,8 +93,8 @@ class SealPlan:
         return found.index
 
     def _read(self, length: int, pause: Callable[[], None] | None) -> Buffer:
-        """The segment's bytes.  Not all at once when others are to have their turn: to copy 64 MiB
-        keeps a processor for some 30 ms, and an append of another node may want that one."""
+        """Read the segment's bytes, in pieces if there is a ``pause``: to copy 64 MiB occupies a
+        processor for some 30 ms, which an append of another node may need."""
         if pause is None:
             return read_exactly(self._filesystem, self.segment.path, 0, length)
         data, position = memoryview(core.unset_memory(length)), 0

@@ -1,67 +1,24 @@
-"""Entries that one segment adds to the index, found by a scan.
+"""Entries that one segment adds to the index of each group.
 
-Contract.  ``scan_segment`` reads a segment's bytes in lane order and never raises for what it
-finds; what it cannot read it reports as a ``Break``.  ``index_file.py`` keeps the result beside a
-sealed segment.
+Contract.  Filled by a scan (``segment_scan.py``) or read from the file that ``index_file.py`` keeps
+beside a sealed segment; ``rebuilding.py`` joins the segments in journal order.
 
 Theory.  A segment's entries of one group end as *one* contiguous run: a suffix drop inside the
 segment cuts the run, or, when it reaches below it, empties it and is remembered as ``cut_from`` for
-the segments before.  So joining segments is, per group: cut at ``cut_from``, then extend.  What
-stands right behind an unreadable place, where the log does not go on, is kept as a copy: its REPAIR
-record may have been in there, and as an entry it would say that all behind it was dropped.
+the segments before.  So joining segments is, per group: cut at ``cut_from``, then extend.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from multiraft import _layout, core
-from multiraft.errors import CorruptEntry
-from multiraft.marks import Reincarnation, Tombstone, parse_reincarnation, parse_tombstone
-from multiraft.storage.filesystem import Buffer
+from multiraft.marks import Reincarnation, Tombstone
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
-from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind, HardState
-
-_HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
-_ALIGN = _layout.ENTRY_ALIGNMENT - 1
-_ZEROS = bytes(1 << 20)
-_U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
-_NEVER = 1 << 64  # above every index
-_DATA, _HARD_STATE = EntryKind.DATA, EntryKind.HARD_STATE
-#: Bytes that are scanned between two pauses: well below a millisecond, also when they are small
-#: entries.
-_PIECE_BYTES = 128 << 10
-#: Kinds of entries that have an index and mean nothing else here.
-_FOLLOWING = frozenset(kind for kind in EntryKind if kind <= LAST_INDEXED_KIND)
-
-#: What takes the place of a batch's fields when its bytes are damaged: its group is quarantined,
-#: this only keeps its place.
-_UNREADABLE_BATCH = BatchInfo(1, -1, -1, -1, -1, 0)
-
+from multiraft.types import BatchInfo, Entry, EntryKind, HardState
 
 #: (group, incarnation) -> index up to which its applied state is known.
 Applied = dict[tuple[int, int], int]
-
-
-class Break(NamedTuple):
-    """A place where a segment's bytes are not an intact entry that follows the one before it."""
-
-    position: int  # lane position
-    reason: str  # of core.Scan, "payload" (an intact header over a damaged batch), LATER_FORMAT
-    group: int  # of a damaged payload; -1 = unknown
-    index: int  # 0 = it was dropped since
-    end: int = 0  # lane position where it goes on; 0 = nobody knows
-    copied: int = -1  # the group when the payload is that of a copy, perhaps all there is of
-    # its entry: nobody's own as long as none of that index stands behind it
-
-
-#: Reason of a break that is no damage: an intact entry of a kind that this program does not know.
-#: ``index`` is the kind then.
-LATER_FORMAT = "later format"
 
 #: Payload of a SUFFIX_DROP by a replica in doubt: it may have acknowledged what it drops, and is in
 #: doubt until a LIFT, whoever starts next.  That of any other is empty.
@@ -76,7 +33,8 @@ HOLE_STRUCT = struct.Struct("<QQ")
 
 
 def void(copies: list[Copy], first_gone: int = 0) -> list[Copy]:
-    """Copies of what is dropped from an index on: what their places held is known all the same."""
+    """Return the copies with index 0 from ``first_gone`` on, because their entries are dropped.
+    They still tell what their damaged ranges held."""
     return [copy._replace(index=0) if copy.index >= first_gone else copy for copy in copies]
 
 
@@ -113,13 +71,12 @@ class GroupRun:
         return self.index.last_index if self.index is not None else 0
 
     def add(self, entry: Entry, position: int, size: int, applied: int) -> None:
-        """The next entry of the group in lane order.
+        """Add the group's next entry in journal order.
 
-        What cannot stand before it was dropped, and the record of the drop is lost
-        (``lost_drops.py``).  Where entries are missing between two of the same term, that is what
-        they were of: whoever has both got them from the leader of that term, and its log holds
-        nothing else between (Log Matching, paper 5.3).  Where the terms differ, theirs is unknown
-        for now."""
+        Entries that contradict it were truncated, and the record of that is lost
+        (``lost_drops.py``).  Missing entries between two of the same term were of that term: the
+        leader of the term sent both, and its log has nothing else between (Log Matching, paper
+        5.3).  Between different terms theirs is unknown for now."""
         if self.broken:
             return
         self._drop_before(entry)
@@ -146,15 +103,15 @@ class GroupRun:
             self.drop(first_gone)
 
     def note_batch(self, partition: int, base_offset: int, index: int, batch: BatchInfo) -> None:
-        """A batch of the run, in its partition's index."""
+        """Add a batch of the run to its partition's index."""
         known = self.partitions.get(partition)
         if known is None:
             known = self.partitions[partition] = PartitionIndex(partition, self.group)
         known.append(base_offset, batch.count, index, batch.max_timestamp_ms)
 
     def drop(self, first_gone: int) -> None:
-        """A suffix drop in lane order.  Where a run without entries goes on is for the segments
-        before to say."""
+        """Apply a suffix drop in journal order.  A run without entries continues wherever the
+        segments before it end."""
         if self.index is None or first_gone <= self.index.first_index:
             self.cut_from = min(self.cut_from or first_gone, first_gone)
             self.index = None
@@ -170,7 +127,7 @@ class GroupRun:
         self.copies = void(self.copies, first_gone)
 
     def bury(self, left: Tombstone, position: int) -> None:
-        """A tombstone in lane order: nothing before it is the log's any more."""
+        """Empty the run at a tombstone: entries before it belong to a removed replica."""
         self.__init__(self.group, self.incarnation, hard_state=left.hard_state, lifted=position,
                       settled=((0, position),), buried=left, buried_at=position, removed=True,
                       copies=void(self.copies))
@@ -189,319 +146,9 @@ class SegmentIndex:
     runs: dict[int, GroupRun] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class SegmentScan:
-    """What a scan found."""
-
-    index: SegmentIndex
-    breaks: list[Break]
-    stray: bool = False  # bytes other than zeros stand behind the last entry
-
-
 def living(applied: Applied, known_to: int, indexes: list[SegmentIndex]) -> Applied:
-    """What was applied up to ``known_to``, the checkpoint's lane position, and still counts behind
-    those segments: not where a replica's life ended in one of them."""
+    """Return the applied indexes of a checkpoint at journal position ``known_to``, without those of
+    replicas that a tombstone behind it, in one of the segments, has removed."""
     ended = {(run.group, run.incarnation) for index in indexes for run in index.runs.values()
              if run.buried is not None and run.buried_at >= known_to}
     return {key: upto for key, upto in applied.items() if key not in ended}
-
-
-# ---- scanning ----------------------------------------------------------------------------------
-
-
-def scan_segment(data: Buffer, start: int, seed: int | None, applied: Applied | None,
-                 known_to: int = 0, pause: Callable[[], None] | None = None) -> SegmentScan:
-    """Every intact entry of a segment, in order, across damaged places.
-
-    ``data``: the file's bytes up to where entries are wanted; ``seed``: None when the segment's own
-    header is damaged, the chain then starts with the first entry that is found; ``applied``: per
-    group, the index above which entries are collected for the tail, None = collect nothing; it goes
-    back to 0 where a replica's life ends behind ``known_to``, the checkpoint's lane position;
-    ``pause`` is called now and then, for whoever else needs the interpreter, which a scan does not
-    let go by itself.
-    """
-    scanner = _Scanner(data, start, applied, known_to)
-    at = _layout.SEGMENT_HEADER_BYTES
-    if seed is None:
-        at = scanner.resume(at)
-        scanner.skip(Break(start, "segment header", -1, 0, start + max(at, 0)))
-        if at < 0:
-            at = _layout.SEGMENT_HEADER_BYTES
-            return scanner.finish(at, 0, 0)
-        prev_crc = scanner.prev_crc_at(at)
-    else:
-        prev_crc = seed
-    while True:
-        scan = core.scan_entries(data, at, prev_crc, True, at + _PIECE_BYTES if pause else -1)
-        scanner.take(scan.entries)
-        stopped = scan.stopped_at
-        if pause is not None and scan.reason == "limit":
-            pause()
-            at, prev_crc = stopped, scan.last_crc
-            continue
-        if scan.reason == "format":
-            kind = scanner.later_kind(stopped, scan.last_crc)
-            if kind >= 0:
-                scanner.skip(Break(start + stopped, LATER_FORMAT, -1, kind))
-                return scanner.finish(stopped, seed or 0, scan.last_crc)
-        # An intact entry that does not follow the one before it was not written here.
-        at = scanner.resume(stopped + _layout.ENTRY_ALIGNMENT * (scan.reason == "chain"))
-        if at < 0:
-            return scanner.finish(stopped, seed or 0, scan.last_crc)
-        scanner.skip(Break(start + stopped, scan.reason, -1, 0, start + at))
-        prev_crc = scanner.prev_crc_at(at)
-
-
-class _Scanner:
-    """Gathers what the scan of one segment yields."""
-
-    def __init__(self, data: Buffer, start: int, applied: Applied | None, known_to: int):
-        self._known_to = known_to
-        self._data = data
-        self._view = memoryview(data)
-        self._start = start
-        self._applied = applied
-        self._runs: dict[int, GroupRun] = {}
-        self._hard_states: dict[int, core.ScannedEntry] = {}  # the last of each group's life
-        self._breaks: list[Break] = []
-        self._first_durable = -1
-        self._durable = 0  # of the last entry: marks never fall along a lane
-        self._repair: core.ScannedEntry | None = None  # its copy comes next
-        self._behind_at = -1  # where the last unreadable place ends
-        #: What stood right behind one, of a group: perhaps a copy whose REPAIR record was in it.
-        self._unmarked: dict[int, core.ScannedEntry] = {}
-
-    def take(self, entries: list[core.ScannedEntry]) -> None:
-        """Entries in lane order.  Nearly all are the next of their group, or its hard state; those
-        are dealt with here, a start has millions of them."""
-        runs, start = self._runs, self._start
-        if entries and self._first_durable < 0:
-            self._first_durable = entries[0].durable
-        highest = self._durable
-        for found in entries:
-            (at, length, kind, group, incarnation, term, index, partition, base_offset, durable,
-             intact) = found
-            if durable > highest:
-                highest = self._durable = durable
-            run = runs.get(group)
-            if run is None or run.incarnation != incarnation:
-                run = self._run(found)
-                if run is None:
-                    continue
-            if kind is _HARD_STATE:
-                run.removed = False
-                self._hard_states[group] = found
-                continue
-            if (not intact or kind not in _FOLLOWING or self._repair is not None
-                    or at == self._behind_at or group in self._unmarked or run.broken
-                    or run.index is None
-                    or not run.index.append_next(index, term, start + at,
-                                                 (length + _ALIGN) & ~_ALIGN)):
-                self._add(run, found)
-                continue
-            run.removed = False
-            wanted = (self._applied is not None
-                      and index > self._applied.get((group, incarnation), 0))
-            if kind == _DATA:
-                batch = core.batch_info(self._view[at + _HEADER_BYTES:at + length])
-                run.note_batch(partition, base_offset, index, batch)
-                if wanted:
-                    run.tail_entries.append(Entry(kind, group, incarnation, term, index,
-                                                  partition, base_offset, b"", batch))
-            elif wanted:
-                payload = self._data[at + _HEADER_BYTES:at + length]
-                run.tail_entries.append(Entry(kind, group, incarnation, term, index, partition,
-                                              base_offset, payload))
-
-    def _run(self, found: core.ScannedEntry) -> GroupRun | None:
-        """The group's run; None for an entry of an earlier life of the group."""
-        run = self._runs.get(found.group)
-        if run is None or found.incarnation > run.incarnation:
-            copies = void(run.copies) if run is not None else []
-            run = self._runs[found.group] = GroupRun(found.group, found.incarnation, copies=copies)
-            self._hard_states.pop(found.group, None)
-            self._unmarked.pop(found.group, None)
-            self._void_breaks(found.group)
-        return run if run.incarnation == found.incarnation else None
-
-    def _add(self, run: GroupRun, found: core.ScannedEntry) -> None:
-        kind = found.kind
-        if found.group in self._unmarked:
-            self._decide(run, self._unmarked.pop(found.group), found)
-        if kind == EntryKind.TOMBSTONE or kind == EntryKind.REINCARNATION:
-            self._take_mark(run, found)
-            return
-        if kind <= LAST_INDEXED_KIND:
-            run.removed = False
-            repair, self._repair = self._repair, None
-            if repair is not None and _is_copy(repair, found):
-                damaged = REPAIR_STRUCT.unpack_from(self._data, repair.at + _HEADER_BYTES)
-                if found.payload_intact:
-                    run.copies.pop()
-                self._take_copy(run, found, *damaged)
-                return
-            if (found.at == self._behind_at
-                    and (run.index is None or found.index <= run.last_index)):
-                self._unmarked[found.group] = found
-                return
-            self._append(run, found)
-        elif kind == EntryKind.SUFFIX_DROP:
-            run.drop(found.index)
-            self._void_breaks(found.group, found.index)
-            if found.length > _HEADER_BYTES:
-                run.given_up = self._start + found.at
-        elif kind == EntryKind.REPAIR:
-            self._repair = found
-            damaged = REPAIR_STRUCT.unpack_from(self._data, found.at + _HEADER_BYTES)
-            run.copies += void([Copy(found.index, found.term, 0, 0, *damaged)])
-        elif kind == EntryKind.LIFT:
-            run.lifted = self._start + found.at
-            run.settled = tuple(HOLE_STRUCT.iter_unpack(
-                self._view[found.at + _HEADER_BYTES:found.at + found.length]))
-
-    def _applied_of(self, found: core.ScannedEntry) -> int:
-        """The index above which a tail needs the entries of its group."""
-        if self._applied is None:
-            return _NEVER
-        return self._applied.get((found.group, found.incarnation), 0)
-
-    def _append(self, run: GroupRun, found: core.ScannedEntry) -> None:
-        """The run's next entry."""
-        position, size = self._start + found.at, (found.length + _ALIGN) & ~_ALIGN
-        applied = self._applied_of(found)
-        run.add(self._entry(found, found.index > applied), position, size, applied)
-        if not found.payload_intact:
-            self._breaks.append(Break(position, "payload", found.group, found.index,
-                                      position + size))
-            if run.last_index == found.index:
-                run.missing[found.index] = position
-
-    def _take_copy(self, run: GroupRun, found: core.ScannedEntry, damaged: int,
-                   damaged_size: int) -> None:
-        position, size = self._start + found.at, (found.length + _ALIGN) & ~_ALIGN
-        if not found.payload_intact:  # the log may not tell that it ever had such an entry
-            self._breaks.append(Break(position, "payload", -1, found.index, position + size,
-                                      found.group))
-            return
-        copy = Copy(found.index, found.term, position, size, damaged, damaged_size)
-        entry = self._entry(found, found.index > self._applied_of(found))
-        if entry.batch is not None:
-            copy = copy._replace(partition=entry.partition, base_offset=entry.base_offset,
-                                 count=entry.batch.count,
-                                 max_timestamp_ms=entry.batch.max_timestamp_ms)
-        run.copies.append(copy)
-        run.copied[copy.index] = entry
-
-    def _void_breaks(self, group: int, first_gone: int = 0) -> None:
-        """Damaged copies of what is dropped are as void as others."""
-        self._breaks = [each._replace(index=0) if each.copied == group
-                        and each.index >= first_gone else each for each in self._breaks]
-
-    def _decide(self, run: GroupRun, unmarked: core.ScannedEntry,
-                then: core.ScannedEntry | None) -> None:
-        """Whether what stood right behind an unreadable place is a part of the log where it stands:
-        when that goes on behind it.  Else it may be a copy, and nothing is dropped because of it;
-        used as a copy it does no harm where it is none."""
-        if (then is None or then.kind > LAST_INDEXED_KIND or self._repair is not None
-                or then.index != unmarked.index + 1):
-            return self._take_copy(run, unmarked, NOWHERE, 0)
-        self._append(run, unmarked)
-
-    def _take_mark(self, run: GroupRun, found: core.ScannedEntry) -> None:
-        """The end of the replica's life, or a new life of its group."""
-        position = self._start + found.at
-        payload = self._data[found.at + _HEADER_BYTES:found.at + found.length]
-        try:
-            if found.kind == EntryKind.TOMBSTONE:
-                self._hard_states.pop(found.group, None)
-                run.bury(parse_tombstone(found.term, found.index, payload), position)
-                self._void_breaks(found.group)
-                if self._applied is not None and position >= self._known_to:
-                    self._applied.pop((found.group, found.incarnation), None)
-            else:
-                run.reborn = parse_reincarnation(payload)
-                run.reborn_at, run.reborn_term = (position, found.index), found.term
-        except CorruptEntry as error:
-            run.broken = str(error)
-
-    def _vote(self, found: core.ScannedEntry) -> int:
-        if found.length != _HEADER_BYTES + _U32.size:
-            return 0
-        return _U32.unpack_from(self._data, found.at + _HEADER_BYTES)[0]
-
-    def _entry(self, found: core.ScannedEntry, wanted: bool) -> Entry:
-        """As the tail wants it: of a batch only its fields, because the segment's bytes go."""
-        payload, batch = b"", None
-        view = self._view[found.at + _HEADER_BYTES:found.at + found.length]
-        if found.kind == EntryKind.DATA:
-            batch = core.batch_info(view) if found.payload_intact else _UNREADABLE_BATCH
-        elif wanted:
-            payload = bytes(view)
-        return Entry(found.kind, found.group, found.incarnation, found.term, found.index,
-                     found.partition, found.base_offset, payload, batch)
-
-    def skip(self, broken: Break) -> None:
-        self._breaks.append(broken)
-        self._behind_at = broken.end - self._start
-
-    def resume(self, at: int) -> int:
-        """Where the next believable entry after an unreadable place starts; -1 = none.
-
-        Bytes that look like an entry may be a record's content (a lane stored in a topic).  Durable
-        marks never fall along a lane and never exceed their own position: an entry that was not
-        written here will hardly fit that window.
-        """
-        if len(self._data) - at < _HEADER_BYTES or _all_zeros(self._data, at):
-            return -1
-        while True:
-            at = core.find_entry(self._data, at)
-            if at < 0:
-                return -1
-            length = _U32.unpack_from(self._data, at + _layout.ENTRY_LENGTH_AT)[0]
-            durable = _U64.unpack_from(self._data, at + _layout.ENTRY_DURABLE_AT)[0]
-            if self._durable <= durable <= self._start + at:
-                if at + length <= len(self._data):
-                    return at
-                self._durable = durable  # the batch is torn off; what its header says still holds
-            at += _layout.ENTRY_ALIGNMENT
-
-    def later_kind(self, at: int, prev_crc: int) -> int:
-        """The kind of an entry that is intact and follows the one before it, and that only a later
-        program understands; -1 = the bytes are no such entry."""
-        length = _U32.unpack_from(self._data, at + _layout.ENTRY_LENGTH_AT)[0]
-        if not _HEADER_BYTES <= length <= len(self._data) - at:
-            return -1
-        if self.prev_crc_at(at) != prev_crc:
-            return -1
-        crc = core.crc32c(self._view[at:at + _layout.ENTRY_CRC_AT])
-        crc = core.crc32c(self._view[at + _layout.ENTRY_PREV_CRC_AT:at + length], crc)
-        if crc != _U32.unpack_from(self._data, at + _layout.ENTRY_CRC_AT)[0]:
-            return -1
-        return self._data[at + _layout.ENTRY_KIND_AT]
-
-    def prev_crc_at(self, at: int) -> int:
-        return _U32.unpack_from(self._data, at + _layout.ENTRY_PREV_CRC_AT)[0]
-
-    def finish(self, at: int, seed: int, last_crc: int) -> SegmentScan:
-        for group, unmarked in self._unmarked.items():
-            self._decide(self._runs[group], unmarked, None)
-        for group, found in self._hard_states.items():
-            self._runs[group].hard_state = HardState(found.term, self._vote(found))
-        index = SegmentIndex(self._start, seed, self._start + at, last_crc, self._first_durable,
-                             self._durable, self._runs)
-        self._breaks.sort()
-        return SegmentScan(index, self._breaks, not _all_zeros(self._data, at))
-
-
-def _is_copy(repair: core.ScannedEntry, found: core.ScannedEntry) -> bool:
-    return ((repair.group, repair.incarnation, repair.term, repair.index)
-            == (found.group, found.incarnation, found.term, found.index))
-
-
-def _all_zeros(data: Buffer, at: int) -> bool:
-    while at < len(data):
-        piece = data[at:at + len(_ZEROS)]
-        if piece != _ZEROS and any(piece):
-            return False
-        at += len(piece)
-    return True

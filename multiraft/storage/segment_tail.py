@@ -1,8 +1,8 @@
-"""Entries of a sealed segment that a tail needs, read by the segment's index instead of a scan.
+"""Reads of single entries of a sealed segment, by its index instead of a scan.
 
 Contract.  ``entries_above`` says which entries lie above the applied state, or that the index
 cannot tell; ``read_above`` puts them where a scan would have put them, or says that one cannot be
-read as it should be.  Both leave the decision to whoever scans the segment then: nothing here is
+read as it should be.  In both cases recovery scans the segment then and decides: nothing here is
 damage.
 
 Theory.  A segment has entries of many groups, and at a start a few of them are usually behind: one
@@ -38,11 +38,11 @@ class Above(NamedTuple):
 
 
 def entries_above(index: SegmentIndex, applied: Applied, known_to: int) -> list[Above] | None:
-    """Per group what lies above its applied index; None = only a scan can tell.
+    """Return, per group, the entries above its applied index; None = only a scan can tell.
 
-    That is so when a replica's life ended behind the checkpoint, which stands at ``known_to``
-    (what follows needs all of its entries), and where copies or lost entries are among what is
-    wanted: an index file keeps neither the copies' entries nor what is missing.
+    None is returned if a tombstone stands behind the checkpoint's position ``known_to``, because
+    the entries behind it are all needed then, and if copies or lost entries are among those above:
+    an index file keeps neither the copies' entries nor what is missing.
     """
     above = []
     for run in index.runs.values():
@@ -112,7 +112,8 @@ def _read_span(start: int, places: list[tuple[int, int, GroupRun, int]], file: F
 
 
 def _take(place: tuple[int, int, GroupRun, int], entry: Entry) -> bool:
-    """Of a batch only its fields, because the bytes go."""
+    """Add the entry to its run; return False if it is not the one that the index names.  Of a batch
+    only the fields are kept, so that the bytes can be freed."""
     _, _, run, index = place
     if (entry.group, entry.incarnation, entry.index, entry.term) != (
             run.group, run.incarnation, index, run.index.term(index)):

@@ -1,4 +1,4 @@
-"""What an operator says about the disk: the table [storage] of ``node.toml``.
+"""Storage settings of an operator: the table [storage] of ``node.toml``.
 
 Contract.  Frozen; ``validate()`` runs where it enters.  Sizes of files are not here: they are the
 format's (``config.py``).
@@ -34,7 +34,7 @@ class StorageSettings:
     scrub_bytes_per_second: int = 16 << 20
 
     def validate(self) -> StorageSettings:
-        """Raises ``ConfigError``."""
+        """Return the settings.  Raise ``ConfigError``."""
         if self.durability not in (FSYNC, RELAXED):
             raise ConfigError(f"storage.durability={self.durability!r} must be {FSYNC!r} or "
                               f"{RELAXED!r}")

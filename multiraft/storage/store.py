@@ -1,20 +1,21 @@
-"""The store of one node: every group's log in one lane, its indexes, recent entries, checkpoints.
+"""Storage of one node: the logs of all groups in one journal, with indexes, cache, checkpoints.
 
 Contract.  All methods run on the loop, touch memory only and do not block, except ``open`` and
 ``close``.  Blocking work leaves as plans (``plans.py``).  A round is ``stage`` -> ``execute`` (disk
-thread) -> ``finish``; rounds are finished in the order they were staged.  Implements
+thread) -> ``finish``; rounds are finished in the order in which they were staged.  Implements
 ``multiraft.store.LogReader``.
 
-Invariants.  A staged entry counts at once: it is in the index and in memory before its bytes are on
-disk.  An entry is cold only when it is durable.  ``cached`` of a group is contiguous up to its last
-entry.
+Invariants.  A staged entry is in the index and in memory before its bytes are on disk.  An entry
+leaves memory only when it is durable, so each entry can be read at any time.  A group's entries in
+memory are contiguous up to its last one.
 
-Theory.  One stream and one sync for all groups of a node: what a round of a thousand
-groups costs is the bytes.  Who reads what: followers and tailing consumers get the buffers that the
-lane got; everything older is a planned, verified read.
+Theory.  Group commit: one journal and one sync for all groups of a node, so a round costs what its
+bytes cost, however many groups it has.  Followers and consumers at the end of the log are served
+from the buffers that were written; older entries are read from disk and verified.
 
-Elsewhere.  Bytes on disk: docs/storage-format.md.  Torn tail or corruption: recovery.py.
-What a start makes of what it has read: rebuilding.py.
+Elsewhere.  State that repair shares: log_table.py.  Contents of checkpoints: checkpointer.py.
+Torn tail or corruption: recovery.py.  Logs from the segments' contents: rebuilding.py.  Bytes on
+disk: docs/storage-format.md.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from multiraft import _layout, membership
-from multiraft.errors import UnknownGroup
 from multiraft.marks import parse_reincarnation, parse_tombstone
 from multiraft.ready import GroupWrite, Writes
 from multiraft.storage.cache import TailCache
 from multiraft.storage.checkpoint import (
-    INSTALLED_KEPT,
+    Checkpoint,
     CheckpointPlan,
-    GroupRecord,
     checkpoint_names,
     newest_checkpoint,
 )
+from multiraft.storage.checkpointer import Checkpointer
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.envelope import remove_unfinished
 from multiraft.storage.errors import OffsetTooLow, StaleIncarnation
 from multiraft.storage.filesystem import Buffer, Filesystem
 from multiraft.storage.group_log import GroupLog
-from multiraft.storage.identity import Identity, claim
+from multiraft.storage.identity import Claimed, Identity, claim
 from multiraft.storage.index import PartitionIndex
-from multiraft.storage.lane import Lane, Placed, Segment, SegmentHeader
+from multiraft.storage.lane import Lane, Placed, SegmentHeader
+from multiraft.storage.log_table import LogTable
 from multiraft.storage.plans import (
     Fetch,
     FetchPlan,
@@ -48,14 +49,13 @@ from multiraft.storage.plans import (
     ReadPlan,
     StagedWrite,
     VerifyPlan,
-    plan_spans,
 )
 from multiraft.storage.recovered import Damage, Progress, Recovered
 from multiraft.storage.recovery import recover
-from multiraft.storage.repair import Repair, left_behind
+from multiraft.storage.repair import LocalRepair
 from multiraft.storage.sealing import SealPlan
 from multiraft.storage.segment_index import GIVEN_UP
-from multiraft.storage.strays import Stray, among_checkpoints
+from multiraft.storage.strays import among_checkpoints
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, EntryKind
@@ -67,44 +67,47 @@ _ENTRY_HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
 
 
 class Store:
-    """See the module's docstring.  Made by ``Store.open``."""
+    """Logs, indexes, recent entries and checkpoints of one node, opened with ``Store.open``."""
 
-    def __init__(self, directory: str, filesystem: Filesystem, config: StorageConfig, lock):
+    def __init__(self, table: LogTable, directory: str, config: StorageConfig, claimed: Claimed,
+                 checkpoint: Checkpoint, recovered: Recovered, lock):
+        """``table``: as recovery left it; ``checkpoint``: the one that recovery began with;
+        ``lock``: of the directory, owned from now on."""
+        self.table = table
         self.directory = directory
         self.config = config
-        self.boot_epoch = 0  # of this start; durable, never used twice
-        self.incarnation = 0  # of the data directory
-        self.lives: tuple = ()  # of the data directory (``lives.Life``), oldest first
-        self.groups: dict[int, GroupRestored] = {}  # as recovered or created
-        self.tails: dict[int, PartitionTail] = {}
-        self.damage: list[Damage] = []
-        self.strays: list[Stray] = []  # files that are not this node's: left alone
-        self.extra: object = None  # what the last checkpoint carried for the node
-        self.recovered: Recovered | None = None  # figures of the last recovery
-        self.repair = Repair(self)
+        self.boot_epoch = claimed.boot_epoch  # of this start; durable, never used twice
+        self.incarnation = claimed.incarnation  # of the data directory
+        self.lives = claimed.lives  # of the data directory (``lives.Life``), oldest first
+        self.groups = table.restored  # as recovered or created
+        self.tails = table.tails
+        self.damage = recovered.damage
+        self.strays = recovered.strays  # files that are not this node's: left alone
+        self.extra = checkpoint.extra  # what it carries for the node
+        self.recovered = recovered  # figures of the last recovery
+        self.repair = LocalRepair(table)
         self.relaxed = False  # rounds of nothing but records may be synced later
-        self._filesystem = filesystem
         self._lock = lock
-        self._logs: dict[int, GroupLog] = {}
+        self._logs = table.logs
+        self._lane = table.journal
+        self._filesystem = table.filesystem
         self._cache = TailCache(config.tail_cache_bytes_max)
-        self._lane_damage = ""
-        self._sealed: list[Segment] = []  # waiting for their index file
-        self._staged_sequence = self._finished_sequence = 0
-        self._checkpoint_position = self._checkpoint_size = 0
-        self._checkpoint_in_flight = False
-        self._installed = False  # a snapshot that no checkpoint knows of, or one that rots alone
+        self._checkpointer = Checkpointer(table, self.repair, directory, config,
+                                          checkpoint.position)
+        self._sealed = list(recovered.unindexed)  # segments that wait for their index file
+        self._finished_sequence = 0
 
     # ---- opening and closing ---------------------------------------------------------------------
 
     @classmethod
     def open(cls, directory: str, filesystem: Filesystem, identity: Identity,
              config: StorageConfig = StorageConfig(), progress: Progress | None = None) -> Store:
-        """Take the lock, check the identity, start a boot epoch, recover.  Blocks; ``progress`` is
-        told how far recovery is.
+        """Lock the directory, check its identity, start a boot epoch and recover the logs.  Block;
+        keep ``progress`` up to date meanwhile.
 
-        Raises ``DirectoryInUse``, ``WrongIdentity``, ``UnknownFormat``, ``CorruptFile`` (the
-        identity file), ``ConfigError``, ``OSError``.  Damage in the lane or a checkpoint is not an
-        exception: see ``damage`` and each group's ``quarantined``.
+        Raise ``DirectoryInUse``, ``WrongIdentity``, ``UnknownFormat``, ``CorruptFile`` (the
+        identity file), ``ConfigError``, ``OSError``.  Damage in the journal or a checkpoint is not
+        an exception: see ``damage`` and each group's ``quarantined``.
         """
         config.validate()
         lane_directory = f"{directory}/{LANE_DIRECTORY}"
@@ -112,44 +115,38 @@ class Store:
         lock = filesystem.lock(f"{directory}/{LOCK_FILE}")
         try:
             filesystem.make_directory(lane_directory)
-            store = cls(directory, filesystem, config, lock)
-            store._recover(lane_directory, identity, progress)
+            return cls._recover(directory, filesystem, identity, config, progress, lock)
         except BaseException:
             lock.close()
             raise
-        return store
 
-    def _recover(self, lane_directory: str, identity: Identity,
-                 progress: Progress | None) -> None:
-        filesystem = self._filesystem
-        has_data = bool(filesystem.list(lane_directory)
-                        or checkpoint_names(filesystem, self.directory))
-        claimed = claim(filesystem, self.directory, identity, has_data)
-        self.incarnation, self.boot_epoch, self.lives = claimed
-        for directory in (self.directory, lane_directory):
-            remove_unfinished(filesystem, directory)
-        checkpoint, damaged = newest_checkpoint(filesystem, self.directory)
-        self.damage = [Damage("checkpoint", error.path, 0, -1, 0, error.why) for error in damaged]
+    @classmethod
+    def _recover(cls, directory: str, filesystem: Filesystem, identity: Identity,
+                 config: StorageConfig, progress: Progress | None, lock) -> Store:
+        """Build a store from the contents of a locked directory."""
+        lane_directory = f"{directory}/{LANE_DIRECTORY}"
+        has_data = bool(filesystem.list(lane_directory) or checkpoint_names(filesystem, directory))
+        claimed = claim(filesystem, directory, identity, has_data)
+        for each in (directory, lane_directory):
+            remove_unfinished(filesystem, each)
+        checkpoint, damaged = newest_checkpoint(filesystem, directory)
         header = SegmentHeader(_layout.FORMAT_VERSION, 0, 0, identity.cluster, identity.node, 0)
-        self._lane = Lane(filesystem, lane_directory, header, claimed[:2], self.config)
-        found = self.recovered = recover(self._lane, header, checkpoint, progress)
-        self.damage += found.damage
-        names = [*filesystem.list(self.directory), *filesystem.others(self.directory)]
-        self.strays = among_checkpoints(self.directory, names) + found.strays
-        self.extra = checkpoint.extra
-        self.tails = found.tails
-        self._logs = found.logs
-        self._lane_damage = found.lane_damage
-        self._sealed = list(found.unindexed)
-        self._checkpoint_position = checkpoint.position
-        for group in sorted(found.logs):
-            log = found.logs[group]
-            if not log.removed:
-                self.groups[group] = log.restored(self.tails[group].applied_index)
+        # Both numbers go into the seeds of new segments: bytes of an earlier start that are left
+        # behind a torn tail must not join this start's chain of checksums.
+        seeds = (claimed.incarnation, claimed.boot_epoch)
+        lane = Lane(filesystem, lane_directory, header, seeds, config)
+        found = recover(lane, header, checkpoint, progress)
+        found.damage[:0] = [Damage("checkpoint", error.path, 0, -1, 0, error.why)
+                            for error in damaged]
+        names = [*filesystem.list(directory), *filesystem.others(directory)]
+        found.strays[:0] = among_checkpoints(directory, names)
+        table = LogTable(lane, found.logs, found.tails, found.journal_damage,
+                         config.read_gap_bytes_max)
+        return cls(table, directory, config, claimed, checkpoint, found, lock)
 
     def close(self) -> None:
-        """Close the files and give the directory back.  Writes nothing: a clean stop makes a
-        checkpoint first."""
+        """Close the files and unlock the directory.  Write nothing: a driver that stops cleanly
+        makes a checkpoint first."""
         self._lane.close()
         self._lock.close()
 
@@ -157,13 +154,14 @@ class Store:
 
     def create_group(self, group: int, incarnation: int, configuration: Configuration,
                      is_new: bool = False) -> GroupRestored:
-        """Know a group from now on; memory only, an unused group owns nothing on disk.  Where the
-        replica was removed an empty one takes its place that remembers what its tombstone says.
+        """Add a group's replica, in memory only: a group without entries has nothing on disk.  In
+        place of a removed replica an empty one is added that keeps its tombstone's term and vote.
 
-        A group that recovery found keeps its log; its configuration is filled in when the lane does
-        not have it.  A later incarnation replaces the known one and its log.  Raises
-        ``StaleIncarnation``.  In a lane with damage a group that recovery did not find starts
-        quarantined: its entries may be what is missing, unless it ``is_new`` here for sure.
+        A group that recovery found keeps its log; its configuration is filled in when the journal
+        does not have it.  A later incarnation replaces the known one and its log.  In a journal
+        with damage, a group that recovery did not find starts quarantined, because the damaged
+        entries may be its own, unless it ``is_new`` on this node for sure.  Raise
+        ``StaleIncarnation``.
         """
         log = self._logs.get(group)
         if log is not None and incarnation < log.incarnation:
@@ -173,103 +171,107 @@ class Store:
                 log.cached.clear()
             log = self._logs[group] = GroupLog(group, incarnation, configuration)
             log.born = self._lane.position
-            log.settled = ((0, log.born),)  # what stands there was never its
-            if self._lane_damage and not is_new:
-                log.doubt(self._lane_damage)
+            log.settled = ((0, log.born),)  # nothing before its creation was its own
+            if self.recovered.lane_damage and not is_new:
+                log.doubt(self.recovered.lane_damage)
             self.tails[group] = PartitionTail(group)
         else:
             if log.removed:
                 log.removed, log.born = False, self._lane.position
                 log.settled = ((0, log.born),)  # nor what stands behind its tombstone
             log.create_with(configuration)
-        self.groups[group] = log.restored(self.tails[group].applied_index)
-        return self.groups[group]
+        return self.table.restore(group)
 
     def install(self, group: int, bounds: LogBounds, configuration_index: int,
                 configuration: Configuration, tail: PartitionTail) -> None:
-        """A snapshot: ``tail`` and what the node itself keeps are the state up to ``bounds``, and
-        the group's log begins empty behind it.  Memory only: the next checkpoint makes it durable,
-        all of it or nothing, and nobody may be told before.  No write of the group may be staged.
+        """Install a snapshot: ``tail`` and the node's own state replace all entries up to
+        ``bounds``, and the log begins empty behind it.  In memory only: the next checkpoint makes
+        the snapshot durable as a whole, and no acknowledgement may leave before.  No write of the
+        group may be staged.
         """
-        log = self._log(group)
+        log = self.table.log(group)
         assert tail.applied_index == tail.last_index == bounds.last_index, (
             f"state at {tail.applied_index}..{tail.last_index}, log from {bounds.first_index}")
+        # A new segment: recovery skips the group's entries in segments that begin before it, which
+        # the snapshot replaces, without a record of its own in the journal.
         log.restart(bounds, configuration_index, configuration, self._lane.cut_over())
         self.tails[group] = tail
-        self.groups[group] = log.restored(tail.applied_index)
-        self._installed = True
+        self.table.restore(group)
+        self._checkpointer.require_copy()
 
     def is_removed(self, group: int) -> bool:
-        """Whether a tombstone is all there is of the group here: only its leader can ask for a new
-        replica."""
+        """Return True if only a tombstone is left of the group's replica: then only the group's
+        leader can ask for a new one."""
         log = self._logs.get(group)
         return log is not None and log.removed
 
     def tombstone(self, group: int) -> tuple[int, int]:
-        """(term that its replica was in, incarnation of the group or 0) of a removed group."""
-        log = self._log(group)
+        """Return (term of the removed replica, incarnation of its group or 0)."""
+        log = self.table.log(group)
         return log.hard_state.term, log.group_incarnation
 
     def _take_mark(self, log: GroupLog, write: GroupWrite, position: int) -> int:
-        """The replica's life ends, or that of its group begins anew; how many lane entries say so.
-        """
+        """Apply a tombstone or the record of a forced recovery to the log; return how many journal
+        entries it takes."""
         mark = write.mark
         if mark.kind == EntryKind.REINCARNATION:
             log.reincarnate(parse_reincarnation(mark.payload), mark.index, mark.term)
             return 1
         places, doubtful = log.unreadable_places(), log.doubtful
-        self.recovered.copied.update((begin, end - begin) for begin, end in places)
+        self.table.journal_damage.copied.update((begin, end - begin) for begin, end in places)
         log.bury(parse_tombstone(mark.term, mark.index, mark.payload), position)
         if doubtful and write.drop_from:
+            # A vote or entries that it may have lost are not in the tombstone either, so the
+            # group's next replica on this node must not vote before a leader cleared it.
             log.doubt("it was let go in doubt")
         self.tails[log.group] = PartitionTail(log.group)
         self.groups.pop(log.group, None)
         return 1 + len(places)
 
     def quarantine(self, group: int, why: str) -> None:
-        """Remember that consensus put a replica out, across restarts from the next checkpoint on.
-        If the store knows no reason, its log contradicts its leader's: no repair helps."""
-        log = self._log(group)
-        if not log.quarantined and not log.removed:  # of damage it knows first; a life may be over
+        """Keep a replica quarantined that consensus excluded, across restarts from the next
+        checkpoint on.  Without known damage its log contradicts the leader's, which no repair
+        mends, so the quarantine is permanent."""
+        log = self.table.log(group)
+        if not log.quarantined and not log.removed:  # damage is known first; it may be removed
             log.quarantine_for_good(why)
-
-    def _log(self, group: int) -> GroupLog:
-        log = self._logs.get(group)
-        if log is None:
-            raise UnknownGroup(f"group {group} is not on this node")
-        return log
 
     # ---- a round ---------------------------------------------------------------------------------
 
     def stage(self, writes: Writes) -> StagedWrite:
-        """Give everything a place in the lane and an index; nothing is written yet.
+        """Place a round's records in the journal and index its entries; write nothing yet.
 
-        O(entries).  Raises ``EntryTooLarge``, ``UnknownGroup``; nothing changed then.
+        O(entries).  Raise ``EntryTooLarge``, ``UnknownGroup``, and change nothing then.
         """
-        assert writes.sequence > self._staged_sequence, (
-            f"round {writes.sequence} after {self._staged_sequence}")
+        table = self.table
+        assert writes.sequence > table.staged_sequence, (
+            f"round {writes.sequence} after {table.staged_sequence}")
         lane_entries: list[Entry] = []
         for write in writes.groups:
-            log = self._logs.get(write.group) or self._log(write.group)
+            log = self._logs.get(write.group) or table.log(write.group)
             assert log.incarnation == write.incarnation, f"{write} in {log.incarnation}"
             if write.drop_from or write.hard_state is not None or write.mark is not None:
                 _append_lane_entries(write, lane_entries, log)
             else:
                 lane_entries += write.entries
+        # Group commit: the records of all groups are one append and share its sync.
         placed = self._lane.place(lane_entries)
         at = 0
         for write in writes.groups:
             at = self._index(self._logs[write.group], write, placed, at)
-        self._staged_sequence = writes.sequence
+        table.staged_sequence = writes.sequence
         return StagedWrite(writes.sequence, self._filesystem, self._lane, placed.parts,
                            records_only=self.relaxed and all(entry.kind == EntryKind.DATA
                                                              for entry in lane_entries))
 
     def _index(self, log: GroupLog, write: GroupWrite, placed: Placed, at: int) -> int:
-        """Index one group's part of a round, whose first lane entry is number ``at``."""
+        """Index one group's part of a round, whose first journal entry is number ``at``; return the
+        number of the entry behind it."""
         if write.mark is not None:
             at += self._take_mark(log, write, placed.positions[at])
         if write.drop_from:
+            # Truncation comes first, as in the journal: the round's entries may have the indexes of
+            # those that are dropped.
             log.cut(write.drop_from)
             at += 1
         append, add, framed = log.index.append, self._cache.add, placed.framed
@@ -296,25 +298,30 @@ class Store:
         partition.append(entry.base_offset, batch.count, entry.index, batch.max_timestamp_ms)
 
     def begin(self, staged: StagedWrite) -> None:
-        """The disk thread has been given everything up to ``staged``, and will be given what is
-        staged from now on only when that is durable.
+        """Record that the disk thread has all rounds up to ``staged``, and gets no later one before
+        they are durable.
 
-        Optional, and worth it for a driver that stages while it writes: entries staged from now on
-        carry the end of this write as their durable mark, because when they reach the disk it is.
-        Without it their mark lags by one more write, and so does what recovery can prove.
+        Optional, and useful for a driver that stages while it writes: entries staged from now on
+        carry the end of this write as their durable mark, which is true when they reach the disk.
+        Without this call their mark lags by one more write, and recovery can prove less.
         """
         lane = self._lane
+        # A write whose sync may wait proves nothing to recovery: its bytes can be lost although
+        # later ones are on disk.
         if staged.synced and staged.end > lane.begun:
             lane.begun = staged.end
 
     def flushed(self, position: int) -> None:
-        """What was written before ``position`` without a sync has had one."""
+        """Record that all writes before ``position`` whose sync waited have been synced."""
         self._lane.synced = max(self._lane.synced, position)
 
     def finish(self, staged: StagedWrite) -> None:
-        """The round is durable.  Rounds are finished in order."""
+        """Record that a round is durable, in order of staging.  A round whose write or sync failed
+        is never finished."""
         assert staged.sequence > self._finished_sequence or staged.then is not None, (
             f"round {staged.sequence} finished twice")
+        # A failed fsync is not retried: the kernel may have marked the pages clean, and a second
+        # fsync would succeed without having written them.  The node stops instead.
         self._finished_sequence = staged.sequence
         self._sealed += self._lane.settle(staged.end, staged.synced)
         if self._cache.bytes > self._cache.bytes_max:
@@ -324,45 +331,46 @@ class Store:
 
     @property
     def durable_position(self) -> int:
-        """Everything of the lane before it is on disk."""
+        """Journal position up to which all rounds are durable."""
         return self._lane.durable
 
     # ---- upkeep ----------------------------------------------------------------------------------
 
     @property
     def prepare_due(self) -> bool:
-        """Whether ``prepare_plan`` has something to do.  O(1)."""
+        """Return True if the next segment's file should be created now.  O(1)."""
         return self._lane.next_is_due
 
     @property
     def seals_waiting(self) -> int:
-        """Segments for which ``seal_plan`` was not asked yet; any thread.  O(1)."""
+        """Count the full segments that still need their index file; any thread.  O(1)."""
         return len(self._sealed)
 
     def prepare_plan(self) -> PreparePlan | None:
-        """Creation of the next segment, once the active one is half full.  Execute it on the thread
-        that executes staged writes.  O(1)."""
+        """Plan the creation of the next segment, once the active one is half full; None before.
+        Execute the plan on the thread that executes staged writes.  O(1)."""
         segment = self._lane.prepare_next()
         if segment is None:
             return None
         return PreparePlan(self._filesystem, segment, self._lane.header_of(segment))
 
     def missing_room(self) -> int:
-        """Bytes that the segment that is written lacks since it was created on a full disk.  Raises
-        ``OSError``.  O(1)."""
+        """Return the bytes that the active segment still has to be allocated, because it was
+        created on a full disk.  Raise ``OSError``.  O(1)."""
         return self._lane.missing_room()
 
     def take_room(self) -> None:
-        """Take them, beside whoever writes.  Raises ``OSError``, when there is no room for all of
-        them too; one system call that writes no data."""
+        """Allocate the active segment's missing bytes, with one system call that writes no data;
+        safe while a write runs.  Raise ``OSError``, also when the disk has no room for all."""
         self._lane.take_room()
 
     def seal_plan(self) -> SealPlan | None:
-        """The index file of a segment that is full and durable.  Any thread; then ``sealed``."""
+        """Plan the index file of a segment that is full and durable; None when there is none.  Any
+        thread may execute the plan, ``sealed`` takes its result."""
         return SealPlan(self._filesystem, self._sealed.pop(0)) if self._sealed else None
 
     def sealed(self, plan: SealPlan) -> None:
-        """What the plan found: reading a segment once more may find damage."""
+        """Record damage that the plan found when it read the segment once more."""
         if plan.damage:
             self.damage.append(Damage("entry", plan.segment.path, plan.segment.start, -1, 0,
                                       plan.damage))
@@ -370,15 +378,16 @@ class Store:
     # ---- reading ---------------------------------------------------------------------------------
 
     def entries(self, group: int, first: int, last: int) -> tuple[Entry, ...] | None:
-        """Entries first..last when all of them are in memory, else None.  Raises ``Compacted``."""
+        """Return the entries first..last when all are in memory, else None.  Raise ``Compacted``.
+        """
         cached = self._hot(group, first)
         if cached is None:
             return None
         return tuple([cached[index].entry for index in range(first, last + 1)])
 
     def framed(self, group: int, first: int, last: int) -> list[Buffer] | None:
-        """The very buffers that the lane got (header, payload, padding of each entry), for a peer
-        frame; None when not all are in memory.  Raises ``Compacted``."""
+        """Return the buffers that were written to the journal (header, payload, padding of each
+        entry), for a peer frame; None when not all are in memory.  Raise ``Compacted``."""
         cached = self._hot(group, first)
         if cached is None:
             return None
@@ -389,59 +398,42 @@ class Store:
         return framed
 
     def _hot(self, group: int, first: int) -> dict | None:
-        """The group's recent entries when ``first`` is one of them (then all later ones are)."""
-        log = self._logs.get(group) or self._log(group)
+        """Return the group's entries in memory if ``first`` is one of them; then all later entries
+        are too.  None otherwise."""
+        log = self._logs.get(group) or self.table.log(group)
         if first not in log.cached:
             log.index.position(first)  # raises Compacted
             return None
         return log.cached
 
     def read_plan(self, group: int, first: int, last: int) -> ReadPlan:
-        """A blocking, verified read of first..last.  O(entries).  Raises ``Compacted``.
-
-        What of the range is in memory is taken from there now: the newest of it may be in no file
-        yet, because its round is still being written.
-        """
-        log = self._log(group)
-        cold = first
-        while cold <= last and cold not in log.cached:
-            cold += 1
-        hot = tuple([log.cached[index].entry for index in range(cold, last + 1)])
-        return self._read_plan(log, range(first, cold), hot)
-
-    def _read_plan(self, log: GroupLog, indexes, hot: tuple[Entry, ...] = ()) -> ReadPlan:
-        if log.missing and (lost := next(filter(log.missing.__contains__, indexes), 0)):
-            return ReadPlan(log.group, log.incarnation, [], self._filesystem, (), lost)
-        at = log.index
-        places = [(each, at.term(each), at.position(each), at.size(each)) for each in indexes]
-        spans = plan_spans(self._lane, places, self.config.read_gap_bytes_max)
-        return ReadPlan(log.group, log.incarnation, spans, self._filesystem, hot)
+        """See ``LogTable.read_plan``."""
+        return self.table.read_plan(group, first, last)
 
     def last_within(self, group: int, first_index: int, bytes_max: int) -> int:
         """See ``LogReader``."""
-        return self._log(group).index.last_within(first_index, bytes_max)
+        return self.table.log(group).index.last_within(first_index, bytes_max)
 
     def bytes_between(self, group: int, first_index: int, last_index: int) -> int:
         """See ``LogReader``."""
-        log = self._logs.get(group) or self._log(group)
+        log = self._logs.get(group) or self.table.log(group)
         return log.index.bytes_between(first_index, last_index)
 
     def fetch(self, group: int, partition: int, offset: int, bytes_max: int,
               below_offset: int) -> Fetch:
-        """What ``group`` holds of a partition: whole batches from the one that holds ``offset`` on,
-        all of whose records are below ``below_offset``: as many as fit into ``bytes_max``, at least
-        one.
+        """Return whole batches of a partition in ``group``, from the one that holds ``offset`` on,
+        with all records below ``below_offset``: as many as fit into ``bytes_max``, at least one.
 
-        Batches come from memory or from disk, never mixed: a range that begins cold ends where
-        memory begins.  O(log n + batches).  Raises ``OffsetTooLow``, ``UnknownGroup``.
+        Batches come from memory or from disk, never mixed: a range that begins on disk ends where
+        memory begins.  O(log n + batches).  Raise ``OffsetTooLow``, ``UnknownGroup``.
         """
-        log = self._logs.get(group) or self._log(group)
+        log = self._logs.get(group) or self.table.log(group)
         batches = log.partitions.get(partition)
         if not batches:
             return Fetch([], None, offset, 0)
-        if log.missing:  # what is missing may be missing in the partition's index too
-            lost = ReadPlan(log.group, log.incarnation, [], self._filesystem, (), min(log.missing))
-            return Fetch([], FetchPlan(lost), offset, 0)
+        if log.missing:
+            # The partition's index may lack the same entries: an answer could skip over records.
+            return Fetch([], FetchPlan(self.table.lost_plan(log, min(log.missing))), offset, 0)
         first = batches.find(offset)
         if first < 0:
             raise OffsetTooLow(partition, offset, batches.first_offset)
@@ -464,19 +456,19 @@ class Store:
         if hot:
             payloads = [cached[index].entry.payload for index in indexes]
             return Fetch(payloads, None, next_offset, total)
-        return Fetch([], FetchPlan(self._read_plan(log, indexes)), next_offset, total)
+        return Fetch([], FetchPlan(self.table.read_from_disk(log, indexes)), next_offset, total)
 
     def first_at(self, group: int, partition: int, timestamp_ms: int, from_offset: int,
                  below_offset: int) -> int | None:
-        """Where to look in ``group`` for the first record at or after ``timestamp_ms``: no record
-        between ``from_offset`` and the answer is one.  None: no batch that ends below
-        ``below_offset`` can have one.  O(log n).  Raises ``UnknownGroup``.
+        """Return an offset such that no record of ``group`` between ``from_offset`` and that offset
+        is at or after ``timestamp_ms``; None if no batch that ends below ``below_offset`` can have
+        such a record.  O(log n).  Raise ``UnknownGroup``.
 
-        The answer is the first of a batch with such a record, or ``from_offset``, when the batch
-        that first reached the timestamp lies before it: the highest timestamp so far is what is
-        indexed, so batches after that one may be older again.
+        The offset is the first one of a batch with such a record, or ``from_offset`` when the batch
+        that first reached the timestamp lies before it: the index has the highest timestamp so far,
+        and batches after that one may be older again.
         """
-        batches = self._log(group).partitions.get(partition)
+        batches = self.table.log(group).partitions.get(partition)
         if not batches:
             return None
         slot = max(batches.find_timestamp(timestamp_ms), batches.find(from_offset))
@@ -484,13 +476,14 @@ class Store:
             base, end, _ = batches.batch(slot)
             if end > from_offset:
                 return max(base, from_offset) if end <= below_offset else None
-            slot += 1  # the offset lies in a hole: at most once
+            slot += 1  # no batch has the offset itself: at most once
         return None
 
     def verify_plan(self, group: int, partition: int, offset: int) -> VerifyPlan | None:
-        """A look at the batch of ``group`` that holds ``offset``, whether it is in memory or not;
-        None when this store has no such batch on disk.  Raises ``Compacted``, ``UnknownGroup``."""
-        log = self._log(group)
+        """Plan a check of the batch of ``group`` that holds ``offset``: of its bytes on disk, and
+        of those in memory if it is there.  None when this store has no such batch on disk.  Raise
+        ``Compacted``, ``UnknownGroup``."""
+        log = self.table.log(group)
         batches = log.partitions.get(partition)
         slot = batches.find(offset) if batches else -1
         if slot < 0 or offset >= batches.batch(slot)[1]:
@@ -499,90 +492,42 @@ class Store:
         if log.index.position(index) + log.index.size(index) > self._lane.durable:
             return None
         cached = log.cached.get(index)
-        return VerifyPlan(self._read_plan(log, (index,)), index,
+        return VerifyPlan(self.table.read_from_disk(log, (index,)), index,
                           cached.entry.payload if cached is not None else None)
 
     # ---- checkpoints -----------------------------------------------------------------------------
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the lane grew enough since the last one, or repair waits for one, and none is
-        being written.  Records that wait for their sync are none of its business yet."""
-        grown = self._lane.synced - self._checkpoint_position
-        enough = max(self.config.checkpoint_bytes,
-                     self.config.checkpoint_growth_factor * self._checkpoint_size)
-        return ((grown >= enough or bool(self.repair.applied_behind()))
-                and not self._checkpoint_in_flight)
+        """See ``Checkpointer.due``."""
+        return self._checkpointer.due
+
+    @property
+    def checkpoint_position(self) -> int:
+        """See ``Checkpointer.position``."""
+        return self._checkpointer.position
 
     def checkpoint_plan(self, commits: Mapping[int, int], extra: object) -> CheckpointPlan:
-        """Capture the applied state of every group.
-
-        ``commits``: commit index of each group that has one; ``extra``: CBOR-able state of the node
-        (metadata), must not be changed afterwards.  O(groups + partitions of changed groups).
-        """
-        assert not self._checkpoint_in_flight, "one checkpoint at a time"
-        self._checkpoint_in_flight = True
-        records: dict[int, GroupRecord | bytes] = {}
-        kept = self.config.checkpoints_kept
-        for group in sorted(self._logs):
-            log = self._logs[group]
-            if log.buried_at < self._lane.synced or not log.buried_at:
-                log.record_before = b""
-                if log.since:
-                    kept = max(kept, INSTALLED_KEPT)
-                records[group] = self._record(log, commits.get(group, 0))
-            elif log.record_before:  # a tombstone that is not durable has not happened
-                records[group] = log.record_before
-        lane_start = self._lane.segments[0].start if self._lane.segments else self._lane.position
-        plan = CheckpointPlan(self._filesystem, self.directory, self._lane.synced, lane_start,
-                              records, extra, kept)
-        plan.twice, plan.behind = self._installed, self.repair.applied_behind()
-        if self._lane.synced < self._lane.durable:
-            # Where the last written bytes are: the newest segment may have no file yet, and those
-            # before that are synced before another begins.
-            plan.sync_first = self._lane.segment_of(self._lane.durable - 1).path
-        return plan
-
-    def checkpoint_failed(self) -> None:
-        """The plan found no room; the one before it stands, and a later one will do."""
-        self._checkpoint_in_flight = False
-
-    def _record(self, log: GroupLog, commit: int) -> GroupRecord | bytes:
-        """The group's record, encoded already when nothing changed since the last checkpoint."""
-        tail = self.tails[log.group]
-        # What is committed but not on this disk yet stays out: a crash may bring back what stood
-        # there before, and the checkpoint would call it committed.
-        commit = max(min(commit, tail.applied_index), log.commit)
-        configuration_index, configuration = log.configuration_at(tail.applied_index)
-        key = (log.incarnation, configuration_index, configuration, log.hard_state,
-               log.index.first_index, commit, log.quarantined, tail.applied_index,
-               tuple(log.missing.items()), log.doubtful,
-               log.lasting, log.lifted, log.barred, log.removed, log.buried_at,
-               log.group_incarnation, log.since, log.barred_term)
-        if key == log.record_key and log.record:
-            return log.record
-        log.record_key, log.record = key, b""
-        return GroupRecord(log.group, log.incarnation, configuration, log.hard_state,
-                           log.index.first_index, log.index.prev_term, commit, log.quarantined,
-                           tail.snapshot(), tuple(log.missing.items()), log.doubtful, log.lasting,
-                           log.lifted, log.settled, configuration_index, log.barred, log.removed,
-                           log.buried_at, log.group_incarnation, log.since, log.barred_term)
+        """See ``Checkpointer.plan``."""
+        return self._checkpointer.plan(commits, extra)
 
     def checkpointed(self, plan: CheckpointPlan) -> None:
-        """The plan was executed: the checkpoint is durable."""
-        self._checkpoint_in_flight = False
-        self._installed &= not plan.twice
-        self.repair.checkpointed(plan.behind)
-        self._checkpoint_position, self._checkpoint_size = plan.position, plan.size
-        for group, encoded in plan.encoded.items():
-            if group in self._logs:
-                self._logs[group].record = encoded
+        """See ``Checkpointer.done``."""
+        self._checkpointer.done(plan)
+
+    def checkpoint_failed(self) -> None:
+        """See ``Checkpointer.failed``."""
+        self._checkpointer.failed()
+
+    def checkpoint_damaged(self) -> None:
+        """See ``Checkpointer.replace_damaged``."""
+        self._checkpointer.replace_damaged()
 
 
 def _append_lane_entries(write: GroupWrite, entries: list[Entry], log: GroupLog) -> None:
-    """One group's part of a round as lane entries: mark, drop, entries, hard state."""
+    """Add one group's part of a round as journal entries: mark, drop, entries, hard state."""
     if write.mark is not None:
-        entries += [write.mark, *left_behind(log, write.mark)]
+        entries += [write.mark, *log.left_behind(write.mark)]
     if write.drop_from:
         gives_up = log.doubtful and (write.mark or write.drop_from <= log.index.last_index)
         entries.append(Entry(EntryKind.SUFFIX_DROP, write.group, write.incarnation, 0,

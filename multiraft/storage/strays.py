@@ -60,12 +60,12 @@ class Seen(NamedTuple):
 
 
 def segment_start(name: str) -> int | None:
-    """Where a segment of that name begins in the lane; None = it is no name of a segment."""
+    """Return the start position of a segment with that name; None = not a segment's name."""
     return _position(_SEGMENT, name)
 
 
 def index_start(name: str) -> int | None:
-    """Where the segment of an index file of that name begins; None = it is no such name."""
+    """Return the start position of the segment of an index file; None = not such a name."""
     return _position(_INDEX, name)
 
 
@@ -89,21 +89,21 @@ def is_unfinished(name: str) -> bool:
 
 
 def in_lane(directory: str, names: Iterable[str]) -> list[Stray]:
-    """The names in a lane's directory that are none of its files'."""
+    """Return the files in a journal's directory whose names are not a journal's."""
     return [Stray(f"{directory}/{name}", "no segment has that name") for name in names
             if segment_start(name) is None and index_start(name) is None
             and not is_unfinished(name)]
 
 
 def among_checkpoints(directory: str, names: Iterable[str]) -> list[Stray]:
-    """The names in a data directory that look like checkpoints and are none."""
+    """Return the files in a data directory whose names only resemble those of checkpoints."""
     return [Stray(f"{directory}/{name}", "no checkpoint has that name") for name in names
             if name.startswith(CHECKPOINT_PREFIX) and checkpoint_position(name) is None
             and not name.endswith((SET_ASIDE, UNFINISHED))]
 
 
 def not_of_the_lane(files: Sequence[Seen], lane_start: int, known_to: int) -> dict[int, str]:
-    """Which of the files, in ascending order, cannot be the lane's: place in ``files`` -> why.
+    """Return slot in ``files`` -> reason of the files that cannot be the journal's.
     ``lane_start``, ``known_to``: what a checkpoint says of the lane's start, and the last place of
     the lane that it knows.  O(files)."""
     found: dict[int, str] = {}
@@ -131,7 +131,7 @@ def _why_not(each: Seen, before: Seen | None, lane_start: int, reach: int) -> st
 
 
 def _between(files: Sequence[Seen], found: dict[int, str]) -> None:
-    """What stands between two segments of which the later one continues the earlier."""
+    """Add the files between two segments of which the later one continues the earlier."""
     last, between = None, []
     for at, each in enumerate(files):
         if at in found:

@@ -306,7 +306,7 @@ def test_a_replica_that_no_repair_brings_back_is_not_whole():
     node = running(3).nodes[1]
     node.rotten, node._unscrubbed = True, False
     assert node.is_whole
-    node._store._logs[2].quarantine_for_good("it makes no sense")
+    node._store.table.logs[2].quarantine_for_good("it makes no sense")
     node._repairer.groups.add(2)
     assert node._repairer.step(2) is None and not node._repairer.groups
     assert not node.is_whole
@@ -412,10 +412,10 @@ def test_relaxed_nodes_write_although_a_checkpoint_is_always_due():
     made = running(11, disk=disk)
     acked = made.workload.acked
     stores = [node._store for node in made.nodes.values()]
-    before = [store._checkpoint_position for store in stores]
+    before = [store.checkpoint_position for store in stores]
     made.run_for(5000)
     assert made.workload.acked > acked + 20
-    assert all(store._checkpoint_position > position
+    assert all(store.checkpoint_position > position
                for store, position in zip(stores, before, strict=True))
     assert all(node.crashes == 0 for node in made.nodes.values())
 

@@ -43,7 +43,7 @@ def named(batches: list[list[int]], timestamp_ms: int, log_start: int, end: int)
         index.append(offset, len(stamps), number + 1, max(stamps))
         offset += len(stamps)
     log = SimpleNamespace(partitions={PARTITION: index})
-    node = SimpleNamespace(_log=lambda _group: log)
+    node = SimpleNamespace(table=SimpleNamespace(log=lambda _group: log))
     return Store.first_at(node, 1, PARTITION, timestamp_ms, log_start, end)
 
 

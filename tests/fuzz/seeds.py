@@ -20,7 +20,7 @@ from multiraft.storage import identity, refusal
 from multiraft.storage.index_file import encode
 from multiraft.storage.lane import SegmentHeader
 from multiraft.storage.partial_image import PARTIAL_FILE, Arrived, PartialImage
-from multiraft.storage.segment_index import scan_segment
+from multiraft.storage.segment_scan import scan_segment
 from multiraft.tail import PartitionTail
 from multiraft.types import BatchInfo, Configuration, HardState
 from multiraft.windows import BATCHES_PER_WINDOW, carried, extended

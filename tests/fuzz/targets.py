@@ -39,7 +39,7 @@ from multiraft.storage.errors import StorageError
 from multiraft.storage.index_file import decode, encode
 from multiraft.storage.lane import SegmentHeader
 from multiraft.storage.partial_image import PARTIAL_FILE, Arrived, PartialImage
-from multiraft.storage.segment_index import scan_segment
+from multiraft.storage.segment_scan import scan_segment
 from multiraft.storage.store import Store
 from multiraft.windows import carried, settled
 from multiraft.wire import messages as wire

@@ -36,7 +36,7 @@ class Damaged:
             store.tails[METADATA_GROUP].append(noop_entry(METADATA_GROUP, index, 1))
         store.tails[METADATA_GROUP].apply(applied)
         checkpoint(store, {METADATA_GROUP: applied})
-        place = store._lane.position
+        place = store.table.journal.position
         for term in (2, 3):
             rounds.run(write(METADATA_GROUP, hard_state=HardState(term, 1)))
         disk.filesystem.overwrite(FIRST, place, bytes(64))

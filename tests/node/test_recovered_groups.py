@@ -66,10 +66,10 @@ def joined(disk: Disk) -> None:
     left = tombstone(GROUP, 1, Tombstone(HardState(1, 2), 4, 1))
     rounds.run(GroupWrite(GROUP, 1, 0, (), None, left))
     store.create_group(GROUP, 1, NOBODY)
-    place = store._lane.position
+    place = store.table.journal.position
     mark = reincarnation(GROUP, 1, 1, Reincarnation(2, NOBODY))
     rounds.run(GroupWrite(GROUP, 1, 0, (noop_entry(GROUP, 1, 1),), HardState(8, 3), mark))
-    end = store._lane.position
+    end = store.table.journal.position
     rounds.run(write(GROUP, noop_entry(GROUP, 2, 1)))
     rounds.run(write(GROUP, noop_entry(GROUP, 3, 1)))
     store.close()

@@ -30,7 +30,7 @@ def damaged_directory(config, *groups: int) -> None:
         store.create_group(group, 1, Configuration((1,) if group in GROUPS else ()))
         for index in (1, 2, 3):
             rounds.run(write(group, noop_entry(group, index, 1)))
-    position = store._logs[groups[0]].index.position(1)
+    position = store.table.logs[groups[0]].index.position(1)
     store.close()
     segment, = (config.data_dir / "lane-0").glob("*.segment")
     damage(segment, position + 30)

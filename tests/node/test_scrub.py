@@ -62,7 +62,7 @@ def filled(directory):
 @in_trio
 async def test_a_pass_finds_damage_and_says_when_it_ended(tmp_path):
     store = filled(tmp_path / "data")
-    position = store._logs[1].index.position(7)
+    position = store.table.logs[1].index.position(7)
     path = tmp_path / "data" / "lane-0" / f"{0:020d}.segment"
     data = bytearray(path.read_bytes())
     data[position + 100] ^= 1

@@ -318,10 +318,10 @@ def test_an_entry_that_was_dropped_is_not_taken_for_the_one_in_whose_place_it_wa
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
     rounds.run(write(1, *[noop_entry(1, index, 1) for index in (1, 2)]))
-    stale = store._logs[1].index.position(2)
+    stale = store.table.logs[1].index.position(2)
     rounds.run(write(1, noop_entry(1, 2, 2), drop_from=2))
-    place = store._logs[1].index.position(2)
-    while len(store._lane.segments) < 2:
+    place = store.table.logs[1].index.position(2)
+    while len(store.table.journal.segments) < 2:
         rounds.run(write(1, hard_state=HardState(2, 1)))
     rounds.run(write(1, hard_state=HardState(2, 1)))
     seal(store)

@@ -110,7 +110,7 @@ def recover_and_compare(filesystem: SimulatedFilesystem, model: LaneModel) -> No
     assert store.damage == []
     count = model.recovered_to(store)
     state = model.state(count)
-    for group, log in store._logs.items():
+    for group, log in store.table.logs.items():
         log.index._check()
         for partition in log.partitions.values():
             partition._check()

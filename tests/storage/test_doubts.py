@@ -38,7 +38,7 @@ def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_o
     _, store, _, entries = two_groups()
     for entry in entries:
         store.tails[1].append(entry)
-    at = store._logs[1].index.position(1) + 64
+    at = store.table.logs[1].index.position(1) + 64
     store.repair.doubt_all(at, at + 72, "found by the scrub")
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     for group in (1, 2):
@@ -61,7 +61,7 @@ def test_a_lift_that_is_void_ends_no_lasting_quarantine_at_the_next_start():
     store.repair.damaged(1, 2, "found by a read")
     store.repair.forget_below(1, 3)
     staged = store.repair.stage_lift(1, lambda: None)
-    store._logs[1].quarantine_for_good("its history cannot be")
+    store.table.logs[1].quarantine_for_good("its history cannot be")
     checkpoint(store)
     put(store, staged)
     assert store.repair.quarantined(1).lasting
@@ -80,7 +80,7 @@ def test_damage_of_what_is_compacted_before_consensus_tells_of_it_is_no_contradi
 
 def test_what_was_missing_in_an_earlier_life_is_not_missed_in_a_later_one():
     disk, store, rounds, _ = two_groups()
-    before = store._logs[1].index.position(2)
+    before = store.table.logs[1].index.position(2)
     store.repair.damaged(1, 2, "found by a read")
     store.repair.expect_clearance(1)
     checkpoint(store)
@@ -89,9 +89,9 @@ def test_what_was_missing_in_an_earlier_life_is_not_missed_in_a_later_one():
     for index in (1, 2, 3):
         rounds.run(write(1, noop_entry(1, index, 4), hard_state=HardState(4, 2)))
     rounds.run(write(2, hard_state=HardState(4, 2)))
-    disk.filesystem.overwrite(FIRST, store._logs[1].index.position(2), bytes(64))
+    disk.filesystem.overwrite(FIRST, store.table.logs[1].index.position(2), bytes(64))
     store.close()
-    log = open_store(disk.filesystem, DIRECTORY)._logs[1]
+    log = open_store(disk.filesystem, DIRECTORY).table.logs[1]
     assert before not in log.missing.values()
     assert [*log.missing] == [2] and not log.questioned
 
@@ -99,10 +99,10 @@ def test_what_was_missing_in_an_earlier_life_is_not_missed_in_a_later_one():
 def three_segments() -> tuple[Disk, Store, list[Segment]]:
     """Of the lane of two groups, the last one with an entry of its own."""
     disk, store, rounds, _ = two_groups()
-    while len(store._lane.segments) < 3:
+    while len(store.table.journal.segments) < 3:
         rounds.run(write(2, hard_state=HardState(9, 2)))
     rounds.run(write(2, hard_state=HardState(9, 2)))
-    return disk, store, store._lane.segments
+    return disk, store, store.table.journal.segments
 
 
 def lose_first_entry(disk: Disk, segment: Segment) -> None:
@@ -163,11 +163,11 @@ def test_a_segment_that_has_to_be_scanned_has_lost_nothing_behind_the_end_of_its
     put(store, store.repair.stage_copies(2, [entry], lambda: None))
     put(store, store.repair.stage_lift(2, lambda: None))
     for _ in range(2):
-        store._lane.cut_over()
+        store.table.journal.cut_over()
         for _ in range(2):
             rounds.run(write(1, hard_state=HardState(9, 2)))
     assert seal(store) == 2
-    first, second, _ = store._lane.segments
+    first, second, _ = store.table.journal.segments
     assert second.start - first.end >= 64, "an empty entry might have stood there"
     disk.put(second.path, flipped(disk.read(second.path), 64 + 20))
     disk.filesystem.remove(second.path.replace(".segment", ".index"))
@@ -177,7 +177,8 @@ def test_a_segment_that_has_to_be_scanned_has_lost_nothing_behind_the_end_of_its
     checkpoint(store)
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
-    assert (store.recovered.indexed_segments, store.recovered.holes) == (1, [(4160, 4232)])
+    assert store.recovered.indexed_segments == 1
+    assert store.table.journal_damage.holes == [(4160, 4232)]
     assert [*store.repair.quarantined_groups()] == [1, 2]
     for group in (1, 2):
         put(store, store.repair.stage_lift(group, lambda: None))
@@ -201,9 +202,9 @@ def test_a_damaged_copy_of_what_was_dropped_is_history(then):
     store.repair.damaged(1, 4, "found by a read")
     put(store, store.repair.stage_copies(1, [batch], lambda: None))
     put(store, store.repair.stage_lift(1, lambda: None))
-    copy = store._logs[1].index.position(4)
+    copy = store.table.logs[1].index.position(4)
     if then.endswith("later segment"):
-        store._lane.cut_over()
+        store.table.journal.cut_over()
     if then.startswith("dropped"):
         rounds.run(write(1, drop_from=4))
     elif then.startswith("removed"):
@@ -263,7 +264,7 @@ def before_a_hole(disk: Disk, *entries: Entry) -> Store:
     lost = noop_entry(1, len(entries) + 1, 2)
     rounds.run(write(1, lost, hard_state=HardState(2, 0)))
     rounds.run(write(1, noop_entry(1, lost.index + 1, 2)))
-    disk.filesystem.overwrite(FIRST, store._logs[1].index.position(lost.index), bytes(64))
+    disk.filesystem.overwrite(FIRST, store.table.logs[1].index.position(lost.index), bytes(64))
     store.close()
     return open_store(disk.filesystem, DIRECTORY)
 
@@ -298,7 +299,7 @@ def test_who_asks_for_its_vote_is_asked_though_the_log_that_is_left_does_not_nam
                for number, each in enumerate([VOTERS, Configuration((1, 7))], 1)]
     for entry in (*changes, noop_entry(1, 3, 1)):
         rounds.run(write(1, entry, hard_state=HardState(1, 0)))
-    place = store._logs[1].index.position(2)
+    place = store.table.logs[1].index.position(2)
     disk.put(FIRST, flipped(disk.read(FIRST), place + 64 + 2))
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)

@@ -56,7 +56,8 @@ class Core:
         return (1,)
 
     def status(self, group: int) -> Status:
-        last_index = self._store._log(1).index.last_index  # whatever is dropped is staged at once
+        # Whatever is dropped is staged at once.
+        last_index = self._store.table.log(1).index.last_index
         return Status(1, last_index, self._commit, self._commit, 2, VOTERS)
 
     def is_settled(self, group: int) -> bool:
@@ -81,7 +82,7 @@ class Core:
         """What stands behind the log's end is dropped first, as ``doubt.begin`` does.  Its leader
         finds where the logs part from the end, as appends do, and gives the rest."""
         self._following = self._cleared = True
-        index = self._store._logs[group].index
+        index = self._store.table.logs[group].index
         common = min(index.last_index, len(self._true))
         while common and index.term(common) != self._true[common - 1].term:
             common -= 1
@@ -147,7 +148,7 @@ def lived(changes: list[tuple[int, int]], checkpoint_after: int, applied: int) -
     rounds = Rounds(store)
     final = final_log(changes)
     for term, (dropped, appended) in enumerate(changes, 1):
-        places.append(store._lane.position)
+        places.append(store.table.journal.position)
         first = max(1, len(true) - dropped + 1)
         del true[first - 1:]
         added = follow_on(true, term, appended)
@@ -162,7 +163,7 @@ def lived(changes: list[tuple[int, int]], checkpoint_after: int, applied: int) -
                 store.tails[1].append(entry)
             store.tails[1].apply(upto)
             checkpoint(store, {1: upto}, upto)
-    places.append(store._lane.position)
+    places.append(store.table.journal.position)
     rounds.run(write(1, hard_state=HardState(len(changes) + 1, 2)))  # says that all that is durable
     store.close()
     peer_disk = Disk()
@@ -202,7 +203,7 @@ def final_log(changes: list[tuple[int, int]]) -> list[Entry]:
 
 def check(store, true: list[Entry]) -> None:
     """The log, and what its partition's index says of it."""
-    log = store._logs[1]
+    log = store.table.logs[1]
     assert not log.quarantined
     assert [*store.read_plan(1, 1, len(true)).execute()] == true
     assert log.index.last_index == len(true)

@@ -53,7 +53,7 @@ def recovered(rounds: Rounds, *named: int) -> int:
     """Group 1 goes on from here in incarnation 2, alone, and then with the nodes that are named;
     where the record of that stands."""
     mark = reincarnation(1, 1, 4, Reincarnation(2, ALONE))
-    place = rounds.store._lane.position
+    place = rounds.store.table.journal.position
     rounds.run(GroupWrite(1, 1, 0, (), HardState(2, 0), mark))
     later = [noop_entry(1, 5, 3)]
     if named:
@@ -88,7 +88,7 @@ def test_a_survivor_gives_up_what_stands_before_where_it_was_recovered():
     disk = Disk()
     store, rounds, _ = begun(disk)
     recovered(rounds, 1, 2, 3)
-    place = store._logs[1].index.position(3)
+    place = store.table.logs[1].index.position(3)
     store.close()
     disk.put(FIRST, flipped(disk.read(FIRST), place + 64 + 70))
     store, core, repairer, staged = started(disk)
@@ -141,7 +141,7 @@ def test_a_lift_says_from_where_on_a_replica_of_a_later_incarnation_may_vote():
     store, rounds, _ = begun(disk)
     rounds.run(GroupWrite(1, 1, 0, (), None, tombstone(1, 1, Tombstone(HardState(1, 2), 4, 1))))
     store.create_group(1, 1, NO_CONFIGURATION)
-    place = store._lane.position
+    place = store.table.journal.position
     mark = reincarnation(1, 1, 9, Reincarnation(2, NO_CONFIGURATION))
     rounds.run(GroupWrite(1, 1, 0, (), HardState(2, 0), mark))
     change = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 1, payload=membership.encode(VOTERS))

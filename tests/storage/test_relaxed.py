@@ -46,7 +46,7 @@ def test_a_power_loss_takes_records_and_nothing_that_was_synced():
     for seed in range(40):
         disk = Disk()
         store = filled(disk, 6)
-        assert store.durable_position > store._lane.synced
+        assert store.durable_position > store.table.journal.synced
         disk.filesystem.power_loss(random.Random(seed))
         again = open_store(disk.filesystem, DIRECTORY)
         restored = again.groups[1]
@@ -68,15 +68,15 @@ def test_a_flush_is_what_later_entries_call_durable():
     disk = Disk()
     store = filled(disk, 3)
     flushed = store.durable_position
-    store._lane._active.file.sync()
+    store.table.journal._active.file.sync()
     store.flushed(flushed)
     worker = Worker(store)
     worker.sequence = 4
     worker.run(write(1, data_entry(1, 5, 1, 100, 3, [b"y"])))
-    store._lane._active.file.sync()
-    path = store._lane.segments[0].path
+    store.table.journal._active.file.sync()
+    path = store.table.journal.segments[0].path
     data = bytearray(disk.read(path))
-    data[store._logs[1].index.position(3) + 90] ^= 1  # below the mark of entry 5
+    data[store.table.logs[1].index.position(3) + 90] ^= 1  # below the mark of entry 5
     store.close()
     disk.put(path, bytes(data))
     again = open_store(disk.filesystem, DIRECTORY)
@@ -120,13 +120,13 @@ def rolled():
         index += 1
         return staged
 
-    before, staged = store._lane.segments[-1], stage()
+    before, staged = store.table.journal.segments[-1], stage()
     while True:
         for file, buffers, position in staged.parts:
             file.write(buffers, position, False)
         following = stage()
         store.finish(staged)
-        if store._lane.segments[-1] is not before:
+        if store.table.journal.segments[-1] is not before:
             return disk, store, following, before
         staged = following
 

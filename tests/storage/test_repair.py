@@ -122,7 +122,7 @@ def test_a_repaired_batch_is_served_again_also_from_its_index_file():
     disk, _ = long_lane(with_checkpoint=True)
     healthy = open_store(disk.restored(disk.files()).filesystem, DIRECTORY)
     originals = entries_of(healthy, 1)
-    position = healthy._logs[1].index.position(5)
+    position = healthy.table.logs[1].index.position(5)
     disk.put(FIRST, flipped(disk.read(FIRST), position + 64 + 80))
     store = open_store(disk.filesystem, DIRECTORY)
     with pytest.raises(CorruptRange):
@@ -183,7 +183,7 @@ def test_terms_never_fall_while_entries_of_unknown_term_come_back_in_pieces(piec
         rounds.run(write(1, entry))
     store.tails[1].apply(len(originals))
     checkpoint(store, {1: len(originals)}, len(originals))
-    lost = range(store._logs[1].index.position(3), store._logs[1].index.position(7))
+    lost = range(store.table.logs[1].index.position(3), store.table.logs[1].index.position(7))
     store.close()
     disk.filesystem.overwrite(FIRST, lost.start, bytes(len(lost)))
     for piece in pieces:
@@ -214,7 +214,7 @@ def repaired_members(disk: Disk, *given: Entry) -> Configuration:
         wanted = store.repair.wanted(1, 9)
         repairer.answered(Answer(1, 1, given, (), True, wanted=wanted))
     repairer.tail_read(1, repairer.step(1).plan.execute())
-    assert core.status(1).configuration == store._logs[1].configuration
+    assert core.status(1).configuration == store.table.logs[1].configuration
     store.close()
     return core.status(1).configuration
 
@@ -229,7 +229,7 @@ def test_who_the_members_are_is_known_again_when_that_was_lost():
     change = membership_entry(2, 1, others)
     rounds.run(write(1, noop_entry(1, 1, 1), change, noop_entry(1, 3, 1)))
     rounds.run(write(1, hard_state=HardState(2, 1)))
-    at = store._logs[1].index.position(2)
+    at = store.table.logs[1].index.position(2)
     store.close()
     disk.put(FIRST, flipped(disk.read(FIRST), at + 20))
     assert repaired_members(disk, change) == others
@@ -241,9 +241,9 @@ def test_a_change_of_members_that_was_dropped_is_forgotten_when_that_comes_to_li
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
     rounds.run(write(1, noop_entry(1, 1, 1), membership_entry(2, 1, Configuration((1, 4, 5)))))
-    begin = store._lane.position
+    begin = store.table.journal.position
     rounds.run(write(1, noop_entry(1, 2, 2), drop_from=2))
-    end = store._lane.position
+    end = store.table.journal.position
     rounds.run(write(1, noop_entry(1, 3, 2)))
     rounds.run(write(1, hard_state=HardState(2, 1)))
     store.close()
@@ -310,7 +310,7 @@ def test_a_copy_of_a_logs_last_entry_is_found_by_the_next_start(then_dropped):
     first = noop_entry(1, 1, 1)
     rounds.run(write(1, first, hard_state=HardState(1, 1)))
     rounds.run(write(1, hard_state=HardState(2, 1)))
-    place = store._logs[1].index.position(1)
+    place = store.table.logs[1].index.position(1)
     disk.put(FIRST, flipped(disk.read(FIRST), place + 14))
     assert store.repair.damaged(1, 1, "found by the scrub")
     put(store, store.repair.stage_copies(1, [first], lambda: None))
@@ -333,12 +333,12 @@ def test_copies_of_an_earlier_incarnation_are_none_of_the_logs():
     entries = [noop_entry(1, index, 1) for index in (1, 2, 3)]
     rounds.run(write(1, *entries, hard_state=HardState(1, 1)))
     rounds.run(write(1, hard_state=HardState(2, 1)))
-    place = store._logs[1].index.position(3)
+    place = store.table.logs[1].index.position(3)
     disk.put(FIRST, flipped(disk.read(FIRST), place + 14))
     assert store.repair.damaged(1, 3, "found by the scrub")
     put(store, store.repair.stage_copies(1, [entries[2]], lambda: None))
     put(store, store.repair.stage_lift(1, lambda: None))
-    while len(store._lane.segments) < 2:
+    while len(store.table.journal.segments) < 2:
         rounds.run(write(1, hard_state=HardState(2, 1)))
     store.create_group(1, 2, VOTERS)
     rounds.run(write(1, incarnation=2, hard_state=HardState(1, 1)))  # it has no entry yet
@@ -408,7 +408,7 @@ def repaired_but_for_the_tail() -> tuple[Store, Core, Repairer]:
     entries = [noop_entry(1, index, 1) for index in range(1, 6)]
     rounds.run(write(1, *entries, hard_state=HardState(1, 1)))
     rounds.run(write(1, hard_state=HardState(2, 1)))
-    place = store._logs[1].index.position(2)
+    place = store.table.logs[1].index.position(2)
     store.close()
     disk.put(FIRST, flipped(disk.read(FIRST), place + 14))
     store = open_store(disk.filesystem, DIRECTORY)
@@ -444,7 +444,7 @@ def test_what_is_dropped_while_it_is_read_is_no_part_of_the_tail():
     core.last_index = 4
     repairer.tail_read(1, read)
     assert store.tails[1].last_index == 3
-    assert not store._logs[1].lasting
+    assert not store.table.logs[1].lasting
 
 
 def buried(rounds: Rounds, group: int) -> None:
@@ -499,7 +499,7 @@ def test_what_the_leader_has_compacted_is_given_up_for_its_snapshot():
     assert not core.forgotten, "whoever does not lead may be behind"
     repairer.answered(Answer(2, 1, (), (), True, wanted))
     assert core.forgotten == [(2, 3)]
-    assert store._logs[2].doubtful, "it may not be counted before the leader clears it"
+    assert store.table.logs[2].doubtful, "it may not be counted before the leader clears it"
 
 
 def test_what_is_applied_and_compacted_by_the_leader_is_forgotten():
@@ -515,7 +515,7 @@ def test_what_is_applied_and_compacted_by_the_leader_is_forgotten():
     assert not core.forgotten and core.first_index == 4
     assert repairer.step(2) is None and not store.repair.quarantined(2).missing
     assert len(written) == 1, "nobody needs what stood there"
-    assert store._logs[2].doubtful, "the term of its last entry is perhaps another one"
+    assert store.table.logs[2].doubtful, "the term of its last entry is perhaps another one"
 
 
 def test_a_peer_tells_what_it_has_compacted():
@@ -550,8 +550,8 @@ def test_damage_under_a_misdirected_write_is_found():
     """An intact entry stands where others were: it was not written there."""
     disk, _ = long_lane(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
-    index = store._logs[1].index
-    lane = store._lane
+    index = store.table.logs[1].index
+    lane = store.table.journal
     source, victim = 3, 12
     segment = lane.segment_of(index.position(victim))
     assert index.position(source) < index.position(victim)

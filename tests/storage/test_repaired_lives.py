@@ -67,7 +67,7 @@ class Life:
 
     def open(self) -> None:
         self.store = open_store(self.disk.filesystem, DIRECTORY)
-        self.seen = self.store._lane.position
+        self.seen = self.store.table.journal.position
         for group in GROUPS:
             restored = self.store.create_group(group, 1, VOTERS)
             member = self.members[group]
@@ -112,7 +112,7 @@ class Life:
 
     def sync(self, group: int) -> None:
         """The leader's appends bring the follower's log to its own."""
-        member, index = self.members[group], self.store._logs[group].index
+        member, index = self.members[group], self.store.table.logs[group].index
         common = min(index.last_index, len(member.true))
         while common and index.term(common) != member.true[common - 1].term:
             common -= 1
@@ -127,7 +127,7 @@ class Life:
 
     def note(self) -> None:
         """Remember where lane entries stand."""
-        for segment in self.store._lane.segments:
+        for segment in self.store.table.journal.segments:
             at = max(self.seen, segment.start + _layout.SEGMENT_HEADER_BYTES) - segment.start
             data = self.disk.read(segment.path)
             while segment.start + at < segment.end:
@@ -135,7 +135,7 @@ class Life:
                 size = -(-length // _layout.ENTRY_ALIGNMENT) * _layout.ENTRY_ALIGNMENT
                 self.written.append((segment.path, at, size, data[at + _layout.ENTRY_KIND_AT]))
                 at += size
-        self.seen = self.store._lane.position
+        self.seen = self.store.table.journal.position
 
     def lead(self, group: int, dropped: int, appended: int, heard: bool) -> None:
         """A new leader that lacks so many entries of the old one's, and appends some."""
@@ -177,7 +177,7 @@ class Life:
         checkpoint(self.store, {group: self.members[group].known for group in GROUPS})
 
     def roll(self, sealed: bool) -> None:
-        self.store._lane.cut_over()
+        self.store.table.journal.cut_over()
         self.write(1, 0, [])
         if sealed:
             seal(self.store)
@@ -229,7 +229,7 @@ class Life:
         self.find(scrubbed)
 
     def scrub(self) -> None:
-        for log in self.store._logs.values():
+        for log in self.store.table.logs.values():
             log.cached.clear()
         repairer = Repairer(1, self.store, Core(self), self.submit)
         scrubber = Scrubber(self.store)
@@ -241,7 +241,7 @@ class Life:
 
     def check(self) -> None:
         for group, member in self.members.items():
-            log = self.store._logs[group]
+            log = self.store.table.logs[group]
             assert not log.quarantined
             assert log.index.last_index == len(member.mine)
             if member.mine:
@@ -270,7 +270,7 @@ class Core:
 
     def status(self, group: int) -> Status:
         store, known = self._life.store, self._life.members[group].known
-        return Status(1, store._logs[group].index.last_index, store.tails[group].applied_index,
+        return Status(1, store.table.logs[group].index.last_index, store.tails[group].applied_index,
                       known, 2, VOTERS)
 
     def is_settled(self, group: int) -> bool:
@@ -293,7 +293,7 @@ class Core:
 
     def follow(self, group: int) -> None:
         self._following.add(group)
-        self._life.write(group, self._life.store._logs[group].index.last_index + 1, [])
+        self._life.write(group, self._life.store.table.logs[group].index.last_index + 1, [])
         self._life.sync(group)
 
     def is_cleared(self, group: int) -> bool:

@@ -53,7 +53,7 @@ def test_an_intact_lane_is_read_to_its_end(monkeypatch):
         plan.execute()
         assert scrubber.done(plan) == []
     assert scrubber.bytes >= sum(segment.end - segment.start - 64
-                                 for segment in store._lane.segments)
+                                 for segment in store.table.journal.segments)
 
 
 def test_a_pass_that_begins_anew_goes_on_behind_damage_as_any_other():
@@ -63,12 +63,12 @@ def test_a_pass_that_begins_anew_goes_on_behind_damage_as_any_other():
     disk, _ = long_lane(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
     scrubber = Scrubber(store)
-    while scrubber.position < store._lane.segments[-1].start:
+    while scrubber.position < store.table.journal.segments[-1].start:
         plan = scrubber.next_plan()
         plan.execute()
         assert scrubber.done(plan) == []
     path = segments(disk)[0]
-    disk.put(path, flipped(disk.read(path), store._logs[1].index.position(3) + 20))
+    disk.put(path, flipped(disk.read(path), store.table.logs[1].index.position(3) + 20))
     scrubber.restart()
     found = []
     while (plan := scrubber.next_plan()) is not None:
@@ -99,7 +99,7 @@ def test_it_is_the_disk_that_is_read(tmp_path):
         rounds.run(write(1, open_entry(1, 1, 1, 100) if index == 1 else
                          data_entry(1, index, 1, 100, index - 2, [b"%d" % index * 150])))
     assert scrub_all(store) == set()
-    filesystem.at = store._logs[1].index.position(7) + 100
+    filesystem.at = store.table.logs[1].index.position(7) + 100
     assert readable(store, 7) and scrub_all(store) == {(1, 7)}
 
 
@@ -138,7 +138,7 @@ def test_what_a_misdirected_write_left_within_one_write_hides_nothing(monkeypatc
                  for index in range(2, 60))]
     Rounds(store).run(write(1, *entries))
     seal(store)
-    index, segment = store._logs[1].index, store._lane.segments[1]
+    index, segment = store.table.logs[1].index, store.table.journal.segments[1]
     places = {each: slice(at := index.position(each) - segment.start, at + index.size(each))
               for each in range(1, 60) if segment.start < index.position(each) < segment.end}
     whole = disk.read(segment.path)
@@ -162,9 +162,9 @@ def test_what_a_misdirected_write_left_hides_no_term_either():
     Rounds(store).run(write(1, open_entry(1, 1, 1, 100), data_entry(1, 2, 1, 100, 0, [b"x" * 80])),
                       write(2, hard_state=HardState(1, 2)),
                       write(3, noop_entry(3, 1, 1), noop_entry(3, 2, 1)))
-    begin, end = store._logs[1].index.position(2), store._logs[3].index.position(1)
+    begin, end = store.table.logs[1].index.position(2), store.table.logs[3].index.position(1)
     data = bytearray(disk.read(FIRST))
-    copy = data[begin:begin + store._logs[1].index.size(2)]
+    copy = data[begin:begin + store.table.logs[1].index.size(2)]
     data[begin:begin + 8] = bytes(8)
     data[end - len(copy):end] = copy
     disk.put(FIRST, bytes(data))
@@ -174,7 +174,7 @@ def test_what_a_misdirected_write_left_hides_no_term_either():
 def test_terms_between_two_entries_that_rot_one_after_the_other_are_not_called_damaged():
     """What goes on behind the first one belongs there, though no index points to any of it."""
     disk, store, _, _ = two_groups()
-    index, put_out = store._logs[1].index, []
+    index, put_out = store.table.logs[1].index, []
     for entry in (1, 2):
         disk.put(FIRST, flipped(disk.read(FIRST), index.position(entry) + 20))
         put_out += scrubbed(store)
@@ -184,7 +184,7 @@ def test_terms_between_two_entries_that_rot_one_after_the_other_are_not_called_d
 def three_segments() -> tuple[Disk, object]:
     """The first one begins with an entry, the others with terms."""
     disk, store, rounds, _ = two_groups()
-    while len(store._lane.segments) < 3:
+    while len(store.table.journal.segments) < 3:
         rounds.run(write(1, hard_state=HardState(4, 1)))
     rounds.run(write(1, hard_state=HardState(4, 1)))
     seal(store)
@@ -196,7 +196,7 @@ def test_a_header_that_rots_is_found_before_a_start_needs_it(which):
     """Whoever it makes doubt is cleared by others that are well; at the next start they may not
     be, and neither may those whose header rotted long before."""
     disk, store = three_segments()
-    path = store._lane.segments[which].path
+    path = store.table.journal.segments[which].path
     disk.put(path, flipped(disk.read(path), 8))
     found, = scrubbed(store)
     settle_all(store, found)
@@ -204,7 +204,7 @@ def test_a_header_that_rots_is_found_before_a_start_needs_it(which):
         assert scrubbed(store) == []
         store.close()
         store = open_store(disk.filesystem, DIRECTORY)
-        assert store.recovered.holes == [(found.begin, found.end)]
+        assert store.table.journal_damage.holes == [(found.begin, found.end)]
         assert not [*store.repair.quarantined_groups()]
 
 
@@ -212,7 +212,7 @@ def test_a_header_that_rots_is_found_before_a_start_needs_it(which):
 def test_what_stands_behind_a_header_that_a_start_found_rotten_is_not_called_damaged(which):
     """It may be the last good copy, and nothing would give it to a peer any more."""
     disk, store = three_segments()
-    path = store._lane.segments[which].path
+    path = store.table.journal.segments[which].path
     store.close()
     disk.put(path, flipped(disk.read(path), 8))
     store = open_store(disk.filesystem, DIRECTORY)

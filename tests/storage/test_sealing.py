@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from multiraft.storage import index_file, sealing, segment_index
+from multiraft.storage import index_file, sealing, segment_scan
 from multiraft.storage.sealing import SealPlan
 from tests.storage.damage import DIRECTORY, long_lane
 from tests.storage.world import open_store
@@ -55,7 +55,7 @@ def test_a_segment_with_a_damaged_payload_is_damaged():
 
 def test_a_scan_that_gives_way_finds_the_same(monkeypatch):
     disk, at_once, store = unsealed()
-    monkeypatch.setattr(segment_index, "_PIECE_BYTES", 1)
+    monkeypatch.setattr(segment_scan, "_PIECE_BYTES", 1)
     monkeypatch.setattr(sealing, "WINDOW_BYTES", 100)
     monkeypatch.setattr(SealPlan, "_indexed", lambda plan, pause: None)
     pauses: list[int] = []

@@ -67,7 +67,7 @@ def state(store) -> dict:
     """All that a start has to find out."""
     found = {}
     for group in GROUPS:
-        tail, log = store.tails[group], store._logs[group]
+        tail, log = store.tails[group], store.table.logs[group]
         reached = tail.applied_index, tail.last_index, tail.next_offset(group)
         tail.apply(tail.last_index)
         found[group] = (*reached, tail.snapshot(), log.bounds(), log.index.term_runs(),
@@ -105,10 +105,10 @@ def test_entries_by_index_are_those_of_a_scan(disk, seed, behind):
 def test_a_wanted_entry_that_is_damaged_is_found_as_a_scan_finds_it(simulated):
     prepared(simulated, "/data", 1, {1: 0, 2: 1000, 3: 0})
     store = open_store(simulated, "/data")
-    log = store._logs[2]
+    log = store.table.logs[2]
     index = next(at for at in range(2, 30) if log.index.size(at) > 100)  # a batch
     position, size = log.index.position(index), log.index.size(index)
-    segment = store._lane.segment_of(position)
+    segment = store.table.journal.segment_of(position)
     store.close()
     simulated.flip(segment.path, position - segment.start + size - 9, 3)
     store = open_store(simulated, "/data")

@@ -67,8 +67,8 @@ def scrubbed(store) -> list:
 
 def damaged_behind_an_index(disk: Disk, store, rounds: Rounds) -> CorruptPlace:
     """A term of group 1 is damaged that starts know from an index file; as the scrub finds it."""
-    at = store._lane.position
-    while len(store._lane.segments) < 3:
+    at = store.table.journal.position
+    while len(store.table.journal.segments) < 3:
         rounds.run(write(1, hard_state=HardState(4, 1)))
     seal(store)
     checkpoint(store)
@@ -105,17 +105,17 @@ def test_what_copies_explain_never_takes_the_room_of_a_hole_in_a_lift():
     disk.put(FIRST, flipped(disk.read(FIRST), 8))  # the segment's header
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
-    hole, = store.recovered.holes
-    copied = store.recovered.copied
+    hole, = store.table.journal_damage.holes
+    copied = store.table.journal_damage.copied
     copied.update((1000 * at, 100) for at in range(1, HOLES_MAX))
     for group in (1, 2):
         put(store, store.repair.stage_lift(group, lambda: None))
-        assert len(store._logs[group].settled) == HOLES_MAX
+        assert len(store.table.logs[group].settled) == HOLES_MAX
     copied.update((1000 * at, 100) for at in range(HOLES_MAX, HOLES_MAX + 9))
     store.repair.doubt_all(90_000, 90_064, "found by the scrub")
     for group in (1, 2):
         put(store, store.repair.stage_lift(group, lambda: None))
-        settled = store._logs[group].settled
+        settled = store.table.logs[group].settled
         assert unknown(*hole, settled) == unknown(90_000, 90_064, settled) == []
         assert len(settled) <= HOLES_MAX
     store.close()
@@ -127,15 +127,15 @@ def test_what_is_settled_as_one_place_stays_so_however_many_copies_stand_in_it()
     """Seed 790000007187: how old a log is, is one such place, and there was no room for all of its
     parts between copies.  Each start found damage in it, and the replica was in doubt again."""
     disk, store, _, _ = two_groups()
-    store._logs[1].settled = ((0, 80_000),)
-    store.recovered.copied.update((1000 * at, 100) for at in range(1, 80 + HOLES_MAX))
+    store.table.logs[1].settled = ((0, 80_000),)
+    store.table.journal_damage.copied.update((1000 * at, 100) for at in range(1, 80 + HOLES_MAX))
     store.repair.doubt_all(90_200, 90_264, "found by the scrub")
     put(store, store.repair.stage_lift(1, lambda: None))
-    settled = store._logs[1].settled
+    settled = store.table.logs[1].settled
     assert unknown(0, 80_000, settled) == unknown(90_200, 90_264, settled) == []
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
-    assert again._logs[1].settled == settled
+    assert again.table.logs[1].settled == settled
 
 
 def end_of_group(how: str, store, rounds: Rounds) -> None:
@@ -159,13 +159,13 @@ def end_of_group(how: str, store, rounds: Rounds) -> None:
 @pytest.mark.parametrize("then_sealed", [False, True])
 def test_a_damaged_place_with_a_copy_concerns_nobody_whatever_becomes_of_its_log(how, then_sealed):
     disk, store, rounds, entries = two_groups()
-    disk.put(FIRST, flipped(disk.read(FIRST), store._logs[1].index.position(2) + 20))
+    disk.put(FIRST, flipped(disk.read(FIRST), store.table.logs[1].index.position(2) + 20))
     store.repair.damaged(1, 2, "found by the scrub")
     put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
     put(store, store.repair.stage_lift(1, lambda: None))
     end_of_group(how, store, rounds)
     if then_sealed:
-        while len(store._lane.segments) < 3:
+        while len(store.table.journal.segments) < 3:
             rounds.run(write(2, hard_state=HardState(9, 2)))
         seal(store)
     store.close()
@@ -180,13 +180,13 @@ def test_a_damaged_entry_of_a_replica_that_goes_concerns_nobody_else(then_sealed
     know whose the place had been, and made the others doubt themselves, one of which had been
     counted on meanwhile."""
     disk, store, rounds, _ = two_groups()
-    disk.put(FIRST, flipped(disk.read(FIRST), store._logs[1].index.position(1) + 20))
+    disk.put(FIRST, flipped(disk.read(FIRST), store.table.logs[1].index.position(1) + 20))
     named, = scrubbed(store)
     store.repair.damaged(named.group, named.index, named.why)
     end_of_group("tombstone", store, rounds)
     assert scrubbed(store) == []
     if then_sealed:
-        while len(store._lane.segments) < 3:
+        while len(store.table.journal.segments) < 3:
             rounds.run(write(2, hard_state=HardState(9, 2)))
         seal(store)
     store.close()
@@ -207,22 +207,22 @@ def test_only_what_is_unreadable_is_told_of_a_replica_that_goes():
     """Nothing is known of a place that was lost before, and nothing is wrong with an entry that is
     only in question."""
     disk, store, rounds, _ = two_groups()
-    log = store._logs[1]
+    log = store.table.logs[1]
     places = [(log.index.position(index), log.index.size(index)) for index in (1, 2, 3)]
     log.disown(1)
     store.repair.damaged(1, 2, "found by the scrub")
     log.question(3)
     assert log.unreadable_places() == [(places[1][0], sum(places[1]))]
     end_of_group("tombstone", store, rounds)
-    assert store.recovered.copied == dict(places[1:2])
+    assert store.table.journal_damage.copied == dict(places[1:2])
     store.close()
-    assert open_store(disk.filesystem, DIRECTORY).recovered.copied == dict(places[1:2])
+    assert open_store(disk.filesystem, DIRECTORY).table.journal_damage.copied == dict(places[1:2])
 
 
 def test_a_hole_with_more_than_entries_is_doubted_when_it_is_found():
     """Not at the start after that, when a peer may be damaged."""
     disk, store, _, entries = two_groups()
-    index = store._logs[1].index
+    index = store.table.logs[1].index
     begin, end = index.position(2), index.position(3)  # the entry, a term and a vote of each group
     disk.filesystem.overwrite(FIRST, begin, bytes(end - begin))
     named, place = scrubbed(store)
@@ -243,7 +243,7 @@ def test_a_hole_with_more_than_entries_is_doubted_when_it_is_found():
 
 def test_damage_beside_a_settled_place_is_doubted_for_itself_alone():
     disk, store, _, entries = two_groups()
-    index = store._logs[1].index
+    index = store.table.logs[1].index
     first, second, third = (index.position(at) for at in (1, 2, 3))
     disk.filesystem.overwrite(FIRST, first + 64, bytes(second - first - 64))  # terms and votes
     found, = scrubbed(store)
@@ -264,16 +264,16 @@ def test_damage_beside_a_settled_place_is_doubted_for_itself_alone():
 
 def test_a_segments_lost_end_is_the_same_place_for_a_scrub_and_a_start():
     disk, store, rounds, _ = two_groups()
-    while len(store._lane.segments) < 2:
+    while len(store.table.journal.segments) < 2:
         rounds.run(write(2, hard_state=HardState(9, 2)))
     rounds.run(write(2, hard_state=HardState(9, 2)))
-    segment = store._lane.segments[0]
+    segment = store.table.journal.segments[0]
     disk.filesystem.overwrite(segments(disk)[0], segment.end - 144, bytes(144))
     found, = scrubbed(store)
     settle_all(store, found)
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
-    assert again.recovered.holes == [(found.begin, found.end)]
+    assert again.table.journal_damage.holes == [(found.begin, found.end)]
     assert [*again.repair.quarantined_groups()] == []
     assert scrubbed(again) == []
 
@@ -282,12 +282,12 @@ def test_the_damaged_first_entry_of_a_segment_is_that_entry_alone():
     """The start after its repair doubted every replica for what might be missing between the two
     segments.  The index file of the one before says that nothing is."""
     disk, store, rounds, entries = two_groups()
-    while len(store._lane.segments) < 3:
+    while len(store.table.journal.segments) < 3:
         entries.append(noop_entry(1, len(entries) + 1, 1))
         rounds.run(write(1, entries[-1]))
     rounds.run(write(2, hard_state=HardState(9, 2)))
     assert seal(store) == 2
-    middle = store._lane.segments[1]
+    middle = store.table.journal.segments[1]
     disk.put(middle.path, flipped(disk.read(middle.path), 64 + 20))
     named, = scrubbed(store)
     store.repair.damaged(named.group, named.index, named.why)
@@ -305,7 +305,7 @@ def test_the_damaged_first_entry_of_a_segment_is_that_entry_alone():
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_replica_that_is_created_later_has_nothing_to_do_with_old_damage(restarts):
     disk, store, rounds, _ = two_groups()
-    first, second = (store._logs[1].index.position(at) for at in (1, 2))
+    first, second = (store.table.logs[1].index.position(at) for at in (1, 2))
     disk.filesystem.overwrite(FIRST, first + 64, bytes(second - first - 64))
     found, = scrubbed(store)
     settle_all(store, found)
@@ -333,10 +333,10 @@ def test_a_replica_that_comes_settles_damage_that_only_others_know_of(group, dou
     settle_all(store, found)
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
-    assert not store.recovered.holes
+    assert not store.table.journal_damage.holes
     store.create_group(group, 1, VOTERS)
     if doubted:
-        store._logs[group].doubt("damage that an earlier start has met")
+        store.table.logs[group].doubt("damage that an earlier start has met")
         put(store, store.repair.stage_lift(group, lambda: None))
     else:
         Repairer(1, store, None, partial(put, store)).created(group)
@@ -353,7 +353,7 @@ def test_a_replica_that_came_back_had_nothing_in_damage_from_while_it_was_away(r
     """As one that is new: as the only voter of its group it would be in doubt for ever."""
     disk, store, rounds, _ = two_groups()
     rounds.run(GroupWrite(2, 1, 0, (), None, tombstone(2, 1, Tombstone(HardState(3, 2), 0, 1))))
-    at = store._lane.position
+    at = store.table.journal.position
     for term in (4, 5):
         rounds.run(write(1, hard_state=HardState(term, 1)))
     disk.filesystem.overwrite(FIRST, at, bytes(64))
@@ -390,12 +390,12 @@ def test_a_replica_that_was_here_before_settles_nothing_that_only_others_were_cl
 
 def test_damage_that_one_replica_has_not_settled_is_doubted_by_that_one_alone():
     disk, store, rounds, _ = two_groups()
-    first, second = (store._logs[1].index.position(at) for at in (1, 2))
+    first, second = (store.table.logs[1].index.position(at) for at in (1, 2))
     disk.filesystem.overwrite(FIRST, first + 64, bytes(second - first - 64))
     found, = scrubbed(store)
     assert store.repair.doubt_all(found.begin, found.end, found.why) == [1, 2]
     put(store, store.repair.stage_lift(1, lambda: None))
-    store._logs[2].lift()  # as if it had not known of the place
+    store.table.logs[2].lift()  # as if it had not known of the place
     assert store.repair.doubt_all(found.begin, found.end, found.why) == [2]
 
 
@@ -408,7 +408,7 @@ def test_damage_of_a_replica_that_is_not_taken_up_yet_is_told_to_who_takes_it_up
     store = open_store(disk.filesystem, DIRECTORY)
     for group in (1, 2):
         store.create_group(group, 1, VOTERS)
-    place = store._logs[1].index.position(2) + (64 if whose == "a term" else 0)
+    place = store.table.logs[1].index.position(2) + (64 if whose == "a term" else 0)
     disk.filesystem.overwrite(FIRST, place, bytes(64))
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     repairer = Repairer(1, store, core, partial(put, store))
@@ -441,7 +441,7 @@ def test_a_lift_is_void_when_more_damage_was_found_meanwhile():
     disk, store, _, _ = two_groups()
     store.repair.doubt_all(64, 72, "found by the scrub")
     assert [*store.repair.quarantined_groups()] == []  # an entry's own place
-    at = store._logs[1].index.position(1) + 64
+    at = store.table.logs[1].index.position(1) + 64
     store.repair.doubt_all(at, at + 72, "found by the scrub")
     staged = store.repair.stage_lift(1, lambda: None)
     store.repair.doubt_all(at + 72, at + 144, "found by the scrub")
@@ -459,7 +459,7 @@ def test_what_was_dropped_never_comes_back_as_if_nothing_were_lost():
     rounds = Rounds(store)
     rounds.run(write(1, *[noop_entry(1, index, 1) for index in (1, 2)]))
     rounds.run(write(1, *[noop_entry(1, index, 2) for index in (3, 4, 5)]))
-    at = store._lane.position
+    at = store.table.journal.position
     rounds.run(write(1, noop_entry(1, 3, 3), drop_from=3, hard_state=HardState(3, 2)))
     rounds.run(write(1, hard_state=HardState(4, 2)))
     disk.filesystem.overwrite(FIRST, at, bytes(64))
@@ -476,7 +476,7 @@ def test_what_was_dropped_never_comes_back_as_if_nothing_were_lost():
 
 def test_damage_of_compacted_entries_is_nothing_to_any_later_start():
     disk, store, rounds, _ = two_groups()
-    position = store._logs[1].index.position(2)
+    position = store.table.logs[1].index.position(2)
     disk.put(FIRST, flipped(disk.read(FIRST), position + 20))
     named, = scrubbed(store)
     written = []
@@ -501,19 +501,19 @@ def test_what_was_compacted_before_it_was_confirmed_is_in_question_at_every_star
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
     rounds.run(write(1, *[noop_entry(1, index, 1) for index in (1, 2, 3)]))
-    at = store._lane.position
+    at = store.table.journal.position
     rounds.run(write(1, noop_entry(1, 3, 2), drop_from=3, hard_state=HardState(2, 2)))
     rounds.run(write(1, noop_entry(1, 4, 2)))
-    end = store._lane.position - 64
+    end = store.table.journal.position - 64
     rounds.run(write(1, hard_state=HardState(2, 2)))
     store.close()
     disk.filesystem.overwrite(FIRST, at, bytes(end - at))
     for _ in range(2):
         store = open_store(disk.filesystem, DIRECTORY)
-        assert store._logs[1].questioned == {3}
+        assert store.table.logs[1].questioned == {3}
         repairer = Repairer(1, store, Compacted(4), partial(put, store))
         repairer.step(1)
-        assert not store._logs[1].missing
+        assert not store.table.logs[1].missing
         if repairer.groups:  # it is in doubt, the first time
             put(store, store.repair.stage_lift(1, lambda: None))
         assert not [*store.repair.quarantined_groups()]
@@ -558,7 +558,7 @@ def test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared(then):
     own acknowledgement, and after a restart nothing else tells that it ever had them."""
     disk, store, rounds, _ = two_groups()
     rounds.run(write(1, hard_state=HardState(4, 1)), write(2, hard_state=HardState(4, 1)))
-    disk.put(FIRST, flipped(disk.read(FIRST), store._logs[1].index.position(2) + 20))
+    disk.put(FIRST, flipped(disk.read(FIRST), store.table.logs[1].index.position(2) + 20))
     named, = scrubbed(store)
     core = Compacted(1)
     core.write = lambda first_gone: rounds.run(write(1, drop_from=first_gone))
@@ -566,11 +566,11 @@ def test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared(then):
     repairer.damaged(named)
     repairer.answered(Answer(1, 1, (), (), True, store.repair.wanted(1, 8),
                              store.repair.wanted(1, 8)))
-    assert store._logs[1].index.last_index == 1
+    assert store.table.logs[1].index.last_index == 1
     if then == "checkpoint":
         checkpoint(store)
     elif then != "at once":
-        while len(store._lane.segments) < 3:
+        while len(store.table.journal.segments) < 3:
             rounds.run(write(2, hard_state=HardState(9, 2)))
         seal(store)
     if then == "lifted":

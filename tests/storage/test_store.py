@@ -352,7 +352,7 @@ def test_a_timestamp_is_found_in_the_link_that_is_asked_for(rounds):
 
 def test_positions_lead_to_files_across_many_segments(rounds):
     entries = fill(rounds, 250)
-    lane = rounds.store._lane
+    lane = rounds.store.table.journal
     assert len(lane.segments) > 3
     assert [segment.capacity for segment in lane.segments[:3]] == [4096, 8192, 8192]
     assert rounds.store.read_plan(1, 1, 250).execute()[100].payload == entries[100].payload
@@ -369,14 +369,15 @@ def test_a_prepared_segment_is_used_when_its_turn_comes(rounds):
         assert staged.native_ready or index == 1
         staged.execute()
         rounds.store.finish(staged)
-    assert plans == len(rounds.store._lane.segments) - (rounds.store._lane._next is None)
+    journal = rounds.store.table.journal
+    assert plans == len(journal.segments) - (journal._next is None)
 
 
 def test_small_rounds_write_zeros_ahead_and_large_ones_do_not(rounds):
     rounds.run(write(1, noop_entry(1, 1, 1)))
     assert rounds.stage(write(1, noop_entry(1, 2, 1))).bytes == 64
     rounds.run(write(1, *[noop_entry(1, index, 1) for index in range(3, 30)]))
-    assert rounds.store._lane._active.zeroed == 64 + 29 * 64
+    assert rounds.store.table.journal._active.zeroed == 64 + 29 * 64
 
 
 def metadata_entry(index: int) -> Entry:
@@ -386,7 +387,7 @@ def metadata_entry(index: int) -> Entry:
 
 def test_small_rounds_between_large_ones_do_not_make_the_disk_write_twice(rounds):
     """A load of middling size is such a mixture: 1.8 times its bytes were written for it."""
-    staged_bytes, lane = 0, rounds.store._lane
+    staged_bytes, lane = 0, rounds.store.table.journal
     for index in range(1, 200):
         entry = noop_entry(1, index, 1) if index % 4 == 0 else metadata_entry(index)
         staged_bytes += rounds.run(write(1, entry)).bytes
@@ -403,7 +404,7 @@ def test_small_rounds_write_zeros_ahead_again_once_large_ones_are_over(rounds):
 
 def test_a_sealed_segment_gets_its_index_file(rounds):
     fill(rounds, 60)
-    assert seal(rounds.store) == len(rounds.store._lane.segments) - 1
+    assert seal(rounds.store) == len(rounds.store.table.journal.segments) - 1
     assert rounds.store.damage == []
 
 

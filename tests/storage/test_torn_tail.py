@@ -113,7 +113,7 @@ def test_a_segment_that_is_written_again_loses_its_old_index_file():
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
     count = 0
-    while len(store._lane.segments) < 2:
+    while len(store.table.journal.segments) < 2:
         count += 1
         checkpoint(store, {1: count - 1})
         entry = Entry(EntryKind.METADATA, 1, 1, 1, count, payload=bytes(400))
@@ -129,7 +129,7 @@ def test_a_segment_that_is_written_again_loses_its_old_index_file():
     rounds = Rounds(store)
     rounds.run(write(1, noop_entry(1, count, 1)))
     rounds.run(write(1, Entry(EntryKind.METADATA, 1, 1, 1, count + 1, payload=bytes(400))))
-    assert len(store._lane.segments) == 2
+    assert len(store.table.journal.segments) == 2
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert (store.damage, store.groups[1].bounds.last_index) == ([], count + 1)
@@ -240,7 +240,7 @@ def test_a_replica_whose_tombstone_is_cut_off_goes_on():
         store.tails[group].apply(len(entries))
         rounds.run(write(group, *entries, hard_state=HardState(1, 1)))
     checkpoint(store, {1: 3, 2: 3})
-    torn = store._lane.position
+    torn = store.table.journal.position
     left = tombstone(1, 1, Tombstone(HardState(1, 1), 3, 1))
     rounds.run(write(2, noop_entry(2, 4, 1)), GroupWrite(1, 1, 0, (), None, left))
     store.close()

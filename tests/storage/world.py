@@ -59,7 +59,7 @@ class Rounds:
 
     def __init__(self, store: Store):
         self.store = store
-        self.sequence = store._staged_sequence
+        self.sequence = store.table.staged_sequence
 
     def stage(self, *writes: GroupWrite):
         self.sequence += 1

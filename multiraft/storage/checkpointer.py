@@ -1,0 +1,131 @@
+"""Checkpoints of one store: when the next one is due, and what it has to contain.
+
+Contract.  ``due`` -> ``plan`` -> (a thread executes the plan) -> ``done`` or ``failed``; one
+checkpoint at a time.  Runs on the loop and touches memory only.  Bytes of a checkpoint:
+``checkpoint.py``.
+
+Invariant.  A checkpoint at journal position P contains nothing that a crash could take back: only
+records before P, which are synced, and only entries that are committed and on this disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from multiraft.storage.checkpoint import INSTALLED_KEPT, CheckpointPlan, GroupRecord
+from multiraft.storage.config import StorageConfig
+from multiraft.storage.group_log import GroupLog
+from multiraft.storage.log_table import LogTable
+from multiraft.storage.repair import LocalRepair
+
+#: A journal position behind which every journal has grown enough for a checkpoint.
+_LONG_AGO = -(1 << 64)
+
+
+class Checkpointer:
+    """Schedule and contents of a store's checkpoints."""
+
+    def __init__(self, table: LogTable, repair: LocalRepair, directory: str,
+                 config: StorageConfig, position: int):
+        """``position``: of the newest checkpoint on disk."""
+        self._table = table
+        self._repair = repair
+        self._directory = directory
+        self._config = config
+        self._position = position
+        self._size = 0  # bytes of the newest one
+        self._in_flight = False
+        self._twice = False  # the next one is written in two files
+
+    @property
+    def position(self) -> int:
+        """Journal position of the newest checkpoint that is durable; below zero when that has to be
+        replaced at once."""
+        return self._position
+
+    @property
+    def due(self) -> bool:
+        """Return True if the journal grew enough since the newest checkpoint, or repair waits for
+        one, and none is being written.  O(1), O(groups with forgotten entries) while there are any.
+        """
+        # Only synced bytes count: the checkpoint may not speak of records whose sync still waits.
+        grown = self._table.journal.synced - self._position
+        enough = max(self._config.checkpoint_bytes,
+                     self._config.checkpoint_growth_factor * self._size)
+        return (grown >= enough or bool(self._repair.applied_behind())) and not self._in_flight
+
+    def require_copy(self) -> None:
+        """Write the next checkpoint in two files: a snapshot was installed, and no other file
+        describes that group's state, so damage of one file must not lose it."""
+        self._twice = True
+
+    def replace_damaged(self) -> None:
+        """Make a checkpoint due at once, in two files, because one on disk was found damaged: with
+        the one before it damaged as well, the next start would know of no installed snapshot."""
+        self._twice, self._position = True, _LONG_AGO
+
+    def plan(self, commits: Mapping[int, int], extra: object) -> CheckpointPlan:
+        """Capture the applied state of every group.  ``commits``: commit index of each group that
+        has one; ``extra``: CBOR-able state of the node, not to be changed afterwards.  O(groups +
+        partitions of changed groups)."""
+        assert not self._in_flight, "one checkpoint at a time"
+        self._in_flight = True
+        journal = self._table.journal
+        records: dict[int, GroupRecord | bytes] = {}
+        kept = self._config.checkpoints_kept
+        for group in sorted(self._table.logs):
+            log = self._table.logs[group]
+            if log.buried_at < journal.synced or not log.buried_at:
+                log.record_before = b""
+                if log.since:
+                    kept = max(kept, INSTALLED_KEPT)
+                records[group] = self._record(log, commits.get(group, 0))
+            elif log.record_before:
+                # The tombstone is not durable: after a crash the replica exists, as recorded before
+                # it.
+                records[group] = log.record_before
+        start = journal.segments[0].start if journal.segments else journal.position
+        plan = CheckpointPlan(self._table.filesystem, self._directory, journal.synced, start,
+                              records, extra, kept)
+        plan.twice, plan.behind = self._twice, self._repair.applied_behind()
+        if journal.synced < journal.durable:
+            # The segment of the last written bytes: the newest segment may have no file yet, and
+            # those before that are synced before another begins.
+            plan.sync_first = journal.segment_of(journal.durable - 1).path
+        return plan
+
+    def failed(self) -> None:
+        """Let another plan be made: the last one found no room, and its predecessor stands."""
+        self._in_flight = False
+
+    def done(self, plan: CheckpointPlan) -> None:
+        """Record that the plan was executed and its checkpoint is durable.  O(groups)."""
+        self._in_flight = False
+        # Still required when the plan was written once: the snapshot came after its capture.
+        self._twice &= not plan.twice
+        self._repair.checkpointed(plan.behind)
+        self._position, self._size = plan.position, plan.size
+        for group, encoded in plan.encoded.items():
+            if group in self._table.logs:
+                self._table.logs[group].record = encoded
+
+    def _record(self, log: GroupLog, commit: int) -> GroupRecord | bytes:
+        """Return the group's record, encoded already when nothing changed since the last one."""
+        tail = self._table.tails[log.group]
+        # What is committed but not on this disk yet stays out: a crash may bring back what stood
+        # there before, and the checkpoint would call it committed.
+        commit = max(min(commit, tail.applied_index), log.commit)
+        configuration_index, configuration = log.configuration_at(tail.applied_index)
+        key = (log.incarnation, configuration_index, configuration, log.hard_state,
+               log.index.first_index, commit, log.quarantined, tail.applied_index,
+               tuple(log.missing.items()), log.doubtful,
+               log.lasting, log.lifted, log.barred, log.removed, log.buried_at,
+               log.group_incarnation, log.since, log.barred_term)
+        if key == log.record_key and log.record:
+            return log.record
+        log.record_key, log.record = key, b""
+        return GroupRecord(log.group, log.incarnation, configuration, log.hard_state,
+                           log.index.first_index, log.index.prev_term, commit, log.quarantined,
+                           tail.snapshot(), tuple(log.missing.items()), log.doubtful, log.lasting,
+                           log.lifted, log.settled, configuration_index, log.barred, log.removed,
+                           log.buried_at, log.group_incarnation, log.since, log.barred_term)

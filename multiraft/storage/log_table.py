@@ -1,0 +1,92 @@
+"""Logs of all groups of one node, with the journal that holds their entries and its damage.
+
+Contract.  The state that ``Store`` and ``LocalRepair`` share.  Owned by the loop; no method blocks
+or writes: reads and writes leave as plans (``plans.py``).  Recovery fills the table, ``Store`` adds
+and removes logs, ``LocalRepair`` replaces damaged entries of logs by copies.
+
+Invariants.  ``logs`` and ``tails`` have the same groups.  ``restored`` has those of them that are
+not removed, as recovery found or ``Store`` created them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from multiraft.errors import UnknownGroup
+from multiraft.storage.group_log import GroupLog
+from multiraft.storage.journal_damage import JournalDamage
+from multiraft.storage.lane import Lane, Part
+from multiraft.storage.plans import ReadPlan, StagedWrite, plan_spans
+from multiraft.store import GroupRestored
+from multiraft.tail import PartitionTail
+from multiraft.types import Entry
+
+
+class LogTable:
+    """Every group's log and partition states, and the journal below them."""
+
+    def __init__(self, journal: Lane, logs: dict[int, GroupLog], tails: dict[int, PartitionTail],
+                 journal_damage: JournalDamage, read_gap_bytes_max: int):
+        """``read_gap_bytes_max``: bytes between two entries that one read covers, see
+        ``StorageConfig``."""
+        self.journal = journal
+        self.filesystem = journal.filesystem
+        self.logs = logs
+        self.tails = tails
+        self.restored: dict[int, GroupRestored] = {}
+        self.journal_damage = journal_damage
+        self.staged_sequence = 0  # of the last round
+        self._read_gap_bytes_max = read_gap_bytes_max
+        for group in sorted(logs):
+            if not logs[group].removed:
+                self.restore(group)
+
+    def log(self, group: int) -> GroupLog:
+        """Return a group's log, also when only a tombstone is left of it.  Raise
+        ``UnknownGroup``."""
+        log = self.logs.get(group)
+        if log is None:
+            raise UnknownGroup(f"group {group} is not on this node")
+        return log
+
+    def restore(self, group: int) -> GroupRestored:
+        """Describe a group's present state for ``MultiRaft.add_group``, and keep the description in
+        ``restored``.  O(runs of terms)."""
+        restored = self.log(group).restored(self.tails[group].applied_index)
+        self.restored[group] = restored
+        return restored
+
+    def read_plan(self, group: int, first: int, last: int) -> ReadPlan:
+        """Plan a blocking, verified read of the entries first..last.  O(entries).  Raise
+        ``Compacted``, ``UnknownGroup``.
+
+        Entries in memory are taken from there now, because the newest entries of the range may be
+        in no file yet: their round is still being written.
+        """
+        log = self.log(group)
+        cold = first
+        while cold <= last and cold not in log.cached:
+            cold += 1
+        hot = tuple([log.cached[index].entry for index in range(cold, last + 1)])
+        return self.read_from_disk(log, range(first, cold), hot)
+
+    def read_from_disk(self, log: GroupLog, indexes: Sequence[int],
+                       hot: tuple[Entry, ...] = ()) -> ReadPlan:
+        """Plan a read of entries from the journal's files, followed by ``hot``, which are in
+        memory.  The plan raises ``CorruptRange`` for the first entry that is missing.  O(entries).
+        """
+        if log.missing and (lost := next(filter(log.missing.__contains__, indexes), 0)):
+            return self.lost_plan(log, lost)
+        at = log.index
+        places = [(each, at.term(each), at.position(each), at.size(each)) for each in indexes]
+        spans = plan_spans(self.journal, places, self._read_gap_bytes_max)
+        return ReadPlan(log.group, log.incarnation, spans, self.filesystem, hot)
+
+    def lost_plan(self, log: GroupLog, index: int) -> ReadPlan:
+        """Return a plan that raises ``CorruptRange`` for an entry that is known to be missing."""
+        return ReadPlan(log.group, log.incarnation, [], self.filesystem, (), index)
+
+    def stage_records(self, parts: list[Part], then: Callable[[], None]) -> StagedWrite:
+        """Return a write of the journal's own records, between two rounds.  ``then`` is called when
+        the records are durable."""
+        return StagedWrite(self.staged_sequence, self.filesystem, self.journal, parts, then)
