@@ -17,7 +17,7 @@ import socket
 import trio
 
 from multiraft.wire.errors import ProtocolError
-from node.config import Address
+from node.address import Address
 from node.errors import BadConfig
 
 #: Pending connections the kernel keeps; it caps this itself.

@@ -39,6 +39,7 @@ from multiraft.storage.strays import STRAYS_NAMED_MAX
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.messages import Hello, LifeRow
 from node import bootstrap, recover, service_manager, setup
+from node.address import Address
 from node.admin import Admin
 from node.admission import Admission
 from node.applied import AppliedEntries
@@ -50,7 +51,7 @@ from node.bulk import Bulk
 from node.checkpoints import Checkpoints
 from node.clock import monotonic_ms, wall_ms
 from node.complaints import Complaints
-from node.config import Address, NodeConfig, load
+from node.config import NodeConfig, load
 from node.confirmations import Confirmations
 from node.data_directory import draw_life, mark_refused, open_store, renew_life
 from node.deadlines import Deadlines

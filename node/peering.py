@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from node.config import Address, address
+from node.address import Address, parse_address
 from node.errors import BadConfig
 from node.known_nodes import KnownNodes
 
@@ -47,7 +47,7 @@ class Peering:
 
     def _connect(self, peer: int, text: str) -> None:
         try:
-            where = address(text, f"the peer address of node {peer}")
+            where = parse_address(text, f"the peer address of node {peer}")
         except BadConfig as error:
             self._log.warning("a node cannot be dialled", extra={"peer": peer,
                                                                  "reason": str(error)})

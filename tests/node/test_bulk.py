@@ -12,7 +12,8 @@ from multiraft.wire.frames import FrameReader, WireLimits, encode_frame
 from node.bulk import ANSWER_TIMEOUT_S, Bulk, NoAnswer
 from node.dial import dial
 from node.handshake import Introduction
-from node.security import Security, SecurityConfig
+from node.security import Security
+from node.security_config import SecurityConfig
 from tests.certificates import Authority
 from tests.node.harness import connected_pair, in_trio
 from tests.node.test_handshake import CLUSTER, SECRET, certificates, secret_file

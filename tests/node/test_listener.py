@@ -8,7 +8,7 @@ import trio
 
 from multiraft.wire.errors import RemoteProtocolError
 from node import listener as listener_module
-from node.config import Address
+from node.address import Address
 from node.errors import BadConfig
 from node.listener import Listener, listen
 from tests.node.harness import in_trio, until
