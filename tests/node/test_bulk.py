@@ -59,7 +59,7 @@ async def test_requests_are_answered_whatever_protects_the_port(tmp_path, case):
             payload = bytes([number]) * size
             answer = await bulk.ask(2, {"op": "echo", "n": number}, [payload])
             assert (answer.header, bytes(answer.payload)) == ({"peer": 1, "n": number}, payload)
-        assert receiver.listener.accepted == 1, "one connection for all"
+        assert receiver.listener.counts.accepted == 1, "one connection for all"
         nursery.cancel_scope.cancel()
 
 

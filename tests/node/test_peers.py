@@ -413,7 +413,7 @@ async def test_a_peer_that_refuses_is_not_dialled_without_end(monkeypatch):
         nursery.start_soon(sender.peers.run)
         await until(lambda: receiver.port.refused)
         await trio.testing.wait_all_tasks_blocked(0.02)
-        assert receiver.listener.accepted == 1
+        assert receiver.listener.counts.accepted == 1
         assert not sender.core.connections, "who refuses is not connected"
         nursery.cancel_scope.cancel()
 

@@ -1,0 +1,42 @@
+"""A handle on the round loop, for parts that are built before the loop.
+
+Contract.  The round loop needs most parts of a node, and these parts ask it for rounds: that circle
+is cut here.  The handle exists first, and the loop is attached once, before any part runs.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class RoundLoop(Protocol):
+    """The calls that reach the round loop from below."""
+
+    def request(self) -> None:
+        """Request a round; see ``Rounds.request``."""
+
+    def wrote(self, staged: list) -> bool:
+        """Take note that staged writes are durable.  Returns True if a round is due."""
+
+
+class LoopHandle:
+    """The round loop of one node, or its place until it is built."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self) -> None:
+        self._loop: RoundLoop | None = None
+
+    def attach(self, loop: RoundLoop) -> None:
+        """Forward all calls to ``loop`` from now on; once."""
+        assert self._loop is None, "a node has one round loop"
+        self._loop = loop
+
+    def request(self) -> None:
+        """Request a round from the loop thread.  Raises ``RoundFailed``, ``DiskFailed``."""
+        self._loop.request()
+
+    def wrote(self, staged: list) -> bool:
+        """Tell the loop that the disk worker made staged writes durable.  Returns True if a round
+        is due."""
+        return self._loop.wrote(staged)
