@@ -1,7 +1,7 @@
 """A handle on the round loop, for parts that are built before the loop.
 
-Contract.  The round loop needs most parts of a node, and these parts ask it for rounds: that circle
-is cut here.  The handle exists first, and the loop is attached once, before any part runs.
+Contract.  The round loop calls most parts of a node, and these parts request rounds from the loop.
+They take the handle, which is built first; the loop is attached once, before any part runs.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ class RoundLoop(Protocol):
         """Request a round; see ``Rounds.request``."""
 
     def wrote(self, staged: list) -> bool:
-        """Take note that staged writes are durable.  Returns True if a round is due."""
+        """Release what waited for these staged writes to be durable.  Returns True if a round is
+        due."""
 
 
 class LoopHandle:
-    """The round loop of one node, or its place until it is built."""
+    """A forwarder to the round loop of one node."""
 
     __slots__ = ("_loop",)
 

@@ -1,8 +1,8 @@
-"""Lists of functions that are called when something has happened.
+"""Lists of functions that are called at an event.
 
-Contract.  A part that has news owns a ``Subscribers`` and notifies it; a part that needs the news
-subscribes when both exist.  So the two may be built in either order, and neither has an attribute
-that is set after its construction.
+Contract.  The part that knows of an event owns a ``Subscribers`` and notifies it; parts that act on
+the event subscribe.  So the owner is built without them, and no attribute of a part is set after
+its construction.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Subscribers:
         """Call ``handler`` at each later ``notify``, after those that subscribed before."""
         self._handlers += (handler,)
 
-    def notify(self, *news: object) -> None:
-        """Call every handler with ``news``; what a handler raises ends the call.  O(handlers)."""
+    def notify(self, *event: object) -> None:
+        """Call every handler with ``event``.  An error of a handler is raised, and the handlers
+        after it are not called.  O(handlers)."""
         for handler in self._handlers:
-            handler(*news)
+            handler(*event)

@@ -1,7 +1,7 @@
-"""The wiring of one node: which part is built with which others, one module per subject.
+"""The wiring of one node: construction of its parts with their collaborators, by subject.
 
     env          configuration, log, store, consensus core, handle on the round loop
-    metadata     known nodes, admission, the metadata group's state, the router
+    metadata     known nodes, admission, the state of the metadata group, the directory
     storage      disk worker, disk probe, local repair, scrub
     peers        connections to other nodes, liveness, requests between nodes
     reads        fetch, list offsets
@@ -9,12 +9,12 @@
     clients      appends, sessions
     replicas     replicas that come and go, snapshots, repair, switches
     rebalance    plans, loads
-    driver       what a round applies, the round loop, the watchdog
+    driver       the applier of committed entries, the round loop, the watchdog
     membership   the peer port, links to the nodes that are known, registration
     status       counters
 
-``node.main`` calls the builders in this order; each takes what was built before it.  Three objects
-cut the circles between the parts: ``LoopHandle`` (parts request rounds of the loop that drives
-them), ``Subscribers`` (a part's news, for parts that are built after it) and the tables of request
-handlers, which grow until the node serves.
+``node.main`` calls the builders in this order; each takes the parts that were built before.  Three
+kinds of object break the dependency cycles between parts: ``LoopHandle`` (parts request rounds from
+the loop that calls them), ``Subscribers`` (events of a part, for parts that are built later) and
+the tables of request handlers, which grow until the node serves.
 """

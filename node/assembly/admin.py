@@ -21,7 +21,7 @@ from node.survey import Surveying, measure_space
 
 @dataclass(frozen=True, slots=True)
 class AdminParts:
-    """Administrative requests, and what their handlers wait for."""
+    """Handlers of administrative requests, and the group survey that some of them answer from."""
 
     roles: RoleChanges
     surveying: Surveying
@@ -34,7 +34,7 @@ class AdminParts:
 
 def build_admin(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
                 reads: ReadParts) -> AdminParts:
-    """Build them, and add the handlers of requests that nodes make to those of peers."""
+    """Build these parts, and add the handlers of requests from other nodes to ``peers``."""
     config, core, log, turns = env.config, env.core, metadata.log, env.turns
     nodes = NodeAdmin(core, log, metadata.known, config.node.id, storage.scrub, turns)
     placements = PlacementAdmin(core, env.store.tails, log, turns)

@@ -1,4 +1,4 @@
-"""The round loop, what it applies, and the watchdog of groups that do not move."""
+"""The round loop, the applier of committed entries, and the watchdog of stalled groups."""
 
 from __future__ import annotations
 

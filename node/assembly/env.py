@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeEnv:
-    """What parts of every subject use."""
+    """Objects that parts of every subject use."""
 
     config: NodeConfig
     log: logging.Logger
@@ -40,7 +40,7 @@ class NodeEnv:
 
 def build_env(config: NodeConfig, store: Store, security: Security, log: logging.Logger,
               life: Life, rng: random.Random) -> NodeEnv:
-    """Take the disk's reserve, and build the consensus core on a recovered store."""
+    """Reserve disk space, and build the consensus core on a recovered store."""
     space = Space(config.data_dir, config.storage.reserved_bytes, log, store)
     space.open()
     store.relaxed = config.storage.durability == RELAXED

@@ -22,7 +22,7 @@ from node.renewal import Renewal
 
 @dataclass(frozen=True, slots=True)
 class MembershipParts:
-    """This node among the others."""
+    """The peer port, links to peers, and registration with the cluster."""
 
     peer_listener: PeerListener
     peering: Peering
@@ -32,7 +32,8 @@ class MembershipParts:
 
 def build_membership(env: NodeEnv, metadata: MetadataParts, peers: PeerParts,
                      replicas: ReplicaParts, driver: DriverParts) -> MembershipParts:
-    """Build them, and follow the metadata from now on: links first, then switches."""
+    """Build these parts and connect to the known peers.  From now on links, then switches, follow
+    the metadata."""
     config, store, log = env.config, env.store, env.log
     known, admission = metadata.known, metadata.admission
     listener = PeerListener(

@@ -1,4 +1,4 @@
-"""Parts that know the cluster: its nodes, and where partitions and groups are."""
+"""Parts that know the cluster: its nodes, and the places of partitions and groups."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class MetadataParts:
 
 
 def build_metadata(env: NodeEnv, facts: Facts) -> MetadataParts:
-    """Restore what the data directory knows of the cluster, and the metadata of the last
-    checkpoint.  Raises ``BadConfig``, ``BadDirectory``."""
+    """Restore the known nodes of the data directory and the metadata of the last checkpoint.
+    Raises ``BadConfig``, ``BadDirectory``."""
     config, store = env.config, env.store
     directory = str(config.data_dir)
     plan = bootstrap.plan_of(facts)

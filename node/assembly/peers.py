@@ -22,7 +22,7 @@ from node.peer_requests import Handlers, PeerRequests
 from node.peers import PeerLink, Peers
 from node.request_errors import request_error
 
-#: (peer) -> what a connection to it begins with.
+#: (peer) -> the introduction that a connection to the peer begins with.
 Introduce = Callable[[int], Introduction]
 
 
@@ -76,8 +76,8 @@ def make_link(env: NodeEnv, admission: Admission, introduce: Introduce, peer: in
 
 
 def _introductions(env: NodeEnv, admission: Admission, connection: str) -> Introduce:
-    """Return what begins connections of one class: who this node is, and what the peer has to know
-    of its lives."""
+    """Return the maker of introductions for connections of one class.  An introduction names this
+    node, its number of this start, and the earlier one that the peer has to know."""
     hello = Hello(connection, env.config.cluster_id, env.config.node.id, env.store.boot_epoch,
                   incarnation=env.store.incarnation)
 

@@ -20,7 +20,7 @@ from node.turns import Later
 
 @dataclass(frozen=True, slots=True)
 class ReadParts:
-    """Fetch, list offsets, and what both wait for."""
+    """Fetch, list offsets, and the confirmations and tasks that both wait for."""
 
     counts: LoadCounts | None  # of appends as well; None = no loads are published
     background: Background
@@ -31,7 +31,8 @@ class ReadParts:
 
 
 def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) -> ReadParts:
-    """Build them; long polls of a group end when a partition has left it."""
+    """Build these parts.  Fetches that wait for a group are evaluated again when a partition leaves
+    the group."""
     core, store, request_round = env.core, env.store, env.loop.request
     limits, metrics = env.config.limits, env.config.metrics
     damaged = storage.damage_found.notify

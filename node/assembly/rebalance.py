@@ -19,7 +19,7 @@ from node.publishing import Publishing
 
 @dataclass(frozen=True, slots=True)
 class RebalanceParts:
-    """Plans and loads."""
+    """Execution of plans, and publication of loads."""
 
     plans: Plans
     publishing: Publishing
@@ -28,7 +28,7 @@ class RebalanceParts:
 def build_rebalance(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
                     peers: PeerParts, reads: ReadParts, admin: AdminParts,
                     clients: ClientParts) -> RebalanceParts:
-    """Build them, and add their handlers to those of clients and peers."""
+    """Build these parts, and add their handlers to those of ``admin`` and ``peers``."""
     core, store, request_round = env.core, env.store, env.loop.request
     producing, fetching, surveying = clients.producing, reads.fetching, admin.surveying
     looking = Looking(core, store, metadata.log, surveying, env.space,

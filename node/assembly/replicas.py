@@ -24,7 +24,7 @@ from node.switching import Switching
 
 @dataclass(frozen=True, slots=True)
 class ReplicaParts:
-    """What changes this node's replicas and partitions."""
+    """Parts that change this node's replicas and partitions."""
 
     repairs: Repairs
     replicas: Replicas
@@ -39,7 +39,8 @@ class ReplicaParts:
 
 def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
                    admin: AdminParts) -> ReplicaParts:
-    """Build them; nothing is created or asked before the node takes part."""
+    """Build these parts.  No replica is created and no peer is asked before the peers admit this
+    node."""
     core, store, request_round, log = env.core, env.store, env.loop.request, env.log
     repairs = Repairs(storage.repairer, peers.bulk, request_round, log)
     storage.damage_found.subscribe(repairs.damaged)

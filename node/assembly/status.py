@@ -21,9 +21,9 @@ from node.statistics import CountingParts, Statistics
 
 @dataclass(frozen=True, slots=True)
 class StatusParts:
-    """Counters."""
+    """Counters of the client port, and the statistics of all parts."""
 
-    client_connections: ConnectionCounts  # for the listener of the client port to count in
+    client_connections: ConnectionCounts
     statistics: Statistics
 
 
@@ -31,7 +31,7 @@ def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
                  reads: ReadParts, admin: AdminParts, clients: ClientParts,
                  replicas: ReplicaParts, rebalance: RebalanceParts,
                  driver: DriverParts) -> StatusParts:
-    """Gather the parts that count, and answer ``node_status`` with what they have counted."""
+    """Gather the parts that keep counters, and answer ``node_status`` from their counters."""
     connections = ConnectionCounts()
     statistics = Statistics(CountingParts(
         life=env.life, store=env.store, core=env.core, applying=driver.applying,

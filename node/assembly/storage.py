@@ -14,7 +14,7 @@ from node.subscribers import Subscribers
 
 @dataclass(frozen=True, slots=True)
 class StorageParts:
-    """The disk worker, and what looks after what it has written."""
+    """The disk worker, the probe of its disk, local repair and scrub."""
 
     disk: DiskWorker
     probe_file: int  # descriptor
@@ -25,7 +25,7 @@ class StorageParts:
 
 
 def build_storage(env: NodeEnv) -> StorageParts:
-    """Raises ``DiskFailed`` when the disk has no room for the probe."""
+    """Build these parts.  Raises ``DiskFailed`` when the disk has no room for the probe."""
     settings = env.config.storage
     flush_interval_ms = settings.flush_interval_ms if settings.durability == RELAXED else 0
     disk = DiskWorker(env.store, env.loop.wrote, env.arrivals, env.space, flush_interval_ms)

@@ -28,8 +28,8 @@ class Plans:
     def __init__(self, core: MultiRaft, metadata_log: MetadataLog, looking: Looking,
                  peers: PeerRequests, request_round: Callable[[], None],
                  take: Callable[[int], Awaitable[None]], log: logging.Logger):
-        """``looking``: this node's own answers to whoever carries out the plan; ``take(rows)``
-        waits until the loop has room for the work of so many rows."""
+        """``looking``: handlers of the node that carries out a plan; ``take(rows)`` waits until
+        the loop has room for the work of so many rows."""
         self._core = core
         self._peers = peers
         self.driver = Driver(core, metadata_log, self._ask, Pacing(core, request_round), log)

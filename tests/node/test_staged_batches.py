@@ -132,7 +132,7 @@ async def test_a_node_that_is_behind_asks_before_it_judges(tmp_path, monkeypatch
         topic, behind = await client.create("t"), Behind()
         monkeypatch.setattr(staged_batches.StagedBatches, "_state",
                             lambda _self, run: behind.known_state(run))
-        monkeypatch.setattr(node, "requests", behind)
+        monkeypatch.setattr(node.clients.producing._staged, "_requests", behind)
         for sequence in (0, 1):  # in order, whatever they wait for
             data = staged(1, 1, sequence)
             await client.begin(Produce("commit", 15_000, (BatchPart(topic, len(data)),)), data)
@@ -156,7 +156,7 @@ async def test_a_batch_that_came_after_the_question_is_not_judged_by_its_answer(
         topic, behind = await client.create("t"), Behind()
         monkeypatch.setattr(staged_batches.StagedBatches, "_state",
                             lambda _self, run: behind.known_state(run))
-        monkeypatch.setattr(node, "requests", behind)
+        monkeypatch.setattr(node.clients.producing._staged, "_requests", behind)
         first, second = staged(1, 1, value=b"made up"), staged(1, 1, value=b"real")
         await client.begin(Produce("commit", 15_000, (BatchPart(topic, len(first)),)), first)
         await until(lambda: behind.asked)
@@ -174,7 +174,7 @@ async def test_batches_that_wait_are_bounded(tmp_path, monkeypatch):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic, behind = await client.create("t"), Behind()
         monkeypatch.setattr(staged_batches, "WAITING_MAX", 1)
-        monkeypatch.setattr(node, "requests", behind)
+        monkeypatch.setattr(node.clients.producing._staged, "_requests", behind)
         data = staged(9, 1)
         await client.begin(Produce("commit", 15_000, (BatchPart(topic, len(data)),)), data)
         await until(lambda: behind.asked)
