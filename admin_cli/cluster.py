@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from admin_cli import cluster_facts, connection
+from admin_cli.command_group import HelpfulGroup
 from admin_cli.failures import CommandFailed
-from admin_cli.main import HelpfulGroup
 from admin_cli.numbers import DAY_S, Real
 from admin_cli.options import json_option, servers_option
 from admin_cli.output import clear_screen, print_json, say

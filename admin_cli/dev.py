@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from admin_cli import dev_state
+from admin_cli.command_group import HelpfulGroup
 from admin_cli.connection import open_client
 from admin_cli.dev_cluster import UP_TIMEOUT_S, DevCluster, Report, unreported
 from admin_cli.dev_process import node_command
 from admin_cli.failures import CommandFailed, ExitCode, reason
-from admin_cli.main import HelpfulGroup
 from admin_cli.numbers import DAY_S, NODE, Real, Whole
 from admin_cli.options import Directory, dir_option, json_option
 from admin_cli.output import note, plural, print_json, print_table, progress_bar

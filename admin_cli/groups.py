@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from admin_cli import cluster_facts, connection
+from admin_cli.command_group import HelpfulGroup
 from admin_cli.failures import CommandFailed, ExitCode, NotFound
-from admin_cli.main import HelpfulGroup
 from admin_cli.numbers import DATA_GROUP, GROUP, NODE
 from admin_cli.options import json_option, servers_option
 from admin_cli.output import note, plural, print_json, print_table, progress_bar, say

@@ -8,7 +8,6 @@ have stood and harms no other.
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import os
 import sys
@@ -18,18 +17,16 @@ from typing import Any, NoReturn
 import click
 
 from admin_cli import streams
-from admin_cli.failures import (
-    PLAN_USAGE,
-    CommandFailed,
-    ExitCode,
-    Interrupted,
-    of_this_machine,
+from admin_cli.command_group import (
+    ENTRY_POINT_GROUP,
+    HelpfulGroup,
+    load_command,
+    load_plugin,
 )
-from admin_cli.options import nearest, servers_option
+from admin_cli.failures import CommandFailed, ExitCode, Interrupted, of_this_machine
+from admin_cli.options import servers_option
 from admin_cli.packages import check_packages
 from admin_cli.session import Session
-
-ENTRY_POINT_GROUP = "multiraft.commands"
 
 #: command -> where it is, and its line in the help (so that help imports nothing).
 COMMANDS = {
@@ -64,41 +61,6 @@ ELSEWHERE = {
     "up": "dev up", "start": "dev up", "down": "dev down", "stop": "dev down", "kill": "dev kill",
     "restart": "dev restart",
 }
-#: The same one level down.
-ELSEWHERE_BELOW = {
-    "ls": "list", "show": "describe", "get": "describe", "info": "describe", "inspect": "describe",
-    "add": "create", "new": "create", "rm": "delete", "remove": "delete", "del": "delete",
-    "elect": "transfer", "health": "status", "nodes": "status",
-    "list-nodes": "status", "ps": "status", "destroy": "down",
-}
-
-#: What importing a module of somebody else can raise.  An interrupt or exit is not among them.
-LOAD_ERRORS = (ImportError, SyntaxError, NameError, AttributeError, TypeError, ValueError,
-               LookupError, OSError, RuntimeError, AssertionError)
-
-
-class HelpfulGroup(click.Group):
-    """A group that answers an unknown command with the one that was meant."""
-
-    elsewhere = ELSEWHERE_BELOW
-    #: Commands whose exit codes speak of plans; so does that of a word which is nearly one of them.
-    planned: tuple[str, ...] = ()
-
-    def resolve_command(self, ctx: click.Context, args: list[str]):
-        """click's, but for the error."""
-        name = args[0]
-        if not ctx.resilient_parsing and self.get_command(ctx, name) is None \
-                and not name.startswith("-"):
-            path = ctx.command_path
-            ours = self.elsewhere.get(name)
-            if ours is not None and self.get_command(ctx, ours.split()[0]) is None:
-                ours = None  # a word for another group's command
-            ours = ours or nearest(name, self.list_commands(ctx))
-            raise CommandFailed(
-                f"there is no command `{path} {name}`.",
-                f"Did you mean `{path} {ours}`?" if ours else f"See `{path} --help`.",
-                PLAN_USAGE if ours in self.planned else ExitCode.USAGE)
-        return super().resolve_command(ctx, args)
 
 
 class Root(HelpfulGroup):
@@ -121,8 +83,7 @@ class Root(HelpfulGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Imports the command; raises ``CommandFailed`` when a plug-in cannot be loaded."""
         if cmd_name in COMMANDS:
-            module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-            return getattr(importlib.import_module(module), attribute)
+            return load_command(COMMANDS[cmd_name][0])
         entry_point = plugins().get(cmd_name)
         return None if entry_point is None else load_plugin(entry_point)
 
@@ -155,21 +116,6 @@ def plugins() -> dict[str, importlib.metadata.EntryPoint]:
     """Commands of other packages by name, not loaded; ours win over theirs."""
     found = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
     return {point.name: point for point in found if point.name not in COMMANDS}
-
-
-def load_plugin(entry_point: importlib.metadata.EntryPoint) -> click.Command:
-    """The command behind an entry point; raises ``CommandFailed`` saying whose it is."""
-    try:
-        command = entry_point.load()
-    except LOAD_ERRORS as error:
-        raise CommandFailed(
-            f"the command {entry_point.name!r} ({entry_point.value}) fails to load: "
-            f"{type(error).__name__}: {error}.",
-            "Reinstall or remove the package that brings it.") from error
-    if not isinstance(command, click.Command):
-        raise CommandFailed(f"the command {entry_point.name!r} ({entry_point.value}) is not a "
-                            "click command.", "Reinstall or remove the package that brings it.")
-    return command
 
 
 @click.command(cls=Root, context_settings={"help_option_names": ["-h", "--help"],

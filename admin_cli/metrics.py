@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from admin_cli import connection, loads, plan_input
+from admin_cli.command_group import HelpfulGroup
 from admin_cli.failures import CommandFailed
-from admin_cli.main import HelpfulGroup
 from admin_cli.numbers import DAY_S, WINDOW, Real, Whole
 from admin_cli.options import TEXT, servers_option
 from admin_cli.output import note, plural

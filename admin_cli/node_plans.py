@@ -15,7 +15,7 @@ import click
 
 from admin_cli import connection, plan_input, plan_view, rebalance
 from admin_cli.failures import CommandFailed
-from admin_cli.nodes import await_records, require_known
+from admin_cli.node_lookup import await_records, require_known
 from admin_cli.numbers import NODE
 from admin_cli.options import BytesPerSecond, servers_option
 from admin_cli.output import note, plural
@@ -301,6 +301,3 @@ def decommission(session: Session, node_id: int, throttle: int | None, yes: bool
                                 f"{list(left.voter_of)}.", "Run the command again.")
         client.remove_node(node_id)
     note(f"Node {node_id} was emptied and removed.")
-
-
-COMMANDS = (drain, undrain, maintenance, decommission)

@@ -7,9 +7,7 @@ Contract.  The commands that ask a cluster are here; those that work on a node's
 from __future__ import annotations
 
 import functools
-import importlib
 import importlib.metadata
-import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
@@ -18,31 +16,34 @@ import click
 
 from admin_cli import connection, quantities
 from admin_cli.cluster_facts import NodeAsking, intent_of, scrub_facts
-from admin_cli.failures import CommandFailed, NotFound, Unreachable
-from admin_cli.groups import LOOK_S, change_members, move_replica
-from admin_cli.main import ENTRY_POINT_GROUP, HelpfulGroup, load_plugin
+from admin_cli.command_group import (
+    ENTRY_POINT_GROUP,
+    HelpfulGroup,
+    load_command,
+    load_plugin,
+)
+from admin_cli.failures import CommandFailed, Unreachable
+from admin_cli.groups import change_members, move_replica
+from admin_cli.node_lookup import await_records, groups_to_move, require_known
 from admin_cli.numbers import NODE
 from admin_cli.options import BytesPerSecond, json_option, servers_option
 from admin_cli.output import note, plural, print_json, print_table, progress_bar
 from admin_cli.session import Session
 from admin_cli.status_view import with_intent
 
-#: The members of a group are recorded within a moment of the change, unless the metadata group is
-#: electing.
-RECORDS_S = 20.0
-
 #: How often a scrub that is waited for is looked at, in seconds: three counters of one node.
 SCRUB_LOOK_S = 0.5
 
-
-#: Commands that make plans, which costs an import that the others do not need.
-PLANNED = ("drain", "undrain", "maintenance", "decommission")
+#: Commands that compute plans, and where each is: imported when it is used, because the planner
+#: takes long to import and no other command needs it.
+PLANNED = {name: f"admin_cli.node_plans:{name}"
+           for name in ("drain", "undrain", "maintenance", "decommission")}
 
 
 class NodeGroup(HelpfulGroup):
     """Our subcommands and those of the server's package."""
 
-    planned = PLANNED
+    planned = tuple(PLANNED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         server = self._server()
@@ -54,8 +55,7 @@ class NodeGroup(HelpfulGroup):
         if own is not None:
             return own
         if cmd_name in PLANNED:
-            module = importlib.import_module("admin_cli.node_plans")
-            return getattr(module, cmd_name)
+            return load_command(PLANNED[cmd_name])
         server = self._server()
         return None if server is None else server.get_command(ctx, cmd_name)
 
@@ -281,7 +281,7 @@ def _replace(client: Any, old: int, new: int,
     """Group by group; what was moved, and what could not be."""
     moved: list[int] = []
     skipped: list[dict[str, Any]] = []
-    wanted = _groups_to_move(client, old)
+    wanted = groups_to_move(client, old)
     with progress_bar(hidden=quiet) as bar:
         groups_done = bar.add_task("groups", total=len(wanted))
         entries = bar.add_task("", total=None)
@@ -304,35 +304,8 @@ def _replace(client: Any, old: int, new: int,
     return moved, skipped
 
 
-def await_records(client: Any, old: int, skipped: set[int]) -> None:
-    """The leaders of the groups report who their members are; `node remove` goes by that."""
-    end_s = time.monotonic() + RECORDS_S
-    while (left := {*_groups_to_move(client, old)} - skipped) and time.monotonic() < end_s:
-        time.sleep(LOOK_S)
-    if left:
-        raise CommandFailed(f"groups {sorted(left)} are not reported as moved yet.",
-                            "Run the command again.")
-
-
-def _groups_to_move(client: Any, old: int) -> list[int]:
-    """Groups that have a replica on ``old``, the metadata group last: what is recorded of the
-    others goes through it.  Every node is a learner of the metadata group, and stays one."""
-    answer = client.node_describe(old)
-    groups = [group for group in (*answer.voter_of, *answer.learner_of) if group]
-    return sorted(groups) + [0] * (0 in answer.voter_of)
-
-
 def _obstacle(found: Any, old: int, new: int) -> str:
     """Why ``new`` cannot take the place of ``old`` in a group; empty when it can."""
     if not found.is_open and new in found.voters and old in found.voters + found.learners:
         return f"node {new} is a voter of it already"
     return ""
-
-
-def require_known(client: Any, *nodes: int) -> None:
-    """Raises ``NotFound`` when there is no such node."""
-    known = [row.node.id for row in client.node_list().nodes]
-    for node_id in nodes:
-        if node_id not in known:
-            raise NotFound(f"there is no node {node_id}.",
-                           f"The nodes are {', '.join(map(str, known))}.")

@@ -11,8 +11,8 @@ import time
 import click
 
 from admin_cli import connection
+from admin_cli.command_group import HelpfulGroup
 from admin_cli.failures import CommandFailed
-from admin_cli.main import HelpfulGroup
 from admin_cli.numbers import DATA_GROUP, PARTITION
 from admin_cli.options import json_option, servers_option, topic_argument
 from admin_cli.output import note, plural, print_json, print_table

@@ -27,8 +27,8 @@ from admin_cli import (
     plan_view,
     quantities,
 )
+from admin_cli.command_group import HelpfulGroup
 from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
-from admin_cli.main import HelpfulGroup
 from admin_cli.numbers import NODE, WINDOW, Real
 from admin_cli.options import TEXT, Bytes, BytesPerSecond, json_option, servers_option
 from admin_cli.output import (

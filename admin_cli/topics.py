@@ -7,8 +7,8 @@ import sys
 import click
 
 from admin_cli import connection
+from admin_cli.command_group import HelpfulGroup
 from admin_cli.failures import CommandFailed
-from admin_cli.main import HelpfulGroup
 from admin_cli.numbers import NODE, PARTITIONS
 from admin_cli.options import TEXT, Time, json_option, servers_option, topic_argument
 from admin_cli.output import note, plural, print_json, print_table

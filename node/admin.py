@@ -17,19 +17,17 @@ from itertools import repeat
 
 import trio
 
-from multiraft.errors import MultiRaftError, NotLeader, ProposalError
+from multiraft.errors import NotLeader, ProposalError
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import members
 from multiraft.wire import messages as wire
 from multiraft.wire.connection import RequestEvent
 from multiraft.wire.errors import (
-    AmbiguousOutcome,
     Code,
     ErrorDetail,
     InvalidRequest,
     LeaderUnknown,
     LimitExceeded,
-    RequestError,
     StaleMetadata,
     TimedOut,
     UnknownTopic,
@@ -42,7 +40,7 @@ from node.config import NodeConfig
 from node.group_description import describe_group
 from node.group_requests import GroupRequests
 from node.known_nodes import KnownNodes
-from node.refusals import REFUSALS, refusal
+from node.request_errors import REFUSED, request_error
 from node.turns import ROWS_PER_STEP, Turns, parts
 
 #: A transfer is confirmed within this, in seconds, or its outcome is reported as it is.
@@ -54,27 +52,22 @@ REQUEST_ROWS = 32
 ADMIN_REQUESTS_MAX = 1024
 
 
-#: What handlers raise for requests that cannot be granted.
-REFUSED = (RequestError, AmbiguousOutcome, metadata.InvalidCommand, *REFUSALS)
-
-
 class Admin:
     """Handles everything but Produce, Fetch, ListOffsets and Complain."""
 
-    def __init__(self, core, store, metadata_log, directory, statistics, surveying,
-                 config: NodeConfig, known: KnownNodes, others: dict, request_round, roles,
-                 turns: Turns):
+    def __init__(self, core, store, metadata_log, directory, config: NodeConfig,
+                 known: KnownNodes, others: dict, request_round, roles, turns: Turns):
+        """``others``: request -> its handler in another part, which may be added later, before the
+        first request arrives."""
         self._turns = turns
         self._groups = GroupRequests(core, metadata_log, request_round)
         self._core = core
         self._store = store
-        self._surveying = surveying
         self._metadata_log = metadata_log
         self._directory = directory
-        self._statistics = statistics
         self._config = config
         self._known = known
-        self._others = others  # request -> its handler elsewhere
+        self._others = others
         self._request_round = request_round
         self._roles = roles
         self._nursery: trio.Nursery | None = None
@@ -128,18 +121,10 @@ class Admin:
             await self._turns.take(REQUEST_ROWS)
             answer(await self._handle(event.request))
         except REFUSED as error:
-            answer.refuse(*self.refusal(error))
+            answer.refuse(*request_error(error, self._directory.leader_detail))
         finally:
             self._at_work -= 1
             self._request_round()  # its answer leaves with a round
-
-    def refusal(self, error: MultiRaftError) -> tuple[Code, ErrorDetail]:
-        """Code and detail of what a handler raised, one of ``REFUSED``."""
-        if isinstance(error, (RequestError, AmbiguousOutcome)):
-            return error.code, error.detail
-        if isinstance(error, metadata.InvalidCommand):
-            return Code.INVALID_REQUEST, ErrorDetail(text=str(error))
-        return refusal(error, self._directory.leader_detail)
 
     def _handle(self, request):
         other = self._others.get(type(request))
@@ -367,10 +352,6 @@ class Admin:
     async def _group_recover(self, request: members.GroupRecover) -> members.GroupRecoverReply:
         return await self._groups.recover(request)
 
-    async def _node_status(self, _request: wire.NodeStatus) -> wire.NodeStatusReply:
-        survey = await self._surveying.fresh()
-        return wire.NodeStatusReply(self._config.node.id, self._statistics.snapshot(survey))
-
     async def _group_describe(self, request: wire.GroupDescribe) -> wire.GroupDescribeReply:
         return describe_group(self._config.node.id, self._core, self._store, request.group)
 
@@ -380,7 +361,7 @@ class Admin:
         wire.InitProducer: _init_producer, wire.ClusterStatus: _cluster_status,
         wire.GroupList: _group_list, wire.GroupTransfer: _group_transfer,
         members.GroupMembers: _group_members, members.GroupRecover: _group_recover,
-        wire.NodeStatus: _node_status, wire.GroupDescribe: _group_describe,
+        wire.GroupDescribe: _group_describe,
     }
 
 

@@ -44,7 +44,8 @@ class Applying:
                  roles: RoleChanges, replicas, log,
                  members_changed: Callable[[int], None] = lambda _group: None,
                  applied: AppliedEntries | None = None,
-                 leads_changed: Callable[[], None] = lambda: None):
+                 leads_changed: Callable[[], None] = lambda: None,
+                 snapshot_offered: Callable[[int, int], None] = lambda _group, _leader: None):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
@@ -58,9 +59,8 @@ class Applying:
         self._members_changed = members_changed  # who reports the members of groups led here
         self._applied = applied or AppliedEntries({})
         self._leads_changed = leads_changed  # who does something for partitions of groups led here
+        self._snapshot_offered = snapshot_offered  # (group, leader)
         self.elections = 0
-        #: (group, leader): wired when there is a network.
-        self.snapshot_offered: Callable[[int, int], None]
 
     def observe(self, events: list) -> None:
         """A group that this node leads no more leaves its pending appends ambiguous; a replica that
@@ -78,7 +78,7 @@ class Applying:
                 self._replicas.gone(event.group)
                 self._fetching.committed(event.group)  # its polls are sent to the leader
             elif event.kind == "snapshot_offered":
-                self.snapshot_offered(event.group, event.fields[0])
+                self._snapshot_offered(event.group, event.fields[0])
             elif event.kind in LOGGED_EVENTS:
                 self._log.log(LOGGED_EVENTS[event.kind], event.kind, extra={
                     **self._place(event.group), "fields": list(event.fields)})

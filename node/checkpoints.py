@@ -8,14 +8,13 @@ failed write.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import trio
 
 from multiraft.storage.pieces import Encoded
 from multiraft.types import METADATA_GROUP
 from node.errors import DiskFailed
 from node.space import is_full
+from node.subscribers import Subscribers
 
 #: How often the store is asked whether a checkpoint is due, in seconds; asking is O(1).
 ASK_S = 1.0
@@ -36,8 +35,8 @@ class Checkpoints:
         self.alone = trio.Lock()
         #: Applied index of the metadata group in the last one.
         self.metadata_applied = _applied(store)
-        #: Called when ``run`` has written one.
-        self.after_one: Callable[[], None] = lambda: None
+        #: Notified when ``run`` has written one.
+        self.completed = Subscribers()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -72,7 +71,7 @@ class Checkpoints:
                 raise DiskFailed(f"a checkpoint could not be written: {error}") from error
             return False
         self._written(plan, applied)
-        self.after_one()
+        self.completed.notify()
         return True
 
     def write_last(self) -> None:

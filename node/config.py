@@ -14,10 +14,10 @@ from multiraft.config import RaftConfig
 from multiraft.errors import ConfigError
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.settings import RELAXED, StorageSettings
-from multiraft.wire.addresses import split_address
+from node.address import Address, parse_address
 from node.errors import BadConfig
 from node.limits import Limits
-from node.security import SecurityConfig, require_protection
+from node.security_config import SecurityConfig, require_protection
 from placement import POOL_SIZE_MAX
 
 
@@ -55,9 +55,9 @@ class HttpConfig:
                 raise BadConfig(f"http.{name} must be above 0")
         return self
 
-    def listen_address(self) -> "Address | None":
+    def listen_address(self) -> Address | None:
         """None = HTTP is off."""
-        return address(self.address, "http.address") if self.address else None
+        return parse_address(self.address, "http.address") if self.address else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +88,6 @@ class MetricsConfig:
                 raise BadConfig(f"metrics.{name}={getattr(self, name)} must be from {least} to "
                                 f"{most}")
         return self
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """``host:port``."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,16 +187,6 @@ def _cluster(table: dict, node: Member) -> tuple[bytes, int, int, tuple[Member, 
     return _cluster_id(cluster), groups, factor, members
 
 
-def address(text: object, where: str) -> Address:
-    """``host:port`` or ``[v6]:port``.  Raises ``BadConfig``."""
-    if not isinstance(text, str):
-        raise BadConfig(f"{where} must be text like '127.0.0.1:9101', not {text!r}")
-    parsed = split_address(text)
-    if parsed is None or not parsed[1]:
-        raise BadConfig(f"{where} must be 'host:port', not {text!r:.320}")
-    return Address(*parsed)
-
-
 def _check_members(node: Member, members: tuple[Member, ...]) -> None:
     ids = [member.id for member in members]
     if not node.id:
@@ -230,9 +209,10 @@ def _member(row: dict, where: str) -> Member:
     if not isinstance(rack, str):
         raise BadConfig(f"{where}.rack must be text, not {rack!r}")
     id_ = 0 if where == "node" and "id" not in row else _integer(row, "id", 1, 2**31 - 1, where)
-    return Member(id=id_, rack=rack, weight=float(weight),
-                  client_address=address(row.get("client_address"), f"{where}.client_address"),
-                  peer_address=address(row.get("peer_address"), f"{where}.peer_address"))
+    client, peer = (parse_address(row.get(name), f"{where}.{name}")
+                    for name in ("client_address", "peer_address"))
+    return Member(id=id_, rack=rack, weight=float(weight), client_address=client,
+                  peer_address=peer)
 
 
 def _data_dir(table: dict, relative_to: Path) -> Path:

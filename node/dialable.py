@@ -11,7 +11,8 @@ import ipaddress
 import socket
 from collections.abc import Iterable, Sequence
 
-from node.config import Member, address
+from node.address import parse_address
+from node.config import Member
 from node.errors import BadConfig
 from node.metadata import NodeRecord
 
@@ -31,7 +32,7 @@ def require_dialable_row(node: NodeRecord) -> None:
     """Raises ``BadConfig`` for a node that asks to join with an address that is none, or that
     nobody else can connect to."""
     for name in ("client_address", "peer_address"):
-        _require(address(getattr(node, name), f"the {name}").host, f"the {name}")
+        _require(parse_address(getattr(node, name), f"the {name}").host, f"the {name}")
 
 
 def unreachable_hosts(member: Member) -> list[str]:

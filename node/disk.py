@@ -117,6 +117,11 @@ class DiskWorker:
         """Queue a staged write; returns at once."""
         self._gathering.append(staged)
 
+    def write(self, staged) -> None:
+        """Submit a staged write, and start it now unless another one is in flight."""
+        self.submit(staged)
+        self.start_next()
+
     def start_next(self) -> None:
         """Hand what has gathered to the thread, unless a write is in flight or its file is being
         created."""

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import errno
 import socket
+from dataclasses import dataclass
 
 import trio
 
 from multiraft.wire.errors import ProtocolError
-from node.config import Address
+from node.address import Address
 from node.errors import BadConfig
 
 #: Pending connections the kernel keeps; it caps this itself.
@@ -51,19 +52,26 @@ def listen(address: Address) -> socket.socket:
     return sock
 
 
+@dataclass(slots=True)
+class ConnectionCounts:
+    """Connections of one port: open now; accepted, and closed at a bound, since the start."""
+
+    connections: int = 0
+    accepted: int = 0
+    turned_away: int = 0
+
+
 class Listener:
     """One port."""
 
     def __init__(self, sock: socket.socket, handler, connections_max: int,
-                 per_address_max: int | None = None):
+                 per_address_max: int | None = None, counts: ConnectionCounts | None = None):
         self._sock = sock
         self._handler = handler  # async (socket) -> None; owns and closes the socket
         self._connections_max = connections_max
         self._per_address_max = per_address_max or connections_max
         self._by_address: dict[str, int] = {}  # host -> connections, above 0
-        self.connections = 0
-        self.accepted = 0
-        self.turned_away = 0
+        self.counts = counts or ConnectionCounts()
 
     async def serve(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
         """Accept until cancelled."""
@@ -89,15 +97,15 @@ class Listener:
 
     def _accepted(self, nursery: trio.Nursery, sock: socket.socket, host: str) -> None:
         here = self._by_address.get(host, 0)
-        if self.connections >= self._connections_max or here >= self._per_address_max:
-            self.turned_away += 1
+        if self.counts.connections >= self._connections_max or here >= self._per_address_max:
+            self.counts.turned_away += 1
             sock.close()
             return
         sock.setblocking(False)
         for level, option, value in OPTIONS:
             sock.setsockopt(level, option, value)
-        self.accepted += 1
-        self.connections += 1
+        self.counts.accepted += 1
+        self.counts.connections += 1
         self._by_address[host] = here + 1
         nursery.start_soon(self._handle_from, host, sock)
 
@@ -115,6 +123,6 @@ class Listener:
         except (OSError, ProtocolError):
             pass  # the connection is over; its handler has counted and logged what it knows
         finally:
-            self.connections -= 1
+            self.counts.connections -= 1
             if sock.fileno() != -1:
                 sock.close()

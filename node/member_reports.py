@@ -8,8 +8,6 @@ that is recorded as it is; nothing at all for a group that is not noted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import trio
 
 from multiraft.errors import MultiRaftError
@@ -25,10 +23,10 @@ SLICE = 256
 class MemberReports:
     """Task on the loop."""
 
-    def __init__(self, core, metadata_log, ask: Callable[[], MetadataRequests]):
+    def __init__(self, core, metadata_log, requests: MetadataRequests):
         self._core = core
         self._metadata_log = metadata_log
-        self._ask = ask
+        self._requests = requests
         self._noted: dict[int, None] = {}
         self._wanted = trio.Event()
         self.reported = 0
@@ -63,7 +61,7 @@ class MemberReports:
         if not record.version:
             return False
         try:
-            await self._ask().ask(record)
+            await self._requests.ask(record)
         except MultiRaftError:
             return False  # the metadata group is electing, or away: level-triggered
         self.reported += 1

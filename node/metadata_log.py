@@ -12,8 +12,6 @@ proposes it, and later ones are refused by the state machine as repeats.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import trio
 
 from multiraft.errors import NotLeader, ProposalError
@@ -21,6 +19,7 @@ from multiraft.types import METADATA_GROUP, EntryKind
 from multiraft.wire.errors import AmbiguousOutcome, LeaderUnknown
 from node import metadata
 from node.metadata import Bootstrap, MetadataState
+from node.subscribers import Subscribers
 
 #: A command is committed within a round trip; after this its outcome is called ambiguous.
 COMMAND_TIMEOUT_S = 10.0
@@ -40,14 +39,14 @@ class _Waiting:
 class MetadataLog:
     """Owner of this node's ``MetadataState``."""
 
-    def __init__(self, core, store, plan: Bootstrap | None, request_round,
-                 follow: Callable[[MetadataState], None] = lambda _state: None,
-                 moved: Callable[[int], None] = lambda _group: None):
+    def __init__(self, core, store, plan: Bootstrap | None, request_round):
         self._core = core
         self._store = store
         self._plan = plan  # None: this node has joined, others know what the cluster is
-        self._follow = follow  # who acts upon what the metadata say of nodes
-        self._moved_away = moved  # who serves a group that a partition has left
+        #: Notified with the state after entries were applied, or ``follow`` was called.
+        self.state_changed = Subscribers()
+        #: Notified with the group that a partition has left.
+        self.partition_left = Subscribers()
         self._request_round = request_round
         self._waiting: dict[int, _Waiting] = {}
         self._announced_version = 0
@@ -71,18 +70,18 @@ class MetadataLog:
             command = metadata.decode_command(entry.payload)
             result = self.state.apply(entry.index, command)
             if type(command) is metadata.PublishSwitch and result.value is not None:
-                self._moved_away(result.value.group)
+                self.partition_left.notify(result.value.group)
             waiting = self._waiting.pop(entry.index, None)
             if waiting is not None:
                 waiting.result = result
                 waiting.done.set()
-        self._follow(self.state)
+        self.state_changed.notify(self.state)
         moved, self._moved = self._moved, trio.Event()
         moved.set()
 
     def follow(self) -> None:
         """Behind ``install``, when rounds may follow: others act upon what the state says."""
-        self._follow(self.state)
+        self.state_changed.notify(self.state)
 
     def install(self, state: MetadataState) -> None:
         """A snapshot stands in the place of everything that was applied before."""

@@ -23,6 +23,7 @@ from node.dialable import require_dialable_row
 from node.errors import BadConfig
 from node.known_nodes import KnownNodes
 from node.metadata import NodeRecord
+from node.scrub import Scrub
 from node.turns import Turns, parts
 
 #: A scrub that was asked for is not slower: at one piece in a few seconds nobody would wait for it.
@@ -32,11 +33,11 @@ SCRUB_BYTES_PER_SECOND_MIN = 64 << 10
 class NodeAdmin:
     """See the module's docstring."""
 
-    def __init__(self, core, metadata_log, known: KnownNodes, node: int, scrub: Callable,
+    def __init__(self, core, metadata_log, known: KnownNodes, node: int, scrub: Scrub,
                  turns: Turns):
         self._turns = turns
         self._node = node
-        self._scrub = scrub  # () -> this node's ``Scrub``
+        self._scrub = scrub
         self._core = core
         self._metadata_log = metadata_log
         self._known = known
@@ -130,7 +131,7 @@ class NodeAdmin:
                 f"a scrub reads at least {SCRUB_BYTES_PER_SECOND_MIN} bytes per second, not "
                 f"{request.bytes_per_second}", limit=SCRUB_BYTES_PER_SECOND_MIN,
                 value=request.bytes_per_second)
-        scrub = self._scrub()
+        scrub = self._scrub
         passes = scrub.passes
         pace = scrub.begin(request.bytes_per_second)
         if not pace:

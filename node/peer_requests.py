@@ -14,8 +14,8 @@ from multiraft.wire import nodes as wire
 from multiraft.wire import placements, plans, sinks
 from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, exception_for
 from multiraft.wire.schema import Malformed, Shape
-from node.admin import REFUSED
 from node.bulk import Bulk, NoAnswer
+from node.request_errors import REFUSED
 
 REQUESTS = {**wire.PEER_REQUESTS, **placements.PEER_REQUESTS, **plans.PEER_REQUESTS,
             **sinks.PEER_REQUESTS}
@@ -28,8 +28,9 @@ Handlers = dict[type, Callable[[object], Awaitable]]
 
 
 class PeerRequests:
-    """Both ends.  ``refusal(error) -> (code, detail)``.  ``served``: the handlers of what others
-    ask, if it does not arrive where this node's own questions go out."""
+    """Both ends.  ``handlers`` may grow until the first request arrives.  ``refusal(error)``
+    returns code and detail.  ``served``: handlers of the connections on which requests of other
+    nodes arrive, unless these are ``bulk``."""
 
     def __init__(self, bulk: Bulk, handlers: Handlers, refusal: Callable,
                  served: dict | None = None):

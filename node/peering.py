@@ -9,23 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from node.config import Address, address
+from node.address import Address, parse_address
 from node.errors import BadConfig
 from node.known_nodes import KnownNodes
 
 
 class Peering:
-    """See the module's docstring.  ``make_link(peer, address)`` makes an append link."""
+    """See the module's docstring.  ``make_link(peer, address)`` makes an append link;
+    ``end_incoming(peer)`` ends the append connection that a removed node has opened here."""
 
     def __init__(self, known: KnownNodes, peers, liveness,
-                 make_link: Callable[[int, Address], object], log):
+                 make_link: Callable[[int, Address], object],
+                 end_incoming: Callable[[int], None], log):
         self._known = known
         self._peers = peers
         self._liveness = liveness
         self._make_link = make_link
+        self._end_incoming = end_incoming
         self._log = log
         self._addresses: dict[int, str] = {}
-        self.peer_listener = None  # set once it exists: incoming connections of removed nodes end
 
     def follow(self, state) -> None:
         """Metadata were applied."""
@@ -39,15 +41,14 @@ class Peering:
             del self._addresses[peer]
             self._peers.remove(peer)
             self._liveness.remove(peer)
-            if self.peer_listener is not None:
-                self.peer_listener.end(peer)
+            self._end_incoming(peer)
         for peer, text in wanted.items():
             if self._addresses.get(peer) != text:
                 self._connect(peer, text)
 
     def _connect(self, peer: int, text: str) -> None:
         try:
-            where = address(text, f"the peer address of node {peer}")
+            where = parse_address(text, f"the peer address of node {peer}")
         except BadConfig as error:
             self._log.warning("a node cannot be dialled", extra={"peer": peer,
                                                                  "reason": str(error)})

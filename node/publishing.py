@@ -18,6 +18,7 @@ any more; its space is not given back.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable
 from itertools import islice
@@ -30,11 +31,17 @@ from multiraft.wire.errors import Code, ErrorDetail, InvalidRequest, LeaderUnkno
 from multiraft.wire.messages import BatchPart, Produce
 from multiraft.wire.schema import Malformed
 from node import load_records, metadata
-from node.bulk import NoAnswer
+from node.bulk import Bulk, NoAnswer
 from node.clock import monotonic_ms, wall_ms
-from node.config import MetricsConfig
+from node.config import NodeConfig
+from node.directory import Directory
+from node.disk import DiskWorker
+from node.fetch import Fetching
 from node.load_counts import Counted, LoadCounts
 from node.load_records import PARTITIONS, ROWS_PER_RECORD, TOPIC, Counters, Window
+from node.metadata_log import MetadataLog
+from node.produce import Producing
+from node.survey import Surveying
 
 #: Pause before a record that was not taken is tried again, in seconds.
 RETRY_S = 0.1
@@ -47,10 +54,27 @@ OP = "append_loads"
 class Publishing:
     """Task on the loop."""
 
-    def __init__(self, node, config: MetricsConfig):
-        self._node = node  # its parts are read when they are there
-        self._config = config
-        self.counts = LoadCounts(config.partitions_max) if config.publish else None
+    def __init__(self, config: NodeConfig, counts: LoadCounts | None, *, core, store,
+                 metadata_log: MetadataLog, directory: Directory, producing: Producing,
+                 fetching: Fetching, disk: DiskWorker, surveying: Surveying, bulk: Bulk,
+                 request_round: Callable[[], None], log: logging.Logger):
+        """``counts``: the loads since the last window, None = nothing is published; ``bulk``: the
+        connections on which records go to leaders elsewhere."""
+        self._place = config.node
+        self._cluster_id = config.cluster_id
+        self._config = config.metrics
+        self._counts = counts
+        self._core = core
+        self._store = store
+        self._metadata_log = metadata_log
+        self._directory = directory
+        self._producing = producing
+        self._fetching = fetching
+        self._disk = disk
+        self._surveying = surveying
+        self._bulk = bulk
+        self._request_round = request_round
+        self._log = log
         self.published = 0  # windows
         self.lost = 0  # windows
         self.left_out = 0  # batches and answers beyond ``partitions_max``
@@ -62,14 +86,14 @@ class Publishing:
 
     async def run(self) -> None:
         """Until cancelled; at once when it is off."""
-        if self.counts is None:
+        if self._counts is None:
             return
         interval_ms = self._config.interval_ms
         before, began_ms, end_ms = self._counters(), monotonic_ms(), 0
         while True:
             end_ms = next_end(wall_ms(), end_ms, interval_ms)
             await trio.sleep((end_ms - wall_ms()) / 1000)
-            counted, now, now_ms = self.counts.take(), self._counters(), monotonic_ms()
+            counted, now, now_ms = self._counts.take(), self._counters(), monotonic_ms()
             window = Window(end_ms - interval_ms, interval_ms, max(1, now_ms - began_ms))
             self.left_out += counted.left_out
             with trio.move_on_after(interval_ms / 2000) as waiting:
@@ -77,74 +101,70 @@ class Publishing:
                 self._retain(wall_ms())
             if waiting.cancelled_caught:
                 self.lost += 1
-                self._node.log.warning("loads not published", extra={"window_ms": window.begin_ms})
+                self._log.warning("loads not published", extra={"window_ms": window.begin_ms})
             before, began_ms = now, now_ms
 
     def _counters(self) -> Counters:
-        node = self._node
-        producing, fetching = node.producing, node.fetching
+        producing, fetching = self._producing, self._fetching
         return Counters((producing.bytes, producing.records, producing.batches, fetching.bytes,
-                         fetching.records), node.disk.latency.copy(),
+                         fetching.records), self._disk.latency.copy(),
                         producing.latencies["commit"].copy())
 
     # ---- one window ---------------------------------------------------------------------------
 
     async def _publish(self, window: Window, counted: Counted, counters: dict[str, int]) -> None:
         """Returns when every part is in."""
-        node = self._node
         fields = {**await self._node_fields(window), **counters, "left_out": counted.left_out,
                   "parts": max(1, -(-len(counted.partitions) // ROWS_PER_RECORD))}
         rows = iter(counted.partitions.items())
         for part in range(fields["parts"]):
             groups = counted.groups.items() if part == 0 else ()
             record = {**fields, "part": part,
-                      "groups": load_records.group_columns(node.core, node.store, groups),
+                      "groups": load_records.group_columns(self._core, self._store, groups),
                       "partitions": load_records.partition_columns(
-                          node.metadata_log.state, node.store.tails,
+                          self._metadata_log.state, self._store.tails,
                           islice(rows, ROWS_PER_RECORD))}
-            batch = load_records.encoded(node.config.node.id, record,
+            batch = load_records.encoded(self._place.id, record,
                                          window.begin_ms + window.interval_ms)
             while not await self._appended(bytes(batch)):
                 await trio.sleep(RETRY_S)
         self.published += 1
 
     async def _node_fields(self, window: Window) -> dict:
-        node, place = self._node, self._node.config.node
-        used, free, _total = await node.surveying.space_now()
-        return {"v": load_records.LOADS_FORMAT, "cluster": node.config.cluster_id.hex(),
-                "node": place.id, "boot_epoch": node.store.boot_epoch,
+        place = self._place
+        used, free, _total = await self._surveying.space_now()
+        return {"v": load_records.LOADS_FORMAT, "cluster": self._cluster_id.hex(),
+                "node": place.id, "boot_epoch": self._store.boot_epoch,
                 "window_ms": window.begin_ms, "interval_ms": window.interval_ms,
                 "length_ms": window.length_ms, "rack": place.rack, "weight": place.weight,
                 "disk_used": used, "disk_capacity": used + free,
                 "ingress_capacity": self._config.ingress_capacity,
                 "egress_capacity": self._config.egress_capacity,
-                "groups_led": node.core.led_count, "lost_windows": self.lost}
+                "groups_led": self._core.led_count, "lost_windows": self.lost}
 
     async def _appended(self, batch: bytes) -> bool:
         """Whether a batch is in the log; False = try again."""
-        node = self._node
-        topic = node.metadata_log.state.topic(TOPIC)
+        topic = self._metadata_log.state.topic(TOPIC)
         try:
             if topic is None:
                 await self._create()
                 return False
-            incarnation = topic.incarnation + node.config.node.id % topic.partitions
-            place = node.directory.place_of(incarnation)
-            leader = node.core.leader_hint(place.group)[0]
-            if leader == node.config.node.id:
+            incarnation = topic.incarnation + self._place.id % topic.partitions
+            place = self._directory.place_of(incarnation)
+            leader = self._core.leader_hint(place.group)[0]
+            if leader == self._place.id:
                 await self._append_here(incarnation, batch)
             elif leader:
                 await self._append_there(leader, incarnation, batch)
             return leader != 0
         except (MultiRaftError, NoAnswer, Malformed) as error:
-            node.log.debug("loads not appended yet", extra={"reason": str(error)})
+            self._log.debug("loads not appended yet", extra={"reason": str(error)})
             return False
 
     async def _create(self) -> None:
         """The topic, by whoever leads the metadata.  Raises ``MultiRaftError``."""
-        node = self._node
-        if node.core.is_leader(METADATA_GROUP):
-            await node.metadata_log.propose(metadata.CreateTopic(
+        if self._core.is_leader(METADATA_GROUP):
+            await self._metadata_log.propose(metadata.CreateTopic(
                 TOPIC, uuid.uuid4().bytes, PARTITIONS))
 
     # ---- appending ----------------------------------------------------------------------------
@@ -157,10 +177,10 @@ class Publishing:
             replies.append(reply)
             done.set()
 
-        self._node.producing.handle(
+        self._producing.handle(
             Produce("commit", APPEND_TIMEOUT_MS, (BatchPart(incarnation, len(batch)),),
                     memoryview(bytearray(batch))), answer)  # the leader stamps it in place
-        self._node.request_round()
+        self._request_round()
         await done.wait()
         result = replies[0].results[0]
         if result.code != Code.OK:
@@ -168,7 +188,7 @@ class Publishing:
 
     async def _append_there(self, leader: int, incarnation: int, batch: bytes) -> None:
         """Raises ``NoAnswer``, ``LeaderUnknown``."""
-        answer = await self._node.control.ask(leader, {"op": OP, "incarnation": incarnation},
+        answer = await self._bulk.ask(leader, {"op": OP, "incarnation": incarnation},
                                               [batch])
         if answer.header.get("code") != Code.OK:
             raise LeaderUnknown(f"node {leader}: {answer.header.get('text', '')!s:.200}")
@@ -180,7 +200,7 @@ class Publishing:
         if header.keys() != {"op", "incarnation"} or type(incarnation) is not int:
             raise Malformed(f"{OP} takes an incarnation")
         try:
-            topic = self._node.metadata_log.state.topic(TOPIC)
+            topic = self._metadata_log.state.topic(TOPIC)
             if topic is None or not 0 <= incarnation - topic.incarnation < topic.partitions:
                 raise InvalidRequest(f"{incarnation} is no partition of {TOPIC}")
             await self._append_here(incarnation, bytes(payload))
@@ -192,27 +212,27 @@ class Publishing:
 
     def _retain(self, now_ms: int) -> None:
         """Move the log starts of the topic's partitions that are led here.  O(its partitions)."""
-        node, state = self._node, self._node.metadata_log.state
+        state = self._metadata_log.state
         topic = state.topic(TOPIC)
         if topic is None:
             return  # deleted behind the last append
         for incarnation in range(topic.incarnation, topic.incarnation + topic.partitions):
             place = state.locate(incarnation)
-            if place is None or place.switch is not None or not node.core.is_leader(place.group):
+            if place is None or place.switch is not None or not self._core.is_leader(place.group):
                 continue
-            applied = node.store.tails[place.group].applied(incarnation)
+            applied = self._store.tails[place.group].applied(incarnation)
             if applied is None or applied.sealed or applied.epoch != place.epoch:
                 continue
-            kept = node.store.first_at(
+            kept = self._store.first_at(
                 place.group, incarnation, now_ms - self._config.retention_ms,
                 max(applied.log_start, applied.start_offset), applied.next_offset)
             if kept is not None and kept > applied.log_start:
                 try:
-                    node.core.propose(place.group, EntryKind.LOG_START, b"",
+                    self._core.propose(place.group, EntryKind.LOG_START, b"",
                                       partition=incarnation, base_offset=kept)
                 except MultiRaftError:
                     continue  # no longer the leader, or no room just now: the next window does it
-                node.request_round()
+                self._request_round()
 
 
 def next_end(now_ms: int, last_ms: int, interval_ms: int) -> int:

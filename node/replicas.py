@@ -32,11 +32,19 @@ NOBODY = Configuration(())
 CREATED_PER_ROUND_MAX = 256
 
 
+def _ignore(_group: int) -> None:
+    """Do nothing: no other part keeps anything of replicas."""
+
+
 class Replicas:
     """Creates and removes."""
 
     def __init__(self, core, store, metadata_log, pool_size: int, request_round,
-                 log: logging.Logger):
+                 log: logging.Logger, takes_part: Callable[[], bool] = lambda: True,
+                 created: Callable[[int], None] = _ignore,
+                 removed: Callable[[int], None] = _ignore):
+        """``takes_part()`` is True once this node may vote and acknowledge; ``created(group)`` and
+        ``removed(group)`` are called for each replica that comes and goes."""
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
@@ -44,9 +52,9 @@ class Replicas:
         self._pool_checked = pool_size  # groups up to this one are here, if they should be
         self._request_round = request_round
         self._log = log
-        self.forget: Callable[[int], None] = lambda group: None  # whoever else keeps something
-        self.made: Callable[[int], None] = lambda group: None  # whoever repairs what is in doubt
-        self.takes_part: Callable[[], bool] = lambda: True  # this node may vote and acknowledge
+        self._takes_part = takes_part
+        self._on_created = created
+        self._on_removed = removed
         self._new = NewGroups(core, metadata_log)
         self.created = 0  # since the start
         self.removed = 0
@@ -82,7 +90,7 @@ class Replicas:
     def wanted(self, group: int, incarnation: int, sender: int, term: int, index: int) -> None:
         """``sender`` leads a group in which this node is a member, and has nothing of it; it would
         begin at ``index``."""
-        if not self.takes_part():
+        if not self._takes_part():
             return  # the others do not know its data directory yet: it may have been wiped
         if group > max(self._pool_size, self._metadata_log.state.last_group):
             return  # no such group: whoever says so knows metadata that are not here yet
@@ -113,14 +121,14 @@ class Replicas:
             self._core.reincarnate(group, incarnation, NOBODY, index, term)
             if group == METADATA_GROUP:
                 self._metadata_log.begin_anew()
-        self.made(group)
+        self._on_created(group)
         self.created += 1
         self._log.info("replica created", extra={"group": group, "leader": sender})
 
     def gone(self, group: int) -> None:
         """The core let a replica go."""
         self.removed += 1
-        self.forget(group)
+        self._on_removed(group)
         self._log.info("replica removed", extra={"group": group})
 
     def incarnation_of(self, group: int) -> int:
@@ -166,7 +174,7 @@ class Replicas:
     def _create_new(self) -> None:
         """The replicas of groups by which the pool grew."""
         state = self._metadata_log.state
-        if self._pool_checked >= state.last_group or not self.takes_part():
+        if self._pool_checked >= state.last_group or not self._takes_part():
             return
         first = self._pool_checked + 1
         end = min(state.last_group + 1, first + CREATED_PER_ROUND_MAX)
@@ -192,7 +200,7 @@ class Replicas:
             return  # it was here, or is not wanted any more, or its leader asks for it
         self._add(group, self._store.create_group(group, FIRST_GROUP_INCARNATION, first,
                                                   self._new.has(group)))
-        self.made(group)
+        self._on_created(group)
         self.created += 1
 
     def _let_go(self, group: int) -> None:

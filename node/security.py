@@ -1,7 +1,6 @@
-"""Who may talk to this node: certificates and the cluster's secret, loaded, checked, replaced.
+"""Load, validate and hot-reload this node's TLS certificates and shared secrets.
 
-Contract.  ``SecurityConfig`` is the table [security] of node.toml; ``require_protection`` refuses
-an address that others can reach and nothing protects.  ``Security`` holds what its files say now:
+Contract.  ``Security`` holds what the files of ``security_config.SecurityConfig`` say now:
 ``reload`` takes all of it or, raising ``ConfigError``, none of it.  Connections that exist live on
 with what they were opened with.
 
@@ -15,96 +14,19 @@ Invariants.  What is loaded is one value that is swapped whole: the liveness thr
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from multiraft.client.tls import TlsFiles, client_context, server_context
 from multiraft.errors import ConfigError
+from node.security_config import SecurityConfig
 
 #: A secret shorter than this can be guessed by whoever has seen one handshake: 32 hexadecimal
 #: digits are 128 bits.
 SECRET_CHARACTERS_MIN = 32
 #: The one that this node proves with, and the one that it accepts as well while secrets change.
 SECRETS_MAX = 2
-
-
-@dataclass(frozen=True, slots=True)
-class SecurityConfig:
-    """The table [security]: paths, relative to node.toml.  Empty = not used."""
-
-    #: A file with the secret that all nodes of the cluster share, one per line; with two, this node
-    #: proves with the first and accepts both, so that secrets can be replaced one node at a time.
-    peer_secret: str = ""
-    #: CA that signs the certificates of nodes, and of nothing else.
-    peer_ca: str = ""
-    #: This node's certificate; its DNS names include ``node-ID.CLUSTER``.
-    peer_certificate: str = ""
-    #: Its key.
-    peer_key: str = ""
-    #: Certificate that clients see; its names include the client address's host.
-    client_certificate: str = ""
-    #: Its key.
-    client_key: str = ""
-    #: CA of clients' certificates; with it only clients that show one are heard.
-    client_ca: str = ""
-    #: Accepts knowingly that an address others can reach is protected by nothing here.
-    insecure: bool = False
-
-    def validate(self) -> "SecurityConfig":
-        """Raises ``ConfigError`` when files that need each other are not all named."""
-        peer = (self.peer_ca, self.peer_certificate, self.peer_key)
-        if any(peer) and not all(peer):
-            raise ConfigError("security.peer_ca, peer_certificate and peer_key come together: "
-                              "nodes show certificates to each other")
-        if bool(self.client_certificate) != bool(self.client_key):
-            raise ConfigError("security.client_certificate and client_key come together")
-        if self.client_ca and not self.client_certificate:
-            raise ConfigError("security.client_ca needs client_certificate and client_key: "
-                              "certificates of clients are asked for within TLS")
-        return self
-
-    def relative_to(self, directory: Path) -> "SecurityConfig":
-        """The same with paths that start in ``directory``."""
-        paths = {item.name: str(directory / value) for item in fields(self)
-                 if isinstance(value := getattr(self, item.name), str) and value}
-        return replace(self, **paths)
-
-    @property
-    def protects_peers(self) -> bool:
-        """Whether a node has to prove who it is."""
-        return bool(self.peer_secret or self.peer_certificate)
-
-    @property
-    def protects_clients(self) -> bool:
-        """Whether clients speak TLS."""
-        return bool(self.client_certificate)
-
-
-def require_protection(config: SecurityConfig, client_host: str, peer_host: str) -> None:
-    """Raises ``ConfigError`` for an address that others can reach and nothing protects."""
-    if config.insecure:
-        return
-    if not config.protects_peers and not is_loopback(peer_host):
-        raise ConfigError(
-            f"the peer address {peer_host} can be reached by others, and whoever reaches it could "
-            "pass for a node: name security.peer_secret, or peer_ca, peer_certificate and "
-            "peer_key; or accept that knowingly with security.insecure = true")
-    if not config.protects_clients and not is_loopback(client_host):
-        raise ConfigError(
-            f"the client address {client_host} can be reached by others: name "
-            "security.client_certificate and client_key; or accept that knowingly with "
-            "security.insecure = true")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it; a name other than localhost may mean anything."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def node_name(node: int, cluster_id: bytes) -> str:

@@ -77,7 +77,9 @@ class Snapshots:
     """Task on the loop, and the handler of the others' requests."""
 
     def __init__(self, core, store, metadata_log, checkpoints, bulk: Bulk, limits: Limits,
-                 request_round, log: logging.Logger, partial: PartialImage, space: Space):
+                 request_round, log: logging.Logger, partial: PartialImage, space: Space,
+                 installed: Callable[[], None] = lambda: None):
+        """``installed()`` is called behind each snapshot that took effect."""
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
@@ -94,10 +96,10 @@ class Snapshots:
         self._leader = 0  # who offered last; 0 = nobody since the last attempt
         self._offer = trio.Event()
         self.installed = 0  # since the start
-        self.after_install: Callable[[], None] = lambda: None  # who else goes by the metadata
+        self._on_installed = installed
         self._waits = False  # for the next offer
         bulk.handlers[OPERATION] = self.answer
-        checkpoints.after_one = self.compact
+        checkpoints.completed.subscribe(self.compact)
 
     # ---- compaction ----------------------------------------------------------------------------
 
@@ -280,7 +282,7 @@ class Snapshots:
             self._checkpoints.write_now(encoded)
             self._core.install_snapshot(METADATA_GROUP, bounds, configuration_index, configuration,
                                         tail)
-        self.after_install()
+        self._on_installed()
         self._metadata_log.follow()  # an entry that would bring it about may not come for long
         self.installed += 1
         self._log.info("snapshot installed", extra={

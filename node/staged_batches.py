@@ -35,7 +35,10 @@ from multiraft.wire.sinks import (
     SettleRuns,
     run_ref,
 )
+from node.background import Background
 from node.behind import METADATA_WAIT_S
+from node.metadata_log import MetadataLog
+from node.metadata_requests import MetadataRequests
 from node.refusals import StaleMetadata, StaleRun
 
 #: Batches that wait for the metadata leader's word; their bytes count as those of appends in
@@ -57,10 +60,12 @@ class _Batch(NamedTuple):
 class StagedBatches:
     """See the module docstring."""
 
-    def __init__(self, node):
-        """``node`` has ``metadata_log``, ``requests`` to the metadata leader, ``background`` tasks
-        and ``request_round``."""
-        self._node = node
+    def __init__(self, metadata_log: MetadataLog, requests: MetadataRequests,
+                 background: Background, request_round: Callable[[], None]):
+        self._metadata_log = metadata_log
+        self._requests = requests
+        self._background = background
+        self._request_round = request_round
         self._waiting: dict[RunRef, deque[_Batch]] = {}
         self._asking = False
         self.count = 0  # batches that wait
@@ -79,7 +84,7 @@ class StagedBatches:
         if self.count >= WAITING_MAX:
             raise QueueFull("batches of runs that this node has not heard of", WAITING_MAX,
                             self.count + 1)
-        if not self._asking and not self._node.background.start(self._ask):
+        if not self._asking and not self._background.start(self._ask):
             raise StaleMetadata(f"this node has not heard of {_name(run)} and has no room to ask")
         self._asking = True
         self.count += 1
@@ -87,13 +92,13 @@ class StagedBatches:
         return True
 
     def _state(self, run: RunRef) -> str:
-        return self._node.metadata_log.state.sinks.known_state(run)
+        return self._metadata_log.state.sinks.known_state(run)
 
     async def _ask(self) -> None:
         try:
             while self._waiting:
                 await self._ask_once()
-                self._node.request_round()  # what was appended or refused leaves with a round
+                self._request_round()  # what was appended or refused leaves with a round
         finally:
             self._asking = False
 
@@ -102,7 +107,7 @@ class StagedBatches:
         runs = list(islice(self._waiting, SETTLED_PER_REQUEST_MAX))
         counts = [len(self._waiting[run]) for run in runs]
         seen = max(batch.seen_index for run in runs for batch in self._waiting[run])
-        await self._node.metadata_log.applied(seen, METADATA_WAIT_S)
+        await self._metadata_log.applied(seen, METADATA_WAIT_S)
         facts = await self._facts(tuple(run for run in runs if self._state(run) == UNOPENED))
         for run, count in zip(runs, counts, strict=True):
             self._resume(run, count, self._refusal(run, facts.get(run)))
@@ -113,12 +118,12 @@ class StagedBatches:
         reply = None
         with trio.move_on_after(ASK_S):
             try:
-                reply = await self._node.requests.ask(SettleRuns(runs, False)) if runs else None
+                reply = await self._requests.ask(SettleRuns(runs, False)) if runs else None
             except MultiRaftError:
                 return {}  # the producer is told to try again
         if reply is None:
             return {}
-        await self._node.metadata_log.applied(reply.index, METADATA_WAIT_S)
+        await self._metadata_log.applied(reply.index, METADATA_WAIT_S)
         return {RunRef(fact.sink, fact.run): fact for fact in reply.runs}
 
     def _refusal(self, run: RunRef, fact: RunFact | None) -> Exception | None:

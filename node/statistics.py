@@ -13,10 +13,34 @@ import resource
 from dataclasses import dataclass, field
 
 import multiraft
+from multiraft.multiraft import MultiRaft
+from multiraft.storage.store import Store
 from node import health
+from node.apply import Applying
+from node.bulk import Bulk
+from node.checkpoints import Checkpoints
+from node.disk import DiskWorker
+from node.fetch import Fetching
 from node.histogram import Histogram
+from node.lease_events import LeaseEvents
+from node.life import Life
+from node.listener import ConnectionCounts
+from node.liveness import LivenessThread
+from node.metadata_log import MetadataLog
+from node.peers import Peers
 from node.plans.state import ActivePlan
+from node.produce import Producing
+from node.publishing import Publishing
+from node.repair import Repairs
+from node.replicas import Replicas
+from node.rounds import Rounds
+from node.scrub import Scrub
+from node.session import Sessions
+from node.snapshots import Snapshots
+from node.space import Space
 from node.survey import Survey
+from node.switching import Switching
+from node.watchdog import Watchdog
 
 #: Bytes per page of ``/proc/self/statm``.
 _PAGE_BYTES = resource.getpagesize()
@@ -33,24 +57,55 @@ class Sample:
     refusals: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class CountingParts:
+    """The parts of a node that keep counters."""
+
+    life: Life
+    store: Store
+    core: MultiRaft
+    applying: Applying
+    watchdog: Watchdog
+    producing: Producing
+    fetching: Fetching
+    disk: DiskWorker
+    rounds: Rounds
+    peers: Peers
+    liveness: LivenessThread
+    bulk: Bulk
+    checkpoints: Checkpoints
+    repairs: Repairs
+    scrub: Scrub
+    space: Space
+    snapshots: Snapshots
+    replicas: Replicas
+    metadata_log: MetadataLog
+    switching: Switching
+    publishing: Publishing
+    sessions: Sessions
+    lease_events: LeaseEvents
+    #: Of the client port.
+    connections: ConnectionCounts
+
+
 class Statistics:
     """Reads the counters that the parts of a node keep."""
 
-    def __init__(self, node):
-        self._node = node
+    def __init__(self, parts: CountingParts):
+        self._parts = parts
 
     def snapshot(self, survey: Survey) -> dict:
         """Whole numbers, but for the texts ``version``, ``phase`` and ``not_ready`` and the lists
         of groups."""
-        verdict = health.readiness(self._node.life, survey)
+        verdict = health.readiness(self._parts.life, survey)
         return {
             "version": multiraft.__version__,
-            "phase": self._node.life.phase,
+            "phase": self._parts.life.phase,
             "ready": int(verdict.good),
             "not_ready": verdict.reason,
-            "uptime_ms": self._node.life.uptime_ms,
-            "recovery_ms": self._node.life.recovery_ms,
-            "boot_epoch": self._node.store.boot_epoch,
+            "uptime_ms": self._parts.life.uptime_ms,
+            "recovery_ms": self._parts.life.recovery_ms,
+            "boot_epoch": self._parts.store.boot_epoch,
             **self._of_groups(survey),
             **self._of_requests(),
             **self._of_parts(),
@@ -58,11 +113,11 @@ class Statistics:
         }
 
     def _of_groups(self, survey: Survey) -> dict:
-        node = self._node
+        parts = self._parts
         return {
-            "groups": len(node.store.groups),
-            "groups_led": node.core.led_count,
-            "groups_awake": node.core.awake_count,
+            "groups": len(parts.store.groups),
+            "groups_led": parts.core.led_count,
+            "groups_awake": parts.core.awake_count,
             "groups_quarantined": survey.quarantined.count,
             "groups_behind": survey.behind.count,
             "groups_leaderless": survey.leaderless.count,
@@ -75,77 +130,77 @@ class Statistics:
             "disk_used_bytes": survey.disk_used_bytes,
             "disk_free_bytes": survey.disk_free_bytes,
             "disk_total_bytes": survey.disk_total_bytes,
-            "elections_won": node.applying.elections,
-            "groups_resigned": node.watchdog.resigned,
+            "elections_won": parts.applying.elections,
+            "groups_resigned": parts.watchdog.resigned,
         }
 
     def _of_requests(self) -> dict:
-        node = self._node
+        parts = self._parts
         return {
-            "records_appended": node.producing.records,
-            "batches_appended": node.producing.batches,
-            "bytes_appended": node.producing.bytes,
-            "batches_refused": node.producing.refused,
-            "records_fetched": node.fetching.records,
-            "bytes_fetched": node.fetching.bytes,
-            "cold_reads": node.fetching.cold_reads,
+            "records_appended": parts.producing.records,
+            "batches_appended": parts.producing.batches,
+            "bytes_appended": parts.producing.bytes,
+            "batches_refused": parts.producing.refused,
+            "records_fetched": parts.fetching.records,
+            "bytes_fetched": parts.fetching.bytes,
+            "cold_reads": parts.fetching.cold_reads,
         }
 
     def _of_parts(self) -> dict:
-        node = self._node
+        parts = self._parts
         return {
-            "disk_writes": node.disk.writes,
-            "disk_bytes": node.disk.bytes_written,
-            "disk_write_us": node.disk.latency.total_us,
-            "rounds": node.rounds.rounds,
-            "round_us_max": node.rounds.round_micros_max,
-            "peer_frames": node.peers.frames_sent,
-            "liveness_messages": node.liveness.messages,
-            "bulk_bytes_sent": node.bulk.bytes_sent,
-            "checkpoints": node.checkpoints.written,
-            "entries_damaged": node.repairs.found,
-            "replicas_repairing": node.repairs.waiting,
-            "replicas_repaired": node.repairs.repaired,
-            "scrub_bytes": node.scrub.bytes,
-            "scrub_completed_ms": node.scrub.completed_ms,
-            "scrub_active": int(node.scrub.active),
-            "scrub_requested": int(node.scrub.requested_pace > 0),
-            "scrub_pass_bytes": node.scrub.pass_bytes,
-            "scrub_total_bytes": node.scrub.total_bytes,
-            "scrub_bytes_per_second": node.scrub.pace,
-            "scrub_passes": node.scrub.passes,
-            "scrub_damaged": node.scrub.found,
-            "disk_full": int(node.space.full),
-            "snapshots_installed": node.snapshots.installed,
-            "replicas_created": node.replicas.created,
-            "replicas_removed": node.replicas.removed,
-            "switches_under_way": len(node.metadata_log.state.placed.switches),
-            "partitions_sealed": node.switching.sealed,
-            "partitions_opened": node.switching.opened,
-            "switches_published": node.switching.published,
-            "loads_published": node.publishing.published,
-            "loads_lost": node.publishing.lost,
-            "loads_left_out": node.publishing.left_out,
-            **of_plan(node.metadata_log.state.plans.active),
-            "client_connections": node.listeners[0].connections,
-            "client_connections_accepted": node.listeners[0].accepted,
-            "client_connections_turned_away": node.listeners[0].turned_away,
-            "client_connections_broken": node.sessions.closed_by_error,
+            "disk_writes": parts.disk.writes,
+            "disk_bytes": parts.disk.bytes_written,
+            "disk_write_us": parts.disk.latency.total_us,
+            "rounds": parts.rounds.rounds,
+            "round_us_max": parts.rounds.round_micros_max,
+            "peer_frames": parts.peers.frames_sent,
+            "liveness_messages": parts.liveness.messages,
+            "bulk_bytes_sent": parts.bulk.bytes_sent,
+            "checkpoints": parts.checkpoints.written,
+            "entries_damaged": parts.repairs.found,
+            "replicas_repairing": parts.repairs.waiting,
+            "replicas_repaired": parts.repairs.repaired,
+            "scrub_bytes": parts.scrub.bytes,
+            "scrub_completed_ms": parts.scrub.completed_ms,
+            "scrub_active": int(parts.scrub.active),
+            "scrub_requested": int(parts.scrub.requested_pace > 0),
+            "scrub_pass_bytes": parts.scrub.pass_bytes,
+            "scrub_total_bytes": parts.scrub.total_bytes,
+            "scrub_bytes_per_second": parts.scrub.pace,
+            "scrub_passes": parts.scrub.passes,
+            "scrub_damaged": parts.scrub.found,
+            "disk_full": int(parts.space.full),
+            "snapshots_installed": parts.snapshots.installed,
+            "replicas_created": parts.replicas.created,
+            "replicas_removed": parts.replicas.removed,
+            "switches_under_way": len(parts.metadata_log.state.placed.switches),
+            "partitions_sealed": parts.switching.sealed,
+            "partitions_opened": parts.switching.opened,
+            "switches_published": parts.switching.published,
+            "loads_published": parts.publishing.published,
+            "loads_lost": parts.publishing.lost,
+            "loads_left_out": parts.publishing.left_out,
+            **of_plan(parts.metadata_log.state.plans.active),
+            "client_connections": parts.connections.connections,
+            "client_connections_accepted": parts.connections.accepted,
+            "client_connections_turned_away": parts.connections.turned_away,
+            "client_connections_broken": parts.sessions.closed_by_error,
         }
 
     def sample(self, survey: Survey) -> Sample:
         """For metrics: copies, which another thread may read at leisure."""
-        node = self._node
-        latencies = node.producing.latencies
+        parts = self._parts
+        latencies = parts.producing.latencies
         return Sample(
             self.snapshot(survey), survey,
             {"append_commit": latencies["commit"].copy(),
              "append_leader": latencies["leader"].copy(),
-             "disk_write": node.disk.latency.copy(),
-             "loop_delay": node.lease_events.loop_delay.copy(),
-             "round": node.rounds.durations.copy()},
-            {"produce": dict(node.producing.refusals), "fetch": dict(node.fetching.refusals),
-             "whole": dict(node.sessions.refusals)})
+             "disk_write": parts.disk.latency.copy(),
+             "loop_delay": parts.lease_events.loop_delay.copy(),
+             "round": parts.rounds.durations.copy()},
+            {"produce": dict(parts.producing.refusals), "fetch": dict(parts.fetching.refusals),
+             "whole": dict(parts.sessions.refusals)})
 
 
 def _of_process() -> dict:

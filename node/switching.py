@@ -18,7 +18,7 @@ takes no appends: one commit and one message.  Everything that can take longer i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import trio
 
@@ -47,16 +47,31 @@ TRIM_S = 5.0
 SLICE = 512
 
 
+class PeerCaller(Protocol):
+    """Requests to other nodes; see ``peer_requests.PeerRequests``."""
+
+    async def ask(self, peer: int, request):
+        """Return the reply of ``peer``.  Raises ``MultiRaftError``."""
+
+
+class MetadataCaller(Protocol):
+    """Requests to the metadata leader; see ``metadata_requests.MetadataRequests``."""
+
+    async def ask(self, request):
+        """Return the reply of the metadata leader.  Raises ``MultiRaftError``."""
+
+
 class Switching:
     """Tasks on the loop, one per switch that this node has a part in."""
 
-    def __init__(self, core, tails, metadata_log, applied: AppliedEntries,
-                 requests: Callable[[], object], request_round, log):
+    def __init__(self, core, tails, metadata_log, applied: AppliedEntries, peers: PeerCaller,
+                 metadata_leader: MetadataCaller, request_round, log):
         self._core = core
         self._tails = tails
         self._metadata_log = metadata_log
         self._applied = applied
-        self._requests = requests  # () -> PeerRequests with ``ask(peer, request)``
+        self._peers = peers
+        self._metadata_leader = metadata_leader
         self._request_round = request_round
         self._log = log
         self._changed = trio.Event()
@@ -64,8 +79,6 @@ class Switching:
         self.sealed = 0
         self.opened = 0
         self.published = 0
-        #: Wired with the metadata: asks the metadata leader, wherever it is.
-        self.metadata_requests: Callable[[], object]
 
     @property
     def handlers(self) -> dict:
@@ -128,7 +141,7 @@ class Switching:
         if leads_next:
             opened = self._tails[switch.to_group].applied(partition)
             if opened is not None and opened.epoch == switch.epoch:
-                await self.metadata_requests().ask(wire.PublishSwitch(
+                await self._metadata_leader.ask(wire.PublishSwitch(
                     partition, switch.epoch, opened.start_offset, opened.leader_epoch_base))
                 self.published += 1
                 return False
@@ -186,7 +199,7 @@ class Switching:
         if leader == self._core.node:
             await self.open(request)
         elif leader:
-            await self._requests().ask(leader, request)
+            await self._peers.ask(leader, request)
         else:
             raise LeaderUnknown(f"group {request.to_group} has no leader that this node knows of")
 
@@ -257,7 +270,7 @@ class Switching:
                         or state.log_start < chain[1].start_offset):
                     continue
                 try:
-                    await self.metadata_requests().ask(wire.TrimChain(partition, state.log_start))
+                    await self._metadata_leader.ask(wire.TrimChain(partition, state.log_start))
                 except MultiRaftError:
                     break  # the metadata group is electing, or away: at the next look
 

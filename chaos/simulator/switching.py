@@ -104,8 +104,7 @@ class Switches:
         self._node = node
         metadata = _Metadata(node)
         self._driver = _Driver(self.look, node.steps, raft, store.tails, metadata, metadata,
-                               lambda: node, node.request_round, None)
-        self._driver.metadata_requests = lambda: _Leader(node)
+                               node, _Leader(node), node.request_round, None)
         self._at_work: dict[int, Pending] = {}  # partition -> its pause
         self._looking = False
 

@@ -23,12 +23,19 @@ from node.plans.latency import RecentLatency
 SLICE = 64
 
 
+async def next_turn(_rows: int) -> None:
+    """Wait until other tasks had their turn."""
+    await trio.lowlevel.checkpoint()
+
+
 class Looking:
     """See the module's docstring.  ``latency``: of this node's committed appends; ``read_bytes``:
     what was read of each group here while it was led here."""
 
     def __init__(self, core, store, metadata_log, surveying, space, latency: RecentLatency,
-                 read_bytes: Mapping[int, int], request_round):
+                 read_bytes: Mapping[int, int], request_round,
+                 take: Callable[[int], Awaitable[None]] = next_turn):
+        """``take(rows)`` waits until the loop has room for the work of so many rows."""
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
@@ -37,7 +44,7 @@ class Looking:
         self._latency = latency
         self._read_bytes = read_bytes
         self._request_round = request_round
-        self.take: Callable[[int], Awaitable[None]] = next_turn  # wired where there are turns
+        self._take = take
 
     @property
     def peer_handlers(self) -> dict:
@@ -120,7 +127,7 @@ class Looking:
         rows = []
         for at, group in enumerate(led[:request.count_max]):
             if not at % SLICE:
-                await self.take(SLICE)
+                await self._take(SLICE)
             try:
                 status = self._core.status(group)
             except UnknownGroup:
@@ -147,12 +154,12 @@ class Looking:
         rows: list[wire.PartitionLoad] = []
         for at, group in enumerate(dict.fromkeys(request.groups)):
             if not at % SLICE:
-                await self.take(SLICE)
+                await self._take(SLICE)
             if not self._core.is_leader(group):
                 continue
             partitions = list(self._store.tails[group].partitions())
             for first in range(0, len(partitions), SLICE):
-                await self.take(SLICE)
+                await self._take(SLICE)
                 rows += filter(None, (self._partition_load(partition, group)
                                       for partition in partitions[first:first + SLICE]
                                       if partition > request.after))
@@ -174,8 +181,3 @@ class Looking:
             partition, place.topic.name, place.partition, place.group, place.epoch,
             len(place.chain) if partition in state.placed.chains else 0, applied.next_offset,
             state.plans.switched.get(partition, 0))
-
-
-async def next_turn(_rows: int) -> None:
-    """Others get their turn."""
-    await trio.lowlevel.checkpoint()

@@ -37,11 +37,13 @@ MEASURE_S = 1.0
 class PlanRequests:
     """See the module's docstring."""
 
-    def __init__(self, metadata_log, driver: Driver, observer: Callable[[], Observer]):
+    def __init__(self, metadata_log, driver: Driver, observer: Callable[[], Observer],
+                 take: Callable[[int], Awaitable[None]] = next_turn):
+        """``take(rows)`` waits until the loop has room for the work of so many rows."""
         self._metadata_log = metadata_log
         self._driver = driver
         self._observer = observer  # () -> a new one
-        self.take: Callable[[int], Awaitable[None]] = next_turn  # wired where there are turns
+        self._take = take
 
     @property
     def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
@@ -75,7 +77,7 @@ class PlanRequests:
         found: list[str] = []
         missing: list[str] = []
         for part in parts(len(request.moves)):
-            await self.take(len(part))
+            await self._take(len(part))
             found += faults(request.moves[part.start:part.stop], world)
             missing += unseen(request.moves[part.start:part.stop], world)
         if found:

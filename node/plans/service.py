@@ -1,4 +1,4 @@
-"""All parts of a node that plans concern, wired: for ``main``.
+"""The parts of a node that carry out and serve rebalance plans.
 
 Contract.  ``handlers`` are asked by clients, ``peer_handlers`` by nodes; ``run`` paces this node's
 streams, carries the plan out at the metadata leader, and hands groups back to preferred leaders.
@@ -6,10 +6,15 @@ streams, carries the plan out at the metadata leader, and hands groups back to p
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable, Callable
+
 import trio
 
+from multiraft.multiraft import MultiRaft
+from node.metadata_log import MetadataLog
+from node.peer_requests import PeerRequests
 from node.plans.driver import Driver
-from node.plans.latency import RecentLatency
 from node.plans.looking import Looking
 from node.plans.observer import Observer
 from node.plans.pacing import Pacing
@@ -20,22 +25,19 @@ from node.plans.requests import PlanRequests
 class Plans:
     """See the module's docstring."""
 
-    def __init__(self, node):
-        self._node = node
-        core, metadata_log = node.core, node.metadata_log
-        self._looking = Looking(core, node.store, metadata_log, node.surveying, node.space,
-                                RecentLatency(node.producing.latencies["commit"]),
-                                node.fetching.led_bytes,
-                                node.request_round)
-        self._looking.take = node.turns.take
-        self.driver = Driver(core, metadata_log, self._ask, Pacing(core, node.request_round),
-                             node.log)
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, looking: Looking,
+                 peers: PeerRequests, request_round: Callable[[], None],
+                 take: Callable[[int], Awaitable[None]], log: logging.Logger):
+        """``looking``: handlers of the node that carries out a plan; ``take(rows)`` waits until
+        the loop has room for the work of so many rows."""
+        self._core = core
+        self._peers = peers
+        self.driver = Driver(core, metadata_log, self._ask, Pacing(core, request_round), log)
         requests = PlanRequests(metadata_log, self.driver,
-                                lambda: Observer(core, metadata_log, self._ask))
-        requests.take = node.turns.take
-        self.handlers = {**self._looking.handlers, **requests.handlers}
-        self.peer_handlers = self._looking.peer_handlers
-        self.preferring = Preferring(core, metadata_log, node.request_round, node.log)
+                                lambda: Observer(core, metadata_log, self._ask), take)
+        self.handlers = {**looking.handlers, **requests.handlers}
+        self.peer_handlers = looking.peer_handlers
+        self.preferring = Preferring(core, metadata_log, request_round, log)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -45,6 +47,6 @@ class Plans:
 
     async def _ask(self, node: int, request):
         """The answer of any node, this one included."""
-        if node == self._node.core.node:
+        if node == self._core.node:
             return await self.peer_handlers[type(request)](request)
-        return await self._node.peer_requests.ask(node, request)
+        return await self._peers.ask(node, request)

@@ -113,9 +113,14 @@ def _publishing() -> Publishing:
     state.apply(1, plan_bootstrap(bytes(16), seeds.NODES, 2, 3, 1))
     state.apply(2, CreateTopic(TOPIC, bytes(16), PARTITIONS))
     taken = ProduceReply((ProduceResult(Code.OK, 0),))
-    return Publishing(SimpleNamespace(
-        metadata_log=SimpleNamespace(state=state), request_round=lambda: None,
-        producing=SimpleNamespace(handle=lambda _request, answer: answer(taken))), MetricsConfig())
+    config = SimpleNamespace(metrics=MetricsConfig(), node=SimpleNamespace(id=1),
+                             cluster_id=bytes(16))
+    return Publishing(
+        config, None, core=None, store=None, metadata_log=SimpleNamespace(state=state),
+        directory=None, producing=SimpleNamespace(
+            handle=lambda _request, answer: answer(taken)),
+        fetching=None, disk=None, surveying=None, bulk=None, request_round=lambda: None,
+        log=silent_log())
 
 
 # ---- answers -------------------------------------------------------------------------------------

@@ -127,10 +127,10 @@ async def running(node: Node) -> AsyncIterator[Node]:
     """The node, once it leads everything; stopped in order at the end."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.run)
-        await until(lambda: node.core.led_count == 3 and node.metadata_log.state.cluster_id
-                    and node.metadata_log.state.node(1).incarnation, "the node leads")
+        await until(lambda: node.core.led_count == 3 and node.metadata.log.state.cluster_id
+                    and node.metadata.log.state.node(1).incarnation, "the node leads")
         yield node
-        node.rounds.stop()
+        node.driver.rounds.stop()
         nursery.cancel_scope.cancel()
     node.close()
 

@@ -68,10 +68,10 @@ async def test_topics_and_partitions_have_limits_that_the_refusal_names(tmp_path
 @in_trio
 async def test_a_topic_deleted_as_soon_as_it_is_there_is_still_an_answer(tmp_path):
     async with serving(tmp_path) as node:
-        state = node.metadata_log.state
+        state = node.metadata.log.state
         created = state.apply(state.version + 1, metadata.CreateTopic("brief", bytes(16), 2)).value
         state.apply(state.version + 1, metadata.DeleteTopic("brief", bytes(16)))
-        described = await node.admin._topic_metadata(created)
+        described = await node.admin.requests._topic_metadata(created)
         assert len(described.partitions) == 2
 
 
@@ -112,7 +112,7 @@ async def test_transfers_that_cannot_be_say_why(tmp_path, monkeypatch):
 async def test_a_node_that_is_behind_its_client_waits_and_then_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(admin_module, "METADATA_WAIT_S", 0.05)
     async with serving(tmp_path) as node, await Client.open(node) as client:
-        ahead = node.metadata_log.state.version + 1000
+        ahead = node.metadata.log.state.version + 1000
         assert (await client.ask(ListTopics(), seen_index=ahead)).code == Code.STALE_METADATA
 
 
@@ -121,9 +121,9 @@ async def test_a_node_that_catches_up_in_time_answers(tmp_path, monkeypatch):
     monkeypatch.setattr(admin_module, "METADATA_WAIT_S", 60.0)
     async with (serving(tmp_path) as node, await Client.open(node) as client,
                 await Client.open(node) as other):
-        ahead = node.metadata_log.state.version + 1
+        ahead = node.metadata.log.state.version + 1
         await client.begin(ListTopics(), seen_index=ahead)
-        await until(lambda: node.admin._at_work)
+        await until(lambda: node.admin.requests._at_work)
         await other.create("t")
         assert [row.name for row in (await client.event()).reply.topics] == ["t"]
 
@@ -134,7 +134,7 @@ async def test_too_many_requests_at_a_time_are_refused_with_the_limit(tmp_path, 
     monkeypatch.setattr(admin_module, "METADATA_WAIT_S", 60.0)
     async with serving(tmp_path) as node, await Client.open(node) as client:
         await client.begin(ListTopics(), seen_index=1 << 40)
-        await until(lambda: node.admin._at_work)
+        await until(lambda: node.admin.requests._at_work)
         refused = await client.ask(ListTopics())
         assert (refused.code, refused.error.limit, refused.error.value) == (Code.QUEUE_FULL, 1, 2)
 
@@ -142,13 +142,13 @@ async def test_too_many_requests_at_a_time_are_refused_with_the_limit(tmp_path, 
 @in_trio
 async def test_changes_go_to_the_metadata_leader_only(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
-        start_next, node.disk.start_next = node.disk.start_next, lambda: None
+        start_next, node.storage.disk.start_next = node.storage.disk.start_next, lambda: None
         node.core.resign(0, "test")
         node.request_round()
         refused = await client.ask(CreateTopic("t"))
         assert refused.code == Code.LEADER_UNKNOWN
-        node.disk.start_next = start_next  # its vote for itself is not durable before
-        node.disk.start_next()
+        node.storage.disk.start_next = start_next  # its vote for itself is not durable before
+        node.storage.disk.start_next()
         await until(lambda: node.core.is_settled(0), "it leads again")
         assert (await client.ask(CreateTopic("t"))).code == Code.OK
 
@@ -156,9 +156,9 @@ async def test_changes_go_to_the_metadata_leader_only(tmp_path):
 @in_trio
 async def test_a_command_whose_leader_steps_down_is_ambiguous(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
-        node.disk.start_next = lambda: None  # nothing is committed any more
+        node.storage.disk.start_next = lambda: None  # nothing is committed any more
         await client.begin(CreateTopic("t"))
-        await until(lambda: node.metadata_log.oldest_waiting)
+        await until(lambda: node.metadata.log.oldest_waiting)
         node.core.resign(0, "test")
         node.request_round()
         assert (await client.event()).code == Code.AMBIGUOUS
@@ -184,7 +184,7 @@ async def test_a_creation_that_is_repeated_is_answered_with_its_topic(tmp_path):
                 await Client.open(node) as client):
         request = CreateTopic("orders", 2, 0, bytes(range(16)))
         first, again = [(await client.ask(request)).reply.topic for _ in range(2)]
-        assert first == again and node.metadata_log.state.topics_count == 1
+        assert first == again and node.metadata.log.state.topics_count == 1
         other = request._replace(nonce=bytes(16))
         assert (await client.ask(other)).code == Code.TOPIC_EXISTS
         assert (await client.ask(request._replace(nonce=None))).code == Code.TOPIC_EXISTS

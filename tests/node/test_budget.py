@@ -82,7 +82,7 @@ async def test_a_large_frame_waits_unread_while_others_fill_the_memory(tmp_path)
         announced = (12 * MIB - 4).to_bytes(4, "big") + (100).to_bytes(4, "big")
         for holder in holders:
             await holder.say(announced, bytes(300 << 10))
-        budget = node.sessions.budget
+        budget = node.clients.sessions.budget
         await until(lambda: budget.bytes == 24 * MIB)
         data = large_batch(4 * MIB)
         request = Produce("commit", 9_000, (BatchPart(topic, len(data)),))
@@ -103,33 +103,33 @@ async def test_a_large_frame_waits_unread_while_others_fill_the_memory(tmp_path)
 async def test_appends_beyond_the_bound_are_refused_early_and_later_taken(tmp_path):
     async with serving(tmp_path, **TIGHT) as node, await Client.open(node) as client:
         topic = await client.create("t")
-        node.sessions.budget.bytes += 25 * MIB  # what others have under way
+        node.clients.sessions.budget.bytes += 25 * MIB  # what others have under way
         data = batch(b"x")
         refused = await client.ask(Produce("commit", 5_000, (BatchPart(topic, len(data)),)), data)
         assert refused.code == Code.QUEUE_FULL
         assert (refused.error.limit, refused.error.value) == (24 * MIB, 25 * MIB)
         await client.begin(Produce("none", 5_000, (BatchPart(topic, len(data)),)), data)
         assert (await client.ask(NodeStatus())).code == Code.QUEUE_FULL
-        node.sessions.budget.bytes -= 25 * MIB
+        node.clients.sessions.budget.bytes -= 25 * MIB
         assert (await client.produce(topic, b"first")).base_offset == 0, "none of those is there"
-        assert node.sessions.budget.bytes == 0
-        assert node.sessions.budget.requests == 0
+        assert node.clients.sessions.budget.bytes == 0
+        assert node.clients.sessions.budget.requests == 0
 
 
 @in_trio
 async def test_long_polls_count_until_their_client_is_gone(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
-        node.sessions.budget.requests_max = 8
+        node.clients.sessions.budget.requests_max = 8
         topic = await client.create("t")
         poll = Fetch((FetchPart(topic, 0, 1000),), wait_max_ms=30_000)
         async with await Client.open(node) as patient:
             for _ in range(8):
                 await patient.begin(poll)
-            await until(lambda: node.sessions.budget.requests == 8)
+            await until(lambda: node.clients.sessions.budget.requests == 8)
             answer = await client.ask(Metadata())
             assert (answer.code, answer.error.limit, answer.error.value) == (
                 Code.QUEUE_FULL, 8, 9)
-        await until(lambda: node.sessions.budget.requests == 0)
+        await until(lambda: node.clients.sessions.budget.requests == 0)
         assert (await client.ask(Metadata())).code == Code.OK
 
 
@@ -141,7 +141,7 @@ async def test_answers_that_nobody_reads_are_counted_and_fetches_then_refused(tm
         answer = await client.ask(Produce("commit", 9_000, (BatchPart(topic, len(data)),)), data)
         assert answer.code == Code.OK
         fetch = Fetch((FetchPart(topic, 0, 7 * MIB),))
-        budget = node.sessions.budget
+        budget = node.clients.sessions.budget
         async with await Client.open(node) as deaf:
             for _ in range(3):
                 await deaf.begin(fetch)

@@ -12,7 +12,8 @@ from multiraft.wire.frames import FrameReader, WireLimits, encode_frame
 from node.bulk import ANSWER_TIMEOUT_S, Bulk, NoAnswer
 from node.dial import dial
 from node.handshake import Introduction
-from node.security import Security, SecurityConfig
+from node.security import Security
+from node.security_config import SecurityConfig
 from tests.certificates import Authority
 from tests.node.harness import connected_pair, in_trio
 from tests.node.test_handshake import CLUSTER, SECRET, certificates, secret_file
@@ -58,7 +59,7 @@ async def test_requests_are_answered_whatever_protects_the_port(tmp_path, case):
             payload = bytes([number]) * size
             answer = await bulk.ask(2, {"op": "echo", "n": number}, [payload])
             assert (answer.header, bytes(answer.payload)) == ({"peer": 1, "n": number}, payload)
-        assert receiver.listener.accepted == 1, "one connection for all"
+        assert receiver.listener.counts.accepted == 1, "one connection for all"
         nursery.cancel_scope.cancel()
 
 

@@ -26,7 +26,7 @@ async def test_a_false_complaint_changes_nothing(tmp_path):
         assert not (await client.ask(Complain(topic, 99))).reply.damaged, "there is no such record"
         assert (await client.ask(Complain(topic + 50, 0))).code == Code.UNKNOWN_PARTITION
         assert node.core.quarantined_count == 0
-        assert (node.complaints.received, node.complaints.confirmed) == (3, 0)
+        assert (node.reads.complaints.received, node.reads.complaints.confirmed) == (3, 0)
 
 
 @in_trio
@@ -39,7 +39,7 @@ async def test_a_complaint_finds_damage_below_a_copy_in_memory(tmp_path):
         assert b"tender" in bytes(intact.reply.payload), "memory has an intact copy"
         assert (await client.ask(Complain(topic, 0))).reply.damaged
         await until(lambda: node.core.quarantined_count == 1)
-        assert (node.complaints.confirmed, node.complaints._at_work) == (1, 0)
+        assert (node.reads.complaints.confirmed, node.reads.complaints._at_work) == (1, 0)
 
 
 @in_trio
@@ -48,13 +48,13 @@ async def test_complaints_at_a_time_are_bounded(tmp_path, monkeypatch):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         await client.produce(topic, b"fine")
-        go_on, read = trio.Event(), node.background.read
+        go_on, read = trio.Event(), node.reads.background.read
 
         async def slow(plan):
             await go_on.wait()
             return await read(plan)
 
-        node.background.read = slow
+        node.reads.background.read = slow
         await client.begin(Complain(topic, 0))
         await client.begin(Complain(topic, 0))
         refused = await client.event()
@@ -68,10 +68,10 @@ async def test_a_quarantined_replica_serves_nothing_to_those_who_take_any(tmp_pa
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         await client.produce(topic, b"one")
-        group = node.directory.place_of(topic).group
+        group = node.metadata.directory.place_of(topic).group
         waiting = Fetch((FetchPart(topic, 1, 1 << 20),), 1, 1 << 20, 20_000, "any")
         await client.begin(waiting)
-        await until(lambda: node.fetching._deadlines, "the poll waits")
+        await until(lambda: node.reads.fetching._deadlines, "the poll waits")
         node.core.quarantine(group, "for this test")
         node.request_round()
         assert (await client.event()).reply.results[0].code == Code.QUARANTINED

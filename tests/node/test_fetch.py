@@ -46,10 +46,10 @@ async def test_a_long_poll_is_woken_by_a_commit(tmp_path):
                 await Client.open(node) as writer):
         topic = await writer.create("t")
         await reader.begin(fetch(topic, 0, wait_max_ms=30_000))
-        await until(lambda: node.fetching._deadlines, "the poll waits")
+        await until(lambda: node.reads.fetching._deadlines, "the poll waits")
         await writer.produce(topic, b"news")
         assert b"news" in bytes((await reader.event()).reply.payload)
-        assert not node.fetching._deadlines
+        assert not node.reads.fetching._deadlines
 
 
 @in_trio
@@ -68,7 +68,7 @@ async def test_a_poll_waits_for_as_many_bytes_as_it_asked_for(tmp_path):
         topic = await writer.create("t")
         await reader.begin(fetch(topic, 0, wait_max_ms=30_000, bytes_min=1500))
         for _ in range(2):
-            await until(lambda: node.fetching._deadlines)
+            await until(lambda: node.reads.fetching._deadlines)
             await writer.produce(topic, bytes(1000))
         assert result(await reader.event()).length > 2000
 
@@ -80,8 +80,8 @@ async def test_what_is_read_of_a_group_counts_when_it_is_served_and_is_told(tmp_
         topic = await writer.create("t")
         await reader.begin(fetch(topic, 0, wait_max_ms=30_000, bytes_min=1500))
         for _ in range(2):  # what the first try finds is too little: nothing was read by then
-            await until(lambda: node.fetching._deadlines)
-            assert not node.fetching.led_bytes
+            await until(lambda: node.reads.fetching._deadlines)
+            assert not node.reads.fetching.led_bytes
             await writer.produce(topic, bytes(1000))
         length = result(await reader.event()).length
         loads = (await writer.ask(GroupLoads())).reply
@@ -94,9 +94,9 @@ async def test_a_session_that_ends_takes_its_polls_along(tmp_path):
         topic = await writer.create("t")
         async with await Client.open(node) as reader:
             await reader.begin(fetch(topic, 0, wait_max_ms=30_000))
-            await until(lambda: node.fetching._deadlines)
-        await until(lambda: not node.fetching._deadlines)
-        assert not node.fetching._by_group and not node.fetching._by_session
+            await until(lambda: node.reads.fetching._deadlines)
+        await until(lambda: not node.reads.fetching._deadlines)
+        assert not node.reads.fetching._by_group and not node.reads.fetching._by_session
 
 
 @in_trio
@@ -105,12 +105,12 @@ async def test_a_fetch_that_is_given_up_between_its_steps_is_looked_at_no_more(t
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         many = Fetch((FetchPart(topic, 0, 1 << 20),) * 300, 1, 1 << 20, 30_000)
-        left = node.fetching.handle(many, lambda *_: None)
-        assert node.fetching._looking == 1
+        left = node.reads.fetching.handle(many, lambda *_: None)
+        assert node.reads.fetching._looking == 1
         del left
-        assert node.fetching._looking == 0
+        assert node.reads.fetching._looking == 0
         await client.produce(topic, b"news")
-        assert not node.fetching._committed
+        assert not node.reads.fetching._committed
 
 
 @in_trio
@@ -138,7 +138,7 @@ async def test_a_leader_that_is_not_settled_calls_an_offset_not_available(tmp_pa
 @in_trio
 async def test_only_a_node_that_is_not_behind_says_that_a_partition_does_not_exist(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
-        version = node.metadata_log.state.version
+        version = node.metadata.log.state.version
         for seen, code in ((0, Code.UNKNOWN_PARTITION), (version, Code.UNKNOWN_PARTITION),
                            (version + 1, Code.STALE_METADATA)):
             answer = await client.ask(fetch(77, 0), seen_index=seen)
@@ -156,7 +156,7 @@ async def restarted(tmp_path, node, test) -> None:
                     and all(map(again.core.is_settled, range(3))), "it leads, and has committed")
         async with await Client.open(again) as client:
             await test(again, client)
-        again.rounds.stop()
+        again.driver.rounds.stop()
         nursery.cancel_scope.cancel()
     again.close()
 
@@ -173,15 +173,15 @@ async def test_a_cold_range_is_served_by_an_idle_node(tmp_path):
         asked = []
 
         def request_round():
-            asked.append(len(again.sessions.to_flush))
+            asked.append(len(again.clients.sessions.to_flush))
             again.request_round()
 
-        again.fetching._request_round = request_round
+        again.reads.fetching._request_round = request_round
         answer = await client.ask(fetch(topic, 2))
         assert (result(answer).code, result(answer).high_watermark) == (Code.OK, 4)
         assert asked == [1], "the answer asks for the round that it leaves with"
         assert b"cold 2" in bytes(answer.reply.payload)
-        assert again.fetching.cold_reads == 1
+        assert again.reads.fetching.cold_reads == 1
 
     await restarted(tmp_path, node, read)
 
@@ -195,7 +195,7 @@ async def test_what_the_page_cache_has_needs_no_thread(tmp_path):
     async def read(again, client):
         answer = await client.ask(fetch(topic, 0))
         assert b"two" in bytes(answer.reply.payload)
-        assert (again.fetching.resident_reads, again.fetching.cold_reads) == (1, 0)
+        assert (again.reads.fetching.resident_reads, again.reads.fetching.cold_reads) == (1, 0)
 
     await restarted(tmp_path, node, read)
 
@@ -221,18 +221,19 @@ async def test_reads_from_disk_go_in_turn_and_all_are_answered(tmp_path):
                 trio.from_thread.run(started.wait)
 
         async def first():
-            await again.background.read(Slow())
+            await again.reads.background.read(Slow())
             order.append(0)
 
-        assert again.background.start(first)
+        assert again.reads.background.start(first)
         for offset in range(4):
             await client.begin(fetch(topic, offset))
-        await until(lambda: again.background.tasks == 5)
-        assert again.background._bytes == 100, "one at a time, though it is larger than the bound"
+        await until(lambda: again.reads.background.tasks == 5)
+        assert again.reads.background._bytes == 100, \
+            "one at a time, though it is larger than the bound"
         started.set()
         payloads = {bytes((await client.event()).reply.payload)[-8:] for _ in range(4)}
         assert len(payloads) == 1 and order == [0], "each answer ends with the last batch"
-        assert again.background._bytes == 0 and again.fetching.cold_reads == 4
+        assert again.reads.background._bytes == 0 and again.reads.fetching.cold_reads == 4
 
     await restarted(tmp_path, node, read)
 
@@ -251,7 +252,7 @@ async def test_a_damaged_range_quarantines_the_replica_and_nothing_else(tmp_path
             os.pwrite(file.fileno(), b"TENDER", path.read_bytes().index(value))
 
     async def read(again, client):
-        groups = {partition: again.directory.place_of(topic + partition).group
+        groups = {partition: again.metadata.directory.place_of(topic + partition).group
                   for partition in range(8)}
         other = next(partition for partition in range(8) if groups[partition] != groups[0])
         damage(again.store, b"tender 0")

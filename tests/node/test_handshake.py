@@ -15,7 +15,8 @@ from multiraft.wire.messages import Hello
 from node import peer_codec
 from node import peers as peers_module
 from node.handshake import Introduction, NotAccepted, Reception, next_header
-from node.security import Security, SecurityConfig, node_name, require_protection
+from node.security import Security, node_name
+from node.security_config import SecurityConfig, require_protection
 from tests.certificates import Authority
 from tests.node.harness import attend, in_trio, until
 from tests.node.test_peers import CLUSTER, REPLY, Receiver, Sender

@@ -388,7 +388,7 @@ async def test_a_quarantined_replica_makes_its_node_unready(tmp_path):
     async with served(tmp_path) as (node, port):
         node.core.quarantine(1, "bit rot")
         node.request_round()
-        node.surveying._last = None
+        node.admin.surveying._last = None
         status, _headers, body = await trio.to_thread.run_sync(port.get, "/readyz")
         assert status == 503
         assert json.loads(body)["quarantined"] == 1

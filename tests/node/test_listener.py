@@ -8,7 +8,7 @@ import trio
 
 from multiraft.wire.errors import RemoteProtocolError
 from node import listener as listener_module
-from node.config import Address
+from node.address import Address
 from node.errors import BadConfig
 from node.listener import Listener, listen
 from tests.node.harness import in_trio, until
@@ -39,12 +39,12 @@ async def test_connections_beyond_the_limit_are_closed_at_once_and_counted():
     async with trio.open_nursery() as nursery:
         await nursery.start(world.listener.serve)
         streams = [await world.connect() for _ in range(2)]
-        await until(lambda: world.listener.connections == 2)
+        await until(lambda: world.listener.counts.connections == 2)
         async with await world.connect() as third:
             assert await third.receive_some() == b""
-        assert (world.listener.accepted, world.listener.turned_away) == (2, 1)
+        assert (world.listener.counts.accepted, world.listener.counts.turned_away) == (2, 1)
         world.ends.set()
-        await until(lambda: world.listener.connections == 0)
+        await until(lambda: world.listener.counts.connections == 0)
         for stream in streams:
             assert await stream.receive_some() == b""
             await stream.aclose()
@@ -58,11 +58,11 @@ async def test_what_a_connection_does_wrong_ends_it_alone(error):
     async with trio.open_nursery() as nursery:
         await nursery.start(world.listener.serve)
         async with await world.connect() as good:
-            await until(lambda: world.listener.connections == 1)
+            await until(lambda: world.listener.counts.connections == 1)
             world.error = error
             async with await world.connect() as bad:
                 assert await bad.receive_some() == b""
-            assert world.listener.connections == 1
+            assert world.listener.counts.connections == 1
             with trio.move_on_after(0.01):
                 assert await good.receive_some() != b""
         nursery.cancel_scope.cancel()
@@ -105,7 +105,7 @@ async def test_running_out_of_descriptors_is_a_pause_and_no_end(monkeypatch):
     async with trio.open_nursery() as nursery:
         await nursery.start(world.listener.serve)
         async with await world.connect():
-            await until(lambda: world.listener.connections == 1)
+            await until(lambda: world.listener.counts.connections == 1)
         nursery.cancel_scope.cancel()
     assert not failures
 

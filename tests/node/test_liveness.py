@@ -19,7 +19,8 @@ from node.errors import LivenessFailed
 from node.handshake import Introduction
 from node.lease_events import LeaseEvents
 from node.liveness import LIVENESS_LIMITS, LivenessThread
-from node.security import Security, SecurityConfig
+from node.security import Security
+from node.security_config import SecurityConfig
 from tests.node.harness import connected_pair, in_trio, until
 from tests.ports import free_port
 

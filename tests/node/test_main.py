@@ -15,6 +15,7 @@ import pytest
 import trio
 
 from node import main as main_module
+from node.checkpoints import Checkpoints
 from node.config import parse
 from node.errors import DiskFailed
 from node.main import init, run
@@ -251,7 +252,7 @@ def failing(monkeypatch, error: BaseException) -> None:
             await trio.sleep(0.002)
         raise error
 
-    monkeypatch.setattr(main_module.Checkpoints, "run", fail)
+    monkeypatch.setattr(Checkpoints, "run", fail)
 
 
 def test_a_disk_that_fails_ends_with_its_own_code_and_no_traceback(tmp_path, monkeypatch, capsys):

@@ -60,7 +60,7 @@ class World:
 
     async def reported(self, *groups: int) -> list:
         """What is said after these groups were noted, once nothing waits."""
-        reports = MemberReports(self, self, lambda: self)
+        reports = MemberReports(self, self, self)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(reports.run)
             for group in groups:
@@ -109,7 +109,7 @@ async def test_only_the_leader_of_a_group_reports_it():
 async def test_what_is_not_committed_is_not_reported_yet():
     world = World()
     world.configuration, world.index, world.commit = Configuration((1, 2)), 40, 39
-    reports = MemberReports(world, world, lambda: world)
+    reports = MemberReports(world, world, world)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(reports.run)
         reports.note(5)

@@ -127,9 +127,9 @@ def test_without_the_loop_only_what_needs_none_is_told():
 @in_trio
 async def test_a_real_node_exposes_exactly_the_table_in_both_formats(tmp_path):
     async with serving(tmp_path) as node:
-        survey = await node.surveying.fresh()
+        survey = await node.admin.surveying.fresh()
         survey.peer_lag[2] = (3, 40)
-        sample = node.statistics.sample(survey)
+        sample = node.status.statistics.sample(survey)
         sample.refusals["produce"][1] = 5
         for accept in ("", "application/openmetrics-text; version=1.0.0"):
             content_type, body = metrics.render(node.life, sample, accept)

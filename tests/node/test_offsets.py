@@ -78,7 +78,7 @@ async def test_nothing_certain_is_said_before_a_majority_confirms(tmp_path):
         await until(lambda: asked)
         assert len(asked) == 1, "one question for all of a group"
         [(group, token)] = asked
-        node.confirmations.ready([ReadReady(group, token, 1)])
+        node.reads.confirmations.ready([ReadReady(group, token, 1)])
         node.request_round()
         assert [row.offset for row in (await client.event()).reply.results] == [1, 0]
 
@@ -93,8 +93,8 @@ async def test_a_confirmation_waits_until_what_it_covers_is_applied(tmp_path):
         await until(lambda: asked)
         [(group, token)] = asked
         applied = node.store.tails[group].applied_index
-        node.confirmations.ready([ReadReady(group, token, applied + 1)])
-        assert node.confirmations.confirmed == 0
+        node.reads.confirmations.ready([ReadReady(group, token, applied + 1)])
+        assert node.reads.confirmations.confirmed == 0
         async with await Client.open(node) as writer:
             await produce_at(writer, topic, 20)
         assert [row.offset for row in (await client.event()).reply.results] == [2]
@@ -113,8 +113,8 @@ async def test_a_leader_that_nobody_confirms_says_nothing_certain(tmp_path, monk
         answer = await client.ask(fetch)
         assert answer.reply.results[0].code == Code.OFFSET_NOT_AVAILABLE, (
             "a leader that was replaced while it slept would make the client reset")
-        assert not node.confirmations.waiting and not node.confirmations._by_group
-        assert node.confirmations.earliest_ms == confirmations.NEVER_MS
+        assert not node.reads.confirmations.waiting and not node.reads.confirmations._by_group
+        assert node.reads.confirmations.earliest_ms == confirmations.NEVER_MS
 
 
 @in_trio
@@ -124,7 +124,7 @@ async def test_a_deposed_leader_lets_go_of_those_who_wait(tmp_path):
         asked = unconfirmed(node)
         await client.begin(offsets(OffsetQuery(topic, LATEST)))
         await until(lambda: asked)
-        node.confirmations.lost(asked[0][0])
+        node.reads.confirmations.lost(asked[0][0])
         node.request_round()
         [row] = (await client.event()).reply.results
         assert row.code == Code.OFFSET_NOT_AVAILABLE
@@ -148,24 +148,24 @@ async def test_a_node_that_is_behind_waits_for_the_metadata_its_client_has_seen(
     monkeypatch.setattr("node.behind.METADATA_WAIT_S", 60.0)
     async with (serving(tmp_path) as node, await Client.open(node) as reader,
                 await Client.open(node) as writer):
-        seen = node.metadata_log.state.version + 1
+        seen = node.metadata.log.state.version + 1
         first = await writer.create("t")
-        ahead = node.metadata_log.state.version + 1
+        ahead = node.metadata.log.state.version + 1
         assert ahead > seen, "the next topic comes with this index"
         await reader.begin(offsets(OffsetQuery(first + 1, LATEST)), seen_index=ahead)
         await reader.begin(Fetch((FetchPart(first + 1, 0, 100),)), seen_index=ahead)
-        await until(lambda: node.background.tasks == 2, "both wait")
+        await until(lambda: node.reads.background.tasks == 2, "both wait")
         assert await writer.create("u") == first + 1
         answers = [await reader.event() for _ in range(2)]
         assert {answer.reply.results[0].code for answer in answers} == {Code.OK}
-        assert node.background.tasks == 0
+        assert node.reads.background.tasks == 0
 
 
 @in_trio
 async def test_waiting_for_metadata_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr("node.behind.METADATA_WAIT_S", 0.02)
     async with serving(tmp_path) as node, await Client.open(node) as client:
-        ahead = node.metadata_log.state.version + 5
+        ahead = node.metadata.log.state.version + 5
         with trio.fail_after(30):
             answer = await client.ask(offsets(OffsetQuery(NO_SUCH, LATEST)), seen_index=ahead)
         assert answer.reply.results[0].code == Code.STALE_METADATA

@@ -11,15 +11,16 @@ from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, LeaderUnk
 from multiraft.wire.errors import NotLeader as NotLeaderThere
 from multiraft.wire.messages import Hello
 from node import bulk as bulk_module
+from node.address import Address
 from node.bulk import Bulk
-from node.config import Address
 from node.dial import dial
 from node.handshake import Introduction
 from node.listener import Listener, listen
 from node.metadata_requests import MetadataRequests
 from node.peer_listener import PeerListener
 from node.peer_requests import PeerRequests
-from node.security import Security, SecurityConfig
+from node.security import Security
+from node.security_config import SecurityConfig
 from tests.node.harness import in_trio, silent_log, until
 from tests.node.test_peers import CLUSTER, Core, hello_of, known_nodes
 from tests.ports import free_port

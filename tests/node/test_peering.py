@@ -29,9 +29,8 @@ class World:
         first = tuple(nodes(n1="a:1", n2="a:2", n3="a:3").values())
         self.known = KnownNodes(None, "", 1, of_new_cluster(CLUSTER, 1, 1, first))
         self.peering = Peering(self.known, peers, liveness,
-                               lambda peer, where: (peer, str(where)), silent_log())
-        self.peering.peer_listener = SimpleNamespace(
-            end=lambda peer: self.said.append(("end", peer)))
+                               lambda peer, where: (peer, str(where)),
+                               lambda peer: self.said.append(("end", peer)), silent_log())
         self.peering.changed()
 
     def hear(self, version: int, applied: int = 0, **addresses: str) -> list[tuple]:

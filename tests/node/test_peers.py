@@ -21,8 +21,8 @@ from multiraft.wire.frames import FrameReader, encode_frame
 from multiraft.wire.messages import Hello, hello_header
 from node import peer_codec, peer_listener
 from node import peers as peers_module
+from node.address import Address
 from node.arrivals import Arrivals
-from node.config import Address
 from node.errors import DiskFailed
 from node.handshake import Introduction
 from node.known_nodes import KnownNodes, of_joined
@@ -31,7 +31,8 @@ from node.metadata import NodeRecord
 from node.peer_listener import PeerListener
 from node.peers import RESIDENT_BYTES_MAX, RESIDENT_ENTRIES_MAX, PeerLink, Peers
 from node.receive import receive_some
-from node.security import Security, SecurityConfig
+from node.security import Security
+from node.security_config import SecurityConfig
 from tests.node.harness import attend, in_trio, silent_log, until
 from tests.ports import free_port
 
@@ -412,7 +413,7 @@ async def test_a_peer_that_refuses_is_not_dialled_without_end(monkeypatch):
         nursery.start_soon(sender.peers.run)
         await until(lambda: receiver.port.refused)
         await trio.testing.wait_all_tasks_blocked(0.02)
-        assert receiver.listener.accepted == 1
+        assert receiver.listener.counts.accepted == 1
         assert not sender.core.connections, "who refuses is not connected"
         nursery.cancel_scope.cancel()
 

@@ -161,7 +161,9 @@ class Groups:
         self.groups: dict[int, object] = {}  # in the store
         self.tails: dict[int, None] = {}
         self.tombstones: set[int] = set()
-        self.replicas = Replicas(Core(self), self, self, 8, lambda: None, silent_log())
+        self.takes_part = True
+        self.replicas = Replicas(Core(self), self, self, 8, lambda: None, silent_log(),
+                                 takes_part=lambda: self.takes_part)
 
     def is_removed(self, group):
         return group in self.tombstones
@@ -219,9 +221,9 @@ def test_nobody_creates_what_was_here_or_is_not_wanted_any_more():
 
 def test_a_node_that_may_not_vote_yet_creates_nothing_until_it_may():
     groups = Groups(GrowPool(10, TWO))
-    groups.replicas.takes_part = lambda: False
+    groups.takes_part = False
     assert not settled(groups)
-    groups.replicas.takes_part = lambda: True
+    groups.takes_part = True
     groups.replicas.take_up()
     assert [*settled(groups)] == [9, 10]
 
@@ -414,10 +416,10 @@ async def test_a_node_grows_serves_and_starts_again(tmp_path):
         try:
             reply = (await client.ask(wire.PoolGrow(6))).reply
             assert (reply.pool_size, reply.groups) == (2, 6)
-            state = served.metadata_log.state
+            state = served.metadata.log.state
             await until(lambda: state.pool_size == 6, "the pool is open")
             assert served.core.led_count == 7
-            result = await served.metadata_log.propose(CreateTopic("t", uuid(9), 60))
+            result = await served.metadata.log.propose(CreateTopic("t", uuid(9), 60))
             assert result.value.pool_size == 6
         finally:
             await client.stream.aclose()
@@ -426,7 +428,7 @@ async def test_a_node_grows_serves_and_starts_again(tmp_path):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(again.run)
         await until(lambda: again.core.led_count == 7, "it leads all of them again")
-        assert again.metadata_log.state.pool_size == 6
-        again.rounds.stop()
+        assert again.metadata.log.state.pool_size == 6
+        again.driver.rounds.stop()
         nursery.cancel_scope.cancel()
     again.close()

@@ -38,7 +38,7 @@ async def test_the_batches_of_a_request_are_judged_one_by_one(tmp_path):
         assert [result.code for result in answer.reply.results] == [
             Code.OK, Code.CORRUPT_BATCH, Code.UNKNOWN_PARTITION, Code.OK]
         assert [result.base_offset for result in answer.reply.results] == [0, -1, -1, 1]
-        assert node.producing.refused == 2
+        assert node.clients.producing.refused == 2
 
 
 @in_trio
@@ -47,13 +47,13 @@ async def test_a_full_disk_refuses_what_is_led_here_and_sends_on_what_is_not(tmp
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         assert (await client.produce(topic, b"before")).code == Code.OK
-        node.space.full = True
+        node.env.space.full = True
         refused = await client.produce(topic, b"none")
         assert refused.code == Code.STORAGE_FULL
         assert "full" in refused.error.text
-        assert node.space.refused == 1
-        node.disk.start_next = lambda: None  # it does not elect itself again
-        node.core.resign(node.directory.place_of(topic).group, "test")
+        assert node.env.space.refused == 1
+        node.storage.disk.start_next = lambda: None  # it does not elect itself again
+        node.core.resign(node.metadata.directory.place_of(topic).group, "test")
         assert (await client.produce(topic, b"elsewhere")).code in (Code.NOT_LEADER,
                                                                     Code.LEADER_UNKNOWN)
         data = batch(b"nobody's")
@@ -72,7 +72,7 @@ async def test_a_client_that_has_seen_more_is_asked_to_try_again(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         data = batch(b"early")
         request = Produce("commit", 1_000, (BatchPart(99, len(data)),))
-        seen = node.metadata_log.state.version
+        seen = node.metadata.log.state.version
         for more, code in ((0, Code.UNKNOWN_PARTITION), (1, Code.STALE_METADATA)):
             answer = await client.ask(request, data, seen_index=seen + more)
             assert answer.reply.results[0].code == code
@@ -82,7 +82,7 @@ async def test_a_client_that_has_seen_more_is_asked_to_try_again(tmp_path):
 async def test_an_append_that_is_not_committed_in_time_is_ambiguous_on_an_idle_node(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
-        node.disk.start_next = lambda: None  # a write that never begins
+        node.storage.disk.start_next = lambda: None  # a write that never begins
         data = batch(b"stuck")
         answer = await client.ask(Produce("commit", 50, (BatchPart(topic, len(data)),)), data)
         assert answer.reply.results[0].code == Code.AMBIGUOUS
@@ -93,25 +93,25 @@ async def test_an_append_that_is_not_committed_in_time_is_ambiguous_on_an_idle_n
 async def test_a_leader_that_steps_down_leaves_its_appends_ambiguous(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
-        group = node.directory.place_of(topic).group
-        node.disk.start_next = lambda: None
+        group = node.metadata.directory.place_of(topic).group
+        node.storage.disk.start_next = lambda: None
         data = batch(b"stuck")
         await client.begin(Produce("commit", 9_000, (BatchPart(topic, len(data)),)), data)
-        await until(lambda: node.pending.oldest())
+        await until(lambda: node.clients.pending.oldest())
         node.core.resign(group, "test")
         node.request_round()
         assert (await client.event()).reply.results[0].code == Code.AMBIGUOUS
-        assert node.pending.oldest() == {}
+        assert node.clients.pending.oldest() == {}
 
 
 @in_trio
 async def test_a_stop_answers_what_is_open(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
-        node.disk.start_next = lambda: None
+        node.storage.disk.start_next = lambda: None
         data = batch(b"stuck")
         await client.begin(Produce("commit", 9_000, (BatchPart(topic, len(data)),)), data)
-        await until(lambda: node.pending.oldest())
+        await until(lambda: node.clients.pending.oldest())
         await node._hand_over()
         answer = (await client.event()).reply.results[0]
         assert (answer.code, "stopping" in answer.error.text) == (Code.AMBIGUOUS, True)

@@ -28,11 +28,11 @@ def publishing(directory, **settings):
 
 async def published(node, client):
     """All records of the topic, once another window is in; with the offset of the first."""
-    done = node.publishing.published
-    await until(lambda: node.publishing.published >= done + 2, "two more windows")
-    topic = node.metadata_log.state.topic(load_records.TOPIC)
+    done = node.rebalance.publishing.published
+    await until(lambda: node.rebalance.publishing.published >= done + 2, "two more windows")
+    topic = node.metadata.log.state.topic(load_records.TOPIC)
     incarnation = topic.incarnation + 1 % topic.partitions
-    group = node.directory.place_of(incarnation).group
+    group = node.metadata.directory.place_of(incarnation).group
     start = node.store.tails[group].applied(incarnation).log_start
     answer = await client.ask(Fetch((FetchPart(incarnation, start, 1 << 20),)))
     data, rows = memoryview(answer.reply.payload), []
@@ -93,11 +93,12 @@ def test_it_is_off_unless_somebody_asks_for_it():
 async def test_a_node_appends_what_it_carried_and_an_idle_one_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(survey_module, "SPACE_WAIT_S", 60.0)
     async with publishing(tmp_path) as node, await Client.open(node) as client:
-        await until(lambda: node.publishing.published, "the first window")
+        await until(lambda: node.rebalance.publishing.published, "the first window")
         topic = await client.create("busy", 2)
         size, base, lost = len(batch(b"one", b"two")), -2, -1
-        while lost != node.publishing.lost:  # a window that a slow disk lost took its loads along
-            base, lost = base + 2, node.publishing.lost
+        loads = node.rebalance.publishing
+        while lost != loads.lost:  # a window that a slow disk lost took its loads along
+            base, lost = base + 2, loads.lost
             assert (await client.produce(topic, b"one", b"two")).base_offset == base
             await client.ask(Fetch((FetchPart(topic, base + 1, 1 << 20),)))
             _, rows = await published(node, client)
@@ -117,16 +118,17 @@ async def test_a_node_appends_what_it_carried_and_an_idle_one_says_so(tmp_path, 
             size, 2, 1, size, 1, 1]
         idle = next(row for row in rows if not row["partitions"]["topic"])
         assert idle["groups"]["group"] == [] and len(json.dumps(idle)) < 900
-        assert node.statistics.snapshot(await node.surveying.fresh())["loads_lost"] == lost
+        survey = await node.admin.surveying.fresh()
+        assert node.status.statistics.snapshot(survey)["loads_lost"] == lost
 
 
 @in_trio
 async def test_what_is_older_than_the_retention_cannot_be_read_any_more(tmp_path):
     async with publishing(tmp_path, retention_ms=2_000) as node, await Client.open(node) as client:
-        await until(lambda: node.publishing.published >= 4, "four windows")
+        await until(lambda: node.rebalance.publishing.published >= 4, "four windows")
         start, rows = await published(node, client)
         assert start > 0 and len(rows) <= 4
-        topic = node.metadata_log.state.topic(load_records.TOPIC)
+        topic = node.metadata.log.state.topic(load_records.TOPIC)
         below = await client.ask(Fetch((FetchPart(topic.incarnation + 1, 0, 1 << 20),)))
         assert below.reply.results[0].code == Code.OFFSET_OUT_OF_RANGE
 
@@ -134,46 +136,46 @@ async def test_what_is_older_than_the_retention_cannot_be_read_any_more(tmp_path
 @in_trio
 async def test_a_topic_that_is_deleted_behind_an_append_is_made_anew(tmp_path):
     async with publishing(tmp_path) as node:
-        publish, deleted = node.publishing._publish, []
+        publish, deleted = node.rebalance.publishing._publish, []
 
         async def then_gone(*args):
             await publish(*args)
             if not deleted:
-                topic = node.metadata_log.state.topic(load_records.TOPIC)
-                await node.metadata_log.propose(DeleteTopic(topic.name, topic.id))
+                topic = node.metadata.log.state.topic(load_records.TOPIC)
+                await node.metadata.log.propose(DeleteTopic(topic.name, topic.id))
                 deleted.append(topic.incarnation)
 
-        node.publishing._publish = then_gone
-        await until(lambda: node.publishing.published >= 2, "the window after it")
-        assert node.metadata_log.state.topic(load_records.TOPIC).incarnation not in deleted
+        node.rebalance.publishing._publish = then_gone
+        await until(lambda: node.rebalance.publishing.published >= 2, "the window after it")
+        assert node.metadata.log.state.topic(load_records.TOPIC).incarnation not in deleted
 
 
 @in_trio
 async def test_windows_that_cannot_be_appended_are_counted_and_the_node_serves(tmp_path):
     async with publishing(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
-        append_here = node.publishing._append_here
+        append_here = node.rebalance.publishing._append_here
 
         async def refused(*_):
             raise MultiRaftError("no room")
 
-        node.publishing._append_here = refused
-        await until(lambda: node.publishing.lost, "a lost window")
-        node.publishing._append_here = append_here
-        done = node.publishing.published
+        node.rebalance.publishing._append_here = refused
+        await until(lambda: node.rebalance.publishing.lost, "a lost window")
+        node.rebalance.publishing._append_here = append_here
+        done = node.rebalance.publishing.published
         assert (await client.produce(topic, b"served")).base_offset == 0
-        await until(lambda: node.publishing.published > done, "it goes on")
+        await until(lambda: node.rebalance.publishing.published > done, "it goes on")
 
 
 @in_trio
 async def test_peers_may_append_to_the_topic_and_to_nothing_else(tmp_path):
     async with publishing(tmp_path) as node, await Client.open(node) as client:
         other = await client.create("other")
-        await until(lambda: node.publishing.published, "the topic")
-        asked = node.publishing.handlers[OP]
+        await until(lambda: node.rebalance.publishing.published, "the topic")
+        asked = node.rebalance.publishing.handlers[OP]
         header, _ = await asked(2, {"op": OP, "incarnation": other}, batch(b"no"))
         assert header["code"] and "no partition of __metrics" in header["text"]
-        topic = node.metadata_log.state.topic(load_records.TOPIC)
+        topic = node.metadata.log.state.topic(load_records.TOPIC)
         header, _ = await asked(2, {"op": OP, "incarnation": topic.incarnation}, b"no batch")
         assert header["code"]
         header, _ = await asked(2, {"op": OP, "incarnation": topic.incarnation}, batch(b"yes"))
@@ -184,5 +186,5 @@ async def test_peers_may_append_to_the_topic_and_to_nothing_else(tmp_path):
         for error in (NoAnswer("away"), MultiRaftError("refused")):
             async def fail(*_, error=error):
                 raise error
-            node.publishing._append_here = fail
-            assert not await node.publishing._appended(b"")
+            node.rebalance.publishing._append_here = fail
+            assert not await node.rebalance.publishing._appended(b"")

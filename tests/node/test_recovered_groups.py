@@ -33,10 +33,10 @@ class World:
         self.store = open_store(disk.filesystem, DIRECTORY)
         self.core = MultiRaft(1, RaftConfig(), self.store, random.Random(1), 0)
         state = Replica(RecoverGroup(GROUP, survivor, 2)).state
-        self.replicas = Replicas(self.core, self.store, SimpleNamespace(state=state), 8,
-                                 lambda: None, silent_log())
-        self.replicas.take_up()
         self.repairer = Repairer(1, self.store, self.core, lambda staged: None)
+        self.replicas = Replicas(self.core, self.store, SimpleNamespace(state=state), 8,
+                                 lambda: None, silent_log(), created=self.repairer.created)
+        self.replicas.take_up()
         self.replicas.settle()
         round_of(self.store, self.core)
 
@@ -94,7 +94,6 @@ def test_who_is_let_go_in_doubt_comes_back_in_doubt(then):
     if then != "at once":
         world.store.close()
         world = World(disk, survivor=2)
-    world.replicas.made = world.repairer.created
     world.replicas.wanted(GROUP, 2, 2, 9, 3)
     round_of(world.store, world.core)
     for _ in range(2):

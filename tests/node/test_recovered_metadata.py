@@ -54,7 +54,7 @@ async def running(config: NodeConfig) -> AsyncIterator[Node]:
         nursery.start_soon(node.run)
         await until(lambda: node.life.phase == SERVING)
         yield node
-        node.rounds.stop()
+        node.driver.rounds.stop()
         nursery.cancel_scope.cancel()
     node.close()
 
@@ -86,7 +86,7 @@ def say(node: Node, leader: int, incarnation: int, term: int, entries: tuple[Ent
 
 def topics(node: Node) -> set[str]:
     """Those of all the names used here that the node knows."""
-    state = node.metadata_log.state
+    state = node.metadata.log.state
     return {name for name in ("kept", "lost", "new") if state.topic(name) is not None}
 
 
@@ -115,12 +115,12 @@ async def test_what_only_lost_nodes_knew_is_forgotten_by_who_comes_back(tmp_path
         await until(lambda: topics(node) == {"kept", "lost"})
     async with running(config) as node:
         assert topics(node) == {"kept", "lost"}
-        assert node.directory.place_of(2).topic.name == "lost"
+        assert node.metadata.directory.place_of(2).topic.name == "lost"
         await come_back(node, history(config, 1, "kept", "new"))
-        await until(lambda: node.metadata_log.state.version == 4
+        await until(lambda: node.metadata.log.state.version == 4
                     and node.core.applied_index(METADATA_GROUP) == 4, "it has all of it")
         assert topics(node) == {"kept", "new"}
-        assert node.directory.place_of(2).topic.name == "new"
+        assert node.metadata.directory.place_of(2).topic.name == "new"
 
 
 @in_trio
@@ -132,7 +132,8 @@ async def test_a_crash_before_it_has_learned_anything_keeps_nothing_of_it_either
         await until(lambda: topics(node) == {"kept", "lost"})
     async with running(config) as node:
         await come_back(node, history(config, 1, "kept", "new"), learns=False)
-        await until(lambda: not node.core.has_work and node.disk.idle, "that is on the disk")
+        await until(lambda: not node.core.has_work and node.storage.disk.idle,
+                    "that is on the disk")
     for _ in range(2):
         async with running(config) as node:
             await come_back(node, history(config, 1, "kept", "new"))
@@ -161,11 +162,11 @@ async def test_what_lost_commands_gave_away_is_given_to_nobody_else(tmp_path):
     async with running(await recovered(tmp_path)) as node:
         await until(lambda: node.core.is_settled(METADATA_GROUP))
         assert topics(node) == {"kept"}
-        created = await node.metadata_log.propose(CreateTopic("new", b"new".ljust(16), 1))
+        created = await node.metadata.log.propose(CreateTopic("new", b"new".ljust(16), 1))
         assert created.value.incarnation > LOST_MAX
-        given = await node.metadata_log.propose(AllocateProducerIds(1000))
+        given = await node.metadata.log.propose(AllocateProducerIds(1000))
         assert given.value.first > LOST_MAX
-        node.metadata_log.state._check()
+        node.metadata.log.state._check()
 
 
 @in_trio

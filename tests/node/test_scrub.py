@@ -151,7 +151,7 @@ async def test_whoever_asks_again_changes_the_pace_and_begins_anew(tmp_path, mon
 @in_trio
 async def test_a_scrub_is_begun_over_the_wire_at_the_node_that_is_named(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
-        await until(lambda: not node.scrub.active)
+        await until(lambda: not node.storage.scrub.active)
         begun = (await client.ask(ScrubNode(1, 1 << 24))).reply
         assert begun.bytes_per_second == 1 << 24 and begun.total_bytes > 0
 
@@ -165,7 +165,7 @@ async def test_a_scrub_is_begun_over_the_wire_at_the_node_that_is_named(tmp_path
                               (ScrubNode(1, 1), Code.LIMIT_EXCEEDED),
                               (ScrubNode(1, 65_535), Code.LIMIT_EXCEEDED)):
             assert (await client.ask(request)).code == code, request
-        assert not node.scrub.requested_pace
+        assert not node.storage.scrub.requested_pace
 
 
 @in_trio
@@ -183,8 +183,8 @@ async def test_a_damaged_checkpoint_is_told_and_written_anew(tmp_path, caplog):
                              if "checkpoint damaged" in record.message] == [damaged],
                     "the node's log names it")
         assert (await client.ask(NodeStatus())).reply.status["scrub_damaged"] == before + 1
-        assert node.repairs.found == 0, "of entries"
-        await until(lambda: node.checkpoints.written, "another one is written")
+        assert node.replicas.repairs.found == 0, "of entries"
+        await until(lambda: node.replicas.checkpoints.written, "another one is written")
     assert newest_checkpoint(RealFilesystem(), directory)[1] == []
 
 

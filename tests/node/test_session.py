@@ -116,7 +116,7 @@ class World:
         """A client whose session runs in ``nursery``."""
         near, far = connected_pair(buffer_bytes)
         listener = Listener(near, self.sessions.handle, 1)
-        listener.connections = 1
+        listener.counts.connections = 1
         nursery.start_soon(listener._handle, near)
         client = Client(trio.SocketStream(trio.socket.from_stdlib_socket(far)))
         await client.say(*client.machine.send(hello))

@@ -17,8 +17,9 @@ from multiraft.storage.store import LOCK_FILE
 from multiraft.wire.errors import NodeRemoved
 from multiraft.wire.nodes import JoinClusterReply, NodeRow
 from node import bootstrap, data_directory, known_nodes, setup
+from node.address import Address
 from node.commands import node_group
-from node.config import Address, NodeConfig, parse
+from node.config import NodeConfig, parse
 from node.errors import BadConfig, BadDirectory, NodeRefused
 from tests.node.harness import CLUSTER, one_node_table
 

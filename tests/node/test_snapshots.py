@@ -22,6 +22,7 @@ from node.errors import DiskFailed
 from node.limits import Limits
 from node.metadata import MetadataState
 from node.snapshots import Snapshots
+from node.subscribers import Subscribers
 from tests.node.harness import in_trio, silent_log, until
 
 LEADER = 2
@@ -97,7 +98,7 @@ class Side:
         log = SimpleNamespace(state=MetadataState(), install=lambda _: self.done.append("state"),
                               follow=lambda: self.done.append("nodes"))
         checkpoints = SimpleNamespace(
-            alone=trio.Lock(), metadata_applied=20, after_one=None,
+            alone=trio.Lock(), metadata_applied=20, completed=Subscribers(),
             write_now=lambda _encoded: self.done.append("checkpoint"))
         self.store = store
         self.checkpoints = checkpoints
@@ -105,7 +106,7 @@ class Side:
             core, store, log, checkpoints, bulk,
             Limits(metadata_entries_kept=5, metadata_entries_held_max=50), lambda: None,
             silent_log(), PartialImage(self.filesystem, directory, module.IMAGE_BYTES_MAX),
-            self.space)
+            self.space, lambda: self.done.append("replicas"))
 
     @property
     def kept(self) -> bool:
@@ -161,7 +162,6 @@ async def settled(follower: Side) -> None:
 async def test_an_image_arrives_in_chunks_and_is_durable_before_consensus_hears_of_it(monkeypatch):
     follower, leader, bulk = pair(monkeypatch)
     follower.core.install_snapshot = lambda *_: follower.done.append("core")
-    follower.snapshots.after_install = lambda: follower.done.append("replicas")
     await attempt(follower)
     assert follower.done == ["store", "state", "checkpoint", "core", "replicas", "nodes"]
     assert len(bulk.asked) > 2

@@ -63,7 +63,7 @@ async def test_a_batch_of_a_run_that_nobody_opened_is_refused(tmp_path, sink, ru
         assert refused.code == (Code.STALE_RUN if 0 in (sink, run) else Code.INVALID_BATCH)
         assert f"run {run} of sink {sink}" in refused.error.text
         assert (await append(client, topic, batch(b"plain"))).base_offset == 0
-        assert node.producing.refusals[refused.code] == 1
+        assert node.clients.producing.refusals[refused.code] == 1
 
 
 @in_trio
@@ -76,7 +76,7 @@ async def test_an_open_run_takes_batches_and_a_decided_one_takes_no_more(tmp_pat
             await client.ask(end)
             late = await append(client, topic, staged(sink, run, 1))
             assert late.code == Code.STALE_RUN and "no more batches" in late.error.text
-        assert node.producing._staged.count == 0
+        assert node.clients.producing._staged.count == 0
 
 
 @in_trio
@@ -132,11 +132,11 @@ async def test_a_node_that_is_behind_asks_before_it_judges(tmp_path, monkeypatch
         topic, behind = await client.create("t"), Behind()
         monkeypatch.setattr(staged_batches.StagedBatches, "_state",
                             lambda _self, run: behind.known_state(run))
-        monkeypatch.setattr(node, "requests", behind)
+        monkeypatch.setattr(node.clients.producing._staged, "_requests", behind)
         for sequence in (0, 1):  # in order, whatever they wait for
             data = staged(1, 1, sequence)
             await client.begin(Produce("commit", 15_000, (BatchPart(topic, len(data)),)), data)
-        await until(lambda: behind.asked and node.producing._staged.count == 2)
+        await until(lambda: behind.asked and node.clients.producing._staged.count == 2)
         assert behind.asked == [SettleRuns((RunRef(1, 1),), False)]
         behind.say(answer, state)
         results = [(await client.event()).reply.results[0]]
@@ -156,12 +156,12 @@ async def test_a_batch_that_came_after_the_question_is_not_judged_by_its_answer(
         topic, behind = await client.create("t"), Behind()
         monkeypatch.setattr(staged_batches.StagedBatches, "_state",
                             lambda _self, run: behind.known_state(run))
-        monkeypatch.setattr(node, "requests", behind)
+        monkeypatch.setattr(node.clients.producing._staged, "_requests", behind)
         first, second = staged(1, 1, value=b"made up"), staged(1, 1, value=b"real")
         await client.begin(Produce("commit", 15_000, (BatchPart(topic, len(first)),)), first)
         await until(lambda: behind.asked)
         await client.begin(Produce("commit", 15_000, (BatchPart(topic, len(second)),)), second)
-        await until(lambda: node.producing._staged.count == 2)
+        await until(lambda: node.clients.producing._staged.count == 2)
         behind.say(UNOPENED)
         assert (await client.event()).reply.results[0].code == Code.INVALID_BATCH
         await until(lambda: len(behind.asked) == 2)
@@ -174,7 +174,7 @@ async def test_batches_that_wait_are_bounded(tmp_path, monkeypatch):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic, behind = await client.create("t"), Behind()
         monkeypatch.setattr(staged_batches, "WAITING_MAX", 1)
-        monkeypatch.setattr(node, "requests", behind)
+        monkeypatch.setattr(node.clients.producing._staged, "_requests", behind)
         data = staged(9, 1)
         await client.begin(Produce("commit", 15_000, (BatchPart(topic, len(data)),)), data)
         await until(lambda: behind.asked)
@@ -191,7 +191,7 @@ async def test_the_metadata_leader_makes_void_what_nobody_opened(tmp_path):
 
         async def states(void: bool) -> list[str]:
             reply = (await client.ask(SettleRuns(asked, void))).reply
-            assert reply.index <= node.metadata_log.state.version
+            assert reply.index <= node.metadata.log.state.version
             return [fact.state for fact in reply.runs]
 
         assert await states(False) == [OPEN, UNOPENED, UNOPENED, VOID]
@@ -209,14 +209,14 @@ async def test_what_nobody_opened_is_given_up_like_an_open_run(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         for _ in range(2):
             assert (await client.ask(AbortRun(5, 7))).reply.committed is False
-        assert node.metadata_log.state.sinks.known_state(RunRef(5, 7)) == VOID
+        assert node.metadata.log.state.sinks.known_state(RunRef(5, 7)) == VOID
 
 
 @in_trio
 async def test_a_cluster_of_several_releases_makes_nothing_void(tmp_path, monkeypatch):
     """Earlier ones stop at the command that does it."""
     async with serving(tmp_path) as node, await Client.open(node) as client:
-        state = node.metadata_log.state
+        state = node.metadata.log.state
         await until(lambda: state.nodes() and state.nodes()[0].version)
         record = state.nodes()[0]
         monkeypatch.setattr(type(state), "nodes", lambda _self: (record._replace(version="0.0.9"),))
@@ -234,7 +234,7 @@ async def test_what_an_earlier_release_took_is_left_out_by_readers(tmp_path, mon
     """Numbers above the newest run, of a sink that is there and of one that is not."""
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
-        await until(lambda: node.metadata_log.state.nodes()[0].version)
+        await until(lambda: node.metadata.log.state.nodes()[0].version)
         sink, run = await opened(client)
         with monkeypatch.context() as earlier:
             earlier.setattr(staged_batches.StagedBatches, "waits", lambda *_: False)

@@ -246,7 +246,7 @@ async def test_a_real_node_alone_is_caught_up_and_knows_its_bytes(tmp_path, monk
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         await client.produce(topic, b"x" * 1000)
-        found = await node.surveying.take()
+        found = await node.admin.surveying.take()
     assert (found.groups, found.led, found.behind.count) == (3, 3, 0)
     assert found.log_bytes > 1000
     assert found.disk_used_bytes >= found.log_bytes

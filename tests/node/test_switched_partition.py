@@ -44,20 +44,21 @@ async def put(client, partition: int, sequence: int, *values: bytes, timestamp_m
 
 
 def group_of(node, partition: int) -> int:
-    return node.directory.place_of(partition).group
+    return node.metadata.directory.place_of(partition).group
 
 
 def groups_of(node) -> int:
-    return node.metadata_log.state.pool_size
+    return node.metadata.log.state.pool_size
 
 
 async def switch(node, client, partition: int) -> int:
     """The partition goes on in the next group; which that is."""
-    place = node.directory.place_of(partition)
+    place = node.metadata.directory.place_of(partition)
     to_group = place.group % groups_of(node) + 1
     answer = await client.ask(SwitchPartition(partition, place.epoch + 1, to_group))
     assert answer.code == Code.OK, answer
-    await until(lambda: node.directory.place_of(partition).epoch == place.epoch + 1, "published")
+    await until(lambda: node.metadata.directory.place_of(partition).epoch == place.epoch + 1,
+                "published")
     return to_group
 
 
@@ -137,11 +138,11 @@ async def test_a_node_behind_two_switches_waits_for_the_metadata(tmp_path, monke
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         await put(client, topic, 0, b"x")
-        before = node.directory.place_of(topic)
+        before = node.metadata.directory.place_of(topic)
         await switch(node, client, topic)
         await put(client, topic, 1, b"y")
         await switch(node, client, topic)
-        monkeypatch.setattr(node.directory, "place_of", lambda _partition: before)
+        monkeypatch.setattr(node.metadata.directory, "place_of", lambda _partition: before)
         behind = result(await client.ask(fetch(topic, 0)))
         assert behind.code == Code.STALE_METADATA and "has epoch 3" in behind.error.text
 
@@ -153,9 +154,9 @@ async def test_a_long_poll_at_the_end_follows_the_switch(tmp_path):
         topic = await writer.create("t")
         await put(writer, topic, 0, b"old")
         await reader.begin(fetch(topic, 1, wait_max_ms=30_000))
-        await until(lambda: node.fetching._deadlines, "the poll waits")
+        await until(lambda: node.reads.fetching._deadlines, "the poll waits")
         await switch(node, writer, topic)
-        assert node.fetching._deadlines, "nothing to read yet"
+        assert node.reads.fetching._deadlines, "nothing to read yet"
         assert (await put(writer, topic, 1, b"news")).base_offset == 1
         assert b"news" in bytes((await reader.event()).reply.payload)
 
@@ -212,7 +213,8 @@ async def test_a_restart_changes_nothing(tmp_path):
         async with context as node, await Client.open(node) as client:
             config = node.config
             topic = await client.create("t") if not life else 1
-            await until(lambda node=node: node.directory.place_of(1), "the metadata are applied")
+            await until(lambda node=node: node.metadata.directory.place_of(1),
+                        "the metadata are applied")
             await until(lambda node=node: all(map(node.core.is_settled, node.core.groups())),
                         "what was committed before is known to be")
             if life:
@@ -225,7 +227,7 @@ async def test_a_restart_changes_nothing(tmp_path):
             batches = await read_all(client, topic)
             assert len(batches) == 2 * life + 2
             if not life:  # the next one has the lane alone
-                node.checkpoints.write_last = lambda: None
+                node.replicas.checkpoints.write_last = lambda: None
 
 
 @in_trio
@@ -236,10 +238,11 @@ async def test_links_below_the_log_start_go(tmp_path, monkeypatch):
         for round_ in range(3):
             await put(client, topic, 2 * round_, b"x", b"y")
             await switch(node, client, topic)
-        assert len(node.directory.place_of(topic).chain) == 4
+        assert len(node.metadata.directory.place_of(topic).chain) == 4
         node.core.propose(group_of(node, topic), EntryKind.LOG_START, b"", topic, 4)
         node.request_round()
-        await until(lambda: len(node.directory.place_of(topic).chain) == 2, "two links went")
+        await until(lambda: len(node.metadata.directory.place_of(topic).chain) == 2,
+                    "two links went")
         assert (await asked(client, OffsetQuery(topic, EARLIEST)))[0].offset == 4
         below = result(await client.ask(fetch(topic, 3)))
         assert (below.code, below.error.start_offset) == (Code.OFFSET_OUT_OF_RANGE, 4)
@@ -257,7 +260,7 @@ async def test_a_complaint_is_looked_into_in_the_right_group(tmp_path):
             await switch(node, client, topic)
         for offset in range(4):
             assert (await client.ask(Complain(topic, offset))).reply.damaged is False
-        place = node.directory.place_of(topic)
+        place = node.metadata.directory.place_of(topic)
         store = node.store
         entry = store.entries(place.chain[1].group, 3, 3)[0]
         entry.payload[-1] ^= 1
@@ -289,15 +292,15 @@ async def test_appends_do_not_wait_for_the_publication(tmp_path, monkeypatch):
         topic = await client.create("t")
         await put(client, topic, 0, b"x")
         asked_for, go_on = trio.Event(), trio.Event()
-        real = node.requests.ask
+        real = node.peers.metadata_requests.ask
 
         async def held(request):
             asked_for.set()
             await go_on.wait()
             return await real(request)
 
-        monkeypatch.setattr(node.requests, "ask", held)
-        place = node.directory.place_of(topic)
+        monkeypatch.setattr(node.peers.metadata_requests, "ask", held)
+        place = node.metadata.directory.place_of(topic)
         to_group = place.group % groups_of(node) + 1
         await client.ask(SwitchPartition(topic, 2, to_group))
         await asked_for.wait()
@@ -305,5 +308,5 @@ async def test_appends_do_not_wait_for_the_publication(tmp_path, monkeypatch):
         assert node.store.tails[to_group].next_offset(topic) == 2
         assert result(await client.ask(fetch(topic, 0))).high_watermark == 1, "not published"
         go_on.set()
-        await until(lambda: node.directory.place_of(topic).epoch == 2, "published")
+        await until(lambda: node.metadata.directory.place_of(topic).epoch == 2, "published")
         assert len(await read_all(client, topic)) == 2

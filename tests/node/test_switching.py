@@ -70,9 +70,9 @@ class Node:
         self.world, self.node = world, number
         tails = {group: found.tail for group, found in world.groups.items()}
         self.applied = AppliedEntries(tails)
-        self.driver = Switching(self, tails, self, self.applied, lambda: self, self.round,
+        leader = SimpleNamespace(ask=lambda request: self.ask_metadata(request))
+        self.driver = Switching(self, tails, self, self.applied, self, leader, self.round,
                                 silent_log())
-        self.driver.metadata_requests = lambda: SimpleNamespace(ask=self.ask_metadata)
 
     # the core
     def is_leader(self, group: int) -> bool:
@@ -439,7 +439,6 @@ def test_a_refusal_of_the_metadata_is_no_end():
             await real(request)
 
         node.ask_metadata = ask_metadata
-        node.driver.metadata_requests = lambda node=node: SimpleNamespace(ask=node.ask_metadata)
     world.decide()
     check(world.run(lambda: world.published))
     assert not problems

@@ -62,8 +62,8 @@ def test_what_is_not_led_any_more_is_left_alone():
 async def test_a_node_gives_up_a_group_whose_writes_hang(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
-        node.watchdog._group_stall_ms_max = 600  # from here on: a disk may be slow before
-        node.disk.start_next = lambda: None
+        node.driver.watchdog._group_stall_ms_max = 600  # from here on: a disk may be slow before
+        node.storage.disk.start_next = lambda: None
         answer = await client.produce(topic, b"stuck")
         assert "stepped down" in answer.error.text
-        await until(lambda: node.watchdog.resigned == 1)
+        await until(lambda: node.driver.watchdog.resigned == 1)

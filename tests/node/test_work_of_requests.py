@@ -126,8 +126,8 @@ async def test_data_requests_of_many_partitions_are_looked_at_in_turns(tmp_path)
         parts = tuple(FetchPart(partition, 0, 1000) for partition in partitions)
         for request in (ListOffsets(ends), ListOffsets(times), ListOffsets(ends, False),
                         Fetch(parts), Fetch(tuple(part._replace(offset=7) for part in parts))):
-            node.directory._places.clear()
-            with counting(node.directory, "place_of") as turn:
+            node.metadata.directory._places.clear()
+            with counting(node.metadata.directory, "place_of") as turn:
                 answer = await client.ask(request)
             assert answer.code == Code.OK and turn.total >= WIDE, request
             assert turn.most <= ROWS_IN_A_TURN_MAX, request
@@ -138,14 +138,14 @@ async def test_a_request_of_many_batches_is_proposed_in_turns_with_rounds_in_bet
     async with serving(tmp_path) as node, await Client.open(node) as client:
         partitions = await wide_topic(client)
         one = bytes(batch(b"x"))
-        rounds = node.rounds.rounds
+        rounds = node.driver.rounds.rounds
         with counting(node.core, "propose_batch") as turn:
             answer = await client.ask(
                 Produce("commit", 30_000, tuple(BatchPart(partition, len(one))
                                                 for partition in partitions)), one * WIDE)
         assert {(row.code, row.base_offset) for row in answer.reply.results} == {(Code.OK, 0)}
         assert turn.total == WIDE and turn.most <= 128
-        assert node.rounds.rounds - rounds >= WIDE // 128
+        assert node.driver.rounds.rounds - rounds >= WIDE // 128
 
 
 @in_trio
@@ -169,9 +169,9 @@ async def test_the_long_polls_that_a_commit_wakes_are_looked_at_some_in_a_round(
         parts = tuple(FetchPart(partition, 0, 1000) for partition in partitions[:100])
         for _ in range(polls):
             await client.begin(Fetch(parts, wait_max_ms=25_000))
-        await until(lambda: len(node.fetching._deadlines) == polls)
+        await until(lambda: len(node.reads.fetching._deadlines) == polls)
         async with await Client.open(node) as writer:
-            with counting(node.directory, "place_of") as turn:
+            with counting(node.metadata.directory, "place_of") as turn:
                 await writer.produce(partitions[3], b"x")
                 answers = [await client.event() for _ in range(polls)]
         assert all(answer.reply.results[3].length for answer in answers)
@@ -182,7 +182,7 @@ async def test_the_long_polls_that_a_commit_wakes_are_looked_at_some_in_a_round(
 async def test_what_is_committed_while_a_wide_fetch_is_looked_at_is_not_missed(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         partitions = await wide_topic(client)
-        steps = node.fetching._look(WaitingFetch(
+        steps = node.reads.fetching._look(WaitingFetch(
             Fetch(tuple(FetchPart(partition, 0, 1000) for partition in partitions),
                   wait_max_ms=20_000), Answers(), 1 << 60, 1, 0))
         next(steps)  # the first partition was looked at, and had nothing
@@ -193,7 +193,7 @@ async def test_what_is_committed_while_a_wide_fetch_is_looked_at_is_not_missed(t
         await until(lambda: Answers.last)
         [reply, _payload] = Answers.last
         assert reply.results[0].length and reply.results[0].high_watermark == 1
-        assert not node.fetching._looking and not node.fetching._committed
+        assert not node.reads.fetching._looking and not node.reads.fetching._committed
 
 
 class Answers:
@@ -210,13 +210,13 @@ class Answers:
 async def test_commands_of_the_metadata_are_applied_a_few_in_a_round(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         ranges: list[int] = []
-        apply = node.metadata_log.apply
+        apply = node.metadata.log.apply
 
         def recorded(first: int, last: int) -> None:
             ranges.append(last + 1 - first)
             apply(first, last)
 
-        node.metadata_log.apply = recorded
+        node.metadata.log.apply = recorded
         for number in range(40):
             await client.begin(CreateTopic(f"topic-{number}"))
         answers = [await client.event() for _ in range(40)]
@@ -228,13 +228,13 @@ async def test_commands_of_the_metadata_are_applied_a_few_in_a_round(tmp_path):
 async def test_of_commands_that_place_many_partitions_one_is_under_way(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         under_way: list[int] = []
-        propose = node.metadata_log.propose
+        propose = node.metadata.log.propose
 
         async def recorded(command):
-            under_way.append(len(node.metadata_log._waiting) + 1)
+            under_way.append(len(node.metadata.log._waiting) + 1)
             return await propose(command)
 
-        node.metadata_log.propose = recorded
+        node.metadata.log.propose = recorded
         for number in range(5):
             await client.begin(CreateTopic(f"wide-{number}", WIDE))
         for _ in range(5):
@@ -257,10 +257,10 @@ async def test_nothing_more_is_done_for_a_connection_that_is_gone(tmp_path):
                 await client.say(*[buffer for number in range(asked) for buffer in
                                    client.machine.send(RequestEvent(number, Metadata(("wide",))))])
                 await until(lambda: turn.total > WIDE)
-            await until(lambda: not node.sessions.open and not node.admin._at_work)
+            await until(lambda: not node.clients.sessions.open and not node.admin.requests._at_work)
         assert turn.total < asked * WIDE // 2
-        assert not node.admin._scopes
-        await until(lambda: not node.turns.waiting)
+        assert not node.admin.requests._scopes
+        await until(lambda: not node.env.turns.waiting)
 
 
 @in_trio
@@ -272,6 +272,6 @@ async def test_batches_of_a_request_are_appended_though_its_connection_is_gone(t
             await client.begin(
                 Produce("commit", 30_000, tuple(BatchPart(partition, len(one))
                                                 for partition in partitions)), one * WIDE)
-            await until(lambda: node.producing.batches)
-        await until(lambda: node.producing.batches == WIDE)
-        await until(lambda: not node.sessions.budget.bytes)
+            await until(lambda: node.clients.producing.batches)
+        await until(lambda: node.clients.producing.batches == WIDE)
+        await until(lambda: not node.clients.sessions.budget.bytes)

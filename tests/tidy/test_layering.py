@@ -187,7 +187,7 @@ def test_nothing_imports_node():
                   for found in imports(name) for module in targets(found)
                   if module.split(".")[0] == "node"
                   and (name, module) not in DRIVEN]
-    tree.complain("node is wired together in node/main.py and imported by nobody:", complaints)
+    tree.complain("node is wired together in node/assembly and imported by nobody:", complaints)
 
 
 def test_private_modules_stay_in_their_package():

@@ -1,0 +1,53 @@
+"""Parts that answer requests that are not data: topics, nodes, placements, the pool, sinks."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from node.admin import Admin
+from node.apply import RoleChanges
+from node.assembly.env import NodeEnv
+from node.assembly.metadata import MetadataParts
+from node.assembly.peers import PeerParts
+from node.assembly.reads import ReadParts
+from node.assembly.storage import StorageParts
+from node.node_admin import NodeAdmin
+from node.placement_admin import PlacementAdmin
+from node.pool import Pool
+from node.sink_admin import SinkAdmin
+from node.survey import Surveying, measure_space
+
+
+@dataclass(frozen=True, slots=True)
+class AdminParts:
+    """Handlers of administrative requests, and the group survey that some of them answer from."""
+
+    roles: RoleChanges
+    surveying: Surveying
+    pool: Pool
+    sinks: SinkAdmin
+    #: Request of a client -> its handler; parts that are built later add theirs.
+    handlers: dict
+    requests: Admin
+
+
+def build_admin(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
+                reads: ReadParts) -> AdminParts:
+    """Build these parts, and add the handlers of requests from other nodes to ``peers``."""
+    config, core, log, turns = env.config, env.core, metadata.log, env.turns
+    nodes = NodeAdmin(core, log, metadata.known, config.node.id, storage.scrub, turns)
+    placements = PlacementAdmin(core, env.store.tails, log, turns)
+    pool = Pool(core, log, config.limits.groups_max, env.log, turns)
+    sinks = SinkAdmin(core, log, reads.confirmations, config.limits.run_timeout_ms, env.log, turns)
+    handlers: dict = {}
+    for part in (nodes, placements, pool, sinks):
+        handlers.update(part.handlers)
+    for part in (nodes, placements, sinks):
+        peers.handlers.update(part.peer_handlers)
+    roles = RoleChanges()
+    surveying = Surveying(core, env.store, log, config.http.lag_entries_max,
+                          functools.partial(measure_space, str(config.data_dir)))
+    requests = Admin(core, env.store, log, metadata.directory, config, metadata.known, handlers,
+                     env.loop.request, roles, turns)
+    return AdminParts(roles, surveying, pool, sinks, handlers, requests)

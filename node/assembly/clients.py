@@ -1,0 +1,45 @@
+"""Parts that take appends, and the sessions of the client port."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from multiraft._layout import BATCH_BYTES_MAX
+from node.assembly.admin import AdminParts
+from node.assembly.env import NodeEnv
+from node.assembly.metadata import MetadataParts
+from node.assembly.peers import PeerParts
+from node.assembly.reads import ReadParts
+from node.deadlines import Deadlines
+from node.pending import PendingAppends
+from node.produce import Producing, acknowledged, ambiguous
+from node.session import Sessions
+from node.staged_batches import StagedBatches
+
+
+@dataclass(frozen=True, slots=True)
+class ClientParts:
+    """Appends and sessions."""
+
+    pending: PendingAppends
+    producing: Producing
+    sessions: Sessions
+    deadlines: Deadlines
+
+
+def build_clients(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: ReadParts,
+                  admin: AdminParts) -> ClientParts:
+    """Build these parts; ``reads`` and ``admin`` answer all other requests of a session."""
+    config, limits, request_round = env.config, env.config.limits, env.loop.request
+    pending = PendingAppends(ambiguous, acknowledged)
+    staged = StagedBatches(metadata.log, peers.metadata_requests, reads.background, request_round)
+    producing = Producing(env.core, env.store.tails, metadata.directory, pending,
+                          limits.append_timeout_ms_max, staged, env.space, reads.counts)
+    sessions = Sessions(
+        producing=producing, fetching=reads.fetching, offsets=reads.offsets,
+        complaints=reads.complaints, admin=admin.requests, directory=metadata.directory,
+        limits=limits, batch_bytes_max=BATCH_BYTES_MAX, cluster_id=config.cluster_id,
+        node=config.node.id, boot_epoch=env.store.boot_epoch, request_round=request_round,
+        arrivals=env.arrivals, turns=env.turns, log=env.log, security=env.security)
+    deadlines = Deadlines(limits, lambda: sessions.open, lambda: bool(sessions.budget.starved))
+    return ClientParts(pending, producing, sessions, deadlines)

@@ -1,0 +1,58 @@
+"""The round loop, the applier of committed entries, and the watchdog of stalled groups."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from multiraft.types import METADATA_GROUP
+from node.apply import Applying
+from node.assembly.admin import AdminParts
+from node.assembly.clients import ClientParts
+from node.assembly.env import NodeEnv
+from node.assembly.metadata import MetadataParts
+from node.assembly.peers import PeerParts
+from node.assembly.reads import ReadParts
+from node.assembly.replicas import ReplicaParts
+from node.assembly.storage import StorageParts
+from node.metadata_log import MetadataLog
+from node.pending import PendingAppends
+from node.rounds import Rounds
+from node.watchdog import Watchdog
+
+
+@dataclass(frozen=True, slots=True)
+class DriverParts:
+    """The driver of the consensus core."""
+
+    applying: Applying
+    rounds: Rounds
+    watchdog: Watchdog
+
+
+def build_driver(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
+                 reads: ReadParts, admin: AdminParts, clients: ClientParts,
+                 replicas: ReplicaParts) -> DriverParts:
+    """Build the round loop and attach it to the handle that all other parts have."""
+    core, pending = env.core, clients.pending
+    applying = Applying(
+        core, env.store, metadata.log, pending, reads.fetching, reads.confirmations,
+        clients.sessions, admin.roles, replicas.replicas, env.log,
+        replicas.member_reports.note, replicas.applied, replicas.switching.look,
+        replicas.snapshots.offered)
+    rounds = Rounds(core, env.store, storage.disk, peers.links, applying,
+                    (core, pending, reads.fetching, reads.confirmations),
+                    peers.lease_events.publish, env.arrivals)
+    env.loop.attach(rounds)
+    watchdog = Watchdog(core, functools.partial(_oldest_waiting, pending, metadata.log),
+                        env.loop.request, env.config.limits.group_stall_ms_max, env.log)
+    return DriverParts(applying, rounds, watchdog)
+
+
+def _oldest_waiting(pending: PendingAppends, metadata_log: MetadataLog) -> dict[int, int]:
+    """Return group -> index of its oldest proposal that waits on this node."""
+    oldest = pending.oldest()
+    command = metadata_log.oldest_waiting
+    if command:
+        oldest[METADATA_GROUP] = command
+    return oldest

@@ -1,0 +1,49 @@
+"""The environment of all parts of one node."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from multiraft.multiraft import MultiRaft
+from multiraft.storage.settings import RELAXED
+from multiraft.storage.store import Store
+from node.arrivals import Arrivals
+from node.clock import monotonic_ms
+from node.config import NodeConfig
+from node.life import Life
+from node.loop_handle import LoopHandle
+from node.security import Security
+from node.space import Space
+from node.turns import Turns
+
+if TYPE_CHECKING:
+    import random
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEnv:
+    """Objects that parts of every subject use."""
+
+    config: NodeConfig
+    log: logging.Logger
+    life: Life
+    security: Security
+    store: Store
+    space: Space
+    core: MultiRaft
+    loop: LoopHandle
+    arrivals: Arrivals
+    turns: Turns
+
+
+def build_env(config: NodeConfig, store: Store, security: Security, log: logging.Logger,
+              life: Life, rng: random.Random) -> NodeEnv:
+    """Reserve disk space, and build the consensus core on a recovered store."""
+    space = Space(config.data_dir, config.storage.reserved_bytes, log, store)
+    space.open()
+    store.relaxed = config.storage.durability == RELAXED
+    core = MultiRaft(config.node.id, config.raft, store, rng, monotonic_ms(), store.boot_epoch)
+    return NodeEnv(config, log, life, security, store, space, core, LoopHandle(), Arrivals(),
+                   Turns(config.limits.turn_rows_max))

@@ -1,0 +1,55 @@
+"""The peer port, links to the nodes that are known, and this node's registration."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import multiraft
+from node import bootstrap
+from node.assembly.driver import DriverParts
+from node.assembly.env import NodeEnv
+from node.assembly.metadata import MetadataParts
+from node.assembly.peers import PeerParts, make_link
+from node.assembly.replicas import ReplicaParts
+from node.clock import wall_ms
+from node.data_directory import renew_life
+from node.peer_listener import PeerListener
+from node.peering import Peering
+from node.registration import Registration
+from node.renewal import Renewal
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipParts:
+    """The peer port, links to peers, and registration with the cluster."""
+
+    peer_listener: PeerListener
+    peering: Peering
+    registration: Registration
+    renewal: Renewal
+
+
+def build_membership(env: NodeEnv, metadata: MetadataParts, peers: PeerParts,
+                     replicas: ReplicaParts, driver: DriverParts) -> MembershipParts:
+    """Build these parts and connect to the known peers.  From now on links, then switches, follow
+    the metadata."""
+    config, store, log = env.config, env.store, env.log
+    known, admission = metadata.known, metadata.admission
+    listener = PeerListener(
+        env.core, driver.rounds.request, peers.liveness, env.security, config.node.id,
+        store.boot_epoch, known, config.raft.frame_bytes_max, config.limits.hello_timeout_ms,
+        env.arrivals, log, peers.bulk, env.space)
+    link = functools.partial(make_link, env, admission, peers.introduce("append"))
+    peering = Peering(known, peers.links, peers.liveness, link, listener.end, log)
+    metadata.log.state_changed.subscribe(peering.follow)
+    metadata.log.state_changed.subscribe(lambda _state: replicas.switching.look())
+    peering.changed()
+    record = bootstrap.record_of(config.node, store.incarnation, store.boot_epoch,
+                                 multiraft.__version__, wall_ms())
+    registration = Registration(peers.metadata_requests, peers.requests, known, record, admission,
+                                peering, log)
+    renewal = Renewal(admission, known, lambda: store.durable_position,
+                      functools.partial(renew_life, config), peers.links.dial,
+                      peers.introduce("bulk"), log)
+    return MembershipParts(listener, peering, registration, renewal)

@@ -1,0 +1,47 @@
+"""Parts that know the cluster: its nodes, and the places of partitions and groups."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from multiraft.errors import CodecError
+from multiraft.storage.filesystem import RealFilesystem
+from node import bootstrap
+from node.admission import Admission
+from node.assembly.env import NodeEnv
+from node.data_directory import mark_refused
+from node.directory import Directory
+from node.errors import BadDirectory
+from node.known_nodes import Facts, KnownNodes
+from node.metadata import Bootstrap
+from node.metadata_log import MetadataLog
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataParts:
+    """Known nodes, and the state of the metadata group."""
+
+    plan: Bootstrap | None  # of a new cluster
+    known: KnownNodes
+    admission: Admission
+    log: MetadataLog
+    directory: Directory
+
+
+def build_metadata(env: NodeEnv, facts: Facts) -> MetadataParts:
+    """Restore the known nodes of the data directory and the metadata of the last checkpoint.
+    Raises ``BadConfig``, ``BadDirectory``."""
+    config, store = env.config, env.store
+    directory = str(config.data_dir)
+    plan = bootstrap.plan_of(facts)
+    known = KnownNodes(RealFilesystem(), directory, config.node.id, facts)
+    admission = Admission(known, env.log, store.lives,
+                          functools.partial(mark_refused, directory, env.log),
+                          config.raft.lease_ms)
+    try:
+        log = MetadataLog(env.core, store, plan, env.loop.request)
+    except CodecError as error:
+        raise BadDirectory(f"the checkpoint's metadata cannot be read: {error}") from error
+    known.follow(log.state)
+    return MetadataParts(plan, known, admission, log, Directory(env.core, log, known))

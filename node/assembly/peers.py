@@ -1,0 +1,89 @@
+"""Connections to other nodes, by class, and the requests that travel on them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from multiraft.leases import Liveness
+from multiraft.wire.messages import Hello, LifeRow
+from node.address import Address
+from node.admission import Admission
+from node.assembly.env import NodeEnv
+from node.assembly.metadata import MetadataParts
+from node.assembly.storage import StorageParts
+from node.bulk import Bulk
+from node.handshake import Introduction
+from node.lease_events import LeaseEvents
+from node.liveness import LivenessThread
+from node.metadata_requests import MetadataRequests
+from node.peer_requests import Handlers, PeerRequests
+from node.peers import PeerLink, Peers
+from node.request_errors import request_error
+
+#: (peer) -> the introduction that a connection to the peer begins with.
+Introduce = Callable[[int], Introduction]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerParts:
+    """Append, bulk and liveness connections; requests to nodes and to the metadata leader."""
+
+    introduce: Callable[[str], Introduce]  # by class of connection
+    links: Peers
+    bulk: Bulk
+    #: Requests are asked on connections of their own: no copy of a snapshot delays them.
+    control: Bulk
+    liveness: LivenessThread
+    lease_events: LeaseEvents
+    #: Request of a node -> its handler here; parts that are built later add theirs.
+    handlers: Handlers
+    requests: PeerRequests
+    metadata_requests: MetadataRequests
+
+
+def build_peers(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) -> PeerParts:
+    """Build the connections; none is opened before the node runs."""
+    config, core, limits = env.config, env.core, env.config.limits
+    frame_bytes_max = config.raft.frame_bytes_max
+    introduce = functools.partial(_introductions, env, metadata.admission)
+    links = Peers(env.store, core, frame_bytes_max, env.loop.request,
+                  storage.damage_found.notify, env.arrivals)
+    bulk, control = (Bulk(links.dial, introduce("bulk"), frame_bytes_max,
+                          limits.bulk_bytes_per_second) for _ in range(2))
+    liveness = LivenessThread(
+        Liveness(config.node.id, env.store.boot_epoch, config.raft.lease_ms,
+                 config.raft.liveness_interval_ms),
+        introduce("liveness"), limits.loop_stall_ms_max, limits.disk_stall_ms_max, storage.disk,
+        env.space)
+    lease_events = LeaseEvents(core, liveness, storage.disk, env.loop.request, storage.probe_file,
+                               limits.disk_probe_ms)
+    handlers: Handlers = {}
+    requests = PeerRequests(
+        control, handlers,
+        functools.partial(request_error, leader_detail=metadata.directory.leader_detail),
+        bulk.handlers)
+    return PeerParts(introduce, links, bulk, control, liveness, lease_events, handlers, requests,
+                     MetadataRequests(core, handlers, requests))
+
+
+def make_link(env: NodeEnv, admission: Admission, introduce: Introduce, peer: int,
+              where: Address) -> PeerLink:
+    """Make the append connection to a peer."""
+    return PeerLink(peer, where.host, where.port, introduce,
+                    env.config.limits.peer_outbox_bytes_max, admission, env.log)
+
+
+def _introductions(env: NodeEnv, admission: Admission, connection: str) -> Introduce:
+    """Return the maker of introductions for connections of one class.  An introduction names this
+    node, its number of this start, and the earlier one that the peer has to know."""
+    hello = Hello(connection, env.config.cluster_id, env.config.node.id, env.store.boot_epoch,
+                  incarnation=env.store.incarnation)
+
+    def begin(peer: int) -> Introduction:
+        after = admission.after(peer)
+        return Introduction(env.security, hello._replace(
+            process=admission.number(peer),
+            after=LifeRow(*after) if after is not None else None), peer)
+    return begin

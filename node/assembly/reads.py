@@ -1,0 +1,50 @@
+"""Parts that answer clients that read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from node.assembly.env import NodeEnv
+from node.assembly.metadata import MetadataParts
+from node.assembly.storage import StorageParts
+from node.background import Background
+from node.behind import Behind
+from node.complaints import Complaints
+from node.confirmations import Confirmations
+from node.fetch import Fetching
+from node.load_counts import LoadCounts
+from node.offsets import Offsets
+from node.readable import Readable
+from node.turns import Later
+
+
+@dataclass(frozen=True, slots=True)
+class ReadParts:
+    """Fetch, list offsets, and the confirmations and tasks that both wait for."""
+
+    counts: LoadCounts | None  # of appends as well; None = no loads are published
+    background: Background
+    confirmations: Confirmations
+    fetching: Fetching
+    offsets: Offsets
+    complaints: Complaints
+
+
+def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) -> ReadParts:
+    """Build these parts.  Fetches that wait for a group are evaluated again when a partition leaves
+    the group."""
+    core, store, request_round = env.core, env.store, env.loop.request
+    limits, metrics = env.config.limits, env.config.metrics
+    damaged = storage.damage_found.notify
+    counts = LoadCounts(metrics.partitions_max) if metrics.publish else None
+    readable = Readable(core, store.tails, metadata.directory)
+    background = Background(limits)
+    confirmations = Confirmations(core, store.tails, request_round)
+    later = Later(env.turns, request_round)
+    behind = Behind(metadata.log, metadata.directory, background, request_round)
+    fetching = Fetching(readable, store, limits, confirmations, behind, background, request_round,
+                        damaged, later, env.turns, counts)
+    metadata.log.partition_left.subscribe(fetching.committed)
+    offsets = Offsets(readable, store, confirmations, behind, later)
+    complaints = Complaints(readable, store, background, damaged, request_round)
+    return ReadParts(counts, background, confirmations, fetching, offsets, complaints)

@@ -1,0 +1,46 @@
+"""Parts that carry out plans, and the loads that plans are computed from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from node.assembly.admin import AdminParts
+from node.assembly.clients import ClientParts
+from node.assembly.env import NodeEnv
+from node.assembly.metadata import MetadataParts
+from node.assembly.peers import PeerParts
+from node.assembly.reads import ReadParts
+from node.assembly.storage import StorageParts
+from node.plans.latency import RecentLatency
+from node.plans.looking import Looking
+from node.plans.service import Plans
+from node.publishing import Publishing
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceParts:
+    """Execution of plans, and publication of loads."""
+
+    plans: Plans
+    publishing: Publishing
+
+
+def build_rebalance(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
+                    peers: PeerParts, reads: ReadParts, admin: AdminParts,
+                    clients: ClientParts) -> RebalanceParts:
+    """Build these parts, and add their handlers to those of ``admin`` and ``peers``."""
+    core, store, request_round = env.core, env.store, env.loop.request
+    producing, fetching, surveying = clients.producing, reads.fetching, admin.surveying
+    looking = Looking(core, store, metadata.log, surveying, env.space,
+                      RecentLatency(producing.latencies["commit"]), fetching.led_bytes,
+                      request_round, env.turns.take)
+    plans = Plans(core, metadata.log, looking, peers.requests, request_round, env.turns.take,
+                  env.log)
+    admin.handlers.update(plans.handlers)
+    peers.handlers.update(plans.peer_handlers)
+    publishing = Publishing(
+        env.config, reads.counts, core=core, store=store, metadata_log=metadata.log,
+        directory=metadata.directory, producing=producing, fetching=fetching, disk=storage.disk,
+        surveying=surveying, bulk=peers.control, request_round=request_round, log=env.log)
+    peers.bulk.handlers.update(publishing.handlers)
+    return RebalanceParts(plans, publishing)

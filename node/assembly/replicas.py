@@ -1,0 +1,62 @@
+"""Parts that create, bring up, repair and move this node's replicas and partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from multiraft.storage.filesystem import RealFilesystem
+from multiraft.storage.partial_image import PartialImage
+from node.applied import AppliedEntries
+from node.assembly.admin import AdminParts
+from node.assembly.env import NodeEnv
+from node.assembly.metadata import MetadataParts
+from node.assembly.peers import PeerParts
+from node.assembly.storage import StorageParts
+from node.checkpoints import Checkpoints
+from node.learners import MetadataLearners
+from node.making_way import MakingWay
+from node.member_reports import MemberReports
+from node.repair import Repairs
+from node.replicas import Replicas
+from node.snapshots import IMAGE_BYTES_MAX, Snapshots
+from node.switching import Switching
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaParts:
+    """Parts that change this node's replicas and partitions."""
+
+    repairs: Repairs
+    replicas: Replicas
+    checkpoints: Checkpoints
+    snapshots: Snapshots
+    applied: AppliedEntries
+    switching: Switching
+    making_way: MakingWay
+    member_reports: MemberReports
+    learners: MetadataLearners
+
+
+def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
+                   admin: AdminParts) -> ReplicaParts:
+    """Build these parts.  No replica is created and no peer is asked before the peers admit this
+    node."""
+    core, store, request_round, log = env.core, env.store, env.loop.request, env.log
+    repairs = Repairs(storage.repairer, peers.bulk, request_round, log)
+    storage.damage_found.subscribe(repairs.damaged)
+    replicas = Replicas(core, store, metadata.log, metadata.known.facts.groups, request_round, log,
+                        takes_part=metadata.admission.taking_part.is_set, created=repairs.created,
+                        removed=storage.repairer.groups.discard)
+    checkpoints = Checkpoints(store, core, metadata.log, env.space)
+    partial = PartialImage(RealFilesystem(), str(env.config.data_dir), IMAGE_BYTES_MAX)
+    snapshots = Snapshots(core, store, metadata.log, checkpoints, peers.bulk, env.config.limits,
+                          request_round, log, partial, env.space, replicas.look_again)
+    applied = AppliedEntries(store.tails)
+    switching = Switching(core, store.tails, metadata.log, applied, peers.requests,
+                          peers.metadata_requests, request_round, log)
+    peers.handlers.update(switching.handlers)
+    return ReplicaParts(
+        repairs, replicas, checkpoints, snapshots, applied, switching,
+        MakingWay(core, env.space, admin.roles, request_round, log),
+        MemberReports(core, metadata.log, peers.metadata_requests),
+        MetadataLearners(core, metadata.log, request_round, log))

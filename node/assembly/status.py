@@ -1,0 +1,47 @@
+"""The counters of a node, for metrics and for the request ``node_status``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from node.assembly.admin import AdminParts
+from node.assembly.clients import ClientParts
+from node.assembly.driver import DriverParts
+from node.assembly.env import NodeEnv
+from node.assembly.metadata import MetadataParts
+from node.assembly.peers import PeerParts
+from node.assembly.reads import ReadParts
+from node.assembly.rebalance import RebalanceParts
+from node.assembly.replicas import ReplicaParts
+from node.assembly.storage import StorageParts
+from node.listener import ConnectionCounts
+from node.node_status import NodeStatusRequests
+from node.statistics import CountingParts, Statistics
+
+
+@dataclass(frozen=True, slots=True)
+class StatusParts:
+    """Counters of the client port, and the statistics of all parts."""
+
+    client_connections: ConnectionCounts
+    statistics: Statistics
+
+
+def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
+                 reads: ReadParts, admin: AdminParts, clients: ClientParts,
+                 replicas: ReplicaParts, rebalance: RebalanceParts,
+                 driver: DriverParts) -> StatusParts:
+    """Gather the parts that keep counters, and answer ``node_status`` from their counters."""
+    connections = ConnectionCounts()
+    statistics = Statistics(CountingParts(
+        life=env.life, store=env.store, core=env.core, applying=driver.applying,
+        watchdog=driver.watchdog, producing=clients.producing, fetching=reads.fetching,
+        disk=storage.disk, rounds=driver.rounds, peers=peers.links, liveness=peers.liveness,
+        bulk=peers.bulk, checkpoints=replicas.checkpoints, repairs=replicas.repairs,
+        scrub=storage.scrub, space=env.space, snapshots=replicas.snapshots,
+        replicas=replicas.replicas, metadata_log=metadata.log, switching=replicas.switching,
+        publishing=rebalance.publishing, sessions=clients.sessions,
+        lease_events=peers.lease_events, connections=connections))
+    status = NodeStatusRequests(env.config.node.id, statistics, admin.surveying)
+    admin.handlers.update(status.handlers)
+    return StatusParts(connections, statistics)

@@ -1,0 +1,36 @@
+"""Parts that write, check and repair this node's own files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from multiraft.storage.repairer import Repairer
+from multiraft.storage.settings import RELAXED
+from node.assembly.env import NodeEnv
+from node.disk import DiskWorker, open_probe
+from node.scrub import Scrub
+from node.subscribers import Subscribers
+
+
+@dataclass(frozen=True, slots=True)
+class StorageParts:
+    """The disk worker, the probe of its disk, local repair and scrub."""
+
+    disk: DiskWorker
+    probe_file: int  # descriptor
+    repairer: Repairer
+    #: Notified with the error of each read that found a damaged entry or checkpoint.
+    damage_found: Subscribers
+    scrub: Scrub
+
+
+def build_storage(env: NodeEnv) -> StorageParts:
+    """Build these parts.  Raises ``DiskFailed`` when the disk has no room for the probe."""
+    settings = env.config.storage
+    flush_interval_ms = settings.flush_interval_ms if settings.durability == RELAXED else 0
+    disk = DiskWorker(env.store, env.loop.wrote, env.arrivals, env.space, flush_interval_ms)
+    damage_found = Subscribers()
+    return StorageParts(
+        disk, open_probe(env.config.data_dir, env.space),
+        Repairer(env.config.node.id, env.store, env.core, disk.write), damage_found,
+        Scrub(env.store, disk, damage_found.notify, env.config.data_dir, settings))

@@ -1,0 +1,43 @@
+"""A handle on the round loop, for parts that are built before the loop.
+
+Contract.  The round loop calls most parts of a node, and these parts request rounds from the loop.
+They take the handle, which is built first; the loop is attached once, before any part runs.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class RoundLoop(Protocol):
+    """The calls that reach the round loop from below."""
+
+    def request(self) -> None:
+        """Request a round; see ``Rounds.request``."""
+
+    def wrote(self, staged: list) -> bool:
+        """Release what waited for these staged writes to be durable.  Returns True if a round is
+        due."""
+
+
+class LoopHandle:
+    """A forwarder to the round loop of one node."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self) -> None:
+        self._loop: RoundLoop | None = None
+
+    def attach(self, loop: RoundLoop) -> None:
+        """Forward all calls to ``loop`` from now on; once."""
+        assert self._loop is None, "a node has one round loop"
+        self._loop = loop
+
+    def request(self) -> None:
+        """Request a round from the loop thread.  Raises ``RoundFailed``, ``DiskFailed``."""
+        self._loop.request()
+
+    def wrote(self, staged: list) -> bool:
+        """Tell the loop that the disk worker made staged writes durable.  Returns True if a round
+        is due."""
+        return self._loop.wrote(staged)

@@ -1,0 +1,28 @@
+"""Errors that handlers of requests raise -> codes and details of the wire.
+
+Contract.  A handler of a client's or a node's request raises one of ``REFUSED``; anything else is a
+defect.  ``refusals.py`` has the table for the errors of the library, which this one extends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from multiraft.errors import MultiRaftError
+from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, RequestError
+from node import metadata
+from node.refusals import REFUSALS, refusal
+
+#: Errors that handlers raise for requests that cannot be granted.
+REFUSED = (RequestError, AmbiguousOutcome, metadata.InvalidCommand, *REFUSALS)
+
+
+def request_error(error: MultiRaftError, leader_detail: Callable[[int], tuple[Code, ErrorDetail]]
+                  ) -> tuple[Code, ErrorDetail]:
+    """Return code and detail of ``error``, which is one of ``REFUSED``.  ``leader_detail(group)``
+    returns them for a group that another node leads."""
+    if isinstance(error, (RequestError, AmbiguousOutcome)):
+        return error.code, error.detail
+    if isinstance(error, metadata.InvalidCommand):
+        return Code.INVALID_REQUEST, ErrorDetail(text=str(error))
+    return refusal(error, leader_detail)
