@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from multiraft import changes, doubt, election, membership, neighbours, reads, replication, snapshot
+from multiraft.catch_up import Limits
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
@@ -138,7 +139,8 @@ class MultiRaft(Questions):
 
     def _let_go(self) -> None:
         """Remove those that know that they are no members."""
-        for group in tuple(self._host.going.values()):
+        for id_ in tuple(self._host.going):
+            group = self._groups[id_]
             if group.hard_state_is_durable():
                 self._neighbours.outbox += group.outbox  # a leader's last: who shall come after it
             self.remove_group(group.id)
@@ -366,6 +368,15 @@ class MultiRaft(Questions):
         leading.notice_due = True
         leading.touch()
 
+    def pace_catch_up(self, limits: Limits) -> None:
+        """Set the rates of streams to replicas that are being moved.  O(streams)."""
+        pace = self._host.pace
+        concerned = pace.groups
+        pace.set(limits, self._host.now_ms)
+        for group in dict.fromkeys((*concerned, *pace.groups)):
+            if group in self._groups:
+                self._groups[group].touch()
+
     # ---- node events --------------------------------------------------------------------------
 
     def lease_granted(self, node: int, boot_epoch: int) -> None:
@@ -438,7 +449,8 @@ class MultiRaft(Questions):
             group_writes: list[GroupWrite] = []
             if with_writes and self._tombstones:
                 group_writes, self._tombstones = self._tombstones, []
-            for group in dirty.values():
+            for id_ in dirty:
+                group = self._groups[id_]
                 fresh: tuple[Entry, ...] = ()
                 fresh_bytes = 0
                 if group.has_write():
@@ -489,6 +501,8 @@ class MultiRaft(Questions):
     def _check(self) -> None:
         """Every invariant of every group; O(everything).  For tests and the simulator."""
         self._host.timers._check()
+        for queued in (*self._host.dirty, *self._host.going):
+            assert queued in self._groups, f"group {queued} is queued and not here"
         for group in self._groups.values():
             group._check()
             reads.check(group)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from multiraft import changes, doubt, membership
-from multiraft.catch_up import Paced
 from multiraft.types import Configuration
 
 
-class Repairing(Paced):
+class Repairing:
     """Base of ``MultiRaft``, which finds the group."""
 
     def quarantine(self, group: int, why: str) -> None:
