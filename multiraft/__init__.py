@@ -13,8 +13,8 @@ Duties of the driver
       and are filled from storage; then start the write.
    b. ``messages``: send at once.  An ``Append`` with ``last_index > prev_index`` gets its
       ``entries`` from storage now.  When they have to be read from a disk first, ask
-      ``core.leads(group, term)`` again after the read, and do not send when it is false or the
-      range is gone.
+      ``core.status.leads(group, term)`` again after the read, and do not send when it is false
+      or the range is gone.
    c. ``messages_after_write``: send when ``writes`` is durable, not earlier.  They are votes and
       whatever else speaks of a term: leaving early is voting twice.
    d. ``committed``: apply entries first..last of each group in order, answer the clients that wait
@@ -100,10 +100,12 @@ believed.
 a hint for every group.
 
 Where things are: quorum.py and membership.py count; log.py knows terms, progress.py members;
-group.py is one replica, election.py and replication.py its two halves; multiraft.py runs them all;
-neighbours.py and support.py know other nodes, leases.py keeps leases alive; digest.py, hints.py and
-timers.py are what they say; describe.py turns all of it into text; memory_store.py is a store for
-tests.  ``docs/divergence.md`` lists where this differs from the Raft thesis, and why.
+group.py is one replica, election.py and replication.py its two halves; reads.py confirms reads that
+read_queue.py holds; multiraft.py runs them all; questions.py (``core.status``) and repairing.py
+(``core.repair``) are its views; host.py is the context that the groups share; neighbours.py and
+support.py know other nodes, leases.py keeps leases alive; digest.py, hints.py and timers.py are
+what they say; describe.py turns all of it into text; memory_store.py is a store for tests.
+``docs/divergence.md`` lists where this differs from the Raft thesis, and why.
 """
 
 __version__ = "0.1.0"

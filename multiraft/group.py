@@ -23,8 +23,10 @@ What the node's sums and lists say of a group: standing.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from multiraft import membership
-from multiraft.errors import ImpossibleMessage
+from multiraft.errors import ImpossibleMessage, UnknownGroup
 from multiraft.host import Host
 from multiraft.log import GroupLog
 from multiraft.messages import AppendReply, GroupMessage, Status
@@ -552,3 +554,12 @@ class Group:
         for member in self.progress.values():
             member._check()
             assert member.match <= self.log.last_index, f"match {member.match}"
+
+
+def replica(groups: Mapping[int, Group], group: int, node: int) -> Group:
+    """Return the replica of ``group`` among the ``groups`` of ``node``.  Raises
+    ``UnknownGroup``."""
+    found = groups.get(group)
+    if found is None:
+        raise UnknownGroup(f"group {group} is not on node {node}")
+    return found

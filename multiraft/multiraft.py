@@ -9,7 +9,8 @@ Theory.  Every input touches at most one group; ``ready`` collects the touched o
 and one list of messages for all.  What a node learns about another node (a lease, a connection, a
 new life) is noted in ``Support``, where groups see it at once; groups that share the node are
 queued to draw the consequences that need a timer or a message.
-Elsewhere.  One group: group.py, election.py, replication.py.  Leases themselves: leases.py.
+Elsewhere.  One group: group.py, election.py, replication.py.  Leases themselves: leases.py.  The
+views ``status`` and ``repair``: questions.py, repairing.py.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from multiraft.catch_up import Limits
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
-from multiraft.group import Group
+from multiraft.group import Group, replica
 from multiraft.host import Chance, Host
 from multiraft.log import framed_bytes
 from multiraft.messages import (
@@ -39,8 +40,9 @@ from multiraft.messages import (
     VoteRequest,
 )
 from multiraft.neighbours import Neighbours
-from multiraft.questions import Questions
+from multiraft.questions import StatusView
 from multiraft.ready import Envelope, Event, GroupWrite, Ready, Writes
+from multiraft.repairing import RepairCommands
 from multiraft.status import Role
 from multiraft.store import GroupRestored, LogBounds, LogReader
 from multiraft.tail_protocol import Tail
@@ -94,7 +96,7 @@ class Proposed(NamedTuple):
     duplicate: bool
 
 
-class MultiRaft(Questions):
+class MultiRaft:
     """All groups of ``node``.  Time is ``now_ms``, any clock that does not go back.  ``boot_epoch``
     is that of ``Liveness``; 0 is for a core that speaks to nobody, or lives once."""
 
@@ -106,6 +108,9 @@ class MultiRaft(Questions):
         self._host = Host(node, config, store, rng, now_ms, boot_epoch)
         self._groups: dict[int, Group] = {}
         self._neighbours = Neighbours(self._host, self._groups)
+        #: Read-only view of the groups, and commands of a repair.
+        self.status = StatusView(self._host, self._groups)
+        self.repair = RepairCommands(self._host, self._groups)
         self._sequence = 0
         self._tombstones: list[GroupWrite] = []  # of removed replicas, for the next write
         #: (sequence, groups) of writes in flight.
@@ -147,10 +152,7 @@ class MultiRaft(Questions):
             self._host.events.append(Event("removed", group.id, ()))
 
     def _group(self, group: int) -> Group:
-        found = self._groups.get(group)
-        if found is None:
-            raise UnknownGroup(f"group {group} is not on node {self.node}")
-        return found
+        return replica(self._groups, group, self.node)
 
     # ---- inputs -------------------------------------------------------------------------------
 
@@ -226,7 +228,7 @@ class MultiRaft(Questions):
 
     def applied(self, group: int, index: int) -> None:
         """The driver's state machine has applied up to ``index``."""
-        log = self._group(group).log
+        log = replica(self._groups, group, self.node).log
         assert log.applied_index <= index <= log.handed_index, (
             f"applied {index}, asked for {log.applied_index}..{log.handed_index}")
         log.applied_index = index
@@ -303,13 +305,13 @@ class MultiRaft(Questions):
         if found.quarantined:
             raise GroupQuarantined(f"group {group} on node {self.node}: {found.quarantined}")
         if found.role is not Role.LEADER:
-            raise NotLeader(group, self.leader_hint(group)[0])
+            raise NotLeader(group, self.status.leader_hint(group)[0])
         return found
 
     def change_members(self, group: int, voters: tuple[int, ...],
                        learners: tuple[int, ...]) -> Proposed:
         """Make these the members of a group led here, ``voters`` in the order of preference
-        (changes.py).  Raises a ``ProposalError``; what became of it is in ``status``."""
+        (changes.py).  Raises a ``ProposalError``; the outcome is in ``status.of``."""
         leading = self._leading(group)
         entry = changes.change_members(leading, tuple(voters), tuple(sorted(learners)))
         return Proposed(entry.index, entry.term, -1, False)
@@ -322,7 +324,7 @@ class MultiRaft(Questions):
     def transfer(self, group: int, to: int) -> None:
         """Hand the group to ``to``, 0 = to the voter that is furthest, one with room for records
         before one without.  Raises ``ProposalError`` when this cannot even begin; whether it
-        happened shows in ``leader_hint``."""
+        happened shows in ``status.leader_hint``."""
         leading = self._leading(group)
         if to == self.node:
             return

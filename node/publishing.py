@@ -118,7 +118,7 @@ class Publishing:
                 "disk_used": used, "disk_capacity": used + free,
                 "ingress_capacity": self._config.ingress_capacity,
                 "egress_capacity": self._config.egress_capacity,
-                "groups_led": node.core.led_count, "lost_windows": self.lost}
+                "groups_led": node.core.status.led_count, "lost_windows": self.lost}
 
     async def _appended(self, batch: bytes) -> bool:
         """Whether a batch is in the log; False = try again."""
@@ -130,7 +130,7 @@ class Publishing:
                 return False
             incarnation = topic.incarnation + node.config.node.id % topic.partitions
             place = node.directory.place_of(incarnation)
-            leader = node.core.leader_hint(place.group)[0]
+            leader = node.core.status.leader_hint(place.group)[0]
             if leader == node.config.node.id:
                 await self._append_here(incarnation, batch)
             elif leader:
@@ -143,7 +143,7 @@ class Publishing:
     async def _create(self) -> None:
         """The topic, by whoever leads the metadata.  Raises ``MultiRaftError``."""
         node = self._node
-        if node.core.is_leader(METADATA_GROUP):
+        if node.core.status.is_leader(METADATA_GROUP):
             await node.metadata_log.propose(metadata.CreateTopic(
                 TOPIC, uuid.uuid4().bytes, PARTITIONS))
 
@@ -198,7 +198,8 @@ class Publishing:
             return  # deleted behind the last append
         for incarnation in range(topic.incarnation, topic.incarnation + topic.partitions):
             place = state.locate(incarnation)
-            if place is None or place.switch is not None or not node.core.is_leader(place.group):
+            if (place is None or place.switch is not None
+                    or not node.core.status.is_leader(place.group)):
                 continue
             applied = node.store.tails[place.group].applied(incarnation)
             if applied is None or applied.sealed or applied.epoch != place.epoch:

@@ -61,8 +61,8 @@ class Statistics:
         node = self._node
         return {
             "groups": len(node.store.groups),
-            "groups_led": node.core.led_count,
-            "groups_awake": node.core.awake_count,
+            "groups_led": node.core.status.led_count,
+            "groups_awake": node.core.status.awake_count,
             "groups_quarantined": survey.quarantined.count,
             "groups_behind": survey.behind.count,
             "groups_leaderless": survey.leaderless.count,

@@ -318,7 +318,7 @@ def test_old_rot_does_not_excuse_a_quarantine_of_which_the_disk_knows_nothing():
     made = running(3)
     node = made.nodes[1]
     node.rotten = True
-    node._raft.quarantine(2, "entry 7@1 of node 2: an offset is missing")
+    node._raft.repair.quarantine(2, "entry 7@1 of node 2: an offset is missing")
     node.request_round()
     with pytest.raises(Violation, match="NothingIsDamaged: n1 g2 quarantined itself"):
         made.run_for(1000)
@@ -428,7 +428,7 @@ def test_a_node_behind_the_log_start_gets_a_snapshot_of_the_state():
     replica = made.witness.groups[0].replica(away.node)
 
     def is_compacted() -> bool:
-        return any(node.leads(0) and node._raft.status(0).first_index > replica.applied
+        return any(node.leads(0) and node._raft.status.of(0).first_index > replica.applied
                    for node in made.nodes.values())
 
     for _ in range(10):  # once there was enough for a checkpoint

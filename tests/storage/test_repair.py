@@ -214,9 +214,9 @@ def repaired_members(disk: Disk, *given: Entry) -> Configuration:
         wanted = store.repair.wanted(1, 9)
         repairer.answered(Answer(1, 1, given, (), True, wanted=wanted))
     repairer.tail_read(1, repairer.step(1).plan.execute())
-    assert core.status(1).configuration == store._logs[1].configuration
+    assert core.status.of(1).configuration == store._logs[1].configuration
     store.close()
-    return core.status(1).configuration
+    return core.status.of(1).configuration
 
 
 def test_who_the_members_are_is_known_again_when_that_was_lost():
@@ -353,6 +353,7 @@ class Core:
     """What the repairer asks of consensus."""
 
     def __init__(self, groups: dict[int, Configuration], leader: int = 0):
+        self.status = self.repair = self  # as the views of a core
         self._groups = groups
         self._leader = leader
         self.quarantined: list[int] = []
@@ -367,7 +368,7 @@ class Core:
     def compacted(self, group: int, first_index: int) -> None:
         self.first_index = first_index
 
-    def status(self, group: int):
+    def of(self, group: int):
         class Status:
             configuration = self._groups[group]
             leader, candidate = self._leader, 0
