@@ -100,12 +100,13 @@ believed.
 a hint for every group.
 
 Where things are: quorum.py and membership.py count; log.py knows terms, progress.py members;
-group.py is one replica, election.py and replication.py its two halves; reads.py confirms reads that
-read_queue.py holds; multiraft.py runs them all; questions.py (``core.status``) and repairing.py
-(``core.repair``) are its views; host.py is the context that the groups share; neighbours.py and
-support.py know other nodes, leases.py keeps leases alive; digest.py, hints.py and timers.py are
-what they say; describe.py turns all of it into text; memory_store.py is a store for tests.
-``docs/divergence.md`` lists where this differs from the Raft thesis, and why.
+group.py is one replica, election.py and replication.py its two halves, leader_transfer.py hands
+leadership on; reads.py confirms reads that read_queue.py holds; multiraft.py runs them all;
+questions.py (``core.status``) and repairing.py (``core.repair``) are its views; host.py is the
+context that the groups share; neighbours.py and support.py know other nodes, leases.py keeps leases
+alive; digest.py, hints.py and timers.py are what they say; describe.py turns all of it into text;
+memory_store.py is a store for tests.  ``docs/divergence.md`` lists where this differs from the Raft
+thesis, and why.
 """
 
 __version__ = "0.1.0"

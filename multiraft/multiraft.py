@@ -19,7 +19,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from multiraft import changes, doubt, election, membership, neighbours, reads, replication, snapshot
+from multiraft import (
+    changes,
+    doubt,
+    election,
+    leader_transfer,
+    membership,
+    neighbours,
+    reads,
+    replication,
+    snapshot,
+)
 from multiraft.catch_up import Limits
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
@@ -329,7 +339,7 @@ class MultiRaft:
         if to == self.node:
             return
         support = self._host.support
-        to = to or election.furthest(leading)
+        to = to or leader_transfer.furthest(leading)
         if not to:
             raise ProposalError(f"group {group} has no other voter that is reached")
         if to not in leading.configuration.voters:
@@ -340,7 +350,7 @@ class MultiRaft:
             raise ProposalError(f"group {group} is being handed to node {leading.transferee}")
         if not leading.progress[to].is_whole:
             raise ProposalError(f"node {to} cannot take group {group}: its replica is damaged")
-        election.transfer(leading, to)
+        leader_transfer.transfer(leading, to)
 
     def records_fit(self, group: int) -> bool:
         """Whether a majority of the voters of a group led here may have room for records: all but
@@ -355,13 +365,13 @@ class MultiRaft:
         it a majority has.  Whether it is under way; if not, this node goes on leading.  Raises
         ``ProposalError`` when it does not lead.  O(members)."""
         leading = self._leading(group)
-        if not leading.transferee and election.may_make_way(leading):
-            election.transfer(leading, election.furthest(leading))
+        if not leading.transferee and leader_transfer.may_make_way(leading):
+            leader_transfer.transfer(leading, leader_transfer.furthest(leading))
         return bool(leading.transferee)
 
     def resign(self, group: int, why: str) -> None:
         """Give up leadership (append or apply is stuck) and keep out of the next election."""
-        election.resign(self._group(group), why)
+        leader_transfer.resign(self._group(group), why)
 
     def announce_commit(self, group: int) -> None:
         """Tell the members of a group led here its commit index with the next ``ready``, not only
