@@ -472,8 +472,8 @@ STATE_BUGS = {
         "a snapshot moves the log and not the state", Seeds((3,))),
     "only-a-settled-leader-gives": Bug(
         "only-a-settled-leader-gives", "chaos.simulator.state_group", "Stately._serve_state",
-        "self._raft.status(METADATA_GROUP).quarantined",
-        "not self._raft.is_settled(METADATA_GROUP)",
+        "self._raft.status.of(METADATA_GROUP).quarantined",
+        "not self._raft.status.is_settled(METADATA_GROUP)",
         "a leader that needs the vote of who needs its snapshot does not give it", Seeds((5,))),
     "outdated-image": Bug(
         "outdated-image", "chaos.simulator.state_group", "Stately._serve_state",
