@@ -13,8 +13,8 @@ Duties of the driver
       and are filled from storage; then start the write.
    b. ``messages``: send at once.  An ``Append`` with ``last_index > prev_index`` gets its
       ``entries`` from storage now.  When they have to be read from a disk first, ask
-      ``core.leads(group, term)`` again after the read, and do not send when it is false or the
-      range is gone.
+      ``core.status.leads(group, term)`` again after the read, and do not send when it is false
+      or the range is gone.
    c. ``messages_after_write``: send when ``writes`` is durable, not earlier.  They are votes and
       whatever else speaks of a term: leaving early is voting twice.
    d. ``committed``: apply entries first..last of each group in order, answer the clients that wait

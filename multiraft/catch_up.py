@@ -15,12 +15,7 @@ stream's window, not by the burst.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from multiraft.group import Group
-    from multiraft.host import Host
-    from multiraft.neighbours import Neighbours
+from typing import NamedTuple
 
 #: A bucket holds what comes in so many milliseconds, and gives nothing below what comes in so many,
 #: or below a piece (``catch_up_append_bytes`` as it is by default) where that is less: saving for
@@ -120,24 +115,3 @@ class Pace:
         assert self._out is not None
         due = [self._out.due_ms(), self._into[group, node].due_ms()]
         return None if None in due else max(each for each in due if each is not None)
-
-
-class Paced:
-    """Part of ``MultiRaft``, which has the groups and what they share."""
-
-    node: int
-    _host: Host
-    _groups: dict[int, Group]
-    _neighbours: Neighbours
-
-    def _group(self, group: int) -> Group:
-        raise NotImplementedError
-
-    def pace_catch_up(self, limits: Limits) -> None:
-        """From now on these rates for replicas that are being moved.  O(streams)."""
-        pace = self._host.pace
-        concerned = pace.groups
-        pace.set(limits, self._host.now_ms)
-        for group in dict.fromkeys((*concerned, *pace.groups)):
-            if group in self._groups:
-                self._groups[group].touch()

@@ -17,7 +17,7 @@ committed and whenever it asks: nobody else knows for sure (scenario S38).
 
 from __future__ import annotations
 
-from multiraft import doubt, election, membership, reads
+from multiraft import doubt, election, leader_transfer, membership, reads
 from multiraft.errors import (
     ChangeOpen,
     InvalidMembers,
@@ -120,10 +120,10 @@ def on_commit(group: Group) -> None:
     for node in departed:
         tell_removed(group, node)
     if group.host.node not in group.configuration.members():
-        election.resign(group, "removed")
+        leader_transfer.resign(group, "removed")
         group.go("removed", group.configuration_index)
     elif not membership.is_voter(group.configuration, group.host.node):
-        election.resign(group, "no voter any more")
+        leader_transfer.resign(group, "no voter any more")
 
 
 # ---- who is no member any more -----------------------------------------------------------------

@@ -1,13 +1,14 @@
-"""Elections: who asks, who grants, who wins.
+"""Leader election: election timer, pre-vote, vote requests and votes.
 
 Contract.  Handlers of ``VoteRequest``, ``VoteReply`` and ``TimeoutNow``, and the election timer.
-Each handler looks at the message's term itself; nothing happens before it.
-Theory.  Raft paper 5.2 and 5.4.1; pre-vote, thesis 9.6; leader stickiness, thesis 4.2.3; transfer,
-thesis 3.10.  A voter that trusts a living leader refuses and keeps its term, so that a node that
-was cut off cannot depose a leader who serves everybody else (scenario S28d).  The leader itself is
-the exception: whoever asks for votes does not lead any more.  A candidate counts its own vote like
-any other, when it is durable (scenario S21).
-Elsewhere.  Why a follower campaigns at all: ``Group.rearm``.
+Each handler checks the message's term itself; nothing is done before it.
+Theory.  Raft paper 5.2 and 5.4.1; pre-vote, thesis 9.6; leader stickiness, thesis 4.2.3.  A voter
+that trusts a living leader refuses and keeps its term, so that a node that was cut off cannot
+depose a leader that serves every other node (scenario S28d).  A request from that leader itself is
+granted like any other: a node that asks for votes has stopped leading.  A candidate counts its own
+vote, like every vote, from the moment it is durable (scenario S21).
+Elsewhere.  Reasons for a follower to campaign: ``Group.rearm``.  The leader's half of a transfer:
+leader_transfer.py.
 """
 
 from __future__ import annotations
@@ -181,82 +182,12 @@ def _become_leader(group: Group) -> None:
 # ---- leadership transfer -----------------------------------------------------------------------
 
 
-def furthest(group: Group) -> int:
-    """The voter that can take over soonest: reached and whole, with room for records if any has,
-    and with the most entries; of equals the one that is preferred, so that a node's groups go to
-    many nodes.  0 = nobody is reached.  O(members)."""
-    order = group.configuration.voters
-    able = [member for member in group.progress.values()
-            if member.node in order and _could_lead(group, member.node)]
-    if not able:
-        return 0
-    full = group.host.support.full
-    return max(able, key=lambda member: (member.node not in full, member.match,
-                                         -order.index(member.node))).node
-
-
-def may_make_way(group: Group) -> bool:
-    """Whether records could be committed without the disk of this leader: a majority is reached,
-    whole and has room.  Two majorities meet, so ``furthest`` is one that has room and all that is
-    committed.  Without such a majority any leader could only let records wait, and it is better to
-    refuse them here, clearly; it also ends the wandering of a group among disks that fill up."""
-    host = group.host
-    return membership.supported(
-        group.configuration, lambda node: (node != host.node and node not in host.support.full
-                                           and _could_lead(group, node)))
-
-
-def _could_lead(group: Group, node: int) -> bool:
-    support = group.host.support
-    return (node in support.held and node in support.connections
-            and group.progress[node].is_whole)
-
-
-def transfer(group: Group, to: int) -> None:
-    """Begin to hand leadership to ``to`` (thesis 3.10): no proposals until it happened or timed
-    out.  The caller has checked that ``to`` can take it."""
-    host = group.host
-    group.transferee = to
-    group.transfer_deadline_ms = host.now_ms + host.config.transfer_timeout_ms
-    group.emit("transfer", to, "begin")
-    host.timers.arm(group.id, group.transfer_deadline_ms)
-    continue_transfer(group)
-    group.touch()
-
-
-def continue_transfer(group: Group) -> None:
-    """Tell the transferee to campaign as soon as its log is complete."""
-    member = group.progress[group.transferee]
-    if member.match == group.log.last_index:
-        group.send(member.node, TimeoutNow(group.id, group.incarnation, group.term))
-
-
-def give_up_transfer(group: Group) -> None:
-    """The transferee did not win in time: take proposals again."""
-    group.emit("transfer", group.transferee, "given up")
-    group.transferee = 0
-
-
 def on_timeout_now(group: Group, sender: int, message: TimeoutNow) -> None:
-    """The leader asks this replica to replace it at once."""
+    """Campaign at once, because the leader transfers its leadership to this replica (thesis
+    3.10)."""
     if message.term != group.term or group.leader != sender:
         return
     if group.may_campaign():
         campaign(group, transfer=True)
     elif group.is_held():  # a leader that has nothing to send has not heard of it
         group.reply_append(sender, Status.QUARANTINED)
-
-
-def resign(group: Group, why: str) -> None:
-    """Give up leadership, and keep out of the next election; a good successor is called upon."""
-    host = group.host
-    group.abstain_until_ms = host.now_ms + host.config.lease_ms
-    if group.role is not Role.LEADER:
-        return
-    successors = [member for member in group.progress.values()
-                  if membership.is_voter(group.configuration, member.node)
-                  and _could_lead(group, member.node)]
-    if successors:
-        best = max(successors, key=lambda member: (member.match, -member.node))
-        group.send(best.node, TimeoutNow(group.id, group.incarnation, group.term))
-    group.become_follower(group.term, 0, why)

@@ -23,23 +23,21 @@ What the node's sums and lists say of a group: standing.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from multiraft import membership
-from multiraft.errors import ImpossibleMessage
+from multiraft.errors import ImpossibleMessage, UnknownGroup
 from multiraft.host import Host
 from multiraft.log import GroupLog
 from multiraft.messages import AppendReply, GroupMessage, Status
 from multiraft.progress import Progress, ProgressState
+from multiraft.read_queue import ReadIndexQueue
 from multiraft.ready import Committed, Envelope, Event, GroupWrite, Ready
 from multiraft.standing import Standing
 from multiraft.status import GroupStatus, MemberStatus, Role
 from multiraft.store import GroupRestored, LogBounds
 from multiraft.tail_protocol import Tail
 from multiraft.types import METADATA_GROUP, Configuration, Entry, HardState
-
-if TYPE_CHECKING:
-    from multiraft.reads import Reads
 
 #: Why a replica says nothing any more that is no member.
 REMOVED = "removed"
@@ -119,7 +117,7 @@ class Group:
         #: Leader: who was a member, to be told when the configuration without it is committed.
         self.departed: dict[int, None] = {}
         #: Leader: reads that wait for their confirmation; None = there was none in this office.
-        self.reads: Reads | None = None
+        self.reads: ReadIndexQueue | None = None
         self.standing = Standing(host, group)
         assert self.term >= self.log.last_term, f"group {group}: {self.term}, its log is newer"
 
@@ -206,7 +204,7 @@ class Group:
 
     def touch(self) -> None:
         """Look at this group in the next ``ready``."""
-        self.host.dirty[self.id] = self
+        self.host.dirty[self.id] = None
 
     def emit(self, kind: str, *fields) -> None:
         """Leave a trace value."""
@@ -382,7 +380,7 @@ class Group:
         self.episode = self.ack_to = 0
         self.become_follower(self.term, 0, why)
         self.host.timers.cancel(self.id)
-        self.host.going[self.id] = self
+        self.host.going[self.id] = None
 
     def bar(self, term: int, index: int) -> None:
         """Raise the bar to that place of the log; it is in no earlier one."""
@@ -556,3 +554,12 @@ class Group:
         for member in self.progress.values():
             member._check()
             assert member.match <= self.log.last_index, f"match {member.match}"
+
+
+def replica(groups: Mapping[int, Group], group: int, node: int) -> Group:
+    """Return the replica of ``group`` among the ``groups`` of ``node``.  Raises
+    ``UnknownGroup``."""
+    found = groups.get(group)
+    if found is None:
+        raise UnknownGroup(f"group {group} is not on node {node}")
+    return found

@@ -5,7 +5,7 @@ Contract.  A table that ``MultiRaft`` makes and its groups change; no decision i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from multiraft.catch_up import Pace
 from multiraft.config import RaftConfig
@@ -15,9 +15,6 @@ from multiraft.ready import Event, ReadReady
 from multiraft.store import LogReader
 from multiraft.support import Support
 from multiraft.timers import Timers
-
-if TYPE_CHECKING:
-    from multiraft.group import Group
 
 
 class Chance(Protocol):
@@ -54,10 +51,11 @@ class Host:
         self.shared: dict[int, dict[int, None]] = {}
         #: Grows whenever a sum in ``led`` or ``believed`` changes.
         self.digests_version = 0
-        #: Groups that may have something for the next Ready, in the order they were touched.
-        self.dirty: dict[int, Group] = {}
-        #: Groups that know they are removed; the next Ready lets them go.
-        self.going: dict[int, Group] = {}
+        #: Ready queue: ids of groups that may have effects for the next Ready, in the order in
+        #: which the groups were touched.  ``MultiRaft`` resolves the ids.
+        self.dirty: dict[int, None] = {}
+        #: Ids of groups that know of their removal; the next Ready removes them.
+        self.going: dict[int, None] = {}
         #: Reads that were confirmed, for the next Ready.
         self.reads: list[ReadReady] = []
         #: The last Ready left out some of what is committed: there is more for the next one.

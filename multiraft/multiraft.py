@@ -9,7 +9,8 @@ Theory.  Every input touches at most one group; ``ready`` collects the touched o
 and one list of messages for all.  What a node learns about another node (a lease, a connection, a
 new life) is noted in ``Support``, where groups see it at once; groups that share the node are
 queued to draw the consequences that need a timer or a message.
-Elsewhere.  One group: group.py, election.py, replication.py.  Leases themselves: leases.py.
+Elsewhere.  One group: group.py, election.py, replication.py.  Leases themselves: leases.py.  The
+views ``status`` and ``repair``: questions.py, repairing.py.
 """
 
 from __future__ import annotations
@@ -18,11 +19,22 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from multiraft import changes, doubt, election, membership, neighbours, reads, replication, snapshot
+from multiraft import (
+    changes,
+    doubt,
+    election,
+    leader_transfer,
+    membership,
+    neighbours,
+    reads,
+    replication,
+    snapshot,
+)
+from multiraft.catch_up import Limits
 from multiraft.config import RaftConfig
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
-from multiraft.group import Group
+from multiraft.group import Group, replica
 from multiraft.host import Chance, Host
 from multiraft.log import framed_bytes
 from multiraft.messages import (
@@ -38,8 +50,9 @@ from multiraft.messages import (
     VoteRequest,
 )
 from multiraft.neighbours import Neighbours
-from multiraft.questions import Questions
+from multiraft.questions import StatusView
 from multiraft.ready import Envelope, Event, GroupWrite, Ready, Writes
+from multiraft.repairing import RepairCommands
 from multiraft.status import Role
 from multiraft.store import GroupRestored, LogBounds, LogReader
 from multiraft.tail_protocol import Tail
@@ -93,7 +106,7 @@ class Proposed(NamedTuple):
     duplicate: bool
 
 
-class MultiRaft(Questions):
+class MultiRaft:
     """All groups of ``node``.  Time is ``now_ms``, any clock that does not go back.  ``boot_epoch``
     is that of ``Liveness``; 0 is for a core that speaks to nobody, or lives once."""
 
@@ -105,6 +118,9 @@ class MultiRaft(Questions):
         self._host = Host(node, config, store, rng, now_ms, boot_epoch)
         self._groups: dict[int, Group] = {}
         self._neighbours = Neighbours(self._host, self._groups)
+        #: Read-only view of the groups, and commands of a repair.
+        self.status = StatusView(self._host, self._groups)
+        self.repair = RepairCommands(self._host, self._groups)
         self._sequence = 0
         self._tombstones: list[GroupWrite] = []  # of removed replicas, for the next write
         #: (sequence, groups) of writes in flight.
@@ -138,17 +154,15 @@ class MultiRaft(Questions):
 
     def _let_go(self) -> None:
         """Remove those that know that they are no members."""
-        for group in tuple(self._host.going.values()):
+        for id_ in tuple(self._host.going):
+            group = self._groups[id_]
             if group.hard_state_is_durable():
                 self._neighbours.outbox += group.outbox  # a leader's last: who shall come after it
             self.remove_group(group.id)
             self._host.events.append(Event("removed", group.id, ()))
 
     def _group(self, group: int) -> Group:
-        found = self._groups.get(group)
-        if found is None:
-            raise UnknownGroup(f"group {group} is not on node {self.node}")
-        return found
+        return replica(self._groups, group, self.node)
 
     # ---- inputs -------------------------------------------------------------------------------
 
@@ -224,7 +238,7 @@ class MultiRaft(Questions):
 
     def applied(self, group: int, index: int) -> None:
         """The driver's state machine has applied up to ``index``."""
-        log = self._group(group).log
+        log = replica(self._groups, group, self.node).log
         assert log.applied_index <= index <= log.handed_index, (
             f"applied {index}, asked for {log.applied_index}..{log.handed_index}")
         log.applied_index = index
@@ -301,13 +315,13 @@ class MultiRaft(Questions):
         if found.quarantined:
             raise GroupQuarantined(f"group {group} on node {self.node}: {found.quarantined}")
         if found.role is not Role.LEADER:
-            raise NotLeader(group, self.leader_hint(group)[0])
+            raise NotLeader(group, self.status.leader_hint(group)[0])
         return found
 
     def change_members(self, group: int, voters: tuple[int, ...],
                        learners: tuple[int, ...]) -> Proposed:
         """Make these the members of a group led here, ``voters`` in the order of preference
-        (changes.py).  Raises a ``ProposalError``; what became of it is in ``status``."""
+        (changes.py).  Raises a ``ProposalError``; the outcome is in ``status.of``."""
         leading = self._leading(group)
         entry = changes.change_members(leading, tuple(voters), tuple(sorted(learners)))
         return Proposed(entry.index, entry.term, -1, False)
@@ -320,12 +334,12 @@ class MultiRaft(Questions):
     def transfer(self, group: int, to: int) -> None:
         """Hand the group to ``to``, 0 = to the voter that is furthest, one with room for records
         before one without.  Raises ``ProposalError`` when this cannot even begin; whether it
-        happened shows in ``leader_hint``."""
+        happened shows in ``status.leader_hint``."""
         leading = self._leading(group)
         if to == self.node:
             return
         support = self._host.support
-        to = to or election.furthest(leading)
+        to = to or leader_transfer.furthest(leading)
         if not to:
             raise ProposalError(f"group {group} has no other voter that is reached")
         if to not in leading.configuration.voters:
@@ -336,7 +350,7 @@ class MultiRaft(Questions):
             raise ProposalError(f"group {group} is being handed to node {leading.transferee}")
         if not leading.progress[to].is_whole:
             raise ProposalError(f"node {to} cannot take group {group}: its replica is damaged")
-        election.transfer(leading, to)
+        leader_transfer.transfer(leading, to)
 
     def records_fit(self, group: int) -> bool:
         """Whether a majority of the voters of a group led here may have room for records: all but
@@ -351,13 +365,13 @@ class MultiRaft(Questions):
         it a majority has.  Whether it is under way; if not, this node goes on leading.  Raises
         ``ProposalError`` when it does not lead.  O(members)."""
         leading = self._leading(group)
-        if not leading.transferee and election.may_make_way(leading):
-            election.transfer(leading, election.furthest(leading))
+        if not leading.transferee and leader_transfer.may_make_way(leading):
+            leader_transfer.transfer(leading, leader_transfer.furthest(leading))
         return bool(leading.transferee)
 
     def resign(self, group: int, why: str) -> None:
         """Give up leadership (append or apply is stuck) and keep out of the next election."""
-        election.resign(self._group(group), why)
+        leader_transfer.resign(self._group(group), why)
 
     def announce_commit(self, group: int) -> None:
         """Tell the members of a group led here its commit index with the next ``ready``, not only
@@ -365,6 +379,15 @@ class MultiRaft(Questions):
         leading = self._leading(group)
         leading.notice_due = True
         leading.touch()
+
+    def pace_catch_up(self, limits: Limits) -> None:
+        """Set the rates of streams to replicas that are being moved.  O(streams)."""
+        pace = self._host.pace
+        concerned = pace.groups
+        pace.set(limits, self._host.now_ms)
+        for group in dict.fromkeys((*concerned, *pace.groups)):
+            if group in self._groups:
+                self._groups[group].touch()
 
     # ---- node events --------------------------------------------------------------------------
 
@@ -438,7 +461,8 @@ class MultiRaft(Questions):
             group_writes: list[GroupWrite] = []
             if with_writes and self._tombstones:
                 group_writes, self._tombstones = self._tombstones, []
-            for group in dirty.values():
+            for id_ in dirty:
+                group = self._groups[id_]
                 fresh: tuple[Entry, ...] = ()
                 fresh_bytes = 0
                 if group.has_write():
@@ -489,6 +513,8 @@ class MultiRaft(Questions):
     def _check(self) -> None:
         """Every invariant of every group; O(everything).  For tests and the simulator."""
         self._host.timers._check()
+        for queued in (*self._host.dirty, *self._host.going):
+            assert queued in self._groups, f"group {queued} is queued and not here"
         for group in self._groups.values():
             group._check()
             reads.check(group)

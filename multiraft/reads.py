@@ -19,37 +19,17 @@ majority of the new voters, too.
 from __future__ import annotations
 
 from multiraft import membership
-from multiraft.errors import QueueFull
 from multiraft.group import Group
 from multiraft.progress import Progress
+from multiraft.read_queue import ReadIndexQueue
 from multiraft.ready import ReadReady
-
-
-class Reads:
-    """The reads of a leader, while it leads."""
-
-    __slots__ = ("waiting", "asked", "stamp", "index")
-
-    def __init__(self) -> None:
-        #: Tokens for the next round.
-        self.waiting: list[object] = []
-        #: Tokens of the round that is under way.
-        self.asked: list[object] = []
-        #: What the round's appends carry.
-        self.stamp = 0
-        #: The commit index when it began.
-        self.index = 0
 
 
 def read_index(group: Group, token: object) -> None:
     """Queue a read at the leader.  Raises ``QueueFull``."""
     if group.reads is None:
-        group.reads = Reads()
-    waiting = group.reads.waiting
-    limit = group.host.config.reads_waiting_max
-    if len(waiting) >= limit:
-        raise QueueFull("reads_waiting_max", limit, len(waiting) + 1)
-    waiting.append(token)
+        group.reads = ReadIndexQueue()
+    group.reads.queue(token, group.host.config.reads_waiting_max)
     group.wake()
 
 
@@ -60,8 +40,7 @@ def begin(group: Group) -> None:
     if reads.asked or not reads.waiting or group.log.commit < group.term_start:
         return
     group.stamp += 1
-    reads.stamp, reads.index = group.stamp, group.log.commit
-    reads.asked, reads.waiting = reads.waiting, []
+    reads.begin(group.stamp, group.log.commit)
     _confirm(group)
 
 
@@ -97,8 +76,7 @@ def _is_confirmed(group: Group) -> bool:
 def _confirm(group: Group) -> None:
     reads = group.reads
     if _is_confirmed(group):
-        group.host.reads += [ReadReady(group.id, token, reads.index) for token in reads.asked]
-        reads.asked = []
+        group.host.reads += [ReadReady(group.id, token, reads.index) for token in reads.finish()]
         if reads.waiting:
             group.touch()
 

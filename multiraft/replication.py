@@ -14,7 +14,7 @@ not armed again: the group sleeps.
 
 from __future__ import annotations
 
-from multiraft import changes, doubt, election, membership, reads, snapshot
+from multiraft import changes, doubt, leader_transfer, membership, reads, snapshot
 from multiraft.errors import ImpossibleMessage, QueueFull
 from multiraft.group import REMOVED, Group
 from multiraft.log import framed_bytes
@@ -260,7 +260,7 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
         if reply.match > log.commit:
             maybe_commit(group)
         if group.transferee == member.node:
-            election.continue_transfer(group)
+            leader_transfer.continue_transfer(group)
     if member.next_index <= log.staged_index:
         group.touch()
 
@@ -298,7 +298,7 @@ def _set_aside(group: Group, member: Progress, state: ProgressState) -> None:
     member.state = state
     member.progressed_ms = group.host.now_ms
     if group.transferee == member.node:
-        election.give_up_transfer(group)  # it cannot take the group: proposals need not wait
+        leader_transfer.give_up_transfer(group)  # it cannot take the group: proposals need not wait
 
 
 def maybe_commit(group: Group) -> None:
@@ -330,7 +330,7 @@ def on_leader_timer(group: Group) -> None:
     host, log = group.host, group.log
     now_ms = host.now_ms
     if group.transferee and now_ms >= group.transfer_deadline_ms:
-        election.give_up_transfer(group)
+        leader_transfer.give_up_transfer(group)
     group.notice_due = True
     again_ms = group.transfer_deadline_ms if group.transferee else 0
     if group.reads is not None and reads.ask_again(group):

@@ -174,7 +174,7 @@ class Admin:
 
     def _partition_metadata(self, topic: metadata.Topic, number: int,
                             link: metadata.ChainLink) -> wire.PartitionMetadata:
-        leader, term = self._core.leader_hint(link.group)
+        leader, term = self._core.status.leader_hint(link.group)
         return wire.PartitionMetadata(number, topic.incarnation + number, link.group, leader,
                                       link.leader_epoch_base + term, link.epoch)
 
@@ -202,7 +202,7 @@ class Admin:
         would be decided: another node refuses it for a better reason.  What is being created counts
         as if each were a topic of its own."""
         limits, state = self._config.limits, self._metadata_log.state
-        if not self._core.is_leader(METADATA_GROUP):
+        if not self._core.status.is_leader(METADATA_GROUP):
             return
         for name, value in (
                 ("partitions_per_topic_max", partitions),
@@ -279,19 +279,19 @@ class Admin:
         for part in parts(state.last_group + 1):
             await self._turns.take(len(part))  # a pool of any size cannot stall the loop
             for group in part:
-                leader, _term = core.leader_hint(group)
+                leader, _term = core.status.leader_hint(group)
                 if leader in leads:
                     leads[leader] += 1
-                configuration = core.configuration(group) or state.configuration(group)
+                configuration = core.status.configuration(group) or state.configuration(group)
                 for member in configuration.members():
                     holds[member] = holds.get(member, 0) + 1
         nodes = tuple(wire.NodeSummary(
-            node.id, node.client_address, node.peer_address, node.rack, core.node_state(node.id),
-            holds[node.id], leads[node.id]) for node in known)
+            node.id, node.client_address, node.peer_address, node.rack,
+            core.status.node_state(node.id), holds[node.id], leads[node.id]) for node in known)
         facts = self._known.facts
         return wire.ClusterStatusReply(
             config.cluster_id, config.node.id, nodes, state.pool_size or facts.groups,
-            facts.replication_factor, core.leader_hint(METADATA_GROUP)[0],
+            facts.replication_factor, core.status.leader_hint(METADATA_GROUP)[0],
             state.topics_count, state.partitions_count)
 
     async def _group_list(self, request: wire.GroupList) -> wire.GroupListReply:
@@ -307,8 +307,8 @@ class Admin:
         return wire.GroupListReply(tuple(rows), more=end < groups)
 
     def _group_summary(self, state: metadata.MetadataState, group: int) -> wire.GroupSummary:
-        leader, term = self._core.leader_hint(group)
-        configuration = self._core.configuration(group) or state.configuration(group)
+        leader, term = self._core.status.leader_hint(group)
+        configuration = self._core.status.configuration(group) or state.configuration(group)
         return wire.GroupSummary(group, metadata.FIRST_GROUP_INCARNATION, term, leader,
                                  configuration.voters, configuration.learners)
 
@@ -317,16 +317,16 @@ class Admin:
         if group > self._metadata_log.state.last_group:
             raise InvalidRequest(f"there is no group {group}, the last one is "
                                  f"{self._metadata_log.state.last_group}")
-        if not core.is_leader(group):
+        if not core.status.is_leader(group):
             raise NotLeader(group)
-        if request.to and request.to not in core.status(group).configuration.voters:
+        if request.to and request.to not in core.status.of(group).configuration.voters:
             raise InvalidRequest(f"node {request.to} is not a voter of group {group}")
         if request.to != self._config.node.id:
             await self._begin_transfer(group, request.to)
             with trio.move_on_after(TRANSFER_WAIT_S):
-                while core.is_leader(group) or not core.leader_hint(group)[0]:
+                while core.status.is_leader(group) or not core.status.leader_hint(group)[0]:
                     await self._roles.wait(TRANSFER_WAIT_S)
-        leader, term = core.leader_hint(group)
+        leader, term = core.status.leader_hint(group)
         return wire.GroupTransferReply(leader, term)
 
     async def _begin_transfer(self, group: int, to: int) -> None:

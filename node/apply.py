@@ -92,7 +92,7 @@ class Applying:
         """Group and term of a log line; an event of a whole node has neither."""
         if group < 0:
             return {}
-        return {"group": group, "term": self._core.leader_hint(group)[1]}
+        return {"group": group, "term": self._core.status.leader_hint(group)[1]}
 
     def _log_role(self, group: int, role: Role, term: int, leader: int, why: str) -> None:
         self._log.debug("role", extra={"group": group, "term": term, "role": role.name.lower(),
@@ -136,9 +136,9 @@ class Applying:
     def durable(self) -> None:
         """Own writes became durable: acks=leader.  O(groups with such appends pending)."""
         for group in self._pending.groups_waiting_for_durable():
-            if not self._core.has_group(group):
+            if not self._core.status.has_group(group):
                 continue  # let go by the last round; the next one tells who waits
-            self._pending.durable(group, self._core.durable_index(group))
+            self._pending.durable(group, self._core.status.durable_index(group))
 
     @property
     def answers_wait(self) -> bool:

@@ -100,7 +100,8 @@ class Checkpoints:
 
     def _plan(self, metadata: Encoded | None = None):
         """(plan, applied index of the metadata group in it)"""
-        commits = {group: self._core.commit_index(group) for group in self._core.groups()}
+        status = self._core.status
+        commits = {group: status.commit_index(group) for group in status.groups()}
         plan = self._store.checkpoint_plan(
             commits, self._metadata_log.state.snapshot() if metadata is None else metadata)
         return plan, _applied(self._store)

@@ -73,13 +73,13 @@ class Directory:
     def replicas(self, group: int) -> tuple[int, ...]:
         """Members of a group: those of its log when it is here, else those that its leader
         recorded."""
-        configuration = (self._core.configuration(group)
+        configuration = (self._core.status.configuration(group)
                          or self._metadata_log.state.configuration(group))
         return configuration.members()
 
     def leader_detail(self, group: int) -> tuple[Code, ErrorDetail]:
         """The refusal that sends a client to the leader of ``group``."""
-        leader, _term = self._core.leader_hint(group)
+        leader, _term = self._core.status.leader_hint(group)
         if not leader or leader == self._core.node:
             return Code.LEADER_UNKNOWN, ErrorDetail(
                 text=f"group {group} has no leader that this node knows of: an election is going "
@@ -102,7 +102,7 @@ class Directory:
 
     def _moved(self, group: int, epoch: int, start_offset: int,
                end_offset: int) -> tuple[Code, ErrorDetail]:
-        leader, _term = self._core.leader_hint(group)
+        leader, _term = self._core.status.leader_hint(group)
         return Code.MOVED, ErrorDetail(
             text=f"it is in group {group} since epoch {epoch}, led by node {leader}",
             leader=leader, leader_address=self.address_of(leader), start_offset=start_offset,

@@ -15,7 +15,7 @@ from multiraft.wire.errors import InvalidRequest
 def describe_group(node: int, core, store, group: int) -> GroupDescribeReply:
     """This node's replica of ``group``."""
     try:
-        status = core.status(group)
+        status = core.status.of(group)
     except UnknownGroup as error:
         raise InvalidRequest(f"node {node} has no replica of group {group}") from error
     configuration = status.configuration

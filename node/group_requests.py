@@ -24,9 +24,9 @@ class GroupRequests:
     async def members(self, request: wire.GroupMembers) -> wire.GroupMembersReply:
         """Change or describe."""
         core, group = self._core, request.group
-        if not request.local and not core.is_leader(group):
+        if not request.local and not core.status.is_leader(group):
             raise NotLeader(group)
-        if not core.has_group(group):
+        if not core.status.has_group(group):
             raise UnknownGroup(f"group {group} has no replica on node {core.node}")
         if request.voters and not request.local:
             self._change(request)
@@ -34,7 +34,7 @@ class GroupRequests:
 
     def _change(self, request: wire.GroupMembers) -> None:
         """Raises ``InvalidRequest`` for what can never be, ``TimedOut`` for what cannot be now."""
-        index = self._core.status(request.group).configuration_index
+        index = self._core.status.of(request.group).configuration_index
         if request.expected_index not in (-1, index):
             raise TimedOut(f"the members of group {request.group} were changed at index {index}, "
                            f"{request.expected_index} was expected: look again")
@@ -47,7 +47,7 @@ class GroupRequests:
         self._request_round()
 
     def _describe(self, group: int) -> wire.GroupMembersReply:
-        status = self._core.status(group)
+        status = self._core.status.of(group)
         configuration = status.configuration
         is_open = bool(configuration.outgoing) or status.configuration_index > status.commit
         rows = tuple(wire.MemberRow(member.node, member.state, member.match)

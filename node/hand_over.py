@@ -38,7 +38,7 @@ class HandOver:
     def _begin(self) -> int:
         """Begin as many transfers as may be under way; how many are."""
         under_way = 0
-        for group in self._core.led_groups():
+        for group in self._core.status.led_groups():
             under_way += self._transfer(group)
             if under_way == UNDER_WAY_MAX:
                 break
@@ -46,7 +46,7 @@ class HandOver:
 
     def _transfer(self, group: int) -> bool:
         """Begin to hand over one group; False when there is nobody to take it."""
-        if self._core.status(group).transferee:
+        if self._core.status.of(group).transferee:
             return True  # under way
         try:
             self._core.transfer(group, 0)
@@ -54,7 +54,7 @@ class HandOver:
             if group not in self._refused:
                 self._refused.add(group)
                 self._log.info("transfer not possible", extra={
-                    "group": group, "term": self._core.leader_hint(group)[1],
+                    "group": group, "term": self._core.status.leader_hint(group)[1],
                     "reason": str(error)})
             return False
         return True

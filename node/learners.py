@@ -30,12 +30,12 @@ class MetadataLearners:
         """Until cancelled."""
         while True:
             await trio.sleep(LOOK_S)
-            if self._core.is_settled(METADATA_GROUP):
+            if self._core.status.is_settled(METADATA_GROUP):
                 self.look()
 
     def look(self) -> None:
         """Begin the change that is missing, if any.  O(nodes)."""
-        configuration = self._core.status(METADATA_GROUP).configuration
+        configuration = self._core.status.of(METADATA_GROUP).configuration
         nodes = self._metadata_log.state.table.nodes
         learners = tuple(node for node in sorted(nodes) if node not in configuration.voters)
         if not nodes or configuration.outgoing or learners == configuration.learners:

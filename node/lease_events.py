@@ -51,7 +51,7 @@ class LeaseEvents:
 
     def publish(self) -> None:
         """After a round: what the thread says about this node."""
-        version = self._core.digests_version
+        version = self._core.status.digests_version
         if version != self._published_version:
             self._published_version = version
-            self._liveness.published = self._core.digests()
+            self._liveness.published = self._core.status.digests()

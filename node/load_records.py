@@ -84,8 +84,8 @@ def group_columns(core, store, groups: Iterable[tuple[int, Sequence[int]]]) -> d
     rows = []
     for group, (bytes_in, bytes_out) in groups:
         stored = 0
-        if core.has_group(group):
-            status = core.status(group)
+        if core.status.has_group(group):
+            status = core.status.of(group)
             stored = log_bytes(store, status, status.first_index)
         rows.append((group, bytes_in, bytes_out, stored))
     return _by_column(GROUP_COLUMNS, rows)

@@ -216,14 +216,14 @@ class Node:
         Then what is still open is answered, and no round follows."""
         self.life.phase = STOPPING
         service_manager.tell(os.environ, service_manager.STOPPING)
-        self.log.info("stopping", extra={"leads": self.core.led_count})
+        self.log.info("stopping", extra={"leads": self.core.status.led_count})
         with trio.move_on_after(self.config.limits.shutdown_ms_max / 1000):
             await HandOver(self.core, self.admin.roles, self.request_round,
                            self.log).run()
         self.clients.sessions.stopping = True
         self.driver.applying.stop()
         self.driver.rounds.stop()
-        self.log.info("stopped", extra={"leads": self.core.led_count})
+        self.log.info("stopped", extra={"leads": self.core.status.led_count})
 
     def close(self) -> None:
         """Write a last checkpoint, then close the files; behind ``run``.  Raises ``DiskFailed``."""

@@ -50,10 +50,10 @@ class MakingWay:
     def look(self, now_ms: int) -> None:
         """Begin as many transfers as may be under way.  O(groups)."""
         core, under_way, begun = self._core, 0, []
-        for group in core.led_groups():
+        for group in core.status.led_groups():
             if under_way == UNDER_WAY_MAX:
                 break
-            if core.status(group).transferee:
+            if core.status.of(group).transferee:
                 under_way += 1
             elif self._offer(group, now_ms):
                 under_way += 1

@@ -69,9 +69,9 @@ class MemberReports:
 
     def _difference(self, group: int) -> RecordMembers | None:
         """What the metadata lack; with version 0 it is not committed yet.  None = nothing."""
-        if not self._core.is_leader(group):
+        if not self._core.status.is_leader(group):
             return None  # its leader knows better
-        status = self._core.status(group)
+        status = self._core.status.of(group)
         index = status.configuration_index
         state = self._metadata_log.state
         if not state.cluster_id:

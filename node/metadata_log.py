@@ -99,7 +99,7 @@ class MetadataLog:
     def lead(self) -> None:
         """After entries were applied, at their leader: every node answers clients from its copy, so
         the others hear of a commit at once; and a new cluster is bootstrapped."""
-        if not self._core.is_leader(METADATA_GROUP):
+        if not self._core.status.is_leader(METADATA_GROUP):
             return
         if self.state.version != self._announced_version:
             self._announced_version = self.state.version
@@ -119,7 +119,7 @@ class MetadataLog:
         """The first leader of a new cluster, once it has committed in its term and knows therefore
         that nobody has done it before, writes down what the cluster is."""
         if (self.state.cluster_id or self._plan is None or self._waiting
-                or not self._core.is_settled(METADATA_GROUP)):
+                or not self._core.status.is_settled(METADATA_GROUP)):
             return
         try:
             proposed = self._core.propose(METADATA_GROUP, EntryKind.METADATA,
@@ -134,9 +134,9 @@ class MetadataLog:
     def check_leading(self) -> None:
         """Raises ``NotLeader`` or ``LeaderUnknown`` unless this node leads the metadata group and
         knows all that was committed before: a leader that has not committed in its term may not."""
-        if not self._core.is_leader(METADATA_GROUP):
-            raise NotLeader(METADATA_GROUP, self._core.leader_hint(METADATA_GROUP)[0])
-        if not self._core.is_settled(METADATA_GROUP):
+        if not self._core.status.is_leader(METADATA_GROUP):
+            raise NotLeader(METADATA_GROUP, self._core.status.leader_hint(METADATA_GROUP)[0])
+        if not self._core.status.is_settled(METADATA_GROUP):
             raise LeaderUnknown("the metadata group's leader is new; try again")
         if not self.state.cluster_id:
             self._bootstrap()

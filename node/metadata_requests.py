@@ -21,9 +21,9 @@ class MetadataRequests:
 
     async def ask(self, request):
         """The leader's reply."""
-        if self._core.is_leader(METADATA_GROUP):
+        if self._core.status.is_leader(METADATA_GROUP):
             return await self._handlers[type(request)](request)
-        leader, _term = self._core.leader_hint(METADATA_GROUP)
+        leader, _term = self._core.status.leader_hint(METADATA_GROUP)
         if leader in (0, self._core.node):
             raise LeaderUnknown("the metadata group has no leader that this node knows of")
         return await self._peers.ask(leader, request)

@@ -35,9 +35,10 @@ class NewGroups:
 
     def look(self) -> None:
         """O(nodes) until it is known, then O(1)."""
-        if self._last_known >= 0 or not self._is_first or METADATA_GROUP not in self._core.groups():
+        if (self._last_known >= 0 or not self._is_first
+                or METADATA_GROUP not in self._core.status.groups()):
             return
-        status = self._core.status(METADATA_GROUP)
+        status = self._core.status.of(METADATA_GROUP)
         if status.quarantined:
             return
         self._end = self._end or status.last_index

@@ -113,7 +113,7 @@ class NodeAdmin:
                     votes.append(group)
                 if found.id in configuration.learners:
                     learns.append(group)
-                if self._core.leader_hint(group)[0] == found.id:
+                if self._core.status.leader_hint(group)[0] == found.id:
                     leader_of.append(group)
         return wire.NodeDescribeReply(self._row(found, replicas, leads), tuple(votes),
                                       tuple(learns), tuple(leader_of))
@@ -157,7 +157,7 @@ class NodeAdmin:
         for part in parts(state.last_group + 1):
             await self._turns.take(len(part))
             for group in part:
-                leader = self._core.leader_hint(group)[0]
+                leader = self._core.status.leader_hint(group)[0]
                 leads[leader] = leads.get(leader, 0) + 1
                 for member in state.configuration(group).members():
                     replicas[member] = replicas.get(member, 0) + 1
@@ -165,7 +165,7 @@ class NodeAdmin:
 
     def _row(self, node: NodeRecord, replicas: dict[int, int],
              leads: dict[int, int]) -> wire.NodeState:
-        return wire.NodeState(wire.NodeRow(*node), self._core.node_state(node.id),
+        return wire.NodeState(wire.NodeRow(*node), self._core.status.node_state(node.id),
                               replicas.get(node.id, 0), leads.get(node.id, 0))
 
     async def _propose(self, command):

@@ -183,7 +183,7 @@ class PeerListener:
         """Whether that life of a peer is connected and heard of right now."""
         receiving = self._receiving.get(peer)
         return (receiving is not None and receiving[1] == life.boot_epoch
-                and self._core.supported_epoch(peer) == life.boot_epoch)
+                and self._core.status.supported_epoch(peer) == life.boot_epoch)
 
     async def _receive(self, sock, reader: FrameReader, peer: int) -> None:
         kind = _TlsIncoming if isinstance(sock, TlsSocket) else _Incoming

@@ -304,7 +304,7 @@ class Peers:
         """A message as item and entry buffers; a cold range is read elsewhere and sent later."""
         if type(message) is not Append or message.last_index <= message.prev_index:
             return peer_codec.encode(message, 0), (), 0
-        if not self._core.leads(message.group, message.term):
+        if not self._core.status.leads(message.group, message.term):
             return None, (), 0
         buffers = self._store.framed(message.group, message.prev_index + 1, message.last_index)
         if buffers is None:
@@ -330,7 +330,7 @@ class Peers:
     async def _send_cold(self, peer: int, message: Append) -> None:
         link = self._links.get(peer)
         if (link is None or not link.connected
-                or not self._core.leads(message.group, message.term)):
+                or not self._core.status.leads(message.group, message.term)):
             return
         try:
             plan = self._store.read_plan(message.group, message.prev_index + 1, message.last_index)
@@ -342,7 +342,7 @@ class Peers:
             return
         except OSError as error:
             raise DiskFailed(f"the lane cannot be read: {error}") from error
-        if link.connected and self._core.leads(message.group, message.term):
+        if link.connected and self._core.status.leads(message.group, message.term):
             size = sum(map(len, buffers))
             link.send([peer_codec.frame([peer_codec.encode(message, size)], buffers)])
 

@@ -80,12 +80,12 @@ class PlacementAdmin:
         rows = []
         for group in groups:
             tail = self._tails.get(group)
-            if tail is None or not self._core.has_group(group):
+            if tail is None or not self._core.status.has_group(group):
                 continue
             state = tail.applied(request.incarnation)
             found = (0, False, 0) if state is None else (state.epoch, state.sealed,
                                                          state.next_offset)
-            rows.append(wire.ReplicaRow(group, self._core.is_leader(group), *found))
+            rows.append(wire.ReplicaRow(group, self._core.status.is_leader(group), *found))
         return wire.PartitionReplicasReply(tuple(rows))
 
     async def _switch(self, request: wire.SwitchPartition) -> wire.SwitchPartitionReply:

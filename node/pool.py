@@ -102,7 +102,7 @@ class Pool:
         return tuple(placed)
 
     def _is_up(self, node: int) -> bool:
-        return node == self._core.node or self._core.node_state(node) == "up"
+        return node == self._core.node or self._core.status.node_state(node) == "up"
 
     async def _reply(self, state: MetadataState, pool_size: int,
                      placed: tuple[tuple[int, ...], ...]) -> wire.PoolGrowReply:
@@ -136,7 +136,7 @@ class Pool:
         first = state.pool_size + 1
         for part in parts(max(0, state.last_group + 1 - first)):
             await self._turns.take(len(part))
-            found += [first + at for at in part if not self._core.leader_hint(first + at)[0]]
+            found += [first + at for at in part if not self._core.status.leader_hint(first + at)[0]]
         return found
 
     # ---- opening --------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class Pool:
         while True:
             state = self._metadata_log.state
             grows = state.last_group > state.pool_size > 0
-            if grows and self._core.is_settled(METADATA_GROUP):
+            if grows and self._core.status.is_settled(METADATA_GROUP):
                 await self.look()
             await self._metadata_log.applied(self._metadata_log.state.version + 1,
                                              LOOK_S if grows else float("inf"))

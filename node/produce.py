@@ -137,7 +137,7 @@ class Producing:
         if place is None:
             raise self._directory.unknown(partition, seen_index)
         group, tail = place.group, self._tails.get(place.group)
-        if place.switch is not None or tail is None or not self._core.is_leader(group):
+        if place.switch is not None or tail is None or not self._core.status.is_leader(group):
             group, tail = self._leading(place, partition)
         if self._space is not None and self._space.full:
             self._space.refused += 1
@@ -179,10 +179,10 @@ class Producing:
         if switch is not None:
             tail = self._tails.get(switch.to_group)
             if (tail is not None and tail.epoch_of(partition) >= switch.epoch
-                    and self._core.is_leader(switch.to_group)):
+                    and self._core.status.is_leader(switch.to_group)):
                 return switch.to_group, tail
         tail = self._tails.get(place.group)
-        if tail is not None and self._core.is_leader(place.group):
+        if tail is not None and self._core.status.is_leader(place.group):
             return place.group, tail
         raise (self._elsewhere(place, partition)
                or Elsewhere(*self._directory.elsewhere(place, place.chain[-1])))
@@ -197,8 +197,8 @@ class Producing:
 
     def _covered(self, group: int, acks: str) -> int:
         """Highest index that this ack level already covers here."""
-        durable = self._core.durable_index(group)
-        return durable if acks == "leader" else min(durable, self._core.commit_index(group))
+        durable = self._core.status.durable_index(group)
+        return durable if acks == "leader" else min(durable, self._core.status.commit_index(group))
 
 
 def _answered(answer, latency: Histogram, accepted_ns: int, produce: ProduceRequest) -> None:

@@ -140,7 +140,7 @@ class Publishing:
                 "disk_used": used, "disk_capacity": used + free,
                 "ingress_capacity": self._config.ingress_capacity,
                 "egress_capacity": self._config.egress_capacity,
-                "groups_led": self._core.led_count, "lost_windows": self.lost}
+                "groups_led": self._core.status.led_count, "lost_windows": self.lost}
 
     async def _appended(self, batch: bytes) -> bool:
         """Whether a batch is in the log; False = try again."""
@@ -151,7 +151,7 @@ class Publishing:
                 return False
             incarnation = topic.incarnation + self._place.id % topic.partitions
             place = self._directory.place_of(incarnation)
-            leader = self._core.leader_hint(place.group)[0]
+            leader = self._core.status.leader_hint(place.group)[0]
             if leader == self._place.id:
                 await self._append_here(incarnation, batch)
             elif leader:
@@ -163,7 +163,7 @@ class Publishing:
 
     async def _create(self) -> None:
         """The topic, by whoever leads the metadata.  Raises ``MultiRaftError``."""
-        if self._core.is_leader(METADATA_GROUP):
+        if self._core.status.is_leader(METADATA_GROUP):
             await self._metadata_log.propose(metadata.CreateTopic(
                 TOPIC, uuid.uuid4().bytes, PARTITIONS))
 
@@ -218,7 +218,11 @@ class Publishing:
             return  # deleted behind the last append
         for incarnation in range(topic.incarnation, topic.incarnation + topic.partitions):
             place = state.locate(incarnation)
-            if place is None or place.switch is not None or not self._core.is_leader(place.group):
+            if (
+                place is None
+                or place.switch is not None
+                or not self._core.status.is_leader(place.group)
+            ):
                 continue
             applied = self._store.tails[place.group].applied(incarnation)
             if applied is None or applied.sealed or applied.epoch != place.epoch:

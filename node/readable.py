@@ -97,11 +97,11 @@ class Readable:
         end = END if is_last else place.chain[at + 1].start_offset
         group = link.group
         tail = self._tails.get(group)
-        leads = tail is not None and core.is_leader(group)
+        leads = tail is not None and core.status.is_leader(group)
         if not leads:
-            if tail is None or replica != ANY or not core.has_group(group):
+            if tail is None or replica != ANY or not core.status.has_group(group):
                 raise Refused(*self._directory.elsewhere(place, link, end), elsewhere=True)
-            why = core.quarantine_reason(group)
+            why = core.status.quarantine_reason(group)
             if why:
                 raise Refused(Code.QUARANTINED, ErrorDetail(
                     text=f"the replica of group {group} on this node is damaged: {why}"))
@@ -117,7 +117,7 @@ class Readable:
 
     def _last(self, place: Location, link: ChainLink, partition: int, tail, leads: bool) -> Range:
         state = tail.applied(partition)
-        settled = leads and self._core.is_settled(link.group)
+        settled = leads and self._core.status.is_settled(link.group)
         if state is not None and state.epoch > link.epoch:
             # It went on elsewhere and came back, which the metadata here do not know yet.
             raise Refused(Code.STALE_METADATA, ErrorDetail(

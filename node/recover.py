@@ -83,7 +83,7 @@ def recover(store: Store, config: NodeConfig, rng: Chance) -> int:
     core = MultiRaft(node, config.raft, store, rng, 0)
     core.add_group(METADATA_GROUP, FIRST_GROUP_INCARNATION, store.groups[METADATA_GROUP],
                    store.tails[METADATA_GROUP])
-    core.reincarnate(METADATA_GROUP, replica.incarnation + 1, Configuration((node,)))
+    core.repair.reincarnate(METADATA_GROUP, replica.incarnation + 1, Configuration((node,)))
     _write(core, store)
     plan = store.checkpoint_plan({}, store.extra)
     plan.execute()
@@ -94,7 +94,7 @@ def recover(store: Store, config: NodeConfig, rng: Chance) -> int:
 
 def _use_up(core: MultiRaft, store: Store) -> None:
     """Append, as the leader of the new incarnation, what the next start applies."""
-    while not core.is_leader(METADATA_GROUP):
+    while not core.status.is_leader(METADATA_GROUP):
         core.tick(core.next_deadline_ms())
         _write(core, store)
     for command in map(encode_command, _commands()):

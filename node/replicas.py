@@ -94,8 +94,8 @@ class Replicas:
             return  # the others do not know its data directory yet: it may have been wiped
         if group > max(self._pool_size, self._metadata_log.state.last_group):
             return  # no such group: whoever says so knows metadata that are not here yet
-        if group in self._core.groups():
-            if group != METADATA_GROUP or self._core.status(group).leader:
+        if group in self._core.status.groups():
+            if group != METADATA_GROUP or self._core.status.of(group).leader:
                 return  # metadata will say which incarnation counts; or this one is alive
             self._leaving.append(group)
             self.due = True
@@ -118,7 +118,7 @@ class Replicas:
         restored = self._store.create_group(group, FIRST_GROUP_INCARNATION, NOBODY)
         self._add(group, restored)
         if incarnation > (restored.incarnation or FIRST_GROUP_INCARNATION):
-            self._core.reincarnate(group, incarnation, NOBODY, index, term)
+            self._core.repair.reincarnate(group, incarnation, NOBODY, index, term)
             if group == METADATA_GROUP:
                 self._metadata_log.begin_anew()
         self._on_created(group)
@@ -144,7 +144,7 @@ class Replicas:
         self._new.look()
         self._create_new()
         for group in self._leaving:
-            if group in self._core.groups():
+            if group in self._core.status.groups():
                 self._let_go(group)
         self._leaving.clear()
         state = self._metadata_log.state
@@ -152,9 +152,9 @@ class Replicas:
             return
         self._recoveries_seen = state.recoveries
         for group, (incarnation, survivor) in state.recovered_groups():
-            if group not in self._core.groups():
+            if group not in self._core.status.groups():
                 continue
-            if self._core.status(group).incarnation >= incarnation:
+            if self._core.status.of(group).incarnation >= incarnation:
                 continue
             if survivor == self._core.node:
                 self._go_on(group, incarnation)
@@ -169,7 +169,7 @@ class Replicas:
         record of it; others may be voters since, and are in its log.  Only they can clear it."""
         alone = Configuration((self._core.node,))
         named = NOBODY if self._store.repair.is_doubtful(group) else alone
-        self._core.reincarnate(group, incarnation, named)
+        self._core.repair.reincarnate(group, incarnation, named)
 
     def _create_new(self) -> None:
         """The replicas of groups by which the pool grew."""

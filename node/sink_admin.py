@@ -190,7 +190,7 @@ class SinkAdmin:
 
     async def look(self, now_ms: int) -> None:
         """Give up what has been open for too long, if this node leads.  O(open runs)."""
-        leads = self._core.is_settled(METADATA_GROUP)
+        leads = self._core.status.is_settled(METADATA_GROUP)
         self._seen = {run: self._seen.get(run, now_ms)
                       for run in (self._sinks.open_runs() if leads else ())}
         for run, since_ms in self._seen.items():

@@ -108,8 +108,8 @@ class Snapshots:
         for those that somebody who is being brought up needs."""
         applied, limits = self._checkpoints.metadata_applied, self._limits
         # It may be another replica by now than the one that the checkpoint speaks of.
-        if (METADATA_GROUP in self._core.groups()
-                and applied <= self._core.applied_index(METADATA_GROUP)):
+        if (METADATA_GROUP in self._core.status.groups()
+                and applied <= self._core.status.applied_index(METADATA_GROUP)):
             first_index = snapshot.log_start(applied, limits.metadata_entries_kept,
                                              limits.metadata_entries_held_max, self._needed_from())
             if first_index > 1:
@@ -132,9 +132,9 @@ class Snapshots:
         group, index, offset = (_number(header, name) for name in ("group", "index", "offset"))
         # Whoever leads may give what it has applied, settled or not: it may need the asker's vote
         # for the commit that would settle it.
-        if group != METADATA_GROUP or group not in self._core.groups():
+        if group != METADATA_GROUP or group not in self._core.status.groups():
             return {"op": OPERATION, "known": False}, []
-        status = self._core.status(group)
+        status = self._core.status.of(group)
         if status.quarantined:
             return {"op": OPERATION, "known": False}, []
         now_s = trio.current_time()
@@ -155,7 +155,7 @@ class Snapshots:
     def _is_outdated(self, image: Image) -> bool:
         """Whether the log does not go on from it any more: whoever installs it is offered the next
         at once, and may have installed it already."""
-        first_index = self._core.status(METADATA_GROUP).first_index
+        first_index = self._core.status.of(METADATA_GROUP).first_index
         return image.bounds.last_index < first_index - 1
 
     async def _take(self, incarnation: int) -> Image:

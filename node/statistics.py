@@ -116,8 +116,8 @@ class Statistics:
         parts = self._parts
         return {
             "groups": len(parts.store.groups),
-            "groups_led": parts.core.led_count,
-            "groups_awake": parts.core.awake_count,
+            "groups_led": parts.core.status.led_count,
+            "groups_awake": parts.core.status.awake_count,
             "groups_quarantined": survey.quarantined.count,
             "groups_behind": survey.behind.count,
             "groups_leaderless": survey.leaderless.count,

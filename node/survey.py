@@ -141,12 +141,12 @@ class Surveying:
     async def take(self) -> Survey:
         """A survey of its own."""
         survey = Survey()
-        groups = self._core.groups()
+        groups = self._core.status.groups()
         filled = self._filled()
         for at in range(0, len(groups), SLICE):
             for group in groups[at:at + SLICE]:
                 try:
-                    self._look(survey, self._core.status(group), group in filled)
+                    self._look(survey, self._core.status.of(group), group in filled)
                 except UnknownGroup:
                     continue  # removed meanwhile
             await trio.lowlevel.checkpoint()
@@ -162,7 +162,7 @@ class Surveying:
         if not filled:
             return filled
         try:
-            status = self._core.status(METADATA_GROUP)
+            status = self._core.status.of(METADATA_GROUP)
         except UnknownGroup:
             return frozenset()
         lag = self._lag(status)
@@ -174,7 +174,7 @@ class Surveying:
         if status.quarantined:
             survey.quarantined.add(status.group)
             survey.damaged_voters += is_voter(status.configuration, self._core.node)
-        elif not status.leader or self._core.node_state(status.leader) != "up":
+        elif not status.leader or self._core.status.node_state(status.leader) != "up":
             survey.leaderless.add(status.group)
         lag = self._lag(status)
         survey.lag_entries = max(survey.lag_entries, lag)
@@ -193,7 +193,7 @@ class Surveying:
             return True
         if status.role is Role.LEADER:
             return not status.committed_in_term
-        return (not status.leader or self._core.node_state(status.leader) != "up"
+        return (not status.leader or self._core.status.node_state(status.leader) != "up"
                 or status.commit_said < 0 or lag > self._lag_entries_max)
 
     def _lag(self, status: GroupStatus) -> int:
@@ -211,7 +211,7 @@ class Surveying:
                 max(most, entries), size + log_bytes(self._store, status, member.match + 1))
             if (is_voter(status.configuration, member.node)
                     and (entries > self._lag_entries_max or member.state in _UNFED
-                         or self._core.node_state(member.node) != "up")):
+                         or self._core.status.node_state(member.node) != "up")):
                 lacking = True
         return lacking
 

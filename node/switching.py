@@ -132,12 +132,12 @@ class Switching:
         if self._state.placed.switches.get(partition) != switch:
             return False
         place = self._state.locate(partition)
-        return any(map(self._core.is_leader, (place.group, switch.to_group)))
+        return any(map(self._core.status.is_leader, (place.group, switch.to_group)))
 
     async def step(self, partition: int, switch: Switch) -> bool:
         """Do what is missing; False = it is somebody else's turn.  Raises ``MultiRaftError`` when
         it cannot be done now."""
-        leads_next = self._core.is_leader(switch.to_group)
+        leads_next = self._core.status.is_leader(switch.to_group)
         if leads_next:
             opened = self._tails[switch.to_group].applied(partition)
             if opened is not None and opened.epoch == switch.epoch:
@@ -146,7 +146,7 @@ class Switching:
                 self.published += 1
                 return False
         place = self._state.locate(partition)
-        if not self._core.is_leader(place.group):
+        if not self._core.status.is_leader(place.group):
             return False
         sealed = self._sealed(place, partition)
         if sealed is None:
@@ -166,12 +166,12 @@ class Switching:
     async def _seal(self, place: Location, partition: int, switch: Switch) -> None:
         """Ask the next leader, then seal and wait for the commit."""
         group = place.group
-        if not self._core.is_settled(group):
+        if not self._core.status.is_settled(group):
             raise LeaderUnknown(f"the leader of group {group} is new")
         await self._ask_next(wire.OpenPartition(partition, switch.epoch, switch.to_group,
                                                 self._state.version, True))
         # From here to the proposal nothing else runs: what was true for it is true in the log.
-        if not self.has_part(partition, switch) or not self._core.is_leader(group):
+        if not self.has_part(partition, switch) or not self._core.status.is_leader(group):
             return
         tail = self._tails[group]
         if tail.epoch_of(partition) < place.epoch:
@@ -195,7 +195,7 @@ class Switching:
 
     async def _ask_next(self, request: wire.OpenPartition) -> None:
         """The consent, or the deed, of the next group's leader."""
-        leader = self._core.leader_hint(request.to_group)[0]
+        leader = self._core.status.leader_hint(request.to_group)[0]
         if leader == self._core.node:
             await self.open(request)
         elif leader:
@@ -215,9 +215,9 @@ class Switching:
             return wire.OpenPartitionReply()  # and published since
         group = request.to_group
         tail = self._tails.get(group)
-        if tail is None or not self._core.is_leader(group):
-            raise NotLeader(group, self._core.leader_hint(group)[0])
-        if not self._core.is_settled(group):
+        if tail is None or not self._core.status.is_leader(group):
+            raise NotLeader(group, self._core.status.leader_hint(group)[0])
+        if not self._core.status.is_settled(group):
             raise LeaderUnknown(f"the leader of group {group} is new")
         if request.prepare:
             if not self._core.records_fit(group):
@@ -249,7 +249,7 @@ class Switching:
     def _open(self, request: wire.OpenPartition) -> None:
         sealed = Sealed(request.epoch - 1, request.end_offset, request.log_start,
                         request.leader_epoch, request.windows)
-        term = self._core.status(request.to_group).term
+        term = self._core.status.of(request.to_group).term
         self._core.propose(request.to_group, EntryKind.PARTITION_OPEN,
                            continue_payload(sealed, term), request.incarnation)
         self.opened += 1
@@ -263,7 +263,7 @@ class Switching:
             for at, (partition, chain) in enumerate([*self._state.placed.chains.items()]):
                 if not at % SLICE:
                     await trio.lowlevel.checkpoint()
-                if len(chain) == 1 or not self._core.is_leader(chain[-1].group):
+                if len(chain) == 1 or not self._core.status.is_leader(chain[-1].group):
                     continue
                 state = self._tails[chain[-1].group].applied(partition)
                 if (state is None or state.epoch != chain[-1].epoch

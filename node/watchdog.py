@@ -53,11 +53,11 @@ class Watchdog:
             self._resign(group, seen.pop(group)[0])
 
     def _resign(self, group: int, index: int) -> None:
-        if not self._core.is_leader(group):
+        if not self._core.status.is_leader(group):
             return
         self.resigned += 1
         self._log.warning("resigning", extra={
-            "group": group, "term": self._core.leader_hint(group)[1],
+            "group": group, "term": self._core.status.leader_hint(group)[1],
             "reason": f"index {index} has not been committed and applied for "
                       f"{self._group_stall_ms_max} ms"})
         self._core.resign(group, "stuck")

@@ -62,7 +62,7 @@ BUGS = (
         "a replica that is added again votes a second time in a term (S28f)",
         Seeds((2,), members=True)),
     Bug("lifted-early", "multiraft.storage.repairer", "Repairer.step",
-        "if log.doubtful and not core.is_cleared(group):",
+        "if log.doubtful and not core.repair.is_cleared(group):",
         "if False:",
         "a replica comes back before its leader has cleared it",
         Seeds((31, 39), faults=ROT_AND_POWER)),

@@ -139,7 +139,7 @@ class Acquainted(Ailing):
 
     def _is_alive(self, peer: int, life: lives.Life) -> bool:
         return (self._raft is not None and peer in self._connected
-                and self._raft.supported_epoch(peer) == life.boot_epoch != 0)
+                and self._raft.status.supported_epoch(peer) == life.boot_epoch != 0)
 
     def _is_let_in(self, peer: int) -> bool:
         """Whether a peer lets this node in now; one that is refused for good ends."""

@@ -51,9 +51,9 @@ class LivenessExchange:
     def publish(self) -> None:
         """What the loop knows, for the thread to compare and to send."""
         raft = self._raft
-        self._published = ({peer: raft.led_digest(peer) for peer in self._peers},
-                           {peer: raft.believed_digest(peer) for peer in self._peers},
-                           raft.led_version)
+        self._published = ({peer: raft.status.led_digest(peer) for peer in self._peers},
+                           {peer: raft.status.believed_digest(peer) for peer in self._peers},
+                           raft.status.led_version)
         self._liveness.publish(*self._published, self._healthy, self._full)
 
     def _look_at_health(self) -> None:

@@ -66,9 +66,9 @@ def change_members(raft: MultiRaft, rng: random.Random, nodes: Sequence[int], fa
                    permits: Callable[[tuple[int, ...]], bool], change: Change,
                    trace: Trace) -> None:
     """Change the members of some of the groups led here, if nobody's damage is in the way."""
-    led = [group for group in raft.groups() if raft.is_leader(group)]
+    led = [group for group in raft.status.groups() if raft.status.is_leader(group)]
     for group in rng.sample(led, min(len(led), CHANGES_AT_ONCE)):
-        wanted = draw_members(rng, raft.status(group).configuration, nodes, factor)
+        wanted = draw_members(rng, raft.status.of(group).configuration, nodes, factor)
         if not permits(wanted[0]):
             continue
         trace.line(raft.node, group, "fault", f"members {wanted}")
@@ -81,9 +81,9 @@ def change_members(raft: MultiRaft, rng: random.Random, nodes: Sequence[int], fa
 def groups_with(raft: MultiRaft, peer: int,
                 rng: random.Random) -> Iterator[tuple[int, tuple[int, ...]]]:
     """(group, voters) of some groups led here that can do without ``peer`` for a while."""
-    led = [group for group in raft.groups() if raft.is_leader(group)]
+    led = [group for group in raft.status.groups() if raft.status.is_leader(group)]
     for group in rng.sample(led, min(len(led), RETURNS_AT_ONCE)):
-        voters = raft.status(group).configuration.voters
+        voters = raft.status.of(group).configuration.voters
         if peer in voters and len(voters) > 2:
             yield group, voters
 
@@ -92,9 +92,9 @@ def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...],
                 permits: Callable[[tuple[int, ...]], bool], change: Change) -> bool:
     """What is next for a voter that is removed and added again, if it is accepted now; whether
     there is more to do."""
-    if not raft.is_leader(group):
+    if not raft.status.is_leader(group):
         return False
-    present = raft.status(group).configuration
+    present = raft.status.of(group).configuration
     others = tuple(node for node in voters if node != peer)
     if not permits(voters if peer in present.learners else others):
         return True
@@ -111,7 +111,7 @@ def create_wanted(store: Store, raft: MultiRaft, witness: Witness, repairer: Rep
     """A leader has this node as a member, and there is no replica here: make an empty one, as the
     real node does (``node/replicas.py``)."""
     group, (incarnation, _, term, _) = event.group, event.fields
-    if incarnation != INCARNATION or group in raft.groups():
+    if incarnation != INCARNATION or group in raft.status.groups():
         return
     if store.is_removed(group):
         if term < store.tombstone(group)[0]:
@@ -141,7 +141,7 @@ class Regrouping(Sending):
 
     def configuration(self, group: int) -> Configuration:
         """Of a group here, by its log."""
-        return self._raft.status(group).configuration
+        return self._raft.status.of(group).configuration
 
     def set_members(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
         """An operator asks for these members; it may be too early."""
@@ -164,9 +164,9 @@ class Regrouping(Sending):
     def _ask_meanwhile(self, group: int, left: int) -> None:
         """A linearizable read while the members of a group that is led here change, and again in
         the next round."""
-        if not left or not self._raft.is_leader(group):
+        if not left or not self._raft.status.is_leader(group):
             return
-        status = self._raft.status(group)
+        status = self._raft.status.of(group)
         if status.configuration.outgoing or status.configuration_index > status.commit:
             self._ask_index(group)
             self._marks["reads during a change of members"] += 1
@@ -176,7 +176,7 @@ class Regrouping(Sending):
     def members_changed(self, group: int) -> None:
         """A leader here goes by others from now on; the round that tells of it is to come, and a
         fault that comes before it has to leave those alone whom the group needs now."""
-        status = self._raft.status(group)
+        status = self._raft.status.of(group)
         self._witness.replica(self.node, group).adopt(status.configuration,
                                                       status.configuration_index)
 
@@ -202,7 +202,7 @@ class Regrouping(Sending):
 
     def _ask_index(self, group: int) -> None:
         """A linearizable read, beside each fetch that reaches a leader."""
-        if self._raft.is_leader(group):
+        if self._raft.status.is_leader(group):
             with contextlib.suppress(ProposalError):
                 self._raft.read_index(group, self._witness.groups[group].commit)
                 self._open_reads.asked(group)

@@ -80,7 +80,7 @@ class Moving(Regrouping):
     @property
     def damaged_voters(self) -> int:
         """Replicas here that vote and are under repair."""
-        return sum(is_voter(self._raft.status(group).configuration, self.node)
+        return sum(is_voter(self._raft.status.of(group).configuration, self.node)
                    for group in self._repairer.groups)
 
     @property
@@ -131,7 +131,7 @@ class Moving(Regrouping):
 
     async def ask_leader(self, request: Any) -> Any:
         """The answer of the metadata group's leader."""
-        leader = self._raft.leader_hint(METADATA_GROUP)[0]
+        leader = self._raft.status.leader_hint(METADATA_GROUP)[0]
         if not leader:
             raise LeaderUnknown("the metadata group has no leader that this node knows of")
         return await self.ask(leader, request)
@@ -157,11 +157,11 @@ class Moving(Regrouping):
     async def propose(self, payload: bytes) -> Any:
         """What a command did when it was applied here.  Raises ``NotLeader``, ``ProposalError``,
         ``AmbiguousOutcome``."""
-        if not self._raft.is_leader(METADATA_GROUP):
-            raise NotLeader(METADATA_GROUP, self._raft.leader_hint(METADATA_GROUP)[0])
+        if not self._raft.status.is_leader(METADATA_GROUP):
+            raise NotLeader(METADATA_GROUP, self._raft.status.leader_hint(METADATA_GROUP)[0])
         proposed = self._raft.propose(METADATA_GROUP, EntryKind.METADATA, payload)
         done = Pending()
-        self._commands[proposed.index] = (self._raft.status(METADATA_GROUP).term, done)
+        self._commands[proposed.index] = (self._raft.status.of(METADATA_GROUP).term, done)
         self.request_round()
         self.later(COMMAND_US, done.fail, AmbiguousOutcome("the command was not committed in time"))
         return await done

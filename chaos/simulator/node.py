@@ -481,7 +481,8 @@ class SimulatedNode(Mending):
 
     def commits(self) -> dict[int, int]:
         """Commit index of each group here."""
-        return {group: self._raft.commit_index(group) for group in self._raft.groups()}
+        status = self._raft.status
+        return {group: status.commit_index(group) for group in status.groups()}
 
     def settled(self, flights: Sequence[Flight]) -> None:
         """These writes are on the disk."""
@@ -534,8 +535,8 @@ class SimulatedNode(Mending):
 
     def leads(self, group: int) -> bool:
         """Whether it believes so."""
-        return (self.is_up and group in self._raft.groups()
-                and self._raft.leader_hint(group)[0] == self.node)
+        return (self.is_up and group in self._raft.status.groups()
+                and self._raft.status.leader_hint(group)[0] == self.node)
 
     def awake(self) -> list[str]:
         """Groups that have a timer though they have nothing to do."""
@@ -543,7 +544,7 @@ class SimulatedNode(Mending):
             return [f"n{self.node} is not up"]
         deadline_ms = self._raft.next_deadline_ms()
         timers = [] if deadline_ms is None else [f"n{self.node} has a timer at {deadline_ms} ms"]
-        statuses = [self._raft.status(group) for group in self._raft.groups()]
+        statuses = [self._raft.status.of(group) for group in self._raft.status.groups()]
         return timers + [f"n{self.node} {status}" for status in statuses if not status.asleep]
 
     def unanswered(self) -> list[str]:
@@ -559,27 +560,27 @@ class SimulatedNode(Mending):
 
     def status(self, group: int) -> GroupStatus:
         """A replica here, as it sees its group."""
-        return self._raft.status(group)
+        return self._raft.status.of(group)
 
     def led_groups(self) -> list[int]:
         """Groups that this node leads."""
-        return [group for group in self._raft.groups() if self._raft.is_leader(group)]
+        return [group for group in self._raft.status.groups() if self._raft.status.is_leader(group)]
 
     @property
     def groups(self) -> tuple[int, ...]:
         """Groups of which there is a replica here."""
-        return self._raft.groups() if self._raft is not None else ()
+        return self._raft.status.groups() if self._raft is not None else ()
 
     def hint(self, group: int) -> int:
         """Who leads a group, of any group of the pool; 0 = it does not know."""
-        return self._raft.leader_hint(group)[0]
+        return self._raft.status.leader_hint(group)[0]
 
     def read_everything(self, extents: Sequence[Extent]) -> list[tuple[Extent, int]]:
         """Fetch each part of a partition that is here from its start; the offset after its last
         record, by part."""
         ends = []
         for extent in extents:
-            if extent.group in self._raft.groups():
+            if extent.group in self._raft.status.groups():
                 end = extent.start
                 while (reached := self._sessions.read(0, extent.group, extent.partition, end,
                                                       limit=extent.end)) > end:

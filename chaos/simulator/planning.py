@@ -136,8 +136,8 @@ class Planning:
         if not self._node.permits(request.voters):
             raise TimedOut(f"group {request.group} needs a replica that is damaged "
                            f"or stays down")
-        here = request.group in self._raft.groups()
-        index = self._raft.status(request.group).configuration_index if here else 0
+        here = request.group in self._raft.status.groups()
+        index = self._raft.status.of(request.group).configuration_index if here else 0
         reply = await self._looking.change(request)
         self._node.members_changed(request.group)
         if index != request.expected_index:

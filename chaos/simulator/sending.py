@@ -54,7 +54,7 @@ class Sending(Stately):
     def _fill(self, to: int, message: Append) -> Append | None:
         """An append gets its entries, framed as the lane has them."""
         first, last = message.prev_index + 1, message.last_index
-        if not self._raft.leads(message.group, message.term):
+        if not self._raft.status.leads(message.group, message.term):
             return None
         entries = self._store.entries(message.group, first, last)
         if entries is None:
@@ -64,7 +64,7 @@ class Sending(Stately):
         return self._framed(message, entries)
 
     def _send_cold(self, to: int, message: Append, plan: ReadPlan) -> None:
-        if not self._raft.leads(message.group, message.term):
+        if not self._raft.status.leads(message.group, message.term):
             return  # as the real node: it may have been removed meanwhile
         try:
             self._send(to, [self._framed(message, plan.execute())])

@@ -73,7 +73,7 @@ class Sessions:
     # ---- appends ---------------------------------------------------------------------------
 
     def append(self, request: AppendRequest) -> None:
-        if self._raft.is_leader(request.group) and (
+        if self._raft.status.is_leader(request.group) and (
                 self._room.full or not self._raft.records_fit(request.group)):
             self._room.refused += 1
             self._reply(request, Reply(request.attempt, "StorageFull"))
@@ -81,7 +81,7 @@ class Sessions:
         try:
             proposed = self._propose(request)
         except NotLeader as error:
-            leader = error.leader or self._raft.leader_hint(request.group)[0]
+            leader = error.leader or self._raft.status.leader_hint(request.group)[0]
             self._reply(request, Reply(request.attempt, "NotLeader", leader=leader))
             return
         except Moved as moved:
@@ -94,7 +94,7 @@ class Sessions:
         if request.acks == ACKS_LEADER:
             self._durable.setdefault(request.group, []).append((proposed.index, waiter))
         elif request.acks != ACKS_NONE:
-            if proposed.index <= self._raft.applied_index(request.group):
+            if proposed.index <= self._raft.status.applied_index(request.group):
                 self._done(waiter)
             else:
                 group = self._waiting.setdefault(request.group, {})
@@ -116,8 +116,8 @@ class Sessions:
     def _propose_to_topic(self, request: AppendRequest):
         """To a partition that the metadata know, or do not know any more."""
         group, partition = request.group, request.partition
-        if not self._raft.has_group(group) or not self._raft.is_leader(group):
-            raise NotLeader(group, self._raft.leader_hint(group)[0])
+        if not self._raft.status.has_group(group) or not self._raft.status.is_leader(group):
+            raise NotLeader(group, self._raft.status.leader_hint(group)[0])
         place = self._place_for(partition, request.seen_index)
         tail, switch = self._store.tails[group], place.switch
         goes_on_here = (switch is not None and group == switch.to_group
@@ -158,7 +158,7 @@ class Sessions:
     def written(self) -> None:
         """This node's own durable index moved."""
         for group in list(self._durable):
-            durable = self._raft.durable_index(group)
+            durable = self._raft.status.durable_index(group)
             left = []
             for index, waiter in self._durable[group]:
                 if index <= durable:

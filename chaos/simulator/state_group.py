@@ -189,8 +189,8 @@ class Stately(Acquainted):
     def compact(self, applied: int) -> None:
         """A checkpoint holds what the commands up to ``applied`` did: forget all but the newest and
         those that somebody who is being brought up needs."""
-        if (METADATA_GROUP not in self._raft.groups()
-                or applied > self._raft.applied_index(METADATA_GROUP)):
+        if (METADATA_GROUP not in self._raft.status.groups()
+                or applied > self._raft.status.applied_index(METADATA_GROUP)):
             return  # it may be another replica by now than the one that the checkpoint speaks of
         first_index = snapshot.log_start(applied, self._world.parameters.commands_kept,
                                          COMMANDS_HELD_MAX, self._needed_from())
@@ -206,12 +206,12 @@ class Stately(Acquainted):
     # ---- serving ---------------------------------------------------------------------------
 
     def _serve_state(self, sender: int, request: ChunkRequest) -> None:
-        if (METADATA_GROUP not in self._raft.groups()
-                or self._raft.status(METADATA_GROUP).quarantined):
+        if (METADATA_GROUP not in self._raft.status.groups()
+                or self._raft.status.of(METADATA_GROUP).quarantined):
             self._send_bulk(sender, Chunk(0, 0, 0, 0, 0, b""))
             return
         image = self._image
-        first_index = self._raft.status(METADATA_GROUP).first_index
+        first_index = self._raft.status.of(METADATA_GROUP).first_index
         if image is None or (image[0].bounds.last_index != request.index
                              and (self.now_ms - image[1] > IMAGE_LIFE_MS
                                   or image[0].bounds.last_index < first_index - 1)):

@@ -120,14 +120,14 @@ class Repairer:
             self._store.checkpoint_damaged()
             return
         if isinstance(error, CorruptPlace):
-            here = {*self._core.groups()}
+            here = {*self._core.status.groups()}
             for group in self._store.repair.doubt_all(error.begin, error.end, error.why):
                 self._put_out(group, error.why, group in here)
             for group in self._store.repair.settled_unwritten():
                 self._submit(self._store.repair.stage_lift(group, _nothing))
             return
-        is_here = error.group in self._core.groups()
-        if is_here and error.index < self._core.status(error.group).first_index:
+        is_here = error.group in self._core.status.groups()
+        if is_here and error.index < self._core.status.of(error.group).first_index:
             # Compacted: neither the group nor a peer reads it again.
             self._write_needless(error.group, error.index)
             return
@@ -138,7 +138,7 @@ class Repairer:
         """Exclude a replica.  Consensus may not have it: recovery found it and it is not added yet,
         or it was removed a moment ago."""
         if is_here:
-            self._core.quarantine(group, why)
+            self._core.repair.quarantine(group, why)
         else:
             self._store.repair.restate(group)
         self.groups.add(group)
@@ -157,19 +157,19 @@ class Repairer:
         if log is None or log.lasting:
             self.groups.discard(group)
             return None
-        if group in self._writing or group not in core.groups():
+        if group in self._writing or group not in core.status.groups():
             return None  # recovered, and not taken up yet: metadata say what it is
         if log.missing:
-            for index in repair.forget_below(group, core.status(group).first_index):
+            for index in repair.forget_below(group, core.status.of(group).first_index):
                 self._write_needless(group, index)
         if log.missing:
             return self._ask(group)
-        plan = repair.tail_plan(group, core.status(group).last_index)
+        plan = repair.tail_plan(group, core.status.of(group).last_index)
         if plan is not None:
             return Extend(group, plan)
-        if log.doubtful and not core.is_cleared(group):
-            if not core.is_following(group):
-                core.follow(group)
+        if log.doubtful and not core.repair.is_cleared(group):
+            if not core.repair.is_following(group):
+                core.repair.follow(group)
             return None
         self._writing.add(group)
         self._submit(repair.stage_lift(group, lambda: self._lifted(group)))
@@ -191,7 +191,7 @@ class Repairer:
         leader, and the candidate that asked for a vote.  The log may lack the entry of a later
         configuration: then the members that it names may all be removed, and those that remain may
         need this replica's vote to elect a leader."""
-        status = self._core.status(group)
+        status = self._core.status.of(group)
         others = [peer for peer in status.configuration.members() if peer != self._node]
         for peer in (status.leader, status.candidate):
             if peer and peer != self._node and peer not in others:
@@ -206,7 +206,7 @@ class Repairer:
         log = repair.quarantined(group)
         if (log is None or answer.incarnation != repair.incarnation(group)
                 or group in self._writing
-                or group not in self._core.groups()):  # let go, its tombstone is on its way
+                or group not in self._core.status.groups()):  # let go, its tombstone is on its way
             return
         wanted = repair.still_wanted(group, answer.wanted)
         given = [entry for entry in answer.entries if entry.index in wanted
@@ -235,7 +235,7 @@ class Repairer:
         applied entries are committed, and the log's end and the term before its beginning are
         known.  This replica's vote may be needed to elect that leader."""
         core = self._core
-        applied = core.status(group).applied_index
+        applied = core.status.of(group).applied_index
         needless = max((index for index in compacted if index <= applied), default=0)
         intact = self._store.repair.intact_behind(group, needless) if needless else 0
         if not 0 < intact <= applied:
@@ -248,7 +248,7 @@ class Repairer:
         record of that truncation is lost; return False if it does not.  Requested again, the entry
         will fit."""
         first_gone = self._store.repair.contradicted(group, given)
-        if not first_gone or not self._core.may_forget(group, first_gone):
+        if not first_gone or not self._core.repair.may_forget(group, first_gone):
             return False
         self._forget(group, first_gone)
         return True
@@ -260,47 +260,47 @@ class Repairer:
         for index in repair.unreadable(group, first_gone):
             self._write_needless(group, index)
         repair.expect_clearance(group)
-        self._core.forget(group, first_gone)
+        self._core.repair.forget(group, first_gone)
 
     def _give_up(self, group: int, absent: Sequence[int], compacted: Sequence[int]) -> None:
         """Give up entries that the leader does not have, or has compacted."""
         repair, core = self._store.repair, self._core
         gone = [*absent, *compacted]
-        if gone and core.may_forget(group, min(gone)):
+        if gone and core.repair.may_forget(group, min(gone)):
             self._forget(group, min(gone))
             return
-        applied = core.status(group).applied_index
+        applied = core.status.of(group).applied_index
         needless = max((index for index in compacted if index <= applied), default=0)
         if needless:  # it is applied, and whoever lacks it gets a state
             repair.expect_clearance(group)  # its term is perhaps not known, and was it the last?
             core.compacted(group, needless + 1)
         for index in absent:
-            if index <= core.status(group).commit:
+            if index <= core.status.of(group).commit:
                 repair.disown(group, index)
 
     def tail_read(self, group: int, entries: Sequence[Entry]) -> None:
         """Apply the entries that an ``Extend`` read to the partition states."""
         log = self._store.repair.quarantined(group)
-        if log is not None and group in self._core.groups():
-            last_index = self._core.status(group).last_index
+        if log is not None and group in self._core.status.groups():
+            last_index = self._core.status.of(group).last_index
             self._store.repair.extend_tail(group, entries, last_index)
-            self._core.members_known(group, log.configurations)
+            self._core.repair.members_known(group, log.configurations)
 
     def _wrote(self, group: int) -> None:
         self._writing.discard(group)
         log = self._store.repair.quarantined(group)
-        if log is not None and group in self._core.groups():  # else it was removed meanwhile
-            self._core.terms_known(group, log.index.term_runs())
+        if log is not None and group in self._core.status.groups():  # else it was removed meanwhile
+            self._core.repair.terms_known(group, log.index.term_runs())
 
     def _lifted(self, group: int) -> None:
         """On disk it is a good replica again, unless other damage was found meanwhile."""
         self._writing.discard(group)
-        if group not in self._core.groups():
+        if group not in self._core.status.groups():
             return  # it was removed meanwhile
         if self._store.repair.quarantined(group) is None:
             self.groups.discard(group)
             self.repaired += 1
-            self._core.repaired(group)
+            self._core.repair.repaired(group)
 
     # ---- for others ----------------------------------------------------------------------------
 
@@ -314,6 +314,6 @@ class Repairer:
         wanted = request.wanted[:ENTRIES_PER_REQUEST]
         plans = self._store.repair.copies_plan(group, wanted, ANSWER_BYTES_MAX)
         repair = self._store.repair
-        leads = self._core.is_settled(group) and repair.term(group) >= request.term
+        leads = self._core.status.is_settled(group) and repair.term(group) >= request.term
         return plans, Answer(group, known, (), tuple(repair.absent(group, wanted)), leads,
                              tuple(repair.compacted(group, wanted)), request.wanted)

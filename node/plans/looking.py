@@ -65,8 +65,8 @@ class Looking:
         for at, group in enumerate(request.groups):
             if at % SLICE == SLICE - 1:
                 await trio.lowlevel.checkpoint()
-            if self._core.is_leader(group):
-                groups.append(self._looked(self._core.status(group)))
+            if self._core.status.is_leader(group):
+                groups.append(self._looked(self._core.status.of(group)))
         survey = await self._surveying.fresh()
         return wire.PlanLookReply(
             tuple(groups), survey.disk_used_bytes,
@@ -114,22 +114,22 @@ class Looking:
         return wire.PlanTransferReply()
 
     def _led(self, group: int) -> GroupStatus:
-        if not self._core.is_leader(group):
+        if not self._core.status.is_leader(group):
             raise NotLeader(group)
-        return self._core.status(group)
+        return self._core.status.of(group)
 
     # ---- loads ----------------------------------------------------------------------------------
 
     async def group_loads(self, request: wire.GroupLoads) -> wire.GroupLoadsReply:
         """Groups led here, by id."""
-        led = sorted(group for group in self._core.led_groups() if group >= request.first)
+        led = sorted(group for group in self._core.status.led_groups() if group >= request.first)
         moved = self._metadata_log.state.plans.moved
         rows = []
         for at, group in enumerate(led[:request.count_max]):
             if not at % SLICE:
                 await self._take(SLICE)
             try:
-                status = self._core.status(group)
+                status = self._core.status.of(group)
             except UnknownGroup:
                 continue  # removed meanwhile
             configuration = status.configuration
@@ -155,7 +155,7 @@ class Looking:
         for at, group in enumerate(dict.fromkeys(request.groups)):
             if not at % SLICE:
                 await self._take(SLICE)
-            if not self._core.is_leader(group):
+            if not self._core.status.is_leader(group):
                 continue
             partitions = list(self._store.tails[group].partitions())
             for first in range(0, len(partitions), SLICE):

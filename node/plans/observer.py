@@ -52,7 +52,7 @@ class Observer:
         now_ms = self._tasks.monotonic_ms()
         for node in self._state.table.nodes:
             told_ms = self._told.get(node, (0, None))[0]
-            if self._core.node_state(node) == UP and now_ms - told_ms >= FACTS_MS:
+            if self._core.status.node_state(node) == UP and now_ms - told_ms >= FACTS_MS:
                 by_leader.setdefault(node, [])
         seen: dict[int, LookedGroup] = {}
         leaders: dict[int, int] = {}
@@ -73,8 +73,8 @@ class Observer:
         found: dict[int, list[int]] = {}
         unreachable: dict[int, str] = {}
         for group in groups:
-            leader = self._core.leader_hint(group)[0]
-            if leader and self._core.node_state(leader) == UP:
+            leader = self._core.status.leader_hint(group)[0]
+            if leader and self._core.status.node_state(leader) == UP:
                 found.setdefault(leader, []).append(group)
             else:
                 unreachable[group] = (f"node {leader}, which led group {group}, is not up"
@@ -116,7 +116,7 @@ class Observer:
         table = self._state.table
         nodes = {}
         for node in table.nodes:
-            state = self._core.node_state(node)
+            state = self._core.status.node_state(node)
             intent = table.states.get(node, ALIVE)
             told = self._told.get(node)
             if told is None or state != UP:
@@ -146,7 +146,7 @@ class Observer:
     async def _bare(self) -> tuple[int, ...]:
         """Groups without a majority of voters that are up.  O(groups) while a node is down."""
         state = self._state
-        up = {node: self._core.node_state(node) == UP for node in state.table.nodes}
+        up = {node: self._core.status.node_state(node) == UP for node in state.table.nodes}
         if all(up.values()):
             return ()
         bare = []

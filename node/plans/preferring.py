@@ -56,9 +56,9 @@ class Preferring:
         state = self._metadata_log.state
         before, self._up = self._up, {}
         for node in state.table.nodes:
-            if self._core.node_state(node) == UP:
+            if self._core.status.node_state(node) == UP:
                 # A restart may be over within one look: only the epoch tells of it.
-                life = self._core.heard_epoch(node)
+                life = self._core.status.heard_epoch(node)
                 known = before.get(node, (0, 0))
                 self._up[node] = known if known[0] == life else (life, now_ms)
         recent = {node: since_ms for node, (_, since_ms) in self._up.items()
@@ -75,10 +75,10 @@ class Preferring:
         for group, node in state.plans.preferred.items():
             if node not in recent:
                 continue
-            if self._core.leader_hint(group)[0] == node:
+            if self._core.status.leader_hint(group)[0] == node:
                 self._led[node].add(group)
             elif (node in back and begun < AT_ONCE and group not in self._led[node]
-                    and self._core.is_leader(group) and self._hand_back(group, node)):
+                    and self._core.status.is_leader(group) and self._hand_back(group, node)):
                 begun += 1
         if begun:
             self.handed_back += begun
@@ -90,7 +90,7 @@ class Preferring:
                 and not self._core.is_known_full(node))
 
     def _hand_back(self, group: int, node: int) -> bool:
-        status = self._core.status(group)
+        status = self._core.status.of(group)
         member = next((member for member in status.members if member.node == node), None)
         if (member is None or node not in status.configuration.voters or status.transferee
                 or member.state != "replicate"

@@ -318,7 +318,7 @@ def test_old_rot_does_not_excuse_a_quarantine_of_which_the_disk_knows_nothing():
     made = running(3)
     node = made.nodes[1]
     node.rotten = True
-    node._raft.quarantine(2, "entry 7@1 of node 2: an offset is missing")
+    node._raft.repair.quarantine(2, "entry 7@1 of node 2: an offset is missing")
     node.request_round()
     with pytest.raises(Violation, match="NothingIsDamaged: n1 g2 quarantined itself"):
         made.run_for(1000)
@@ -428,7 +428,7 @@ def test_a_node_behind_the_log_start_gets_a_snapshot_of_the_state():
     replica = made.witness.groups[0].replica(away.node)
 
     def is_compacted() -> bool:
-        return any(node.leads(0) and node._raft.status(0).first_index > replica.applied
+        return any(node.leads(0) and node._raft.status.of(0).first_index > replica.applied
                    for node in made.nodes.values())
 
     for _ in range(10):  # once there was enough for a checkpoint
@@ -472,8 +472,8 @@ STATE_BUGS = {
         "a snapshot moves the log and not the state", Seeds((3,))),
     "only-a-settled-leader-gives": Bug(
         "only-a-settled-leader-gives", "chaos.simulator.state_group", "Stately._serve_state",
-        "self._raft.status(METADATA_GROUP).quarantined",
-        "not self._raft.is_settled(METADATA_GROUP)",
+        "self._raft.status.of(METADATA_GROUP).quarantined",
+        "not self._raft.status.is_settled(METADATA_GROUP)",
         "a leader that needs the vote of who needs its snapshot does not give it", Seeds((5,))),
     "outdated-image": Bug(
         "outdated-image", "chaos.simulator.state_group", "Stately._serve_state",

@@ -44,7 +44,7 @@ class Node:
         self.boot_epoch += 1
         self.core = MultiRaft(self.id, self.config, self.store, self.rng, now_ms,
                               self.boot_epoch)
-        self.digests_version = self.core.digests_version
+        self.digests_version = self.core.status.digests_version
         self.liveness = Liveness(self.id, self.boot_epoch, self.config.lease_ms,
                                  self.config.liveness_interval_ms)
         for peer in peers:
@@ -110,8 +110,8 @@ class Cluster:
             busy = node.one_write and bool(node.store.pending())
             ready = node.core.ready(with_writes=not busy)
             # Drivers publish digests after events only.
-            assert ready.events or node.core.digests_version == node.digests_version
-            node.digests_version = node.core.digests_version
+            assert ready.events or node.core.status.digests_version == node.digests_version
+            node.digests_version = node.core.status.digests_version
             if not ready:
                 return
             self.obey(node, ready)
@@ -152,7 +152,7 @@ class Cluster:
         message = envelope.message
         if isinstance(message, Append) and message.last_index > message.prev_index:
             entries = node.store.entries(message.group, message.prev_index + 1, message.last_index)
-            if entries is None or not node.core.leads(message.group, message.term):
+            if entries is None or not node.core.status.leads(message.group, message.term):
                 return
             message = message._replace(entries=entries)
         target = self.nodes.get(envelope.to)
@@ -185,9 +185,9 @@ class Cluster:
             if node.core is None:
                 continue
             node.liveness.publish(
-                {peer: node.core.led_digest(peer) for peer in self.nodes},
-                {peer: node.core.believed_digest(peer) for peer in self.nodes},
-                node.core.led_version, node.healthy)
+                {peer: node.core.status.led_digest(peer) for peer in self.nodes},
+                {peer: node.core.status.believed_digest(peer) for peer in self.nodes},
+                node.core.status.led_version, node.healthy)
         for node in self.nodes.values():
             if node.core is None:
                 continue
@@ -219,9 +219,9 @@ class Cluster:
 
     def leader(self, group: int = 1) -> int:
         """The node that leads ``group`` in the highest term; 0 = none."""
-        leaders = [(node.core.status(group).term, node.id) for node in self.nodes.values()
-                   if node.core is not None and group in node.core.groups()
-                   and node.core.status(group).leader == node.id]
+        leaders = [(node.core.status.of(group).term, node.id) for node in self.nodes.values()
+                   if node.core is not None and group in node.core.status.groups()
+                   and node.core.status.of(group).leader == node.id]
         return max(leaders)[1] if leaders else 0
 
     def propose(self, payload: bytes = b"x", group: int = 1, node: int = 0):

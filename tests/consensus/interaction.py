@@ -255,7 +255,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
     def do_quarantine(self, command: Command) -> None:
         """quarantine n1 g1 why: the replica is damaged."""
         node = self.nodes[command.node()]
-        node.core.quarantine(command.group(), " ".join(command.arguments[2:]))
+        node.core.repair.quarantine(command.group(), " ".join(command.arguments[2:]))
         self.drain(node)
 
     def do_contradict(self, command: Command) -> list[str]:
@@ -267,7 +267,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
     def do_recreate(self, command: Command) -> list[str]:
         """recreate n1 g1 incarnation=2: the group is deleted and created again on that node."""
         node, group = self.nodes[command.node()], command.group()
-        voters = node.core.status(group).configuration
+        voters = node.core.status.of(group).configuration
         node.core.remove_group(group)
         for images in (node.store._memory, node.store._disk):
             del images[group]
@@ -288,8 +288,8 @@ class Interaction(MemberVerbs, SnapshotVerbs):
     def do_create(self, command: Command) -> None:
         """create n3 g1: an empty replica, with the configuration that the others have."""
         node, group = self.nodes[command.node()], command.group()
-        other = next(other for other in self.alive() if group in other.core.groups())
-        status = other.core.status(group)
+        other = next(other for other in self.alive() if group in other.core.status.groups())
+        status = other.core.status.of(group)
         node.store.create_group(group, status.incarnation, status.configuration)
         node.core.add_group(group, status.incarnation, node.store.restored(group), NullTail())
         self.drain(node)
@@ -335,8 +335,8 @@ class Interaction(MemberVerbs, SnapshotVerbs):
                 other.core.connected(node.id)
                 self.drain(other)
         self.drain(node)
-        for group in node.core.groups():
-            self.lines.append(describe.status(node.id, node.core.status(group)))
+        for group in node.core.status.groups():
+            self.lines.append(describe.status(node.id, node.core.status.of(group)))
 
     # ---- network ------------------------------------------------------------------------------
 
@@ -491,7 +491,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
         """digest n1 n2: n1 compares n2's digest with what it believes; a difference is reported to
         n1's core as liveness does after two in a row."""
         node, other = self.nodes[command.node()], self.nodes[command.node(1)]
-        same = other.core.led_digest(node.id) == node.core.believed_digest(other.id)
+        same = other.core.status.led_digest(node.id) == node.core.status.believed_digest(other.id)
         self.lines.append("digests agree" if same else "digests differ")
         if not same:
             node.core.digest_mismatch(other.id)
@@ -508,8 +508,8 @@ class Interaction(MemberVerbs, SnapshotVerbs):
         while True:
             pending = bool(node.core._neighbours.pending)
             self.obey(node, node.core.ready())
-            timers = [f"g{group}" for group in node.core.groups()
-                      if not node.core.status(group).asleep]
+            timers = [f"g{group}" for group in node.core.status.groups()
+                      if not node.core.status.of(group).asleep]
             self.lines.append(f"timers: {' '.join(timers) or 'none'}")
             if not pending:
                 return
@@ -517,7 +517,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
     def do_announce(self, command: Command) -> None:
         """announce n4 n1: n4 hears the version of n1's list of led groups."""
         node, other = self.nodes[command.node()], self.nodes[command.node(1)]
-        node.core.peer_led_version(other.id, other.core.led_version)
+        node.core.peer_led_version(other.id, other.core.status.led_version)
         self.drain(node)
 
     # ---- to a fixed point ---------------------------------------------------------------------
@@ -546,7 +546,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
     def do_log(self, command: Command) -> list[str]:
         """log n1 g1: the entries there, and how far each got."""
         node, group = self.nodes[command.node()], command.group()
-        status = node.core.status(group)
+        status = node.core.status.of(group)
         lines = []
         for entry in node.store._memory[group].entries:
             marks = [name for name, limit in (("durable", status.durable_index),
@@ -559,20 +559,20 @@ class Interaction(MemberVerbs, SnapshotVerbs):
         """status [n1] [g1]: a line per replica."""
         nodes = [int(word[1:]) for word in command.arguments if word[0] == "n"]
         groups = [int(word[1:]) for word in command.arguments if word[0] == "g"]
-        return [describe.status(node.id, node.core.status(group)) for node in self.alive()
-                for group in node.core.groups()
+        return [describe.status(node.id, node.core.status.of(group)) for node in self.alive()
+                for group in node.core.status.groups()
                 if (not nodes or node.id in nodes) and (not groups or group in groups)]
 
     def do_members(self, command: Command) -> list[str]:
         """members n1 g1: what that leader knows of the others."""
-        return describe.members(self.nodes[command.node()].core.status(command.group()))
+        return describe.members(self.nodes[command.node()].core.status.of(command.group()))
 
     def do_hints(self, command: Command) -> list[str]:
         """hints n1: the leaders that node knows."""
         node = self.nodes[command.node()]
-        groups = sorted({group for other in self.alive() for group in other.core.groups()})
+        groups = sorted({group for other in self.alive() for group in other.core.status.groups()})
         return [f"g{group} {describe.node_name(leader)} term={term}" for group in groups
-                for leader, term in [node.core.leader_hint(group)]]
+                for leader, term in [node.core.status.leader_hint(group)]]
 
     def do_deadline(self, command: Command) -> list[str]:
         """deadline [n1]: when each node's next timer is due."""

@@ -51,8 +51,8 @@ class MemberVerbs:
     def do_reincarnate(self, command: Command) -> None:
         """reincarnate n1 g1 incarnation=2 voters=n1: forced recovery from that replica."""
         node = self.nodes[command.node()]
-        node.core.reincarnate(command.group(), command.number("incarnation", 2),
-                              Configuration(nodes_of(command, "voters")))
+        node.core.repair.reincarnate(command.group(), command.number("incarnation", 2),
+                                     Configuration(nodes_of(command, "voters")))
         self.drain(node)
 
     def do_configuration(self, command: Command) -> list[str]:
@@ -61,8 +61,8 @@ class MemberVerbs:
         group = next(int(word[1:]) for word in command.arguments if word[0] == "g")
         lines = []
         for node in self.alive():
-            if group in node.core.groups() and (not nodes or node.id in nodes):
-                status = node.core.status(group)
+            if group in node.core.status.groups() and (not nodes or node.id in nodes):
+                status = node.core.status.of(group)
                 lines.append(f"n{node.id} {describe.configuration(status.configuration)} "
                              f"(at {status.configuration_index})")
         return lines

@@ -13,7 +13,7 @@ class SnapshotVerbs:
         """compact n1 g1 first=4: storage forgets the entries before; they are applied."""
         node, group = self.nodes[command.node()], command.group()
         first = command.number("first", 1)
-        node.store.save_applied(group, node.core.status(group).applied_index)
+        node.store.save_applied(group, node.core.status.of(group).applied_index)
         node.store.compact(group, first)
         node.core.compacted(group, first)
         return ["ok"]

@@ -96,7 +96,7 @@ class Solo:
 
     @property
     def status(self):
-        return self.core.status(GROUP)
+        return self.core.status.of(GROUP)
 
     @property
     def log(self) -> list[int]:

@@ -139,7 +139,7 @@ def joined(index: int, term: int) -> MultiRaft:
     core = MultiRaft(NODE, RaftConfig(), MemoryStore(), random.Random(1), 0)
     core.add_group(GROUP, 1, GroupRestored(LogBounds(1, 0, 0), (), HardState(0, 0), 0, 0,
                                            Configuration(())), PartitionTail(GROUP))
-    core.reincarnate(GROUP, 2, Configuration(()), index, term)
+    core.repair.reincarnate(GROUP, 2, Configuration(()), index, term)
     return core
 
 

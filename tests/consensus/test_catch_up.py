@@ -94,7 +94,7 @@ def lagging():
 
 
 def durable(cluster, node):
-    return cluster.nodes[node].core.status(1).durable_index
+    return cluster.nodes[node].core.status.of(1).durable_index
 
 
 def test_a_paced_stream_keeps_its_rate_and_then_catches_up():
@@ -113,7 +113,7 @@ def test_a_paced_stream_keeps_its_rate_and_then_catches_up():
     assert durable(cluster, member) - stopped <= 1, "nothing goes at rate 0"
     core.pace_catch_up(Limits(0, {}))
     cluster.run(1_000)
-    assert durable(cluster, member) == core.status(1).last_index
+    assert durable(cluster, member) == core.status.of(1).last_index
     cluster.check()
 
 
@@ -158,5 +158,5 @@ def test_what_is_not_committed_is_not_paced():
         cluster.propose(bytes(ENTRY_BYTES))
         cluster.run(20)
     cluster.run(100)
-    last = cluster.nodes[leader].core.status(1).last_index
-    assert cluster.nodes[leader].core.status(1).commit == last
+    last = cluster.nodes[leader].core.status.of(1).last_index
+    assert cluster.nodes[leader].core.status.of(1).commit == last

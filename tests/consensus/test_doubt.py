@@ -41,7 +41,7 @@ def lose_end(cluster: Cluster, id_: int, keep: int, forget_vote: bool = False) -
 
 
 def status(cluster: Cluster, id_: int):
-    return cluster.nodes[id_].core.status(GROUP)
+    return cluster.nodes[id_].core.status.of(GROUP)
 
 
 def events(cluster: Cluster, id_: int, kind: str) -> list:
@@ -64,7 +64,7 @@ def test_a_doubter_is_fed_and_cleared_by_an_entry_committed_without_it():
     assert barrier > before
     assert status(cluster, doubter).last_index == status(cluster, leader).last_index
     assert status(cluster, doubter).vote != 0  # it may not vote again in this term
-    cluster.nodes[doubter].core.repaired(GROUP)
+    cluster.nodes[doubter].core.repair.repaired(GROUP)
     cluster.run(1000)
     assert status(cluster, doubter).quarantined == ""
     matches = {member.node: member.match for member in status(cluster, leader).members}
@@ -136,13 +136,13 @@ def test_each_leader_clears_anew():
 def test_what_a_held_replica_lacks_does_not_move_until_it_is_repaired(nodes):
     cluster, leader = established(nodes=nodes)
     held = other_than(cluster, leader)
-    cluster.nodes[held].core.quarantine(GROUP, "entry 3 is damaged")
+    cluster.nodes[held].core.repair.quarantine(GROUP, "entry 3 is damaged")
     cluster.drain(held)
     last = status(cluster, held).last_index
     cluster.propose(b"not for the held one", node=leader)
     cluster.run(1000)
     assert status(cluster, held).last_index == last
-    cluster.nodes[held].core.repaired(GROUP)
+    cluster.nodes[held].core.repair.repaired(GROUP)
     cluster.run(1000)
     assert status(cluster, held).last_index == last + 1
     assert status(cluster, held).quarantined == ""
@@ -151,12 +151,12 @@ def test_what_a_held_replica_lacks_does_not_move_until_it_is_repaired(nodes):
 def test_a_lost_notice_of_repair_is_made_up_for_by_asking_again():
     cluster, leader = established()
     held = other_than(cluster, leader)
-    cluster.nodes[held].core.quarantine(GROUP, "entry 3 is damaged")
+    cluster.nodes[held].core.repair.quarantine(GROUP, "entry 3 is damaged")
     cluster.drain(held)
     cluster.propose(b"answered by a refusal", node=leader)
     cluster.run(500)
     cluster.cut |= {(held, leader)}
-    cluster.nodes[held].core.repaired(GROUP)
+    cluster.nodes[held].core.repair.repaired(GROUP)
     cluster.settle()
     cluster.cut.clear()
     cluster.run(20_000)
@@ -168,9 +168,9 @@ def test_a_doubter_of_a_sleeping_group_speaks_up_until_it_is_heard():
     doubter = other_than(cluster, leader)
     assert status(cluster, leader).asleep
     node = cluster.nodes[doubter]
-    node.core.quarantine(GROUP, "found by the scrub")
+    node.core.repair.quarantine(GROUP, "found by the scrub")
     cluster.cut.add((doubter, leader))
-    node.core.follow(GROUP)
+    node.core.repair.follow(GROUP)
     cluster.run(300)
     assert not events(cluster, doubter, "cleared"), "the first word was lost"
     cluster.cut.discard((doubter, leader))
@@ -188,7 +188,7 @@ def test_a_doubter_that_was_removed_meanwhile_is_told_so():
     assert status(cluster, leader).configuration.voters == others
     lose_end(cluster, doubter, keep=2)
     cluster.run(10_000)
-    assert GROUP not in cluster.nodes[doubter].core.groups()
+    assert GROUP not in cluster.nodes[doubter].core.status.groups()
 
 
 def test_an_old_doubt_that_comes_late_holds_nobody_up():
@@ -226,7 +226,7 @@ def test_what_waited_for_a_doubter_is_committed_when_it_is_cleared():
     last = cluster.propose(b"nobody else can commit it", node=leader).index
     cluster.settle()
     assert status(cluster, leader).commit == last - 1
-    cluster.nodes[doubter].core.repaired(GROUP)
+    cluster.nodes[doubter].core.repair.repaired(GROUP)
     cluster.run(400)
     assert status(cluster, leader).commit == last
 
@@ -237,14 +237,14 @@ def test_a_later_doubt_needs_a_clearance_of_its_own():
     lose_end(cluster, doubter, keep=2)
     cluster.run(2000)
     core = cluster.nodes[doubter].core
-    assert core.is_cleared(GROUP)
-    core.repaired(GROUP)
+    assert core.repair.is_cleared(GROUP)
+    core.repair.repaired(GROUP)
     cluster.run(1000)
-    core.quarantine(GROUP, "found by the scrub")
-    assert not core.is_cleared(GROUP)
-    core.follow(GROUP)
+    core.repair.quarantine(GROUP, "found by the scrub")
+    assert not core.repair.is_cleared(GROUP)
+    core.repair.follow(GROUP)
     cluster.run(1000)
-    assert core.is_cleared(GROUP)
+    assert core.repair.is_cleared(GROUP)
 
 
 def test_a_doubter_that_was_removed_hears_of_it_though_its_leader_never_comes_back():
@@ -258,11 +258,11 @@ def test_a_doubter_that_was_removed_hears_of_it_though_its_leader_never_comes_ba
     assert status(cluster, doubter).leader == leader
     cluster.nodes[cluster.leader()].core.change_members(GROUP, others, ())
     cluster.run(3000)
-    cluster.nodes[doubter].core.quarantine(GROUP, "found by the scrub")
-    cluster.nodes[doubter].core.follow(GROUP)
+    cluster.nodes[doubter].core.repair.quarantine(GROUP, "found by the scrub")
+    cluster.nodes[doubter].core.repair.follow(GROUP)
     cluster.cut.clear()
     cluster.run(10_000)
-    assert GROUP not in cluster.nodes[doubter].core.groups()
+    assert GROUP not in cluster.nodes[doubter].core.status.groups()
 
 
 def test_a_held_replica_that_was_removed_meanwhile_is_told_so():
@@ -270,7 +270,7 @@ def test_a_held_replica_that_was_removed_meanwhile_is_told_so():
     cluster, leader = established()
     held = other_than(cluster, leader)
     others = tuple(id_ for id_ in cluster.nodes if id_ != held)
-    cluster.nodes[held].core.quarantine(GROUP, "entry 3 is damaged")
+    cluster.nodes[held].core.repair.quarantine(GROUP, "entry 3 is damaged")
     cluster.drain(held)
     cluster.cut |= {link for id_ in others for link in ((held, id_), (id_, held))}
     cluster.run(1000)
@@ -278,7 +278,7 @@ def test_a_held_replica_that_was_removed_meanwhile_is_told_so():
     cluster.run(3000)
     cluster.cut.clear()
     cluster.run(10_000)
-    assert GROUP not in cluster.nodes[held].core.groups()
+    assert GROUP not in cluster.nodes[held].core.status.groups()
 
 
 @pytest.mark.parametrize("doubts", [True, False])
@@ -291,18 +291,18 @@ def test_no_majority_is_left_that_needs_who_is_not_counted(doubts):
     if doubts:
         lose_end(cluster, damaged, keep=2)
     else:
-        cluster.nodes[damaged].core.quarantine(GROUP, "entry 3 is damaged")
+        cluster.nodes[damaged].core.repair.quarantine(GROUP, "entry 3 is damaged")
         cluster.drain(damaged)
         cluster.propose(b"answered by a refusal", node=leader)
     cluster.run(400)
     core = cluster.nodes[leader].core
-    if core.is_leader(GROUP):
+    if core.status.is_leader(GROUP):
         with pytest.raises(MembershipError):
             core.change_members(GROUP, (leader, damaged), ())
     cluster.cut.clear()
     cluster.run(2000)
     if not doubts:
-        cluster.nodes[damaged].core.follow(GROUP)
+        cluster.nodes[damaged].core.repair.follow(GROUP)
     cluster.run(3000)
     assert len(events(cluster, damaged, "cleared")) == 1
 
@@ -320,11 +320,11 @@ def test_one_of_two_voters_that_doubts_itself_is_cleared_by_the_other(joint_is_c
     cluster.settle()
     cluster.cut.clear()
     assert bool(status(cluster, leader).configuration.outgoing) != joint_is_committed
-    cluster.nodes[doubter].core.quarantine(GROUP, "found by the scrub")
-    cluster.nodes[doubter].core.follow(GROUP)
+    cluster.nodes[doubter].core.repair.quarantine(GROUP, "found by the scrub")
+    cluster.nodes[doubter].core.repair.follow(GROUP)
     cluster.run(3000)
     assert len(events(cluster, doubter, "cleared")) == 1
-    cluster.nodes[doubter].core.repaired(GROUP)
+    cluster.nodes[doubter].core.repair.repaired(GROUP)
     cluster.run(2000)
     assert status(cluster, leader).commit == status(cluster, leader).last_index
     assert set(status(cluster, doubter).configuration.voters) == {leader, doubter}
@@ -356,12 +356,12 @@ def test_a_group_is_not_handed_to_who_is_damaged(follows):
     cluster, leader = established()
     core = cluster.nodes[leader].core
     heir = next(id_ for id_ in status(cluster, leader).configuration.voters if id_ != leader)
-    cluster.nodes[heir].core.quarantine(GROUP, "entry 3 is damaged")
+    cluster.nodes[heir].core.repair.quarantine(GROUP, "entry 3 is damaged")
     if follows:
-        cluster.nodes[heir].core.follow(GROUP)
+        cluster.nodes[heir].core.repair.follow(GROUP)
         cluster.run(1000)
     for _ in range(2):
-        if core.is_leader(GROUP):
+        if core.status.is_leader(GROUP):
             core.transfer(GROUP, 0)
             cluster.run(2000)
     assert cluster.leader() == other_than(cluster, leader, heir)
@@ -372,10 +372,10 @@ def test_a_group_that_is_handed_to_who_is_damaged_by_name_takes_proposals_again_
     cluster, leader = established()
     core = cluster.nodes[leader].core
     heir = other_than(cluster, leader)
-    cluster.nodes[heir].core.quarantine(GROUP, "entry 3 is damaged")
+    cluster.nodes[heir].core.repair.quarantine(GROUP, "entry 3 is damaged")
     cluster.drain(heir)
     if follows:
-        cluster.nodes[heir].core.follow(GROUP)
+        cluster.nodes[heir].core.repair.follow(GROUP)
         cluster.settle()
         with pytest.raises(ProposalError):
             core.transfer(GROUP, heir)
@@ -394,10 +394,10 @@ def test_a_doubter_that_is_no_member_is_told_so_at_once():
     cluster.nodes[leader].core.change_members(GROUP, others, ())
     cluster.settle()
     cluster.cut.clear()
-    cluster.nodes[doubter].core.quarantine(GROUP, "found by the scrub")
-    cluster.nodes[doubter].core.follow(GROUP)
+    cluster.nodes[doubter].core.repair.quarantine(GROUP, "found by the scrub")
+    cluster.nodes[doubter].core.repair.follow(GROUP)
     cluster.settle()
-    assert GROUP not in cluster.nodes[doubter].core.groups()
+    assert GROUP not in cluster.nodes[doubter].core.status.groups()
 
 
 def test_what_is_forgotten_already_is_not_forgotten_twice():
@@ -408,7 +408,7 @@ def test_what_is_forgotten_already_is_not_forgotten_twice():
     cluster.crash(held)
     cluster.start(held)
     core = cluster.nodes[held].core
-    core.quarantine(GROUP, "entry 3 is damaged")
-    assert core.may_forget(GROUP, 3)
-    core.forget(GROUP, 3)
-    assert not core.may_forget(GROUP, 3)
+    core.repair.quarantine(GROUP, "entry 3 is damaged")
+    assert core.repair.may_forget(GROUP, 3)
+    core.repair.forget(GROUP, 3)
+    assert not core.repair.may_forget(GROUP, 3)

@@ -37,7 +37,7 @@ def test_a_list_is_asked_for_again_until_its_node_is_gone():
 def copy(core: MultiRaft, solo: Solo) -> list[LedChanges]:
     """Tell the version of the list and copy it until nothing is asked for; the answers."""
     answers = []
-    core.peer_led_version(1, solo.core.led_version)
+    core.peer_led_version(1, solo.core.status.led_version)
     while asked := [envelope.message for envelope in core.ready().messages]:
         solo.core.step(2, asked[0])
         answers += [envelope.message for envelope in solo.drain()]
@@ -55,10 +55,10 @@ def test_what_an_earlier_life_answered_hides_nothing_of_the_list_of_the_new_one(
     core.connected(1)
     core.lease_granted(1, 1)
     answer, = copy(core, solo)
-    assert core.leader_hint(GROUP) == (1, solo.status.term)
+    assert core.status.leader_hint(GROUP) == (1, solo.status.term)
     solo.boot()
     core.lease_granted(1, 2)
-    core.peer_led_version(1, solo.core.led_version)
+    core.peer_led_version(1, solo.core.status.led_version)
     if again_before_it_leads:
         core.step(1, answer)
         core.ready()
@@ -66,7 +66,7 @@ def test_what_an_earlier_life_answered_hides_nothing_of_the_list_of_the_new_one(
     if not again_before_it_leads:
         core.step(1, answer)
     copy(core, solo)
-    assert core.leader_hint(GROUP) == (1, solo.status.term) and solo.status.term == 2
+    assert core.status.leader_hint(GROUP) == (1, solo.status.term) and solo.status.term == 2
 
 
 def test_whoever_copied_from_a_later_version_gets_the_whole_list():

@@ -53,7 +53,7 @@ def cluster_with_partition() -> Cluster:
 def test_a_batch_is_stamped_in_place_with_offset_and_epoch():
     cluster = cluster_with_partition()
     leader = cluster.nodes[cluster.leader()].core
-    term = leader.status(1).term
+    term = leader.status.of(1).term
     for offset, sequence in ((100, 0), (103, 3)):
         payload = batch(sequence=sequence)
         proposed = leader.propose_batch(1, 77, payload, check_batch(payload))
@@ -73,21 +73,21 @@ def test_a_retried_batch_names_its_original_and_appends_nothing():
     first = leader.propose_batch(1, 77, payload, check_batch(payload))
     second = leader.propose_batch(1, 77, again, check_batch(again))
     assert second == first._replace(duplicate=True)
-    assert leader.status(1).last_index == first.index
+    assert leader.status.of(1).last_index == first.index
 
 
 def test_a_refused_batch_leaves_no_trace():
     cluster = cluster_with_partition()
     leader = cluster.nodes[cluster.leader()].core
-    before, payload = leader.status(1), batch()
+    before, payload = leader.status.of(1), batch()
     untouched = bytes(payload)
     with pytest.raises(UnknownPartition):
         leader.propose_batch(1, 78, payload, check_batch(payload))
-    assert leader.status(1) == before
+    assert leader.status.of(1) == before
     assert payload == untouched
     with pytest.raises(ProposalError, match="not open"):
         leader.propose(1, EntryKind.PARTITION_SEAL, seal_payload(1), 78)
-    assert leader.status(1) == before
+    assert leader.status.of(1) == before
 
 
 def test_refusals_say_why():
@@ -97,7 +97,7 @@ def test_refusals_say_why():
     with pytest.raises(UnknownGroup):
         solo.core.propose(99, EntryKind.METADATA, b"a")
     solo.lead()
-    solo.core.quarantine(GROUP, "bit rot")
+    solo.core.repair.quarantine(GROUP, "bit rot")
     with pytest.raises(GroupQuarantined, match="bit rot"):
         solo.core.propose(GROUP, EntryKind.METADATA, b"a")
 
@@ -217,10 +217,10 @@ def test_members_in_step_are_sent_the_very_same_append():
 def test_an_append_is_filled_only_while_its_leader_leads():
     solo = Solo()
     solo.lead()
-    assert solo.core.leads(GROUP, 1)
+    assert solo.core.status.leads(GROUP, 1)
     solo.append(term=2)
-    assert not solo.core.leads(GROUP, 1)
-    assert not solo.core.leads(99, 1)
+    assert not solo.core.status.leads(GROUP, 1)
+    assert not solo.core.status.leads(99, 1)
 
 
 def test_appends_whose_parts_do_not_fit_are_dropped():
@@ -236,7 +236,7 @@ def test_appends_whose_parts_do_not_fit_are_dropped():
 
 def test_a_quarantined_replica_neither_votes_leads_nor_acknowledges():
     solo = Solo(terms=[1])
-    solo.core.quarantine(GROUP, "bit rot")
+    solo.core.repair.quarantine(GROUP, "bit rot")
     assert not solo.vote_request(term=5, last=(9, 4))[0].granted
     assert not solo.vote_request(term=5, last=(9, 4), pre=True)[0].granted
     [reply] = solo.append(term=5, prev=(1, 1), terms=[5])
@@ -249,9 +249,9 @@ def test_a_quarantined_replica_neither_votes_leads_nor_acknowledges():
 def test_a_leader_that_is_quarantined_leads_no_more():
     solo = Solo()
     solo.lead()
-    solo.core.quarantine(GROUP, "bit rot")
+    solo.core.repair.quarantine(GROUP, "bit rot")
     assert solo.status.role is Role.FOLLOWER
-    assert solo.core.led_digest(2) == 0
+    assert solo.core.status.led_digest(2) == 0
 
 
 def test_a_group_restored_as_quarantined_stays_so():
@@ -297,7 +297,7 @@ def test_idle_groups_cost_nothing(monkeypatch):
     for now_ms in range(0, 60_000, 50):
         core.tick(now_ms)
         assert not core.ready()
-        core.led_digest(2), core.believed_digest(2)
+        core.status.led_digest(2), core.status.believed_digest(2)
     assert touched == []
     core.step(2, Append(7, 1, 1, 0, 0, 0, 0))
     core.ready()
@@ -337,12 +337,12 @@ def test_a_removed_group_answers_as_unknown_and_its_writes_are_ignored():
     solo.write()
     assert not solo.core.ready().committed
     assert solo.core.next_deadline_ms() is None
-    assert solo.core.led_digest(2) == 0
+    assert solo.core.status.led_digest(2) == 0
     [reply] = [message for message in solo.step(2, Append(GROUP, 1, 9, 0, 0, 0, 0))
                if isinstance(message, AppendReply)]
     assert reply.status == Status.UNKNOWN_GROUP
     with pytest.raises(UnknownGroup):
-        solo.core.status(GROUP)
+        solo.core.status.of(GROUP)
 
 
 def test_two_nodes_agree_on_digests_when_they_agree_on_leaders():
@@ -351,8 +351,9 @@ def test_two_nodes_agree_on_digests_when_they_agree_on_leaders():
     for one in cluster.nodes.values():
         for other in cluster.nodes.values():
             if one is not other:
-                assert one.core.led_digest(other.id) == other.core.believed_digest(one.id)
-    assert any(node.core.led_digest(other) for node in cluster.nodes.values()
+                assert (one.core.status.led_digest(other.id)
+                        == other.core.status.believed_digest(one.id))
+    assert any(node.core.status.led_digest(other) for node in cluster.nodes.values()
                for other in cluster.nodes)
 
 
@@ -416,12 +417,12 @@ def test_a_snapshot_has_the_configuration_that_was_in_force_where_it_ends():
     cluster.run(1500)
     leader = cluster.leader()
     node = cluster.nodes[leader]
-    before = node.core.status(1)
+    before = node.core.status.of(1)
     node.manual_disk = True
     stays = tuple(id_ for id_ in cluster.nodes if id_ != leader % 5 + 1)
     node.core.change_members(1, stays, ())
     cluster.settle()
-    status = node.core.status(1)
+    status = node.core.status.of(1)
     assert status.commit > before.last_index and not status.configuration.outgoing
     bounds, index, configuration = node.core.snapshot_point(1)
     assert bounds.last_index == before.last_index

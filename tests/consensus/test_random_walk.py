@@ -168,10 +168,10 @@ class Walk:
     def change(self) -> None:
         """A voter becomes a learner or a learner a voter, with a read right behind it."""
         node = self.rng.choice(self.alive())
-        group = self.rng.choice(sorted(node.core.groups()) or [0])
-        if not self.changes or not group or not node.core.is_leader(group):
+        group = self.rng.choice(sorted(node.core.status.groups()) or [0])
+        if not self.changes or not group or not node.core.status.is_leader(group):
             return
-        present = node.core.status(group).configuration
+        present = node.core.status.of(group).configuration
         voters, learners = list(present.voters), list(present.learners)
         if learners and self.rng.random() < 0.6:
             voters.append(learners.pop(self.rng.randrange(len(learners))))
@@ -196,8 +196,8 @@ class Walk:
         self.cluster.check()
         for node in self.alive():
             self.check_reads(node)
-            for group in node.core.groups():
-                status = node.core.status(group)
+            for group in node.core.status.groups():
+                status = node.core.status.of(group)
                 self.check_leader(node, group, status)
                 self.check_vote(node, group)
                 self.check_committed(node, group, status)
@@ -263,12 +263,13 @@ class Walk:
         cluster.run(3000, step_ms=20)
         self.check()
         for node in cluster.nodes.values():
-            for group in node.core.groups():
-                status = node.core.status(group)
+            for group in node.core.status.groups():
+                status = node.core.status.of(group)
                 assert node.committed[group][-1].payload == b"last", (node.id, status)
                 assert status.asleep, (node.id, status)
             for group in range(1, self.groups + 1):
-                assert node.core.leader_hint(group)[0] == cluster.leader(group), (node.id, group)
+                leader, _term = node.core.status.leader_hint(group)
+                assert leader == cluster.leader(group), (node.id, group)
 
 
 def seeds() -> range:

@@ -97,14 +97,14 @@ def test_a_leader_that_removes_itself_answers_what_waits_before_it_goes():
     for node in (2, 3):
         solo.acknowledge(node, LEFT, stamp=asked)
     assert answered(solo) == ["read"]
-    assert not solo.core.is_leader(GROUP)
+    assert not solo.core.status.is_leader(GROUP)
 
 
 def test_a_read_ends_with_leadership():
     """The driver sees that, and is told nothing: a late answer confirms nothing any more."""
     solo = leading((1, 2))
     asked = change_and_read(solo, (1,))
-    solo.core.reincarnate(GROUP, 2, Configuration((1,)))
+    solo.core.repair.reincarnate(GROUP, 2, Configuration((1,)))
     solo.drain()
     solo.acknowledge(2, JOINT, stamp=asked)
     assert answered(solo) == []

@@ -17,7 +17,7 @@ ONE_BY_ONE = RaftConfig(append_bytes_max=1, peer_window_bytes=1, catch_up_append
 
 
 def status(cluster: Cluster, id_: int):
-    return cluster.nodes[id_].core.status(GROUP)
+    return cluster.nodes[id_].core.status.of(GROUP)
 
 
 def recovered() -> tuple[Cluster, int, tuple[int, int]]:
@@ -35,7 +35,7 @@ def recovered() -> tuple[Cluster, int, tuple[int, int]]:
     for id_ in others:
         cluster.crash(id_)
     cluster.run(1000)
-    core.reincarnate(GROUP, 2, Configuration((survivor,)))
+    core.repair.reincarnate(GROUP, 2, Configuration((survivor,)))
     cluster.run(2000)
     for id_ in others:
         cluster.start(id_)
@@ -56,7 +56,7 @@ def join(cluster: Cluster, id_: int) -> None:
     incarnation, _, term, at = wanted.fields
     node.store.create_group(GROUP, 1, NOBODY)
     node.core.add_group(GROUP, 1, node.store.created(GROUP), NullTail())
-    node.core.reincarnate(GROUP, incarnation, NOBODY, at, term)
+    node.core.repair.reincarnate(GROUP, incarnation, NOBODY, at, term)
     cluster.drain(id_)
 
 
@@ -126,7 +126,7 @@ def test_a_snapshot_of_a_survivor_names_no_configuration_above_what_is_applied()
     core = cluster.nodes[survivor].core
     core.change_members(GROUP, (survivor, min(others)), ())
     cluster.settle()
-    core.reincarnate(GROUP, 2, Configuration((survivor,)))
+    core.repair.reincarnate(GROUP, 2, Configuration((survivor,)))
     cluster.drain(survivor)
     for _ in range(2):
         bounds, index, _ = cluster.nodes[survivor].core.snapshot_point(GROUP)
@@ -155,11 +155,11 @@ def test_a_survivor_in_doubt_that_lost_the_record_of_it_counts_again_once_it_is_
     del store.restored
     core = cluster.nodes[survivor].core
     assert status(cluster, survivor).incarnation == 1
-    core.reincarnate(GROUP, 2, NOBODY)
+    core.repair.reincarnate(GROUP, 2, NOBODY)
     cluster.drain(survivor)
     cluster.run(5000)
-    assert core.is_cleared(GROUP)
-    core.repaired(GROUP)
+    assert core.repair.is_cleared(GROUP)
+    core.repair.repaired(GROUP)
     cluster.run(2000)
     leader, = leaders(cluster)
     assert leader in others
@@ -192,7 +192,7 @@ def test_the_survivor_leads_in_a_later_term_than_those_who_are_lost_did():
     assert status(cluster, survivor).term < status(cluster, lost).term - 1
     for id_ in others:
         cluster.crash(id_)
-    cluster.nodes[survivor].core.reincarnate(GROUP, 2, Configuration((survivor,)))
+    cluster.nodes[survivor].core.repair.reincarnate(GROUP, 2, Configuration((survivor,)))
     cluster.run(2000)
     found = status(cluster, survivor)
     assert found.leader == survivor

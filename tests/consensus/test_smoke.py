@@ -19,7 +19,7 @@ def test_three_nodes_elect_replicate_and_fall_asleep():
     expected = [b"%d" % number for number in range(20)]
     for node in cluster.nodes:
         assert cluster.payloads(node) == expected
-    assert all(node.core.status(1).asleep for node in cluster.nodes.values())
+    assert all(node.core.status.of(1).asleep for node in cluster.nodes.values())
     assert all(node.core.next_deadline_ms() is None for node in cluster.nodes.values())
 
 
@@ -58,7 +58,7 @@ def test_a_thousand_idle_groups_have_no_timer_and_every_node_knows_all_leaders()
     for node in cluster.nodes.values():
         assert node.core.next_deadline_ms() is None
         for group in range(1, 65):
-            assert node.core.leader_hint(group)[0] == cluster.leader(group) != 0
+            assert node.core.status.leader_hint(group)[0] == cluster.leader(group) != 0
 
 
 #: With their first elections about five seconds of a core.
@@ -70,13 +70,13 @@ def test_a_node_that_returns_wakes_its_sleeping_groups_without_a_storm():
     that does not grow with the groups; nobody campaigns, no term grows, and all sleep again."""
     cluster = away(Cluster(groups=MANY), 3)
     one, returned = cluster.nodes[1], cluster.nodes[3]
-    terms = [one.core.status(group).term for group in range(1, MANY + 1)]
+    terms = [one.core.status.of(group).term for group in range(1, MANY + 1)]
     sent = Sent(cluster)
     cluster.start(3)
     cluster.run(3000)
-    assert [one.core.status(group).term for group in range(1, MANY + 1)] == terms
+    assert [one.core.status.of(group).term for group in range(1, MANY + 1)] == terms
     assert all(node.core.next_deadline_ms() is None for node in cluster.nodes.values())
-    assert all(returned.core.status(group).commit == one.core.status(group).commit
+    assert all(returned.core.status.of(group).commit == one.core.status.of(group).commit
                for group in range(1, MANY + 1))
     assert "VoteRequest" not in sent.kinds
     assert {*sent.groups} >= {*range(1, MANY + 1)}, "nobody looked at some of them"
@@ -111,13 +111,13 @@ def away(cluster: Cluster, id_: int) -> Cluster:
     cluster.check = lambda: None  # O(groups) per step; once at the end is enough here
     cluster.run(3000)
     core = cluster.nodes[id_].core
-    for group in core.groups():
-        status = core.status(group)
+    for group in core.status.groups():
+        status = core.status.of(group)
         if status.leader == id_:
             others = [node for node in status.configuration.voters if node != id_]
             core.transfer(group, others[group % len(others)])
     cluster.run(2000)
-    assert not any(core.status(group).leader == id_ for group in core.groups())
+    assert not any(core.status.of(group).leader == id_ for group in core.status.groups())
     assert all(node.core.next_deadline_ms() is None for node in cluster.nodes.values())
     cluster.crash(id_)
     cluster.run(2000)
@@ -126,8 +126,8 @@ def away(cluster: Cluster, id_: int) -> Cluster:
 
 def all_terms(cluster: Cluster) -> dict[tuple[int, int], int]:
     """(node, group) -> term, on the nodes that are up."""
-    return {(node.id, group): node.core.status(group).term for node in cluster.nodes.values()
-            if node.core is not None for group in node.core.groups()}
+    return {(node.id, group): node.core.status.of(group).term for node in cluster.nodes.values()
+            if node.core is not None for group in node.core.status.groups()}
 
 
 class Sent:

@@ -127,7 +127,7 @@ async def running(node: Node) -> AsyncIterator[Node]:
     """The node, once it leads everything; stopped in order at the end."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.run)
-        await until(lambda: node.core.led_count == 3 and node.metadata.log.state.cluster_id
+        await until(lambda: node.core.status.led_count == 3 and node.metadata.log.state.cluster_id
                     and node.metadata.log.state.node(1).incarnation, "the node leads")
         yield node
         node.driver.rounds.stop()
@@ -204,4 +204,4 @@ def batch(*values: bytes) -> bytearray:
 
 def leads(node: Node) -> bool:
     """Whether the node leads the metadata group."""
-    return node.core.is_leader(METADATA_GROUP)
+    return node.core.status.is_leader(METADATA_GROUP)

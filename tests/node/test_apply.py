@@ -28,9 +28,9 @@ class World:
             committed=self.note("reads settled"), expire=self.note("doubts"),
             stop=self.note("stop confirming"), waiting={}, earliest_ms=NEVER_MS)
         self.applying = Applying(
-            part(applied=self.note("applied"), durable_index=self.durable_index,
-                 has_group=lambda group: group in self.here,
-                 is_leader=lambda group: True, leader_hint=lambda group: (2, 7)),
+            part(applied=self.note("applied"), status=part(
+                durable_index=self.durable_index, has_group=lambda group: group in self.here,
+                is_leader=lambda group: True, leader_hint=lambda group: (2, 7))),
             part(quarantine=self.note("stored quarantine")),
             part(apply=self.note("metadata"), lead=self.note("lead"),
                  role_changed=self.note("metadata role")),

@@ -25,7 +25,7 @@ async def test_a_false_complaint_changes_nothing(tmp_path):
         assert not (await client.ask(Complain(topic, 0))).reply.damaged
         assert not (await client.ask(Complain(topic, 99))).reply.damaged, "there is no such record"
         assert (await client.ask(Complain(topic + 50, 0))).code == Code.UNKNOWN_PARTITION
-        assert node.core.quarantined_count == 0
+        assert node.core.status.quarantined_count == 0
         assert (node.reads.complaints.received, node.reads.complaints.confirmed) == (3, 0)
 
 
@@ -38,7 +38,7 @@ async def test_a_complaint_finds_damage_below_a_copy_in_memory(tmp_path):
         intact = await client.ask(Fetch((FetchPart(topic, 0, 1 << 20),)))
         assert b"tender" in bytes(intact.reply.payload), "memory has an intact copy"
         assert (await client.ask(Complain(topic, 0))).reply.damaged
-        await until(lambda: node.core.quarantined_count == 1)
+        await until(lambda: node.core.status.quarantined_count == 1)
         assert (node.reads.complaints.confirmed, node.reads.complaints._at_work) == (1, 0)
 
 
@@ -72,7 +72,7 @@ async def test_a_quarantined_replica_serves_nothing_to_those_who_take_any(tmp_pa
         waiting = Fetch((FetchPart(topic, 1, 1 << 20),), 1, 1 << 20, 20_000, "any")
         await client.begin(waiting)
         await until(lambda: node.reads.fetching._deadlines, "the poll waits")
-        node.core.quarantine(group, "for this test")
+        node.core.repair.quarantine(group, "for this test")
         node.request_round()
         assert (await client.event()).reply.results[0].code == Code.QUARANTINED
         again = await client.ask(Fetch((FetchPart(topic, 0, 1 << 20),), replica="any"))

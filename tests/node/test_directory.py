@@ -31,7 +31,8 @@ class World:
                 world.located += 1
                 return world.state.locate(incarnation)
 
-        core = SimpleNamespace(node=1, leader_hint=lambda group: self.hint)
+        core = SimpleNamespace(
+            node=1, status=SimpleNamespace(leader_hint=lambda group: self.hint))
         self.directory = Directory(core, SimpleNamespace(state=Counting()),
                                    KnownNodes(None, "", 1, facts))
         self.apply(plan_of(facts))

@@ -128,7 +128,7 @@ async def test_offsets_outside_the_log_are_told_with_the_range(tmp_path):
 async def test_a_leader_that_is_not_settled_calls_an_offset_not_available(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
-        node.core.is_settled = lambda group: False
+        node.core.status.is_settled = lambda group: False
         assert result(await client.ask(fetch(topic, 7))).code == Code.OFFSET_NOT_AVAILABLE
         latest = ListOffsets((OffsetQuery(topic, LATEST), OffsetQuery(topic, EARLIEST)))
         answer = await client.ask(latest)
@@ -152,8 +152,9 @@ async def restarted(tmp_path, node, test) -> None:
     again = make_node(node.config)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(again.run)
-        await until(lambda: again.core.led_count == 3
-                    and all(map(again.core.is_settled, range(3))), "it leads, and has committed")
+        await until(lambda: again.core.status.led_count == 3
+                    and all(map(again.core.status.is_settled, range(3))),
+                    "it leads, and has committed")
         async with await Client.open(again) as client:
             await test(again, client)
         again.driver.rounds.stop()
@@ -257,12 +258,13 @@ async def test_a_damaged_range_quarantines_the_replica_and_nothing_else(tmp_path
         other = next(partition for partition in range(8) if groups[partition] != groups[0])
         damage(again.store, b"tender 0")
         assert result(await client.ask(fetch(topic, 0))).code == Code.QUARANTINED
-        await until(lambda: again.core.quarantined_count == 1)
-        assert again.core.status(groups[0]).quarantined
+        await until(lambda: again.core.status.quarantined_count == 1)
+        assert again.core.status.of(groups[0]).quarantined
         assert result(await client.ask(fetch(topic + other, 0))).code == Code.OK
         assert result(await client.ask(fetch(topic, 0))).code == Code.LEADER_UNKNOWN
 
     await restarted(tmp_path, node, read)
     again = make_node(node.config)
-    assert again.core.quarantined_count == 1, "a damaged replica stays damaged across restarts"
+    assert again.core.status.quarantined_count == 1, (
+        "a damaged replica stays damaged across restarts")
     again.close()

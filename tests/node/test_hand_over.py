@@ -13,6 +13,7 @@ class Core:
     """Transfers that succeed when the world turns, but for groups that nobody can take."""
 
     def __init__(self, led: int, stuck: frozenset[int] = frozenset()):
+        self.status = self  # as core.status
         self.led = dict.fromkeys(range(1, led + 1), 0)  # group -> transferee
         self.stuck = stuck
         self.most_under_way = 0
@@ -20,7 +21,7 @@ class Core:
     def led_groups(self):
         return list(self.led)
 
-    def status(self, group):
+    def of(self, group):
         return SimpleNamespace(transferee=self.led[group])
 
     def leader_hint(self, group):

@@ -48,7 +48,7 @@ def leading() -> Solo:
     solo.now_ms = 5_000
     solo.drain()
     for _ in range(2):  # pre-vote and vote
-        status = solo.core.status(GROUP)
+        status = solo.core.status.of(GROUP)
         if status.role.name in ("PRE_CANDIDATE", "CANDIDATE"):
             pre = status.role.name == "PRE_CANDIDATE"
             solo.core.step(2, m.VoteReply(GROUP, 1, status.term + pre, True, pre))
@@ -80,7 +80,7 @@ def test_a_leader_survives_whatever_a_peer_says(told):
 
 def test_a_second_leader_of_the_same_term_is_impossible():
     solo = leading()
-    status = solo.core.status(GROUP)
+    status = solo.core.status.of(GROUP)
     assert status.role.name == "LEADER"
     impossible(solo, m.Append(GROUP, 1, status.term, 0, 0, 0, 0))
     impossible(solo, m.DigestAnswer(tuple(range(64)), ((GROUP, 1, status.term),)))
@@ -88,10 +88,10 @@ def test_a_second_leader_of_the_same_term_is_impossible():
 
 def impossible(solo: Solo, message) -> None:
     """The message is refused as such, and the log is as it was."""
-    before = solo.core.status(GROUP)
+    before = solo.core.status.of(GROUP)
     with pytest.raises(ImpossibleMessage):
         solo.core.step(2, message)
-    after = solo.core.status(GROUP)
+    after = solo.core.status.of(GROUP)
     assert (after.last_index, after.commit) == (before.last_index, before.commit)
     solo.core._check()
 
@@ -102,7 +102,7 @@ def follower() -> Solo:
     entries = tuple(Entry(EntryKind.METADATA, GROUP, 1, 3, index) for index in (4, 5))
     solo.core.step(2, m.Append(GROUP, 1, 3, 3, 2, 5, 3, entries))
     solo.drain()
-    assert (solo.core.status(GROUP).last_index, solo.core.status(GROUP).commit) == (5, 3)
+    assert (solo.core.status.of(GROUP).last_index, solo.core.status.of(GROUP).commit) == (5, 3)
     return solo
 
 
@@ -124,7 +124,7 @@ def test_a_leader_that_contradicts_what_is_known_is_impossible(message):
 def test_a_new_leader_may_replace_what_is_not_committed():
     solo = follower()
     solo.core.step(2, append(4, 3, 2, 4))
-    assert solo.core.status(GROUP).last_index == 4
+    assert solo.core.status.of(GROUP).last_index == 4
 
 
 ABSURD = TERM_MAX
@@ -139,23 +139,23 @@ ABSURD = TERM_MAX
 ])
 def test_an_absurd_term_is_refused_and_uses_up_no_terms(message):
     solo = follower()
-    before = solo.core.status(GROUP).term
+    before = solo.core.status.of(GROUP).term
     impossible(solo, message)
-    assert solo.core.status(GROUP).term == before
+    assert solo.core.status.of(GROUP).term == before
 
 
 def test_a_leader_refuses_an_absurd_term_as_well():
     solo = leading()
-    before = solo.core.status(GROUP)
+    before = solo.core.status.of(GROUP)
     impossible(solo, m.AppendReply(GROUP, 1, ABSURD, 0, 1, 1, 1, 1))
-    assert solo.core.status(GROUP).term == before.term
-    assert solo.core.status(GROUP).role.name == "LEADER"
+    assert solo.core.status.of(GROUP).term == before.term
+    assert solo.core.status.of(GROUP).role.name == "LEADER"
 
 
 def test_the_largest_jump_that_is_allowed_is_taken():
     solo = follower()
     limit = solo.core._host.config.term_jump_max
-    term = solo.core.status(GROUP).term
+    term = solo.core.status.of(GROUP).term
     impossible(solo, m.VoteReply(GROUP, 1, term + limit + 1, False, False))
     solo.core.step(2, m.VoteReply(GROUP, 1, term + limit, False, False))
-    assert solo.core.status(GROUP).term == term + limit
+    assert solo.core.status.of(GROUP).term == term + limit

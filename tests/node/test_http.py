@@ -364,7 +364,8 @@ async def served(tmp_path):
     made.http.start()
     try:
         async with running(make_node(config, made.life, made.http)) as node:
-            await until(lambda: all(map(node.core.is_settled, range(3))), "nothing is behind")
+            await until(lambda: all(map(node.core.status.is_settled, range(3))),
+                        "nothing is behind")
             yield node, made
     finally:
         made.http.stop()
@@ -386,7 +387,7 @@ async def test_a_node_that_leads_and_has_everything_is_ready_until_it_stops(tmp_
 @in_trio
 async def test_a_quarantined_replica_makes_its_node_unready(tmp_path):
     async with served(tmp_path) as (node, port):
-        node.core.quarantine(1, "bit rot")
+        node.core.repair.quarantine(1, "bit rot")
         node.request_round()
         node.admin.surveying._last = None
         status, _headers, body = await trio.to_thread.run_sync(port.get, "/readyz")

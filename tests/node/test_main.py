@@ -248,7 +248,7 @@ def failing(monkeypatch, error: BaseException) -> None:
     """Let a task of every node fail once the node serves."""
 
     async def fail(self):
-        while not self._core.is_settled(0):
+        while not self._core.status.is_settled(0):
             await trio.sleep(0.002)
         raise error
 

@@ -19,6 +19,7 @@ class Core:
     """Groups led here; ``takers`` are those that somebody can take."""
 
     def __init__(self, led, takers=()):
+        self.status = self  # as core.status
         self.led = dict.fromkeys(led, 0)  # group -> transferee
         self.takers = set(takers or led)
         self.asked: list[int] = []
@@ -26,7 +27,7 @@ class Core:
     def led_groups(self):
         return list(self.led)
 
-    def status(self, group):
+    def of(self, group):
         return SimpleNamespace(transferee=self.led[group])
 
     def make_way(self, group):
@@ -101,9 +102,9 @@ def test_only_some_are_under_way_at_a_time():
 
 def test_a_group_that_is_not_led_any_more_hinders_no_other():
     world = World(Core([1, 2]))
-    world.core.led_groups = lambda: [1, 2]
+    world.core.status.led_groups = lambda: [1, 2]
     del world.core.led[1]
-    world.core.status = lambda group: SimpleNamespace(transferee=0)
+    world.core.status.of = lambda group: SimpleNamespace(transferee=0)
     world.making_way.look(0)
     assert world.core.asked == [1, 2]
     assert world.core.led == {2: 2}

@@ -27,6 +27,7 @@ class World:
     def __init__(self):
         self.state = MetadataState()
         self.apply(bootstrap())
+        self.status = self  # as core.status
         self.configuration = Configuration((1, 2, 3))
         self.index = 0
         self.commit = 100
@@ -42,7 +43,7 @@ class World:
     def is_leader(self, _group):
         return self.leads
 
-    def status(self, _group):
+    def of(self, _group):
         self.looked_at += 1
         return SimpleNamespace(incarnation=1, configuration=self.configuration,
                                configuration_index=self.index, commit=self.commit)

@@ -21,6 +21,7 @@ class World:
     """A log of the metadata group without consensus: what is proposed stands at the next index."""
 
     def __init__(self, tmp_path, extra=None):
+        self.status = self  # as core.status
         self.entries_: list[Entry] = []
         self.leads = self.settled = True
         self.announced = 0

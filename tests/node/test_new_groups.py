@@ -58,14 +58,14 @@ class Damaged:
         staged = self.store.repair.stage_lift(METADATA_GROUP, lambda: None)
         staged.execute()
         self.store.finish(staged)
-        self.core.repaired(METADATA_GROUP)
+        self.core.repair.repaired(METADATA_GROUP)
         self.settle()
 
     def grown(self) -> list[str]:
         """Why the replicas of two new groups are quarantined."""
         self.state = Replica(GrowPool(10, TWO)).state
         self.settle()
-        return [self.core.quarantine_reason(group) for group in (9, 10)]
+        return [self.core.status.quarantine_reason(group) for group in (9, 10)]
 
 
 def test_a_new_group_is_not_in_doubt_for_what_was_damaged_before_it_was():

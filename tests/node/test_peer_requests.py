@@ -138,6 +138,7 @@ class Hints:
     node = 1
 
     def __init__(self, leader: int):
+        self.status = self  # as core.status
         self.leader = leader
 
     def is_leader(self, _group):

@@ -51,6 +51,7 @@ class Core:
     has_work = True
 
     def __init__(self):
+        self.status = self  # as core.status
         self.stepped: list = []
         self.connections: list = []
         self.still_leads = True

@@ -133,6 +133,7 @@ class Core:
     """Replicas that take part."""
 
     def __init__(self, groups):
+        self.status = self  # as core.status
         self.node = groups.node
         self._here = groups.here
 
@@ -143,7 +144,7 @@ class Core:
     def groups(self):
         return self._here
 
-    def status(self, _group):
+    def of(self, _group):
         return SimpleNamespace(incarnation=1)
 
     def remove_group(self, group):
@@ -285,6 +286,7 @@ class Leading:
             node(number, rack=racks[number - 1]) for number in range(1, nodes + 1))))
         for command in commands:
             self.replica(command)
+        self.status = self  # as core.status
         self.leaders: dict[int, int] = {}
         self.down: set[int] = set()
         self.failures: list[Exception] = []
@@ -418,7 +420,7 @@ async def test_a_node_grows_serves_and_starts_again(tmp_path):
             assert (reply.pool_size, reply.groups) == (2, 6)
             state = served.metadata.log.state
             await until(lambda: state.pool_size == 6, "the pool is open")
-            assert served.core.led_count == 7
+            assert served.core.status.led_count == 7
             result = await served.metadata.log.propose(CreateTopic("t", uuid(9), 60))
             assert result.value.pool_size == 6
         finally:
@@ -427,7 +429,7 @@ async def test_a_node_grows_serves_and_starts_again(tmp_path):
     again = make_node(config)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(again.run)
-        await until(lambda: again.core.led_count == 7, "it leads all of them again")
+        await until(lambda: again.core.status.led_count == 7, "it leads all of them again")
         assert again.metadata.log.state.pool_size == 6
         again.driver.rounds.stop()
         nursery.cancel_scope.cancel()

@@ -52,7 +52,7 @@ def test_a_survivor_that_lost_the_record_of_it_is_not_alone_once_more():
     disk.filesystem.overwrite(FIRST, place, bytes(64))
     for _ in range(2):
         world = World(disk, survivor=1)
-        status = world.core.status(GROUP)
+        status = world.core.status.of(GROUP)
         assert (status.incarnation, status.last_index) == (2, 7)
         assert status.configuration == Configuration((1, 2, 3))
         assert world.store.repair.is_doubtful(GROUP)
@@ -87,7 +87,7 @@ def test_who_is_let_go_in_doubt_comes_back_in_doubt(then):
     disk = Disk()
     joined(disk)
     world = World(disk, survivor=2)
-    assert GROUP not in world.core.groups(), "it knows of the earlier incarnation alone"
+    assert GROUP not in world.core.status.groups(), "it knows of the earlier incarnation alone"
     assert world.store.is_removed(GROUP)
     if then == "checkpoint":
         checkpoint(world.store)
@@ -97,14 +97,14 @@ def test_who_is_let_go_in_doubt_comes_back_in_doubt(then):
     world.replicas.wanted(GROUP, 2, 2, 9, 3)
     round_of(world.store, world.core)
     for _ in range(2):
-        assert world.core.status(GROUP).incarnation == 2
-        assert world.core.is_following(GROUP)
+        assert world.core.status.of(GROUP).incarnation == 2
+        assert world.core.repair.is_following(GROUP)
         assert GROUP in world.repairer.groups
         world.store.close()
         world = World(disk, survivor=2)
     cleared(world)
     world.store.close()
-    assert not World(disk, survivor=2).core.status(GROUP).quarantined
+    assert not World(disk, survivor=2).core.status.of(GROUP).quarantined
 
 
 def test_who_is_let_go_and_has_forgotten_nothing_comes_back_without_doubt():
@@ -114,4 +114,4 @@ def test_who_is_let_go_and_has_forgotten_nothing_comes_back_without_doubt():
     world = World(disk, survivor=2)
     assert world.store.is_removed(GROUP)
     world.replicas.wanted(GROUP, 2, 2, 9, 3)
-    assert not world.core.status(GROUP).quarantined
+    assert not world.core.status.of(GROUP).quarantined

@@ -92,8 +92,8 @@ def topics(node: Node) -> set[str]:
 
 def is_learner(node: Node) -> bool:
     """Whether the replica is of the incarnation that counts."""
-    return (METADATA_GROUP in node.core.groups()
-            and node.core.status(METADATA_GROUP).incarnation == 2)
+    return (METADATA_GROUP in node.core.status.groups()
+            and node.core.status.of(METADATA_GROUP).incarnation == 2)
 
 
 async def come_back(node: Node, entries: tuple[Entry, ...], learns: bool = True) -> None:
@@ -118,7 +118,7 @@ async def test_what_only_lost_nodes_knew_is_forgotten_by_who_comes_back(tmp_path
         assert node.metadata.directory.place_of(2).topic.name == "lost"
         await come_back(node, history(config, 1, "kept", "new"))
         await until(lambda: node.metadata.log.state.version == 4
-                    and node.core.applied_index(METADATA_GROUP) == 4, "it has all of it")
+                    and node.core.status.applied_index(METADATA_GROUP) == 4, "it has all of it")
         assert topics(node) == {"kept", "new"}
         assert node.metadata.directory.place_of(2).topic.name == "new"
 
@@ -160,7 +160,7 @@ async def test_what_lost_commands_gave_away_is_given_to_nobody_else(tmp_path):
     producers: a new one of the same incarnation showed them as its own, and a new producer of the
     same id was told that its first batches had been appended before."""
     async with running(await recovered(tmp_path)) as node:
-        await until(lambda: node.core.is_settled(METADATA_GROUP))
+        await until(lambda: node.core.status.is_settled(METADATA_GROUP))
         assert topics(node) == {"kept"}
         created = await node.metadata.log.propose(CreateTopic("new", b"new".ljust(16), 1))
         assert created.value.incarnation > LOST_MAX
@@ -174,7 +174,7 @@ async def test_who_has_seen_metadata_that_are_lost_does_not_wait_for_them(tmp_pa
     """A client names the newest that it knows of, and is told to wait until the node it asks has
     that: where little is changed for ever, and it could not even ask who leads."""
     async with running(await recovered(tmp_path)) as node:
-        await until(lambda: node.core.is_settled(METADATA_GROUP))
+        await until(lambda: node.core.status.is_settled(METADATA_GROUP))
         async with await Client.open(node) as client:
             answer = await client.ask(ListTopics(), seen_index=SEEN_MAX)
             assert [topic.name for topic in answer.reply.topics] == ["kept"]
@@ -184,5 +184,5 @@ async def test_who_has_seen_metadata_that_are_lost_does_not_wait_for_them(tmp_pa
 async def test_small_limits_do_not_end_a_recovery_half_way(tmp_path):
     """It uses up ids by more entries than a leader may have uncommitted here."""
     async with running(await recovered(tmp_path, uncommitted_entries_max=100)) as node:
-        await until(lambda: node.core.is_settled(METADATA_GROUP))
+        await until(lambda: node.core.status.is_settled(METADATA_GROUP))
         assert topics(node) == {"kept"}

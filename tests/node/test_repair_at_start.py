@@ -43,7 +43,7 @@ def test_a_replica_of_which_nothing_stands_in_a_damaged_lane_is_repaired_too(tmp
     damaged_directory(config, DAMAGED_GROUP)
     node = make_node(config)
     try:
-        assert {group for group in GROUPS if node.core.status(group).quarantined} == GROUPS
+        assert {group for group in GROUPS if node.core.status.of(group).quarantined} == GROUPS
         assert node.storage.repairer.groups == GROUPS
     finally:
         node.close()
@@ -56,7 +56,7 @@ def test_a_damaged_replica_of_a_group_that_metadata_do_not_know_yet_waits(tmp_pa
     node = make_node(config)
     try:
         assert NEW_GROUP in node.storage.repairer.groups
-        assert NEW_GROUP not in node.core.groups()
+        assert NEW_GROUP not in node.core.status.groups()
         assert node.storage.repairer.step(NEW_GROUP) is None
         assert NEW_GROUP in node.storage.repairer.groups
     finally:

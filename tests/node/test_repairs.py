@@ -78,7 +78,7 @@ def test_what_is_asked_of_a_group_that_cannot_be_is_refused(group, incarnation, 
     """0 is the incarnation of every group that a node does not have: whoever named it asked for
     copies from a log that is not there, and ended the node."""
     store = open_store(SimulatedFilesystem(), "/node")
-    core = SimpleNamespace(is_settled=lambda _group: True)
+    core = SimpleNamespace(status=SimpleNamespace(is_settled=lambda _group: True))
     answering = Repairs(Repairer(1, store, core, lambda _staged: None),
                         SimpleNamespace(handlers={}), lambda: None, silent_log())
     header = {"op": "repair", "group": group, "incarnation": incarnation, "wanted": [],

@@ -16,12 +16,12 @@ async def test_damage_that_is_found_when_a_replica_is_removed_is_none_of_the_nex
     """Both come in one round, whose tombstone is staged first: what was said of the replica that
     goes stayed with the next one, which was kept out for good."""
     async with running(first_of_three(tmp_path)) as node:
-        node.core.quarantine(GROUP, "bits have changed")
+        node.core.repair.quarantine(GROUP, "bits have changed")
         node.core.step(LEADER, Removed(GROUP, 1, TERM, 1, 1))
         node.request_round()
-        await until(lambda: GROUP not in node.core.groups())
-        while GROUP not in node.core.groups():
+        await until(lambda: GROUP not in node.core.status.groups())
+        while GROUP not in node.core.status.groups():
             node.core.step(LEADER, Append(GROUP, 1, TERM, 0, 0, 0, 0, (), 2))
             node.request_round()
             await trio.sleep(0.01)
-        assert not node.core.status(GROUP).quarantined
+        assert not node.core.status.of(GROUP).quarantined

@@ -18,6 +18,7 @@ class Leader:
     """The metadata group's leader, or not."""
 
     def __init__(self):
+        self.status = self  # as core.status
         self.replica = Replica()
         self.state = self.replica.state
         self.leads = True

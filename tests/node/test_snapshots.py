@@ -33,6 +33,7 @@ class Core:
     """A leader's, or a follower's, as far as snapshots ask."""
 
     def __init__(self, applied: int = 7):
+        self.status = self  # as core.status
         self.applied = applied
         self.installed: list = []
         self.compacted_to: list[int] = []
@@ -49,7 +50,7 @@ class Core:
     def is_settled(self, group: int) -> bool:
         return self.settled
 
-    def status(self, group: int):
+    def of(self, group: int):
         return SimpleNamespace(quarantined=self.quarantined, first_index=self.first_index,
                                incarnation=self.incarnation)
 

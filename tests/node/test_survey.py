@@ -47,8 +47,9 @@ class World:
         self.space = (1, 2, 3)
         self.looked: list[int] = []
         core = SimpleNamespace(
-            node=1, groups=lambda: tuple(self.statuses), status=self.status,
-            node_state=lambda node: "down" if node in down else "up")
+            node=1, status=SimpleNamespace(
+                groups=lambda: tuple(self.statuses), of=self.status,
+                node_state=lambda node: "down" if node in down else "up"))
         store = SimpleNamespace(bytes_between=lambda group, first, last: 10 * (last - first + 1))
         metadata_log = SimpleNamespace(state=SimpleNamespace(plans=SimpleNamespace(active=plan)))
         self.surveying = Surveying(core, store, metadata_log, LAG_MAX, lambda: self.space)

@@ -215,8 +215,10 @@ async def test_a_restart_changes_nothing(tmp_path):
             topic = await client.create("t") if not life else 1
             await until(lambda node=node: node.metadata.directory.place_of(1),
                         "the metadata are applied")
-            await until(lambda node=node: all(map(node.core.is_settled, node.core.groups())),
-                        "what was committed before is known to be")
+            await until(
+                lambda node=node: all(map(node.core.status.is_settled, node.core.status.groups())),
+                "what was committed before is known to be",
+            )
             if life:
                 retried = await put(client, topic, 2 * life - 1, b"b")
                 assert (retried.code, retried.base_offset) == (Code.OK, 2 * life - 1)

@@ -67,6 +67,7 @@ class Node:
     """One node's driver, and what it believes to be the rest of the node."""
 
     def __init__(self, world: World, number: int):
+        self.status = self  # as core.status
         self.world, self.node = world, number
         tails = {group: found.tail for group, found in world.groups.items()}
         self.applied = AppliedEntries(tails)
@@ -87,7 +88,7 @@ class Node:
     def leader_hint(self, group: int) -> tuple[int, int]:
         return self.world.groups[group].leader, self.world.groups[group].term
 
-    def status(self, group: int) -> SimpleNamespace:
+    def of(self, group: int) -> SimpleNamespace:
         return SimpleNamespace(term=self.world.groups[group].term)
 
     def propose(self, group: int, kind: EntryKind, payload: bytes, partition: int,

@@ -13,8 +13,9 @@ class World:
         self.waiting: dict[int, int] = {}
         self.resigned: list[int] = []
         self.led = {1, 2, 3}
-        core = SimpleNamespace(is_leader=lambda group: group in self.led,
-                               leader_hint=lambda group: (1, 7),
+        status = SimpleNamespace(is_leader=lambda group: group in self.led,
+                                 leader_hint=lambda group: (1, 7))
+        core = SimpleNamespace(status=status,
                                resign=lambda group, why: self.resigned.append(group))
         self.dog = Watchdog(core, lambda: self.waiting, lambda: None, 1000, silent_log())
 

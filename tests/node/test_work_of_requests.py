@@ -85,7 +85,7 @@ async def test_metadata_of_too_many_partitions_are_refused_before_any_row_is_mad
         names = tuple(f"wide-{number}" for number in range(6))
         for name in names:
             await client.create(name, WIDE)
-        with counting(node.core, "leader_hint") as turn:
+        with counting(node.core.status, "leader_hint") as turn:
             answer = await client.ask(Metadata(names))
         assert (answer.code, answer.error.limit, answer.error.value) == (
             Code.LIMIT_EXCEEDED, 10_000, 6 * WIDE)
@@ -101,7 +101,7 @@ async def test_wide_answers_are_made_in_turns_of_few_rows_whoever_asks(tmp_path)
         await clients[0].create("wide", WIDE)
         for request in (Metadata(("wide",)), PlacementExplain("wide"), ListTopics(),
                         ClusterStatus(), GroupList(), NodeList(), NodeDescribe(1)):
-            with counting(node.core, "leader_hint") as turn:
+            with counting(node.core.status, "leader_hint") as turn:
                 for client in clients:
                     for _ in range(3):
                         await client.begin(request)
@@ -252,7 +252,7 @@ async def test_nothing_more_is_done_for_a_connection_that_is_gone(tmp_path):
         async with await Client.open(node) as client:
             await wide_topic(client)
         asked = 200
-        with counting(node.core, "leader_hint") as turn:
+        with counting(node.core.status, "leader_hint") as turn:
             async with await Client.open(node) as client:
                 await client.say(*[buffer for number in range(asked) for buffer in
                                    client.machine.send(RequestEvent(number, Metadata(("wide",))))])

@@ -53,7 +53,7 @@ def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_o
     assert store.repair.quarantined(1) is not None
     assert repairer.step(1) is None
     assert staged == [lift], "it was not cleared since"
-    assert core.is_following(1)
+    assert core.repair.is_following(1)
 
 
 def test_a_lift_that_is_void_ends_no_lasting_quarantine_at_the_next_start():
@@ -224,6 +224,9 @@ def test_a_damaged_copy_of_what_was_dropped_is_history(then):
 class Deposed:
     """A core that leads, as far as it knows."""
 
+    def __init__(self):
+        self.status = self  # as core.status
+
     def is_settled(self, group: int) -> bool:
         return True
 
@@ -286,7 +289,7 @@ def test_the_leader_is_asked_though_the_log_that_is_left_does_not_name_it():
     repairer.answered(Answer(1, 1, (change,), (), True, wanted=store.repair.wanted(1, 8)))
     put(store, staged.pop())
     assert repairer.step(1) is None
-    assert core.is_following(1), "the leader brings the rest"
+    assert core.repair.is_following(1), "the leader brings the rest"
 
 
 def test_who_asks_for_its_vote_is_asked_though_the_log_that_is_left_does_not_name_it():
@@ -328,7 +331,7 @@ def test_what_its_leader_had_when_it_was_damaged_and_has_compacted_since_is_give
     repairer.damaged(CorruptRange(1, 2, "found by a read"))
     wanted = repairer.step(1).request.wanted
     repairer.answered(Answer(1, 1, (), (), True, wanted, wanted))
-    assert core.status(1).last_index == 1
+    assert core.status.of(1).last_index == 1
     core._check()
 
 
@@ -354,13 +357,13 @@ def test_what_is_applied_and_compacted_by_any_member_is_forgotten_without_a_lead
     repairer.answered(Answer(1, 1, (), (), False, wanted, wanted))
     core._check()
     if applied < 4:
-        assert core.status(1).first_index == 1, "the term before the log's beginning is not sure"
+        assert core.status.of(1).first_index == 1, "the term before the log's beginning is not sure"
         assert isinstance(repairer.step(1), Ask)
         return
-    assert (core.status(1).first_index, core.status(1).last_index) == (5, 5)
+    assert (core.status.of(1).first_index, core.status.of(1).last_index) == (5, 5)
     repairer.step(1)
     assert store.repair.quarantined(1) is None, "its end is known, so it is in no doubt"
-    assert not core.status(1).quarantined
+    assert not core.status.of(1).quarantined
     assert 1 not in repairer.groups
 
 

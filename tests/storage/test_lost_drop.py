@@ -46,6 +46,7 @@ class Core:
     """The consensus of a damaged replica whose leader holds the true log and has committed it."""
 
     def __init__(self, store, true: list[Entry], commit: int):
+        self.status = self.repair = self  # as the views of a core
         self._store = store
         self._true = true
         self._commit = commit
@@ -55,7 +56,7 @@ class Core:
     def groups(self) -> tuple[int, ...]:
         return (1,)
 
-    def status(self, group: int) -> Status:
+    def of(self, group: int) -> Status:
         # Whatever is dropped is staged at once.
         last_index = self._store.table.log(1).index.last_index
         return Status(1, last_index, self._commit, self._commit, 2, VOTERS)

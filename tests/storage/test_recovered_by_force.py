@@ -92,21 +92,21 @@ def test_a_survivor_gives_up_what_stands_before_where_it_was_recovered():
     store.close()
     disk.put(FIRST, flipped(disk.read(FIRST), place + 64 + 70))
     store, core, repairer, staged = started(disk)
-    assert core.status(1).configuration == Configuration((1, 2, 3))
+    assert core.status.of(1).configuration == Configuration((1, 2, 3))
     core.step(2, Append(1, 2, 4, 9, 4, 9, 9, (), 1))
     wanted = repairer.step(1).request.wanted
     assert wanted == ((3, 1),)
     repairer.answered(Answer(1, 2, (), (), True, wanted, wanted))
     put(store, staged.pop())
     round_of(store, core)
-    assert core.status(1).last_index == 2
-    assert core.status(1).configuration == ALONE
+    assert core.status.of(1).last_index == 2
+    assert core.status.of(1).configuration == ALONE
     core._check()
     assert repairer.step(1) is None
-    assert core.is_following(1), "its leader's snapshot brings the rest"
+    assert core.repair.is_following(1), "its leader's snapshot brings the rest"
     store.close()
     _, core, _, _ = started(disk)
-    assert core.status(1).configuration == ALONE
+    assert core.status.of(1).configuration == ALONE
     core._check()
 
 

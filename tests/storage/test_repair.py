@@ -208,15 +208,15 @@ def repaired_members(disk: Disk, *given: Entry) -> Configuration:
     """Those that a replica of three entries knows when a peer gave these."""
     store = open_store(disk.filesystem, DIRECTORY)
     core = Core({1: store.create_group(1, 1, VOTERS).configuration})
-    core.last_index, core.applied_index = 3, 2
+    core.last_index, core.status.applied_index = 3, 2
     repairer = Repairer(1, store, core, lambda staged: put(store, staged))
     for _ in range(2):
         wanted = store.repair.wanted(1, 9)
         repairer.answered(Answer(1, 1, given, (), True, wanted=wanted))
     repairer.tail_read(1, repairer.step(1).plan.execute())
-    assert core.status(1).configuration == store.table.logs[1].configuration
+    assert core.status.of(1).configuration == store.table.logs[1].configuration
     store.close()
-    return core.status(1).configuration
+    return core.status.of(1).configuration
 
 
 def test_who_the_members_are_is_known_again_when_that_was_lost():
@@ -353,6 +353,7 @@ class Core:
     """What the repairer asks of consensus."""
 
     def __init__(self, groups: dict[int, Configuration], leader: int = 0):
+        self.status = self.repair = self  # as the views of a core
         self._groups = groups
         self._leader = leader
         self.quarantined: list[int] = []
@@ -367,7 +368,7 @@ class Core:
     def compacted(self, group: int, first_index: int) -> None:
         self.first_index = first_index
 
-    def status(self, group: int):
+    def of(self, group: int):
         class Status:
             configuration = self._groups[group]
             leader, candidate = self._leader, 0
@@ -508,7 +509,7 @@ def test_what_is_applied_and_compacted_by_the_leader_is_forgotten():
     store = open_store(disk.filesystem, DIRECTORY)
     store.repair.damaged(2, 3, "found by the scrub")
     core = Core({1: VOTERS, 2: VOTERS})
-    core.applied_index = 3
+    core.status.applied_index = 3
     written = []
     repairer = Repairer(1, store, core, written.append)
     repairer.answered(Answer(2, 1, (), (), True, store.repair.wanted(2, 8)))

@@ -262,13 +262,14 @@ class Core:
     """The follower's consensus."""
 
     def __init__(self, life: Life):
+        self.status = self.repair = self  # as the views of a core
         self._life = life
         self._following: set[int] = set()
 
     def groups(self) -> tuple[int, ...]:
         return GROUPS
 
-    def status(self, group: int) -> Status:
+    def of(self, group: int) -> Status:
         store, known = self._life.store, self._life.members[group].known
         return Status(1, store.table.logs[group].index.last_index, store.tails[group].applied_index,
                       known, 2, VOTERS)
@@ -310,6 +311,7 @@ class PeerCore:
     """A healthy member's."""
 
     def __init__(self, store, leads: bool):
+        self.status = self  # as core.status
         self._store, self._leads = store, leads
 
     def is_settled(self, group: int) -> bool:

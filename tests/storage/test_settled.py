@@ -418,8 +418,8 @@ def test_damage_of_a_replica_that_is_not_taken_up_yet_is_told_to_who_takes_it_up
         core.add_group(group, 1, restored, store.tails[group])
     assert repairer.groups == {1, 2} if whose == "a term" else {1}
     for group in repairer.groups:
-        assert core.status(group).quarantined
-        assert core.is_following(group) == (whose == "a term")
+        assert core.status.of(group).quarantined
+        assert core.repair.is_following(group) == (whose == "a term")
         repairer.step(group)
 
 
@@ -524,6 +524,7 @@ class Compacted:
     """A core whose groups have forgotten what is below an index."""
 
     def __init__(self, first_index: int):
+        self.status = self.repair = self  # as the views of a core
         self.first_index = first_index
         self.last_index = self.applied_index = 0  # no tail is read
 
@@ -539,7 +540,7 @@ class Compacted:
     def is_cleared(self, group: int) -> bool:
         return False
 
-    def status(self, group: int) -> Compacted:
+    def of(self, group: int) -> Compacted:
         return self
 
     def quarantine(self, group: int, why: str) -> None:

@@ -18,6 +18,7 @@ class Core:
     node = 1
 
     def __init__(self):
+        self.status = self  # as core.status
         self.up = {1, 2}
         self.epoch = 1  # of node 2
         self.full = set()
@@ -41,7 +42,7 @@ class Core:
     def leader_hint(self, group):
         return (2 if group in self.handed else 1), 1
 
-    def status(self, group):
+    def of(self, group):
         return SimpleNamespace(members=(self.member,), **self.status_fields)
 
     def transfer(self, group, to):

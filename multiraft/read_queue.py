@@ -1,0 +1,45 @@
+"""Queue of linearizable reads at one leader, and the confirmation round that is under way.
+
+Contract.  A value without knowledge of groups, members or time: ``reads`` decides when a round
+begins and ends.  A leader's replica owns one queue from its first read until it stops leading.
+Invariants.  One round at a time.  Every token leaves the queue once, in the order of arrival, with
+the commit index at which its round began.
+"""
+
+from __future__ import annotations
+
+from multiraft.errors import QueueFull
+
+
+class ReadIndexQueue:
+    """Tokens that wait for a round, and tokens of the round under way (thesis 6.4)."""
+
+    __slots__ = ("waiting", "asked", "stamp", "index")
+
+    def __init__(self) -> None:
+        #: Tokens for the next round.
+        self.waiting: list[object] = []
+        #: Tokens of the round under way; empty while there is none.
+        self.asked: list[object] = []
+        #: Number of that round, carried by its appends.
+        self.stamp = 0
+        #: Commit index at the begin of that round.
+        self.index = 0
+
+    def queue(self, token: object, limit: int) -> None:
+        """Add ``token`` to the next round.  Raises ``QueueFull`` if ``limit`` tokens wait."""
+        count = len(self.waiting)
+        if count >= limit:
+            raise QueueFull("reads_waiting_max", limit, count + 1)
+        self.waiting.append(token)
+
+    def begin(self, stamp: int, commit: int) -> None:
+        """Start round ``stamp`` at commit index ``commit`` for all tokens that wait."""
+        assert not self.asked, f"round {self.stamp} is under way, {stamp} begins"
+        self.stamp, self.index = stamp, commit
+        self.asked, self.waiting = self.waiting, []
+
+    def finish(self) -> list[object]:
+        """End the round under way and return its tokens."""
+        tokens, self.asked = self.asked, []
+        return tokens
