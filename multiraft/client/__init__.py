@@ -19,7 +19,7 @@ well: in a child made by a fork it raises ``Forked``, and the child makes a clie
 child that is forked inside of ``trio.run`` has to end with ``os._exit``, or run another program:
 it shares the epoll of its parent's run.
 
-Elsewhere.  All decisions are in the machines (``_core.py`` and what it drives), the waiting is in
+Elsewhere.  All decisions are in the machines (``_client.py`` and what it drives), the waiting is in
 ``_trio.py``.  ``multiraft.client.blocking`` is the same client without trio; for its sake the names
 that need trio are imported when they are asked for.
 """

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Generator, Mapping, NamedTuple, Sequence
 
 from multiraft.client import _search
-from multiraft.client._core import ClientCore
+from multiraft.client._client import ClientCore
 from multiraft.client._exchange import Exchange, Pause
 from multiraft.client._network import Lost, NoNodeAnswered, backoff_ms, parse_address
 from multiraft.client._plans import PlanOperations

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Generator, Iterator, Sequence
 
 from multiraft.client._batch_reader import intact_batches
-from multiraft.client._core import ClientCore
+from multiraft.client._client import ClientCore
 from multiraft.client._exchange import Exchange, Pause
 from multiraft.client._network import Lost, backoff_ms
 from multiraft.client._records import FetchedBatch

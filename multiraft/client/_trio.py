@@ -18,8 +18,8 @@ from typing import Any, Callable, Generator, Sequence
 import trio
 
 from multiraft.client._accumulator import ProducerSettings
+from multiraft.client._client import ClientCore
 from multiraft.client._consumer import ConsumerSettings, Start
-from multiraft.client._core import ClientCore
 from multiraft.client._exchange import Exchange
 from multiraft.client._lifecycle import Closed, Forked, fresh, note_failure, watch
 from multiraft.client._network import NEVER_MS, Link, NetworkLimits

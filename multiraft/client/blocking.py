@@ -11,7 +11,7 @@ Contract.  As ``multiraft.client``, but nothing happens between calls: whoever o
 ``send_nowait`` has to call ``flush`` (or anything that waits) for the rest to be sent.  Not for use
 by several threads at once, nor by a process that inherited it: make a client in each worker.
 
-Elsewhere.  All decisions are in the machines (``_core.py``); this module moves bytes and waits.
+Elsewhere.  All decisions are in the machines (``_client.py``); this module moves bytes and waits.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any, Callable, Generator, Sequence
 from multiraft.client._accumulator import BufferFull, ProducerSettings
 from multiraft.client._batches import Delivery, note_taken
 from multiraft.client._blocking_sockets import LinkSocket, SecureLinkSocket, monotonic_ms
+from multiraft.client._client import ClientCore
 from multiraft.client._compression import DecompressionTooLarge
 from multiraft.client._consumer import ConsumerSettings, Start
-from multiraft.client._core import ClientCore
 from multiraft.client._exchange import Exchange
 from multiraft.client._lifecycle import Closed, Forked, fresh, note_failure, watch
 from multiraft.client._network import Link, NetworkLimits, NoNodeAnswered
