@@ -13,42 +13,27 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import AsyncIterator
-from typing import Any, Callable, Generator, Sequence
+from typing import Any, Callable, Sequence, TypeVar
 
 import trio
 
+from multiraft.client import _operations, _placements, _plans
 from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._client import ClientCore
 from multiraft.client._consumer import ConsumerSettings, Start
-from multiraft.client._exchange import Exchange
-from multiraft.client._lifecycle import Closed, Forked, fresh, note_failure, watch
+from multiraft.client._consuming import BaseConsumer, ConsumerCore
+from multiraft.client._lifecycle import Closed, Forked, note_failure, watch
+from multiraft.client._methods import async_method
 from multiraft.client._network import NEVER_MS, Link, NetworkLimits
-from multiraft.client._operations import OffsetRange, Operations, TopicDescription
-from multiraft.client._plans import AsyncPlans
 from multiraft.client._records import FetchedBatch
-from multiraft.client._trio_producer import Producer
+from multiraft.client._steps import Exchange, Operation, Pause, Step, Turn, Until, WaitFor
+from multiraft.client._trio_producer import Producer, parked
 from multiraft.client._trio_sockets import LinkSocket, secured
-from multiraft.client._waits import AsyncWaits
 from multiraft.client.tls import TlsSettings
-from multiraft.errors import ConfigError
-from multiraft.wire.members import GroupMembersReply, GroupRecoverReply
-from multiraft.wire.messages import (
-    ClusterStatusReply,
-    GroupDescribeReply,
-    GroupSummary,
-    GroupTransferReply,
-    NodeStatusReply,
-    TopicMetadata,
-    TopicSummary,
-)
-from multiraft.wire.nodes import (
-    JoinClusterReply,
-    NodeDescribeReply,
-    NodeListReply,
-    NodeRow,
-    ScrubNodeReply,
-)
+from multiraft.errors import ConfigError, MultiRaftError
 from multiraft.wire.tls import TlsSocket
+
+_Result = TypeVar("_Result")
 
 
 class _NotOpen:
@@ -59,7 +44,7 @@ class _NotOpen:
         raise Closed("the client is not open: use it with async with")
 
 
-class Client(AsyncPlans):
+class Client:
     """A connection to a cluster, through any of its nodes; use it with ``async with``."""
 
     def __init__(self, servers: Sequence[str], *, client_id: str = "",
@@ -70,7 +55,6 @@ class Client(AsyncPlans):
             tls.context()  # what cannot be used is said here, not at the first connection
         self._core = ClientCore(servers, rng if rng is not None else random.Random(), 0, client_id,
                                 limits)
-        self._operations = Operations(self._core)
         self._wake = trio.Event()
         self._changed = trio.lowlevel.ParkingLot()
         self._sockets: dict[Link, LinkSocket] = {}
@@ -121,107 +105,43 @@ class Client(AsyncPlans):
 
     # ---- topics ----
 
-    async def create_topic(self, name: str, partitions: int = 1,
-                           replication_factor: int = 0) -> TopicMetadata:
-        """Create a topic.  ``replication_factor`` 0 = the pool's, the only one there is."""
-        return await self._run(self._operations.create_topic(name, partitions, replication_factor))
+    create_topic = async_method(_operations.create_topic)
+    delete_topic = async_method(_operations.delete_topic)
+    list_topics = async_method(_operations.list_topics)
+    describe_topic = async_method(_operations.describe_topic)
+    topic_metadata = async_method(_operations.topic_metadata)
+    list_offsets = async_method(_operations.list_offsets)
+    offsets_at = async_method(_operations.offsets_at)
 
-    async def delete_topic(self, name: str, incarnation: int = 0) -> None:
-        """Delete a topic: that incarnation; 0 = the present one.  Raises ``UnknownTopic``."""
-        await self._run(self._operations.delete_topic(name, incarnation))
+    # ---- cluster, groups, nodes ----
 
-    async def list_topics(self) -> list[TopicSummary]:
-        """All topics, by name."""
-        return await self._run(self._operations.list_topics())
+    catch_up = async_method(_operations.catch_up)
+    cluster_status = async_method(_operations.cluster_status)
+    group_list = async_method(_operations.group_list)
+    group_transfer = async_method(_operations.group_transfer)
+    group_members = async_method(_operations.group_members)
+    group_replica = async_method(_operations.group_replica)
+    group_recover = async_method(_operations.group_recover)
+    group_describe = async_method(_operations.group_describe)
+    node_status = async_method(_operations.node_status)
+    join_cluster = async_method(_operations.join_cluster)
+    node_list = async_method(_operations.node_list)
+    node_describe = async_method(_operations.node_describe)
+    remove_node = async_method(_operations.remove_node)
+    scrub_node = async_method(_operations.scrub_node)
 
-    async def describe_topic(self, name: str) -> TopicDescription:
-        """Partitions, leaders and offsets of a topic."""
-        return await self._run(self._operations.describe_topic(name))
+    # ---- placement, plans, sinks ----
 
-    async def topic_metadata(self, name: str) -> TopicMetadata:
-        """Where the partitions of a topic are, as the node that answers knows; nobody else is
-        asked."""
-        return await self._run(self._operations.topic_metadata(name))
-
-    async def list_offsets(self, name: str) -> dict[int, OffsetRange]:
-        """First and next offset of each partition."""
-        return await self._run(self._operations.list_offsets(name))
-
-    async def offsets_at(self, name: str, timestamp_ms: int) -> dict[int, int | None]:
-        """For each partition the offset of its first record at or after ``timestamp_ms``
-        (milliseconds since 1970); None when there is none yet."""
-        return await self._run(self._operations.offsets_at(name, timestamp_ms))
-
-    # ---- cluster ----
-
-    async def catch_up(self) -> None:
-        """Learn how new the metadata is: what this client asks from then on, of whatever node,
-        sees all that anybody had changed before."""
-        await self._run(self._operations.catch_up())
-
-    async def cluster_status(self) -> ClusterStatusReply:
-        """Nodes and totals, as the node that answers sees them."""
-        return await self._run(self._operations.cluster_status())
-
-    async def group_list(self) -> list[GroupSummary]:
-        """All Raft groups."""
-        return await self._run(self._operations.group_list())
-
-    async def group_transfer(self, group: int, to: int = 0) -> GroupTransferReply:
-        """Hand leadership of ``group`` to node ``to`` (0 = whoever is furthest)."""
-        return await self._run(self._operations.group_transfer(group, to))
-
-    async def group_members(self, group: int, voters: tuple[int, ...] = (),
-                      learners: tuple[int, ...] = (),
-                      expected_index: int = -1) -> GroupMembersReply:
-        """The members of ``group`` as its leader sees them; with ``voters``, begin to make these
-        and ``learners`` the members."""
-        return await self._run(self._operations.group_members(group, voters, learners,
-                                                         expected_index))
-
-    async def group_replica(self, group: int, address: str,
-                            timeout_ms: int = 0) -> GroupMembersReply:
-        """The replica of ``group`` on the node at ``address``; ``timeout_ms`` as elsewhere."""
-        return await self._run(self._operations.group_replica(group, address, timeout_ms))
-
-    async def group_recover(self, group: int, survivor: int, incarnation: int) -> GroupRecoverReply:
-        """Forced recovery: see docs/decisions/0007."""
-        return await self._run(self._operations.group_recover(group, survivor, incarnation))
-
-    async def node_status(self, address: str = "", timeout_ms: int = 0) -> NodeStatusReply:
-        """Statistics of the node at ``address`` ("" = any); with ``timeout_ms`` it is asked once
-        and not waited for longer."""
-        return await self._run(self._operations.node_status(address, timeout_ms))
-
-    async def group_describe(self, group: int, address: str,
-                       timeout_ms: int = 0) -> GroupDescribeReply:
-        """The replica of ``group`` on the node at ``address``; ``timeout_ms`` as above."""
-        return await self._run(self._operations.group_describe(group, address, timeout_ms))
-
-    # ---- nodes ----
-
-    async def join_cluster(self, node: NodeRow) -> JoinClusterReply:
-        """Make a data directory a node of the cluster."""
-        return await self._run(self._operations.join_cluster(node))
-
-    async def node_list(self) -> NodeListReply:
-        """All nodes, and the ids of those that were removed."""
-        return await self._run(self._operations.node_list())
-
-    async def node_describe(self, node: int) -> NodeDescribeReply:
-        """One node and its groups."""
-        return await self._run(self._operations.node_describe(node))
-
-    async def remove_node(self, node: int) -> None:
-        """Forget a node that is in no group any more, for ever."""
-        await self._run(self._operations.remove_node(node))
-
-    async def scrub_node(self, node: int, address: str, bytes_per_second: int = 0,
-                         timeout_ms: int = 0) -> ScrubNodeReply:
-        """``node``, at ``address``, has begun to read and check all of its disk, at so many bytes
-        per second (0 = as it is configured); ``timeout_ms`` as above."""
-        return await self._run(
-            self._operations.scrub_node(node, address, bytes_per_second, timeout_ms))
+    explain_placement = async_method(_placements.explain_placement)
+    topic_pool_size = async_method(_placements.topic_pool_size)
+    partition_replicas = async_method(_placements.partition_replicas)
+    switch_partition = async_method(_placements.switch_partition)
+    pool_grow = async_method(_placements.pool_grow)
+    pool_status = async_method(_placements.pool_status)
+    plan_request = async_method(_plans.plan_request)
+    group_loads = async_method(_plans.group_loads)
+    partition_loads = async_method(_plans.partition_loads)
+    sink_request = async_method(_operations.sink_request)
 
     # ---- data ----
 
@@ -239,21 +159,52 @@ class Client(AsyncPlans):
 
     # ---- the machine's legs ----
 
-    async def _run(self, operation: Generator) -> Any:
-        """Run an operation: wait where it says so."""
+    async def _run(self, operation: Operation[_Result]) -> _Result:
+        """Run an operation of the client.  Raises ``Closed`` or ``Forked`` when it has ended."""
         self.require_open()
-        answer = None
-        while True:
-            self._core.now_ms = self.now_ms()
-            try:
-                step = operation.send(answer)
-            except StopIteration as end:
-                return end.value
-            self.require_open()  # it may have been closed meanwhile
-            if isinstance(step, Exchange):
-                answer = await self._exchange(step)
-            else:
-                answer = await trio.sleep(step.ms / 1000)
+        return await self.drive(operation)
+
+    async def drive(self, operation: Operation[_Result]) -> _Result:
+        """Run ``operation`` to its end.  It is a checkpoint, if it has a step or fails."""
+        self._core.now_ms = self.now_ms()
+        step = None
+        try:
+            step = operation.send(None)
+            while True:
+                try:
+                    outcome = await self._perform(step)
+                except MultiRaftError as error:
+                    step = operation.throw(error)
+                else:
+                    self._core.now_ms = self.now_ms()
+                    step = operation.send(outcome)
+        except StopIteration as end:
+            return end.value
+        except (MultiRaftError, TypeError, ValueError):
+            if step is None:
+                await self.checkpoint()
+            raise
+        finally:
+            operation.close()
+
+    async def _perform(self, step: Step) -> Any:
+        """Carry one step out; what it results in."""
+        match step:
+            case Until():
+                await self.until(step.condition)
+            case Turn():
+                self.work()
+                await self.checkpoint()
+            case WaitFor():
+                if not step.signal.is_set:
+                    await parked(step.signal)
+            case Exchange():
+                self.require_open()  # it may have been closed meanwhile
+                return await self._exchange(step)
+            case Pause():
+                self.require_open()
+                await trio.sleep(step.ms / 1000)
+        return None
 
     async def _exchange(self, step: Exchange) -> Any:
         outcomes, event = [], trio.Event()
@@ -395,43 +346,23 @@ class Client(AsyncPlans):
         self.wake()
 
 
-class Consumer(AsyncWaits, AsyncIterator):
+class Consumer(BaseConsumer, AsyncIterator):
     """Batches of a topic, in offset order per partition: ``async for batch in consumer``."""
 
     def __init__(self, client: Client, settings: ConsumerSettings, topic: str,
                  partition: int | None, start: Start, until_end: bool):
-        self._state = None
         self._client = client
-        self._state = client._core.consumer(settings, topic, partition, start, until_end)
+        self._core = ConsumerCore(client._core, settings, topic, partition, start, until_end,
+                                  client.now_ms, client.notify)
 
     def __aiter__(self) -> "Consumer":
         return self
 
     async def __anext__(self) -> FetchedBatch:
         await self._client.checkpoint()
-        await self._client.until(lambda: self._state.ready_to_take)
-        batch = self._state.take()
-        if batch is not None:
-            self._client.wake()
-            return batch
-        self._release()
-        if self._state.error is not None:
-            raise fresh(self._state.error)
-        raise StopAsyncIteration
-
-    def position(self, partition: int) -> int | None:
-        """Offset of the next record of ``partition``, also after the end; None = not known yet."""
-        return self._state.position(partition)
-
-    def close(self) -> None:
-        """Stop fetching: whoever asks for more, or waits, is told ``Closed``.  The end, an error
-        and garbage collection stop it as well.  Closing again does nothing."""
-        self._state.end(Closed("the consumer was closed"))
-        self._release()
-        self._client.notify()
-
-    def _release(self) -> None:
-        self._client._core.remove(self._state)
-
-    def __del__(self):
-        self._release()
+        await self._client.until(self._core.is_ready)
+        batch = self._core.take()
+        if batch is None:
+            raise StopAsyncIteration
+        self._client.wake()
+        return batch

@@ -19,25 +19,22 @@ from __future__ import annotations
 import random
 import select
 import socket
-import time
-from typing import Any, Callable, Generator, Sequence
+from functools import partial
+from typing import Any, Callable, Sequence, TypeVar
 
+from multiraft.client import _operations, _placements, _plans
 from multiraft.client._accumulator import BufferFull, ProducerSettings
-from multiraft.client._batches import Delivery, note_taken
+from multiraft.client._batches import Delivery
 from multiraft.client._blocking_sockets import LinkSocket, SecureLinkSocket, monotonic_ms
 from multiraft.client._client import ClientCore
 from multiraft.client._compression import DecompressionTooLarge
 from multiraft.client._consumer import ConsumerSettings, Start
-from multiraft.client._exchange import Exchange
-from multiraft.client._lifecycle import Closed, Forked, fresh, note_failure, watch
+from multiraft.client._consuming import BaseConsumer, ConsumerCore
+from multiraft.client._lifecycle import Closed, Forked, note_failure, watch
+from multiraft.client._methods import blocking_method
 from multiraft.client._network import Link, NetworkLimits, NoNodeAnswered
-from multiraft.client._operations import (
-    OffsetRange,
-    Operations,
-    PartitionDescription,
-    TopicDescription,
-)
-from multiraft.client._plans import BlockingPlans
+from multiraft.client._operations import OffsetRange, PartitionDescription, TopicDescription
+from multiraft.client._producing import ProducerCore
 from multiraft.client._records import (
     VALUE_BYTES_MAX,
     BatchReceipt,
@@ -45,22 +42,12 @@ from multiraft.client._records import (
     Record,
     Timestamp,
 )
+from multiraft.client._steps import Exchange, Operation, Pause, Step, Turn, Until, WaitFor
 from multiraft.client._unreadable import OversizedBatch, UnreadableBatch
-from multiraft.client._waits import BlockingWaits, Wait
+from multiraft.client._waits import Wait
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import MultiRaftError, RecordTooLarge
-from multiraft.wire import nodes
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
-from multiraft.wire.members import GroupMembersReply, GroupRecoverReply
-from multiraft.wire.messages import (
-    ClusterStatusReply,
-    GroupDescribeReply,
-    GroupSummary,
-    GroupTransferReply,
-    NodeStatusReply,
-    TopicMetadata,
-    TopicSummary,
-)
 
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Closed",
@@ -76,8 +63,7 @@ _TURN_INTERVAL_MS = 2
 _WAIT_MS_MAX = 3_600_000
 
 
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
+_Result = TypeVar("_Result")
 
 
 class BatchDelivery(Delivery):
@@ -85,17 +71,18 @@ class BatchDelivery(Delivery):
 
     __slots__ = ("client",)
 
+    def __init__(self, client: "Client"):
+        super().__init__()
+        self.client = client
+
     def wait(self) -> BatchReceipt:
-        """Where the batch was appended.  Raises a ``RequestError`` when it certainly was not,
-        ``AmbiguousOutcome`` when nobody knows."""
-        while self.outcome is None:
-            self.client.advance()
-            if self.outcome is None:
-                self.client.listen()
+        """Return where the batch was appended.  Raises a ``RequestError`` when it certainly was
+        not, ``AmbiguousOutcome`` when that is unknown."""
+        self.client.until(lambda: self.outcome is not None)
         return self.result()
 
 
-class Client(BlockingPlans):
+class Client:
     """A connection to a cluster, through any of its nodes; use it with ``with``."""
 
     def __init__(self, servers: Sequence[str], *, client_id: str = "",
@@ -104,10 +91,9 @@ class Client(BlockingPlans):
         self.tls = tls
         if tls is not None:
             tls.context()  # what cannot be used is said here, not at the first connection
-        self.core = ClientCore(servers, rng if rng is not None else random.Random(), monotonic_ms(),
-                               client_id, limits)
+        self._core = ClientCore(servers, rng if rng is not None else random.Random(),
+                                monotonic_ms(), client_id, limits)
         self.connecting: dict[LinkSocket, None] = {}
-        self._operations = Operations(self.core)
         self._sockets: dict[Link, LinkSocket] = {}
         self._poll = select.poll()
         self._registered: dict[int, LinkSocket] = {}  # by file descriptor
@@ -115,7 +101,7 @@ class Client(BlockingPlans):
         watch(self)
 
     def __enter__(self) -> "Client":
-        self.core.require_open()
+        self._core.require_open()
         return self
 
     def __exit__(self, kind, error, trace) -> None:
@@ -130,10 +116,10 @@ class Client(BlockingPlans):
     @property
     def closed(self) -> bool:
         """Whether it can not be used any more: it was closed, or a forked process inherited it."""
-        return self.core.ended is not None
+        return self._core.ended is not None
 
     def _end(self) -> MultiRaftError | None:
-        failure = self.core.close("the client was closed")
+        failure = self._core.close("the client was closed")
         for sock in self._sockets.values():
             sock.close()
         self._sockets.clear()
@@ -141,7 +127,7 @@ class Client(BlockingPlans):
 
     def inherited(self, error: Forked) -> None:
         """This is a child process (see ``_lifecycle.py``): nothing of the parent's is touched."""
-        self.core.inherited(error)
+        self._core.inherited(error)
         for sock in self._sockets.values():
             sock.discard()
         self._sockets.clear()
@@ -151,101 +137,43 @@ class Client(BlockingPlans):
 
     # ---- topics ----
 
-    def create_topic(self, name: str, partitions: int = 1,
-                     replication_factor: int = 0) -> TopicMetadata:
-        """Create a topic.  ``replication_factor`` 0 = the pool's, the only one there is."""
-        return self._run(self._operations.create_topic(name, partitions, replication_factor))
+    create_topic = blocking_method(_operations.create_topic)
+    delete_topic = blocking_method(_operations.delete_topic)
+    list_topics = blocking_method(_operations.list_topics)
+    describe_topic = blocking_method(_operations.describe_topic)
+    topic_metadata = blocking_method(_operations.topic_metadata)
+    list_offsets = blocking_method(_operations.list_offsets)
+    offsets_at = blocking_method(_operations.offsets_at)
 
-    def delete_topic(self, name: str, incarnation: int = 0) -> None:
-        """Delete a topic: that incarnation; 0 = the present one.  Raises ``UnknownTopic``."""
-        self._run(self._operations.delete_topic(name, incarnation))
+    # ---- cluster, groups, nodes ----
 
-    def list_topics(self) -> list[TopicSummary]:
-        """All topics, by name."""
-        return self._run(self._operations.list_topics())
+    catch_up = blocking_method(_operations.catch_up)
+    cluster_status = blocking_method(_operations.cluster_status)
+    group_list = blocking_method(_operations.group_list)
+    group_transfer = blocking_method(_operations.group_transfer)
+    group_members = blocking_method(_operations.group_members)
+    group_replica = blocking_method(_operations.group_replica)
+    group_recover = blocking_method(_operations.group_recover)
+    group_describe = blocking_method(_operations.group_describe)
+    node_status = blocking_method(_operations.node_status)
+    join_cluster = blocking_method(_operations.join_cluster)
+    node_list = blocking_method(_operations.node_list)
+    node_describe = blocking_method(_operations.node_describe)
+    remove_node = blocking_method(_operations.remove_node)
+    scrub_node = blocking_method(_operations.scrub_node)
 
-    def describe_topic(self, name: str) -> TopicDescription:
-        """Partitions, leaders and offsets of a topic."""
-        return self._run(self._operations.describe_topic(name))
+    # ---- placement, plans, sinks ----
 
-    def topic_metadata(self, name: str) -> TopicMetadata:
-        """Where the partitions of a topic are, as the node that answers knows; nobody else is
-        asked."""
-        return self._run(self._operations.topic_metadata(name))
-
-    def list_offsets(self, name: str) -> dict[int, OffsetRange]:
-        """First and next offset of each partition."""
-        return self._run(self._operations.list_offsets(name))
-
-    def offsets_at(self, name: str, timestamp_ms: int) -> dict[int, int | None]:
-        """For each partition the offset of its first record at or after ``timestamp_ms``
-        (milliseconds since 1970); None when there is none yet."""
-        return self._run(self._operations.offsets_at(name, timestamp_ms))
-
-    # ---- cluster ----
-
-    def catch_up(self) -> None:
-        """Learn how new the metadata is: what this client asks from then on, of whatever node,
-        sees all that anybody had changed before."""
-        self._run(self._operations.catch_up())
-
-    def cluster_status(self) -> ClusterStatusReply:
-        """Nodes and totals, as the node that answers sees them."""
-        return self._run(self._operations.cluster_status())
-
-    def group_list(self) -> list[GroupSummary]:
-        """All Raft groups."""
-        return self._run(self._operations.group_list())
-
-    def group_transfer(self, group: int, to: int = 0) -> GroupTransferReply:
-        """Hand leadership of ``group`` to node ``to`` (0 = whoever is furthest)."""
-        return self._run(self._operations.group_transfer(group, to))
-
-    def group_members(self, group: int, voters: tuple[int, ...] = (),
-                      learners: tuple[int, ...] = (),
-                      expected_index: int = -1) -> GroupMembersReply:
-        """The members of ``group`` as its leader sees them; with ``voters``, begin to make these
-        and ``learners`` the members."""
-        return self._run(self._operations.group_members(group, voters, learners, expected_index))
-
-    def group_replica(self, group: int, address: str, timeout_ms: int = 0) -> GroupMembersReply:
-        """The replica of ``group`` on the node at ``address``; ``timeout_ms`` as elsewhere."""
-        return self._run(self._operations.group_replica(group, address, timeout_ms))
-
-    def group_recover(self, group: int, survivor: int, incarnation: int) -> GroupRecoverReply:
-        """Forced recovery: see docs/decisions/0007."""
-        return self._run(self._operations.group_recover(group, survivor, incarnation))
-
-    def node_status(self, address: str = "", timeout_ms: int = 0) -> NodeStatusReply:
-        """Statistics of the node at ``address`` ("" = any); with ``timeout_ms`` it is asked once
-        and not waited for longer."""
-        return self._run(self._operations.node_status(address, timeout_ms))
-
-    def group_describe(self, group: int, address: str, timeout_ms: int = 0) -> GroupDescribeReply:
-        """The replica of ``group`` on the node at ``address``; ``timeout_ms`` as above."""
-        return self._run(self._operations.group_describe(group, address, timeout_ms))
-
-    # ---- nodes ----
-
-    def join_cluster(self, node: nodes.NodeRow) -> nodes.JoinClusterReply:
-        """Make a data directory a node of the cluster."""
-        return self._run(self._operations.join_cluster(node))
-
-    def node_list(self) -> nodes.NodeListReply:
-        """All nodes, and the ids of those that were removed."""
-        return self._run(self._operations.node_list())
-
-    def node_describe(self, node: int) -> nodes.NodeDescribeReply:
-        """One node and its groups."""
-        return self._run(self._operations.node_describe(node))
-
-    def remove_node(self, node: int) -> None:
-        """Forget a node that is in no group any more, for ever."""
-        self._run(self._operations.remove_node(node))
-
-    def scrub_node(self, node: int, address: str, bytes_per_second: int = 0,
-                   timeout_ms: int = 0) -> nodes.ScrubNodeReply:
-        return self._run(self._operations.scrub_node(node, address, bytes_per_second, timeout_ms))
+    explain_placement = blocking_method(_placements.explain_placement)
+    topic_pool_size = blocking_method(_placements.topic_pool_size)
+    partition_replicas = blocking_method(_placements.partition_replicas)
+    switch_partition = blocking_method(_placements.switch_partition)
+    pool_grow = blocking_method(_placements.pool_grow)
+    pool_status = blocking_method(_placements.pool_status)
+    plan_request = blocking_method(_plans.plan_request)
+    group_loads = blocking_method(_plans.group_loads)
+    partition_loads = blocking_method(_plans.partition_loads)
+    sink_request = blocking_method(_operations.sink_request)
 
     # ---- data ----
 
@@ -262,12 +190,22 @@ class Client(BlockingPlans):
 
     # ---- the machine's legs ----
 
-    def until(self, condition: Callable[[], bool]) -> None:
-        """Work until the machine's state fulfils ``condition``."""
+    def until(self, condition: Callable[[], bool], deadline_ms: int | None = None) -> bool:
+        """Send and receive until ``condition`` holds.  Returns False when it does not before
+        ``deadline_ms``.  Raises ``Closed`` or ``Forked`` when the client ends before."""
+        wait_ms = None
         while not condition():
+            if deadline_ms is not None:
+                wait_ms = deadline_ms - monotonic_ms()
+                if wait_ms <= 0:
+                    return False
             self.advance()
             if not condition():
-                self.listen()
+                self.listen(wait_ms)
+        return True
+
+    def notify(self) -> None:
+        """Do nothing: no other task waits for this client."""
 
     def turn_sometimes(self) -> None:
         """Send and receive what is possible at once, if that was not done just now."""
@@ -281,14 +219,14 @@ class Client(BlockingPlans):
 
     def advance(self) -> None:
         """Do what is due and send what it gave.  Raises ``Closed`` or ``Forked``."""
-        self.core.require_open()
+        self._core.require_open()
         now_ms = self.turned_ms = monotonic_ms()
-        self.core.advance(now_ms)
+        self._core.advance(now_ms)
         if self.connecting:
             for sock in list(self.connecting):
                 sock.tick(now_ms)
-        while self.core.network.changed:
-            for link in self.core.network.take_changed():
+        while self._core.network.changed:
+            for link in self._core.network.take_changed():
                 self._serve(link)
 
     def _serve(self, link: Link) -> None:
@@ -306,7 +244,7 @@ class Client(BlockingPlans):
     def listen(self, wait_ms: int | None = None) -> None:
         """Wait for the next event, at most ``wait_ms`` and never past what is due next; receive.
         Comes right after ``advance``, whose time it takes for now."""
-        due_ms = self.core.next_deadline_ms()
+        due_ms = self._core.next_deadline_ms()
         for sock in self.connecting:
             due_ms = sock.deadline_ms if due_ms is None else min(due_ms, sock.deadline_ms)
         if due_ms is not None:
@@ -328,31 +266,52 @@ class Client(BlockingPlans):
         self._poll.unregister(raw)
         del self._registered[raw.fileno()]
 
-    def _run(self, operation: Generator) -> Any:
-        """Run an operation: work where it says to wait."""
-        self.core.require_open()
-        answer = None
-        while True:
-            self.core.now_ms = monotonic_ms()
-            try:
-                step = operation.send(answer)
-            except StopIteration as end:
-                return end.value
-            self.core.require_open()  # a signal's handler may have closed it
-            answer = self._exchange(step) if isinstance(step, Exchange) else self._pause(step.ms)
+    def _run(self, operation: Operation[_Result]) -> _Result:
+        """Run an operation of the client.  Raises ``Closed`` or ``Forked`` when it has ended."""
+        self._core.require_open()
+        return self.drive(operation)
+
+    def drive(self, operation: Operation[_Result]) -> _Result:
+        """Run ``operation`` to its end."""
+        self._core.now_ms = monotonic_ms()
+        try:
+            step = operation.send(None)
+            while True:
+                try:
+                    outcome = self._perform(step)
+                except MultiRaftError as error:
+                    step = operation.throw(error)
+                else:
+                    self._core.now_ms = monotonic_ms()
+                    step = operation.send(outcome)
+        except StopIteration as end:
+            return end.value
+        finally:
+            operation.close()
+
+    def _perform(self, step: Step) -> Any:
+        """Carry one step out; what it results in."""
+        match step:
+            case Until():
+                self.until(step.condition)
+            case Turn():
+                self.turn_sometimes()
+            case WaitFor():
+                self.until(lambda: step.signal.is_set)
+            case Exchange():
+                self._core.require_open()  # a signal's handler may have closed it
+                return self._exchange(step)
+            case Pause():
+                self._core.require_open()
+                self.until(lambda: False, monotonic_ms() + step.ms)
+        return None
 
     def _exchange(self, step: Exchange) -> Any:
         outcomes: list = []
-        self.core.network.request(step.address, step.request, (), step.timeout_ms,
+        self._core.network.request(step.address, step.request, (), step.timeout_ms,
                                   outcomes.append, monotonic_ms())
         self.until(lambda: bool(outcomes))
         return outcomes[0]
-
-    def _pause(self, pause_ms: int) -> None:
-        deadline_ms = monotonic_ms() + pause_ms
-        while (left_ms := deadline_ms - monotonic_ms()) > 0:
-            self.advance()
-            self.listen(left_ms)
 
 
 class Producer:
@@ -361,144 +320,65 @@ class Producer:
     def __init__(self, client: Client, settings: ProducerSettings):
         self.settings = settings
         self._client = client
-        self._state = client.core.producer(settings, self._delivery)
-        self._records = self._state.records
+        self._core = ProducerCore[BatchDelivery](
+            client._core, settings, partial(BatchDelivery, client), monotonic_ms, None)
 
     def __enter__(self) -> "Producer":
-        self._state.require_open()
+        self._core.require_open()
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        if error is None:
-            self.close()
-        elif self._state.closed is None:
-            self._end()
-            note_failure(error, self._records.take_last_failure())
+        self._run(self._core.leave(error))
 
-    def close(self) -> None:
-        """Flush, and take no more records; closing again does nothing.  Raises as ``flush``."""
-        if self._state.closed is None:
-            try:
-                self.flush()
-            finally:
-                self._end()
-
-    def _end(self) -> None:
-        self._state.close("the producer was closed")
-        self._client.core.remove(self._state)
+    close = blocking_method(ProducerCore[BatchDelivery].close)
+    flush = blocking_method(ProducerCore[BatchDelivery].flush)
+    send_many = blocking_method(ProducerCore[BatchDelivery].send_many)
 
     def send_nowait(self, record: Record) -> BatchDelivery:
         """Take one record; the delivery is that of the batch it travels in.  Raises ``BufferFull``
         with limit and value, and at once for what can never be appended: ``RecordTooLarge``,
         ``InvalidTopicName``, ``UnknownPartition``, ``TypeError``, ``ValueError``."""
         now_ms = monotonic_ms()
-        delivery = self._records.send(record, now_ms, _wall_ms())
+        delivery = self._core.take(record, now_ms)
         self._client.turn_if_due(now_ms)
         return delivery
 
     def send(self, record: Record) -> BatchDelivery:
         """As ``send_nowait``, but waits for room instead of raising ``BufferFull``."""
-        while True:
-            try:
-                return self.send_nowait(record)
-            except BufferFull as full:
-                self._wait_for_room(full.needed)
-
-    def send_many(self, topic: str, records: Sequence[bytes] | Sequence[Record],
-                  ) -> list[BatchDelivery]:
-        """Take values (bytes without keys: the fast way) or records, waiting for room; one
-        delivery per batch touched.  Raises as ``send`` at the first record that is refused; then
-        the error's ``index`` is its place in the list and ``deliveries`` are those of the records
-        before it, which were taken; those behind it were not."""
-        deliveries: list[BatchDelivery] = []
-        at = 0
-        try:
-            if records and isinstance(records[0], Record):
-                for record in records:
-                    _note(deliveries, self.send(record))
-                    at += 1
-                return deliveries
-            while at < len(records):
-                self._wait_for_topic(topic)
-                now_ms = monotonic_ms()
-                try:
-                    delivery, at = self._records.extend(topic, records, at, now_ms, _wall_ms())
-                except BufferFull as full:
-                    self._wait_for_room(full.needed)
-                    continue
-                _note(deliveries, delivery)
-                self._client.turn_if_due(now_ms)
-        except Exception as error:
-            note_taken(error, at, deliveries)
-            raise
-        return deliveries
-
-    def _wait_for_room(self, needed: int) -> None:
-        self._client.until(lambda: self._records.room_for(needed))
-
-    def _wait_for_topic(self, topic: str) -> None:
-        since_ms = monotonic_ms()
-        self._client.until(lambda: self._records.topic_ready(topic, monotonic_ms(), since_ms))
-
-    def flush(self) -> None:
-        """Send everything now and wait until each batch has its outcome.  Raises the first failure
-        that nobody was told of by ``wait`` or ``when_done``, an ambiguous one before others, with
-        notes of the rest."""
-        self._state.require_open()
-        number = self._records.seal_all()
-        with self._records.flushing():
-            self._client.until(lambda: self._records.settled(number))
-            note_failure(None, self._records.take_failure())
-
-    def _delivery(self) -> BatchDelivery:
-        delivery = BatchDelivery()
-        delivery.client = self._client
+        now_ms = monotonic_ms()
+        delivery = self._core.try_take(record, now_ms)
+        if delivery is None:
+            delivery = self._run(self._core.send(record))
+        self._client.turn_if_due(now_ms)
         return delivery
 
-
-def _note(deliveries: list, delivery: Delivery) -> None:
-    """Consecutive records of one batch share its delivery."""
-    if not deliveries or deliveries[-1] is not delivery:
-        deliveries.append(delivery)
+    def _run(self, operation: Operation[_Result]) -> _Result:
+        return self._client.drive(operation)
 
 
-class Consumer(BlockingWaits):
+class Consumer(BaseConsumer):
     """Batches of a topic, in offset order per partition: ``for batch in consumer``."""
 
     def __init__(self, client: Client, settings: ConsumerSettings, topic: str,
                  partition: int | None, start: Start, until_end: bool):
-        self._state = None
         self._client = client
-        self._state = client.core.consumer(settings, topic, partition, start, until_end)
+        self._core = ConsumerCore(client._core, settings, topic, partition, start, until_end,
+                                  monotonic_ms, client.notify)
 
     def __iter__(self) -> "Consumer":
         return self
 
     def __next__(self) -> FetchedBatch:
-        if not self._state.ready_to_take:
-            self._client.until(lambda: self._state.ready_to_take)
-        else:
+        if self._core.is_ready():
             self._client.turn_sometimes()
-        batch = self._state.take()
-        if batch is not None:
-            return batch
-        self._release()
-        if self._state.error is not None:
-            raise fresh(self._state.error)
-        raise StopIteration
+        else:
+            self._client.until(self._core.is_ready)
+        batch = self._core.take()
+        if batch is None:
+            raise StopIteration
+        return batch
 
-    def position(self, partition: int) -> int | None:
-        """Offset of the next record of ``partition``, also after the end; None = not known yet."""
-        return self._state.position(partition)
-
-    def close(self) -> None:
-        """Stop fetching: whoever asks for more is told ``Closed``.  The end, an error and garbage
-        collection stop it as well.  Closing again does nothing."""
-        self._state.end(Closed("the consumer was closed"))
-        self._release()
-
-    def _release(self) -> None:
-        self._client.core.remove(self._state)
-
-    def __del__(self):
-        self._release()
+    def wait(self, timeout_ms: int) -> bool:
+        """Wait until there is a batch or the end is reached.  Returns False when that takes longer
+        than ``timeout_ms``."""
+        return self._client.until(self._core.is_ready, monotonic_ms() + timeout_ms)

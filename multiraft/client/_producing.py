@@ -1,0 +1,190 @@
+"""A producer as the application sees it: take records, wait for room, flush, close.
+
+Contract.  ``ProducerCore`` decides and does no I/O; a driver adds the ways to wait (see
+``_steps.py``).  Batching is ``Accumulator``'s, sending ``ProducerState``'s.
+
+Theory.  A record that finds no room waits.  Where several tasks may wait (``line``), the one that
+came first takes its record first: small records do not take the room that a large one waits for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Generic, TypeVar, cast
+
+from multiraft.client._accumulator import BufferFull, ProducerSettings
+from multiraft.client._batches import Delivery, note_taken
+from multiraft.client._client import ClientCore
+from multiraft.client._lifecycle import note_failure
+from multiraft.client._records import Record
+from multiraft.client._signal import Line
+from multiraft.client._steps import TURN, Operation, Until, WaitFor
+
+#: Records that ``send_many`` takes between two turns of the driver: less than a millisecond's.
+RECORDS_PER_TURN = 256
+
+#: The driver's class of that name; ``help`` of its ``send_many`` shows this variable.
+BatchDelivery = TypeVar("BatchDelivery", bound=Delivery)
+_Taken = TypeVar("_Taken")
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class ProducerCore(Generic[BatchDelivery]):
+    """A producer without a driver.  ``new_delivery`` makes the driver's deliveries, ``now_ms`` is
+    the driver's clock; ``line`` None = one caller at a time."""
+
+    def __init__(self, client: ClientCore, settings: ProducerSettings,
+                 new_delivery: Callable[[], BatchDelivery], now_ms: Callable[[], int],
+                 line: Line | None):
+        self._client = client
+        self._state = client.producer(settings, new_delivery)
+        self._records = self._state.records
+        self._append = cast(Callable[[Record, int, int], BatchDelivery], self._records.send)
+        self._now_ms = now_ms
+        self._line = line
+
+    def require_open(self) -> None:
+        """Raise ``Closed`` or ``Forked`` when the producer has ended."""
+        self._state.require_open()
+
+    # ---- records ----
+
+    def take(self, record: Record, now_ms: int) -> BatchDelivery:
+        """Take ``record``.  Raises ``BufferFull``, and as ``Accumulator.send``."""
+        return self._append(record, now_ms, _wall_ms())
+
+    def try_take(self, record: Record, now_ms: int) -> BatchDelivery | None:
+        """Take ``record``, or return None when it has to wait (``send``).  Raises as ``take``."""
+        if self._line is not None and not self._line.is_empty:
+            return None
+        try:
+            return self._append(record, now_ms, _wall_ms())
+        except BufferFull:
+            return None
+
+    def send(self, record: Record) -> Operation[BatchDelivery]:
+        """Take ``record`` as soon as there is room.  Raises as ``take``, but no ``BufferFull``."""
+        return (yield from self._when_room(
+            lambda: self._append(record, self._now_ms(), _wall_ms())))
+
+    def send_many(self, topic: str, records: Sequence[bytes] | Sequence[Record],
+                  ) -> Operation[list[BatchDelivery]]:
+        """Take values (bytes without keys: the fast way) or records, waiting for room.  Returns
+        one delivery per batch touched.  Raises as ``send`` at the first record that is refused;
+        then the error's ``index`` is its place in the list and ``deliveries`` are those of the
+        records before it, which were taken; those behind it were not."""
+        deliveries: list[BatchDelivery] = []
+        taken = 0
+        try:
+            if records and isinstance(records[0], Record):
+                turned_ms = 0
+                for taken, record in enumerate(records):
+                    now_ms = self._now_ms()
+                    if now_ms != turned_ms or not taken % RECORDS_PER_TURN:
+                        turned_ms = now_ms
+                        if taken:
+                            yield TURN
+                    delivery = self.try_take(record, now_ms)
+                    if delivery is None:
+                        delivery = yield from self.send(record)
+                    _note(deliveries, delivery)
+            else:
+                while taken < len(records):
+                    delivery, taken = yield from self._extend(topic, records, taken)
+                    _note(deliveries, delivery)
+                    yield TURN
+        except Exception as error:
+            note_taken(error, taken, deliveries)
+            raise
+        return deliveries
+
+    def _extend(self, topic: str, values: Sequence[bytes],
+                start: int) -> Operation[tuple[BatchDelivery, int]]:
+        """Take values[start:] into one batch, when the topic is known and there is room.  Returns
+        its delivery and the index of the first value that was not taken."""
+        records, since_ms = self._records, self._now_ms()
+
+        def is_known() -> bool:
+            return records.topic_ready(topic, self._now_ms(), since_ms)
+
+        def take():
+            return is_known() and records.extend(topic, values, start, self._now_ms(), _wall_ms())
+
+        while True:
+            if not is_known():
+                yield Until(is_known)
+            extended = yield from self._when_room(take)
+            if extended:  # else the topic was deleted while it waited for room
+                return extended
+
+    def _when_room(self, take: Callable[[], _Taken]) -> Operation[_Taken]:
+        """Return what ``take`` returns, as soon as it does not raise ``BufferFull``."""
+        line = self._line
+        if line is None:
+            return (yield from self._retry_when_room(take))
+        if line.is_empty:
+            try:
+                return take()
+            except BufferFull:
+                pass
+        place = line.join()
+        try:
+            if not place.is_set:
+                yield WaitFor(place)
+            return (yield from self._retry_when_room(take))
+        finally:
+            line.leave(place)
+
+    def _retry_when_room(self, take: Callable[[], _Taken]) -> Operation[_Taken]:
+        while True:
+            try:
+                return take()
+            except BufferFull as full:
+                needed = full.needed
+            yield Until(partial(self._records.room_for, needed))
+
+    # ---- the end ----
+
+    def flush(self) -> Operation[None]:
+        """Send everything now and wait until each batch has its outcome.  Raises the first failure
+        that no caller has learned of by ``wait`` or ``when_done``, an ambiguous one before others,
+        with notes of the rest."""
+        self._state.require_open()
+        self._client.require_open()
+        number = self._records.seal_all()
+        with self._records.flushing():
+            yield TURN
+            yield Until(lambda: self._records.settled(number))
+            note_failure(None, self._records.take_failure())
+
+    def close(self) -> Operation[None]:
+        """Flush, and take no more records; closing again does nothing.  Raises as ``flush``."""
+        if self._state.closed is None:
+            try:
+                yield from self.flush()
+            finally:
+                self._end()
+
+    def leave(self, error: BaseException | None) -> Operation[None]:
+        """Close at the end of a block.  After an ``error`` what is not sent yet is given up, and a
+        failure that no caller has learned of becomes a note of the error."""
+        if error is None:
+            yield from self.close()
+        elif self._state.closed is None:
+            self._end()
+            note_failure(error, self._records.take_last_failure())
+
+    def _end(self) -> None:
+        self._state.close("the producer was closed")
+        self._client.remove(self._state)
+
+
+def _note(deliveries: list[BatchDelivery], delivery: BatchDelivery) -> None:
+    """Append ``delivery``, unless the record before shares its batch."""
+    if not deliveries or deliveries[-1] is not delivery:
+        deliveries.append(delivery)
