@@ -48,6 +48,8 @@ def _described(method: Callable, operation: Callable) -> Callable:
     signature = inspect.signature(operation, eval_str=True)
     machine, *parameters = signature.parameters.values()
     result = get_args(signature.return_annotation)[2]  # of Generator[step, sent, result]
+    if result is type(None):
+        result = None
     method.__signature__ = signature.replace(
         parameters=[machine.replace(name="self", annotation=inspect.Parameter.empty),
                     *parameters], return_annotation=result)
