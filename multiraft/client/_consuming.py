@@ -9,54 +9,45 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from multiraft.client._client import ClientCore
-from multiraft.client._consumer import ConsumerState, Start
-from multiraft.client._consumer_settings import ConsumerSettings
+from multiraft.client._consumer import ConsumerState
 from multiraft.client._lifecycle import Closed, fresh
 from multiraft.client._records import FetchedBatch
 from multiraft.client._waits import Wait
 
 
 class ConsumerCore:
-    """A consumer without a driver.  ``now_ms`` is the driver's clock, ``notify`` wakes the tasks
-    that wait for a change of the client's state."""
+    """A consumer without a driver: ``state`` fetches, ``now_ms`` is the driver's clock, ``notify``
+    wakes the tasks that wait for a change of the client's state."""
 
-    def __init__(self, client: ClientCore, settings: ConsumerSettings, topic: str,
-                 partition: int | None, start: Start, until_end: bool,
-                 now_ms: Callable[[], int], notify: Callable[[], None]):
-        self._state: ConsumerState | None = None  # for __del__, when the next lines raise
-        self._client = client
+    def __init__(self, client: ClientCore, state: ConsumerState, now_ms: Callable[[], int],
+                 notify: Callable[[], None]):
+        self.state = state
         self.now_ms = now_ms
+        self._client = client
         self._notify = notify
-        self._state = client.consumer(settings, topic, partition, start, until_end)
-
-    @property
-    def state(self) -> ConsumerState:
-        """The machine that fetches."""
-        assert self._state is not None
-        return self._state
 
     def is_ready(self) -> bool:
         """Return True if ``take`` does not have to wait."""
-        return self._state.ready_to_take
+        return self.state.ready_to_take
 
     def take(self) -> FetchedBatch | None:
         """Return the next batch; None = the end is reached.  Raises the error that the consumer
         ended with.  Only when ``is_ready``."""
-        batch = self._state.take()
+        batch = self.state.take()
         if batch is None:
             self._release()
-            if self._state.error is not None:
-                raise fresh(self._state.error)
+            if self.state.error is not None:
+                raise fresh(self.state.error)
         return batch
 
     def close(self) -> None:
         """End the consumer with ``Closed``."""
-        self._state.end(Closed("the consumer was closed"))
+        self.state.end(Closed("the consumer was closed"))
         self._release()
         self._notify()
 
     def _release(self) -> None:
-        self._client.remove(self._state)
+        self._client.remove(self.state)
 
     def __del__(self):
         self._release()

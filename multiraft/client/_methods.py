@@ -41,7 +41,7 @@ def async_method(operation: Callable[Concatenate[_Machine, _Parameters], Operati
     return _described(method, operation)
 
 
-def _described(method: Callable, operation: Callable) -> Callable:
+def _described(method: Any, operation: Callable) -> Any:
     """Give ``method`` the name, docstring and signature of ``operation``."""
     functools.update_wrapper(method, operation)
     method.__qualname__ = operation.__name__

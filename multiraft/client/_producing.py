@@ -44,7 +44,11 @@ class ProducerCore(Generic[BatchDelivery]):
         self._client = client
         self._state = client.producer(settings, new_delivery)
         self._records = self._state.records
+        # The accumulator's deliveries are those that ``new_delivery`` makes.
         self._append = cast(Callable[[Record, int, int], BatchDelivery], self._records.send)
+        self._append_values = cast(
+            Callable[[str, Sequence[bytes], int, int, int], tuple[BatchDelivery, int]],
+            self._records.extend)
         self._now_ms = now_ms
         self._line = line
 
@@ -79,59 +83,87 @@ class ProducerCore(Generic[BatchDelivery]):
         then the error's ``index`` is its place in the list and ``deliveries`` are those of the
         records before it, which were taken; those behind it were not."""
         deliveries: list[BatchDelivery] = []
-        taken = 0
-        try:
-            if records and isinstance(records[0], Record):
-                turned_ms = 0
-                for taken, record in enumerate(records):
-                    now_ms = self._now_ms()
-                    if now_ms != turned_ms or not taken % RECORDS_PER_TURN:
-                        turned_ms = now_ms
-                        if taken:
-                            yield TURN
-                    delivery = self.try_take(record, now_ms)
-                    if delivery is None:
-                        delivery = yield from self.send(record)
-                    _note(deliveries, delivery)
-            else:
-                while taken < len(records):
-                    delivery, taken = yield from self._extend(topic, records, taken)
-                    _note(deliveries, delivery)
-                    yield TURN
-        except Exception as error:
-            note_taken(error, taken, deliveries)
-            raise
+        if records and isinstance(records[0], Record):
+            taking = self._take_records(cast(Sequence[Record], records), deliveries)
+        else:
+            taking = self._take_values(topic, cast(Sequence[bytes], records), deliveries)
+        yield from taking
         return deliveries
+
+    def _take_records(self, records: Sequence[Record],
+                      deliveries: list[BatchDelivery]) -> Operation[None]:
+        at, turned_ms = 0, self._now_ms()
+        try:
+            for at, record in enumerate(records):
+                now_ms = self._now_ms()
+                if now_ms != turned_ms or at % RECORDS_PER_TURN == RECORDS_PER_TURN - 1:
+                    turned_ms = now_ms
+                    yield TURN
+                delivery = self.try_take(record, now_ms)
+                if delivery is None:
+                    delivery = yield from self.send(record)
+                _note(deliveries, delivery)
+        except Exception as error:
+            note_taken(error, at, deliveries)
+            raise
+
+    def _take_values(self, topic: str, values: Sequence[bytes],
+                     deliveries: list[BatchDelivery]) -> Operation[None]:
+        at = 0
+        try:
+            while at < len(values):
+                extended = self._try_extend(topic, values, at)
+                if extended is None:
+                    extended = yield from self._extend(topic, values, at)
+                delivery, at = extended
+                _note(deliveries, delivery)
+                yield TURN
+        except Exception as error:
+            note_taken(error, at, deliveries)
+            raise
+
+    def _try_extend(self, topic: str, values: Sequence[bytes],
+                    start: int) -> tuple[BatchDelivery, int] | None:
+        """Take values[start:] into one batch.  Returns its delivery and the index of the first
+        value that was not taken; None when the call has to wait (``_extend``)."""
+        now_ms = self._now_ms()
+        if self._must_queue or not self._records.topic_ready(topic, now_ms, now_ms):
+            return None
+        try:
+            return self._append_values(topic, values, start, now_ms, _wall_ms())
+        except BufferFull:
+            return None
 
     def _extend(self, topic: str, values: Sequence[bytes],
                 start: int) -> Operation[tuple[BatchDelivery, int]]:
-        """Take values[start:] into one batch, when the topic is known and there is room.  Returns
-        its delivery and the index of the first value that was not taken."""
-        records, since_ms = self._records, self._now_ms()
+        """Do as ``_try_extend``, as soon as the topic is known and there is room."""
+        since_ms = self._now_ms()
 
         def is_known() -> bool:
-            return records.topic_ready(topic, self._now_ms(), since_ms)
+            return self._records.topic_ready(topic, self._now_ms(), since_ms)
 
-        def take():
-            return is_known() and records.extend(topic, values, start, self._now_ms(), _wall_ms())
+        def take() -> tuple[BatchDelivery, int] | None:
+            if not is_known():
+                return None  # the topic was deleted while the call waited for room
+            return self._append_values(topic, values, start, self._now_ms(), _wall_ms())
 
         while True:
             if not is_known():
                 yield Until(is_known)
             extended = yield from self._when_room(take)
-            if extended:  # else the topic was deleted while it waited for room
+            if extended is not None:
                 return extended
+
+    @property
+    def _must_queue(self) -> bool:
+        """True if other calls wait for room."""
+        return self._line is not None and not self._line.is_empty
 
     def _when_room(self, take: Callable[[], _Taken]) -> Operation[_Taken]:
         """Return what ``take`` returns, as soon as it does not raise ``BufferFull``."""
         line = self._line
         if line is None:
             return (yield from self._retry_when_room(take))
-        if line.is_empty:
-            try:
-                return take()
-            except BufferFull:
-                pass
         place = line.join()
         try:
             if not place.is_set:

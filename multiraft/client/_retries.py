@@ -35,11 +35,11 @@ OPERATION_TIMEOUT_MS = 10_000
 EXCHANGE_TIMEOUT_MS = 5_000
 
 #: No refusal means that a request was carried out.
-NOTHING_HAPPENED: Mapping[Code, Any] = MappingProxyType({})
+NOTHING_HAPPENED: Mapping[int, Any] = MappingProxyType({})
 
 
 def ask(core: ClientCore, request: messages.Request, repeatable: bool = True, address: str = "",
-        happened: Mapping[Code, Any] = NOTHING_HAPPENED) -> Operation[Any]:
+        happened: Mapping[int, Any] = NOTHING_HAPPENED) -> Operation[Any]:
     """Return the reply of any node (or of the one at ``address``), following hints to the right
     node.  ``happened`` maps refusals to replies: a refusal that comes after a lost answer means
     that the request was carried out, and the reply of the mapping is returned.
@@ -68,7 +68,7 @@ def ask(core: ClientCore, request: messages.Request, repeatable: bool = True, ad
             try:
                 hint = _judge(core, request, target, outcome, repeatable, begun_ms, hopeless)
             except (RequestError, NoNodeAnswered) as error:
-                if perhaps and (hopeless or error.retriable):
+                if perhaps and (hopeless or isinstance(error, RequestError) and error.retriable):
                     raise AmbiguousOutcome(
                         f"{messages.OPS[type(request)]}: it may have happened, an answer was "
                         f"lost; last: {error}. Ask again") from error

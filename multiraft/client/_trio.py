@@ -1,11 +1,12 @@
-"""The trio driver of the client: sockets, waiting, and nothing that decides.
+"""The trio driver of the client: sockets, waiting, and no decisions.
 
-Contract.  ``multiraft.client`` exports what is public here; it imports this module only when one of
-its names is asked for, so that programs without trio need none.
+Contract.  ``multiraft.client`` exports the public names of this module; it imports the module only
+when one of them is asked for, so that programs without trio need none.  Operations and their steps:
+``_steps.py``.
 
-Invariants.  Whoever gives the machine something, or received something for it, lets it go on in his
-own task (``work``), which costs no switch of tasks; one pump task does it when time has passed, and
-for those who only ``wake`` it.  A link has one receiving and one sending task.
+Invariants.  A task that gives the client core input, or received input for it, advances the core
+itself (``work``), without a switch of tasks.  One pump task advances the core when a deadline has
+passed, and after ``wake``.  A link has one receiving and one sending task.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ _Result = TypeVar("_Result")
 
 
 class _NotOpen:
-    """The clock of a client that nobody has entered."""
+    """The clock of a client whose block was not entered."""
 
     def current_time(self) -> float:
-        """Raises ``Closed``."""
+        """Raise ``Closed``."""
         raise Closed("the client is not open: use it with async with")
 
 
@@ -52,7 +53,7 @@ class Client:
                  tls: TlsSettings | None = None):
         self._tls = tls
         if tls is not None:
-            tls.context()  # what cannot be used is said here, not at the first connection
+            tls.context()  # raise for unusable files here, not at the first connection
         self._core = ClientCore(servers, rng if rng is not None else random.Random(), 0, client_id,
                                 limits)
         self._wake = trio.Event()
@@ -60,8 +61,8 @@ class Client:
         self._sockets: dict[Link, LinkSocket] = {}
         self._scopes: dict[Link, trio.CancelScope] = {}
         self._clock: trio.abc.Clock | _NotOpen = _NotOpen()
-        self._pump_until_ms = 0  # the pump looks again by itself
-        self.stale = False  # the machine was given something and has not gone on since
+        self._pump_until_ms = 0  # the pump advances the core then, if not before
+        self.stale = False  # the core has input since it was advanced last
         self._nursery_manager: Any = None
         self._nursery: trio.Nursery | None = None
         watch(self)
@@ -79,13 +80,13 @@ class Client:
 
     async def __aexit__(self, kind, error, trace) -> bool | None:
         if isinstance(self._core.ended, Forked):
-            # The run is the parent's, its epoll is shared: nothing may be waited for any more.
+            # The run and its epoll are the parent's: this process must not wait on them.
             self._nursery.cancel_scope.cancel()
             return None
         failure = self._core.close("the client was closed")
         self.notify()
         self._nursery.cancel_scope.cancel()
-        # The body's own exception must not come out wrapped in the nursery's group.
+        # Raise the exception of the body itself, not the nursery's group around it.
         mine = error is not None and isinstance(error, Exception)
         given = (None, None, None) if mine else (kind, error, trace)
         suppressed = bool(await self._nursery_manager.__aexit__(*given)) and not mine
@@ -94,11 +95,12 @@ class Client:
 
     @property
     def closed(self) -> bool:
-        """Whether it can not be used any more: it was left, or a forked process inherited it."""
+        """True if the client has ended: its block was left, or a forked process inherited it."""
         return self._core.ended is not None
 
     def inherited(self, error: Forked) -> None:
-        """This is a child process (see ``_lifecycle.py``): nothing of the parent's is touched."""
+        """End the client in a child process (see ``_lifecycle.py``), without touching the parent's
+        run or connections."""
         self._core.inherited(error)
         for talk in self._sockets.values():
             talk.discard()
@@ -146,26 +148,28 @@ class Client:
     # ---- data ----
 
     def producer(self, **settings) -> Producer:
-        """A producer; ``settings`` are the fields of ``ProducerSettings``."""
+        """Return a producer; ``settings`` are the fields of ``ProducerSettings``.  Raises
+        ``ConfigError`` for invalid ones."""
         return Producer(self, ProducerSettings(**settings))
 
     def consume(self, topic: str, partition: int | None = None, start: Start = "earliest",
                 until_end: bool = False, **settings) -> "Consumer":
         """Read ``topic`` (one partition, or all) from "earliest", "latest", an offset or a
-        ``Timestamp`` (the first record at or after it, the end when there is none);
-        ``until_end``: stop at what is the end now, or before what an open run of a sink has
-        staged, which ``unread`` tells.  ``settings``: see ``ConsumerSettings``."""
+        ``Timestamp`` (the first record at or after it, the end when there is none).  With
+        ``until_end``, stop at the present end, or before records that an open run of a sink has
+        staged (``unread``).  ``settings`` are the fields of ``ConsumerSettings``.  Raises
+        ``ConfigError`` for invalid ones."""
         return Consumer(self, ConsumerSettings(**settings), topic, partition, start, until_end)
 
-    # ---- the machine's legs ----
+    # ---- the driver ----
 
     async def _run(self, operation: Operation[_Result]) -> _Result:
         """Run an operation of the client.  Raises ``Closed`` or ``Forked`` when it has ended."""
         self.require_open()
-        return await self.drive(operation)
+        return await self._drive(operation)
 
-    async def drive(self, operation: Operation[_Result]) -> _Result:
-        """Run ``operation`` to its end.  It is a checkpoint, if it has a step or fails."""
+    async def _drive(self, operation: Operation[_Result]) -> _Result:
+        """Run ``operation`` to its end.  A checkpoint, unless it succeeds without a step."""
         self._core.now_ms = self.now_ms()
         step = None
         try:
@@ -188,18 +192,18 @@ class Client:
             operation.close()
 
     async def _perform(self, step: Step) -> Any:
-        """Carry one step out; what it results in."""
+        """Carry out one step and return its result."""
         match step:
-            case Until():
-                await self.until(step.condition)
             case Turn():
                 self.work()
                 await self.checkpoint()
+            case Until():
+                await self.until(step.condition)
             case WaitFor():
                 if not step.signal.is_set:
                     await parked(step.signal)
             case Exchange():
-                self.require_open()  # it may have been closed meanwhile
+                self.require_open()  # another task may have closed the client
                 return await self._exchange(step)
             case Pause():
                 self.require_open()
@@ -220,40 +224,41 @@ class Client:
         return outcomes[0]
 
     def now_ms(self) -> int:
-        """The time by trio's clock."""
+        """Return the time of trio's clock, in milliseconds."""
         return int(self._clock.current_time() * 1000)
 
     def require_open(self) -> None:
-        """Raises ``Closed`` or ``Forked`` when the client can not be used."""
+        """Raise ``Closed`` or ``Forked`` when the client has ended or was not entered."""
         self._core.require_open()
         if self._nursery is None:
             self._clock.current_time()
 
     async def checkpoint(self) -> None:
-        """A checkpoint, but in a child process, whose run must not go on.  Raises ``Forked``."""
+        """Execute a checkpoint.  Raises ``Forked`` in a child process, which must not wait on the
+        parent's run."""
         if isinstance(self._core.ended, Forked):
             self._core.require_open()
         await trio.lowlevel.checkpoint()
 
     def notify(self) -> None:
-        """Let those look again who wait for a state of the machine."""
+        """Wake the tasks that wait in ``until``, so that they evaluate their conditions."""
         if self._changed:
             self._changed.unpark_all()
 
     def wake(self) -> None:
-        """Something was given to the machine: let the pump see it."""
+        """Have the pump task advance the core, after input."""
         self.stale = True
         self._wake.set()
 
     def work(self) -> None:
-        """Something was given to the machine: let it go on here and now."""
+        """Advance the core in this task, after input."""
         due_ms = self._advance()
         if due_ms < self._pump_until_ms:
             self._wake.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until the machine's state fulfils ``condition``.  Raises ``Closed`` or ``Forked``
-        when the client ends before."""
+        """Wait until ``condition`` holds for the state of the core.  Raises ``Closed`` or
+        ``Forked`` when the client ends first."""
         if not condition():
             self.require_open()
             self.work()
@@ -262,7 +267,7 @@ class Client:
                 await self._changed.park()
 
     def _advance(self) -> int:
-        """Do what is due and send what it gave; when something is due next."""
+        """Advance the core, send its output, and return the time of its next deadline."""
         self.stale = False
         self._core.advance(self.now_ms())
         if self._core.network.changed:
@@ -297,7 +302,7 @@ class Client:
                     self._nursery.start_soon(self._serve, link)
 
     async def _serve(self, link: Link) -> None:
-        """One connection, from connect to close."""
+        """Run one connection, from connect to close."""
         with self._scopes[link]:
             try:
                 sock = await self._connect(link)
@@ -341,7 +346,7 @@ class Client:
             nursery.cancel_scope.cancel()
 
     def lost(self, link: Link, error: OSError) -> None:
-        """The connection broke."""
+        """Report a broken connection to the core."""
         self._core.network.broken(link, f"connection lost: {error}", self.now_ms())
         self.wake()
 
@@ -352,8 +357,9 @@ class Consumer(BaseConsumer, AsyncIterator):
     def __init__(self, client: Client, settings: ConsumerSettings, topic: str,
                  partition: int | None, start: Start, until_end: bool):
         self._client = client
-        self._core = ConsumerCore(client._core, settings, topic, partition, start, until_end,
-                                  client.now_ms, client.notify)
+        self._core = ConsumerCore(
+            client._core, client._core.consumer(settings, topic, partition, start, until_end),
+            client.now_ms, client.notify)
 
     def __aiter__(self) -> "Consumer":
         return self

@@ -1,6 +1,6 @@
-"""The producer of the trio client: records in, and waiting for what became of them.
+"""The trio driver of producers and deliveries.
 
-Contract.  As ``_trio.py``, whose ``Client`` makes them.
+Contract.  As ``_trio.py``, whose ``Client`` makes them.  Decisions: ``_producing.py``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def parked(event: Delivery | Signal) -> None:
 
 
 class BatchDelivery(Delivery):
-    """The fate of one batch."""
+    """The outcome of one batch."""
 
     __slots__ = ("client",)
 
@@ -50,8 +50,8 @@ class BatchDelivery(Delivery):
         self.client = client
 
     async def wait(self) -> BatchReceipt:
-        """Return where the batch was appended.  Raises a ``RequestError`` when it certainly was
-        not, ``AmbiguousOutcome`` when that is unknown."""
+        """Wait for the outcome and return the receipt of the batch.  Raises a ``RequestError`` when
+        the batch was certainly not appended, ``AmbiguousOutcome`` when that is unknown."""
         if self.outcome is None:
             self.client.require_open()
             if self.client.stale:
@@ -64,7 +64,8 @@ class BatchDelivery(Delivery):
 
 
 class Producer:
-    """Appends records in batches; use it with ``async with``.  ``settings`` are fixed."""
+    """A producer that appends records in batches; use it with ``async with``.  ``settings`` are
+    fixed."""
 
     def __init__(self, client: Client, settings: ProducerSettings):
         self.settings = settings
@@ -85,16 +86,16 @@ class Producer:
     send_many = async_method(ProducerCore[BatchDelivery].send_many)
 
     def send_nowait(self, record: Record) -> BatchDelivery:
-        """Take one record; the delivery is that of the batch it travels in.  Raises ``BufferFull``
-        with limit and value, and at once for what can never be appended: ``RecordTooLarge``,
-        ``InvalidTopicName``, ``UnknownPartition``, ``TypeError``, ``ValueError``."""
+        """Take one record and return the delivery of its batch.  Raises ``BufferFull`` with limit
+        and value, and for a record that can never be appended ``RecordTooLarge``,
+        ``InvalidTopicName``, ``UnknownPartition``, ``TypeError`` or ``ValueError``."""
         delivery = self._core.take(record, self._client.now_ms())
         self._client.wake()
         return delivery
 
     async def send(self, record: Record) -> BatchDelivery:
-        """As ``send_nowait``, but waits for room instead of raising ``BufferFull``; calls that wait
-        are served in the order in which they came."""
+        """Take one record as ``send_nowait`` does, but wait for room instead of raising
+        ``BufferFull``; calls that wait are served in the order in which they came."""
         try:
             delivery = self._core.try_take(record, self._client.now_ms())
         except (MultiRaftError, TypeError, ValueError):
@@ -108,6 +109,6 @@ class Producer:
 
     async def _run(self, operation: Operation[_Result]) -> _Result:
         try:
-            return await self._client.drive(operation)
+            return await self._client._drive(operation)
         finally:
             self._client.wake()

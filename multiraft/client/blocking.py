@@ -1,4 +1,5 @@
-"""The client without trio: the same names and behaviour, one thread, plain sockets.
+"""The blocking client: the names and the behaviour of ``multiraft.client``, without trio, in one
+thread.
 
     with Client(["127.0.0.1:9101"]) as client:
         client.create_topic("flights", partitions=4)
@@ -7,11 +8,12 @@
         for batch in client.consume("flights", until_end=True):
             ...
 
-Contract.  As ``multiraft.client``, but nothing happens between calls: whoever only ever calls
-``send_nowait`` has to call ``flush`` (or anything that waits) for the rest to be sent.  Not for use
-by several threads at once, nor by a process that inherited it: make a client in each worker.
+Contract.  As ``multiraft.client``, but the client does nothing between calls: after ``send_nowait``
+call ``flush``, or another method that waits, for the rest to be sent.  A client must not be used by
+several threads at once, nor by a process that inherited it: make a client in each worker.
 
-Elsewhere.  All decisions are in the machines (``_client.py``); this module moves bytes and waits.
+Elsewhere.  ``_client.py`` and the operations decide (``_steps.py``); this module moves bytes and
+waits.
 """
 
 from __future__ import annotations
@@ -57,17 +59,21 @@ __all__ = [
     "VALUE_BYTES_MAX", "Wait",
 ]
 
-#: Nobody waits for the sockets while records are only given: look at them at least this often.
+#: While an application only gives records, serve the sockets at least this often.
 _TURN_INTERVAL_MS = 2
-#: One wait: far below what ``poll`` takes.
+#: The longest single wait: far below the maximum of ``poll``.
 _WAIT_MS_MAX = 3_600_000
 
 
 _Result = TypeVar("_Result")
 
 
+def _wake_no_task() -> None:
+    """Do nothing: a blocking client has no tasks that wait."""
+
+
 class BatchDelivery(Delivery):
-    """The fate of one batch."""
+    """The outcome of one batch."""
 
     __slots__ = ("client",)
 
@@ -76,8 +82,8 @@ class BatchDelivery(Delivery):
         self.client = client
 
     def wait(self) -> BatchReceipt:
-        """Return where the batch was appended.  Raises a ``RequestError`` when it certainly was
-        not, ``AmbiguousOutcome`` when that is unknown."""
+        """Wait for the outcome and return the receipt of the batch.  Raises a ``RequestError`` when
+        the batch was certainly not appended, ``AmbiguousOutcome`` when that is unknown."""
         self.client.until(lambda: self.outcome is not None)
         return self.result()
 
@@ -90,14 +96,14 @@ class Client:
                  tls: TlsSettings | None = None):
         self.tls = tls
         if tls is not None:
-            tls.context()  # what cannot be used is said here, not at the first connection
+            tls.context()  # raise for unusable files here, not at the first connection
         self._core = ClientCore(servers, rng if rng is not None else random.Random(),
                                 monotonic_ms(), client_id, limits)
         self.connecting: dict[LinkSocket, None] = {}
         self._sockets: dict[Link, LinkSocket] = {}
         self._poll = select.poll()
         self._registered: dict[int, LinkSocket] = {}  # by file descriptor
-        self.turned_ms = 0  # when the sockets were looked at last
+        self.turned_ms = 0  # time of the last ``advance``
         watch(self)
 
     def __enter__(self) -> "Client":
@@ -108,14 +114,14 @@ class Client:
         note_failure(error, self._end())
 
     def close(self) -> None:
-        """Close every connection, and with it whatever was made by this client; closing again does
-        nothing.  Raises the first failure of a record that nobody was told of: a producer that is
-        not closed before has not sent what it holds."""
+        """Close every connection, and every producer and consumer of this client; closing again
+        does nothing.  Raises the first failure of a record that no caller has learned of: records
+        that a producer holds, which was not closed before, are not sent."""
         note_failure(None, self._end())
 
     @property
     def closed(self) -> bool:
-        """Whether it can not be used any more: it was closed, or a forked process inherited it."""
+        """True if the client has ended: it was closed, or a forked process inherited it."""
         return self._core.ended is not None
 
     def _end(self) -> MultiRaftError | None:
@@ -126,7 +132,8 @@ class Client:
         return failure
 
     def inherited(self, error: Forked) -> None:
-        """This is a child process (see ``_lifecycle.py``): nothing of the parent's is touched."""
+        """End the client in a child process (see ``_lifecycle.py``), without touching the parent's
+        connections."""
         self._core.inherited(error)
         for sock in self._sockets.values():
             sock.discard()
@@ -178,21 +185,24 @@ class Client:
     # ---- data ----
 
     def producer(self, **settings) -> "Producer":
-        """A producer; ``settings`` are the fields of ``ProducerSettings``."""
+        """Return a producer; ``settings`` are the fields of ``ProducerSettings``.  Raises
+        ``ConfigError`` for invalid ones."""
         return Producer(self, ProducerSettings(**settings))
 
     def consume(self, topic: str, partition: int | None = None, start: Start = "earliest",
                 until_end: bool = False, **settings) -> "Consumer":
         """Read ``topic`` (one partition, or all) from "earliest", "latest", an offset or a
-        ``Timestamp`` (the first record at or after it, the end when there is none);
-        ``until_end``: stop at the end as it is now (see ``unread``).  See ``ConsumerSettings``."""
+        ``Timestamp`` (the first record at or after it, the end when there is none).  With
+        ``until_end``, stop at the present end, or before records that an open run of a sink has
+        staged (``unread``).  ``settings`` are the fields of ``ConsumerSettings``.  Raises
+        ``ConfigError`` for invalid ones."""
         return Consumer(self, ConsumerSettings(**settings), topic, partition, start, until_end)
 
-    # ---- the machine's legs ----
+    # ---- the driver ----
 
     def until(self, condition: Callable[[], bool], deadline_ms: int | None = None) -> bool:
-        """Send and receive until ``condition`` holds.  Returns False when it does not before
-        ``deadline_ms``.  Raises ``Closed`` or ``Forked`` when the client ends before."""
+        """Send and receive until ``condition`` holds.  Returns False when it does not hold by
+        ``deadline_ms``.  Raises ``Closed`` or ``Forked`` when the client ends first."""
         wait_ms = None
         while not condition():
             if deadline_ms is not None:
@@ -204,21 +214,18 @@ class Client:
                 self.listen(wait_ms)
         return True
 
-    def notify(self) -> None:
-        """Do nothing: no other task waits for this client."""
-
     def turn_sometimes(self) -> None:
-        """Send and receive what is possible at once, if that was not done just now."""
+        """Send and receive what is possible without waiting, at most every 2 milliseconds."""
         self.turn_if_due(monotonic_ms())
 
     def turn_if_due(self, now_ms: int) -> None:
-        """The same, for who has looked at the clock already."""
+        """Do as ``turn_sometimes``, with a time that the caller has read already."""
         if now_ms - self.turned_ms >= _TURN_INTERVAL_MS:
             self.advance()
             self.listen(0)
 
     def advance(self) -> None:
-        """Do what is due and send what it gave.  Raises ``Closed`` or ``Forked``."""
+        """Advance the core and send its output.  Raises ``Closed`` or ``Forked``."""
         self._core.require_open()
         now_ms = self.turned_ms = monotonic_ms()
         self._core.advance(now_ms)
@@ -242,8 +249,8 @@ class Client:
             self._sockets[link] = kind(self, link)
 
     def listen(self, wait_ms: int | None = None) -> None:
-        """Wait for the next event, at most ``wait_ms`` and never past what is due next; receive.
-        Comes right after ``advance``, whose time it takes for now."""
+        """Wait for the sockets, at most ``wait_ms`` and not past the next deadline, and receive.
+        Only right after ``advance``, whose time counts as the present one."""
         due_ms = self._core.next_deadline_ms()
         for sock in self.connecting:
             due_ms = sock.deadline_ms if due_ms is None else min(due_ms, sock.deadline_ms)
@@ -257,21 +264,21 @@ class Client:
                 sock.ready(events)
 
     def register(self, raw: socket.socket, events: int, sock: LinkSocket) -> None:
-        """Listen for ``events`` of a socket; again = for others than before."""
+        """Listen for ``events`` of a socket, instead of those registered before."""
         self._poll.register(raw, events)
         self._registered[raw.fileno()] = sock
 
     def unregister(self, raw: socket.socket) -> None:
-        """Listen to it no more."""
+        """Stop listening to a socket."""
         self._poll.unregister(raw)
         del self._registered[raw.fileno()]
 
     def _run(self, operation: Operation[_Result]) -> _Result:
         """Run an operation of the client.  Raises ``Closed`` or ``Forked`` when it has ended."""
         self._core.require_open()
-        return self.drive(operation)
+        return self._drive(operation)
 
-    def drive(self, operation: Operation[_Result]) -> _Result:
+    def _drive(self, operation: Operation[_Result]) -> _Result:
         """Run ``operation`` to its end."""
         self._core.now_ms = monotonic_ms()
         try:
@@ -290,16 +297,16 @@ class Client:
             operation.close()
 
     def _perform(self, step: Step) -> Any:
-        """Carry one step out; what it results in."""
+        """Carry out one step and return its result."""
         match step:
-            case Until():
-                self.until(step.condition)
             case Turn():
                 self.turn_sometimes()
+            case Until():
+                self.until(step.condition)
             case WaitFor():
                 self.until(lambda: step.signal.is_set)
             case Exchange():
-                self._core.require_open()  # a signal's handler may have closed it
+                self._core.require_open()  # a signal handler may have closed the client
                 return self._exchange(step)
             case Pause():
                 self._core.require_open()
@@ -315,7 +322,7 @@ class Client:
 
 
 class Producer:
-    """Appends records in batches; use it with ``with``.  ``settings`` are fixed."""
+    """A producer that appends records in batches; use it with ``with``.  ``settings`` are fixed."""
 
     def __init__(self, client: Client, settings: ProducerSettings):
         self.settings = settings
@@ -335,16 +342,17 @@ class Producer:
     send_many = blocking_method(ProducerCore[BatchDelivery].send_many)
 
     def send_nowait(self, record: Record) -> BatchDelivery:
-        """Take one record; the delivery is that of the batch it travels in.  Raises ``BufferFull``
-        with limit and value, and at once for what can never be appended: ``RecordTooLarge``,
-        ``InvalidTopicName``, ``UnknownPartition``, ``TypeError``, ``ValueError``."""
+        """Take one record and return the delivery of its batch.  Raises ``BufferFull`` with limit
+        and value, and for a record that can never be appended ``RecordTooLarge``,
+        ``InvalidTopicName``, ``UnknownPartition``, ``TypeError`` or ``ValueError``."""
         now_ms = monotonic_ms()
         delivery = self._core.take(record, now_ms)
         self._client.turn_if_due(now_ms)
         return delivery
 
     def send(self, record: Record) -> BatchDelivery:
-        """As ``send_nowait``, but waits for room instead of raising ``BufferFull``."""
+        """Take one record as ``send_nowait`` does, but wait for room instead of raising
+        ``BufferFull``."""
         now_ms = monotonic_ms()
         delivery = self._core.try_take(record, now_ms)
         if delivery is None:
@@ -353,7 +361,7 @@ class Producer:
         return delivery
 
     def _run(self, operation: Operation[_Result]) -> _Result:
-        return self._client.drive(operation)
+        return self._client._drive(operation)
 
 
 class Consumer(BaseConsumer):
@@ -362,8 +370,9 @@ class Consumer(BaseConsumer):
     def __init__(self, client: Client, settings: ConsumerSettings, topic: str,
                  partition: int | None, start: Start, until_end: bool):
         self._client = client
-        self._core = ConsumerCore(client._core, settings, topic, partition, start, until_end,
-                                  monotonic_ms, client.notify)
+        self._core = ConsumerCore(
+            client._core, client._core.consumer(settings, topic, partition, start, until_end),
+            monotonic_ms, _wake_no_task)
 
     def __iter__(self) -> "Consumer":
         return self
