@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Generic, TypeVar, cast
+from typing import Generic, Protocol, TypeVar, cast
 
 from multiraft.client._accumulator import BufferFull, ProducerSettings
 from multiraft.client._batches import Delivery, note_taken
@@ -27,11 +27,27 @@ RECORDS_PER_TURN = 256
 
 #: The driver's class of that name; ``help`` of its ``send_many`` shows this variable.
 BatchDelivery = TypeVar("BatchDelivery", bound=Delivery)
+_Made = TypeVar("_Made", covariant=True)
 _Taken = TypeVar("_Taken")
 
 
-def _wall_ms() -> int:
+def wall_ms() -> int:
+    """Return the time of day in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
+
+
+class Intake(Protocol[_Made]):
+    """The methods of ``Accumulator`` that take records, with the type of the driver's
+    deliveries."""
+
+    def send(self, record: Record, now_ms: int, wall_ms: int) -> _Made:
+        """Take one record: see ``Accumulator.send``."""
+        ...
+
+    def extend(self, topic_name: str, values: Sequence[bytes], start: int, now_ms: int,
+               wall_ms: int) -> tuple[_Made, int]:
+        """Take values into one batch: see ``Accumulator.extend``."""
+        ...
 
 
 class ProducerCore(Generic[BatchDelivery]):
@@ -44,11 +60,8 @@ class ProducerCore(Generic[BatchDelivery]):
         self._client = client
         self._state = client.producer(settings, new_delivery)
         self._records = self._state.records
-        # The accumulator's deliveries are those that ``new_delivery`` makes.
-        self._append = cast(Callable[[Record, int, int], BatchDelivery], self._records.send)
-        self._append_values = cast(
-            Callable[[str, Sequence[bytes], int, int, int], tuple[BatchDelivery, int]],
-            self._records.extend)
+        #: The accumulator itself, so that a driver that takes one record calls it directly.
+        self.intake = cast(Intake[BatchDelivery], self._records)
         self._now_ms = now_ms
         self._line = line
 
@@ -58,23 +71,19 @@ class ProducerCore(Generic[BatchDelivery]):
 
     # ---- records ----
 
-    def take(self, record: Record, now_ms: int) -> BatchDelivery:
-        """Take ``record``.  Raises ``BufferFull``, and as ``Accumulator.send``."""
-        return self._append(record, now_ms, _wall_ms())
-
     def try_take(self, record: Record, now_ms: int) -> BatchDelivery | None:
-        """Take ``record``, or return None when it has to wait (``send``).  Raises as ``take``."""
+        """Take ``record`` (``Accumulator.send``), or return None when it has to wait (``send``)."""
         if self._line is not None and not self._line.is_empty:
             return None
         try:
-            return self._append(record, now_ms, _wall_ms())
+            return self.intake.send(record, now_ms, wall_ms())
         except BufferFull:
             return None
 
     def send(self, record: Record) -> Operation[BatchDelivery]:
-        """Take ``record`` as soon as there is room.  Raises as ``take``, but no ``BufferFull``."""
+        """Take ``record`` as soon as there is room.  Raises as ``try_take``."""
         return (yield from self._when_room(
-            lambda: self._append(record, self._now_ms(), _wall_ms())))
+            lambda: self.intake.send(record, self._now_ms(), wall_ms())))
 
     def send_many(self, topic: str, records: Sequence[bytes] | Sequence[Record],
                   ) -> Operation[list[BatchDelivery]]:
@@ -92,14 +101,15 @@ class ProducerCore(Generic[BatchDelivery]):
 
     def _take_records(self, records: Sequence[Record],
                       deliveries: list[BatchDelivery]) -> Operation[None]:
-        at, turned_ms = 0, self._now_ms()
+        at, clock, try_take = 0, self._now_ms, self.try_take
+        turned_ms = clock()
         try:
             for at, record in enumerate(records):
-                now_ms = self._now_ms()
+                now_ms = clock()
                 if now_ms != turned_ms or at % RECORDS_PER_TURN == RECORDS_PER_TURN - 1:
                     turned_ms = now_ms
                     yield TURN
-                delivery = self.try_take(record, now_ms)
+                delivery = try_take(record, now_ms)
                 if delivery is None:
                     delivery = yield from self.send(record)
                 _note(deliveries, delivery)
@@ -127,10 +137,12 @@ class ProducerCore(Generic[BatchDelivery]):
         """Take values[start:] into one batch.  Returns its delivery and the index of the first
         value that was not taken; None when the call has to wait (``_extend``)."""
         now_ms = self._now_ms()
-        if self._must_queue or not self._records.topic_ready(topic, now_ms, now_ms):
+        if self._line is not None and not self._line.is_empty:
+            return None
+        if not self._records.topic_ready(topic, now_ms, now_ms):
             return None
         try:
-            return self._append_values(topic, values, start, now_ms, _wall_ms())
+            return self.intake.extend(topic, values, start, now_ms, wall_ms())
         except BufferFull:
             return None
 
@@ -145,7 +157,7 @@ class ProducerCore(Generic[BatchDelivery]):
         def take() -> tuple[BatchDelivery, int] | None:
             if not is_known():
                 return None  # the topic was deleted while the call waited for room
-            return self._append_values(topic, values, start, self._now_ms(), _wall_ms())
+            return self.intake.extend(topic, values, start, self._now_ms(), wall_ms())
 
         while True:
             if not is_known():
@@ -153,11 +165,6 @@ class ProducerCore(Generic[BatchDelivery]):
             extended = yield from self._when_room(take)
             if extended is not None:
                 return extended
-
-    @property
-    def _must_queue(self) -> bool:
-        """True if other calls wait for room."""
-        return self._line is not None and not self._line.is_empty
 
     def _when_room(self, take: Callable[[], _Taken]) -> Operation[_Taken]:
         """Return what ``take`` returns, as soon as it does not raise ``BufferFull``."""

@@ -3,7 +3,8 @@
 Contract.  An operation is a generator that does no I/O.  It yields one step at a time, and the
 driver carries the step out in its own way: trio with a checkpoint, the blocking client with
 ``poll``.  The driver sends back what the step results in, or throws the ``MultiRaftError`` that the
-step raised.  The value that the generator returns is the result of the operation.
+step raised.  ``ClientCore.now_ms`` is the present time at the start and after an ``Exchange`` or a
+``Pause``.  The value that the generator returns is the result of the operation.
 """
 
 from __future__ import annotations

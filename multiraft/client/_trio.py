@@ -180,7 +180,6 @@ class Client:
                 except MultiRaftError as error:
                     step = operation.throw(error)
                 else:
-                    self._core.now_ms = self.now_ms()
                     step = operation.send(outcome)
         except StopIteration as end:
             return end.value
@@ -208,6 +207,7 @@ class Client:
             case Pause():
                 self.require_open()
                 await trio.sleep(step.ms / 1000)
+                self._core.now_ms = self.now_ms()
         return None
 
     async def _exchange(self, step: Exchange) -> Any:
@@ -221,6 +221,7 @@ class Client:
                                    self.now_ms())
         self.work()
         await event.wait()
+        self._core.now_ms = self.now_ms()
         return outcomes[0]
 
     def now_ms(self) -> int:

@@ -13,7 +13,7 @@ import trio
 from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._batches import Delivery
 from multiraft.client._methods import async_method
-from multiraft.client._producing import ProducerCore
+from multiraft.client._producing import ProducerCore, wall_ms
 from multiraft.client._records import BatchReceipt, Record
 from multiraft.client._signal import Line, Signal
 from multiraft.client._steps import Operation
@@ -72,6 +72,7 @@ class Producer:
         self._client = client
         self._core = ProducerCore[BatchDelivery](
             client._core, settings, partial(BatchDelivery, client), client.now_ms, Line())
+        self._intake = self._core.intake
 
     async def __aenter__(self) -> "Producer":
         self._core.require_open()
@@ -89,7 +90,7 @@ class Producer:
         """Take one record and return the delivery of its batch.  Raises ``BufferFull`` with limit
         and value, and for a record that can never be appended ``RecordTooLarge``,
         ``InvalidTopicName``, ``UnknownPartition``, ``TypeError`` or ``ValueError``."""
-        delivery = self._core.take(record, self._client.now_ms())
+        delivery = self._intake.send(record, self._client.now_ms(), wall_ms())
         self._client.wake()
         return delivery
 

@@ -36,7 +36,7 @@ from multiraft.client._lifecycle import Closed, Forked, note_failure, watch
 from multiraft.client._methods import blocking_method
 from multiraft.client._network import Link, NetworkLimits, NoNodeAnswered
 from multiraft.client._operations import OffsetRange, PartitionDescription, TopicDescription
-from multiraft.client._producing import ProducerCore
+from multiraft.client._producing import ProducerCore, wall_ms
 from multiraft.client._records import (
     VALUE_BYTES_MAX,
     BatchReceipt,
@@ -84,7 +84,10 @@ class BatchDelivery(Delivery):
     def wait(self) -> BatchReceipt:
         """Wait for the outcome and return the receipt of the batch.  Raises a ``RequestError`` when
         the batch was certainly not appended, ``AmbiguousOutcome`` when that is unknown."""
-        self.client.until(lambda: self.outcome is not None)
+        while self.outcome is None:
+            self.client.advance()
+            if self.outcome is None:
+                self.client.listen()
         return self.result()
 
 
@@ -289,7 +292,6 @@ class Client:
                 except MultiRaftError as error:
                     step = operation.throw(error)
                 else:
-                    self._core.now_ms = monotonic_ms()
                     step = operation.send(outcome)
         except StopIteration as end:
             return end.value
@@ -300,7 +302,7 @@ class Client:
         """Carry out one step and return its result."""
         match step:
             case Turn():
-                self.turn_sometimes()
+                self.turn_if_due(monotonic_ms())
             case Until():
                 self.until(step.condition)
             case WaitFor():
@@ -311,6 +313,7 @@ class Client:
             case Pause():
                 self._core.require_open()
                 self.until(lambda: False, monotonic_ms() + step.ms)
+                self._core.now_ms = monotonic_ms()
         return None
 
     def _exchange(self, step: Exchange) -> Any:
@@ -318,6 +321,7 @@ class Client:
         self._core.network.request(step.address, step.request, (), step.timeout_ms,
                                   outcomes.append, monotonic_ms())
         self.until(lambda: bool(outcomes))
+        self._core.now_ms = monotonic_ms()
         return outcomes[0]
 
 
@@ -329,6 +333,7 @@ class Producer:
         self._client = client
         self._core = ProducerCore[BatchDelivery](
             client._core, settings, partial(BatchDelivery, client), monotonic_ms, None)
+        self._intake = self._core.intake
 
     def __enter__(self) -> "Producer":
         self._core.require_open()
@@ -346,7 +351,7 @@ class Producer:
         and value, and for a record that can never be appended ``RecordTooLarge``,
         ``InvalidTopicName``, ``UnknownPartition``, ``TypeError`` or ``ValueError``."""
         now_ms = monotonic_ms()
-        delivery = self._core.take(record, now_ms)
+        delivery = self._intake.send(record, now_ms, wall_ms())
         self._client.turn_if_due(now_ms)
         return delivery
 

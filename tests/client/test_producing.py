@@ -161,7 +161,7 @@ def test_a_topic_that_nodes_refuse_ends_the_wait_for_it():
 
 def test_a_flush_waits_for_every_outcome_and_raises_the_failure():
     world = World()
-    world.core.take(Record("t", b"v"), 0)
+    world.core.intake.send(Record("t", b"v"), 0, 0)
     flushing = world.core.flush()
     assert isinstance(flushing.send(None), Turn)
     step = flushing.send(None)
@@ -174,11 +174,11 @@ def test_a_flush_waits_for_every_outcome_and_raises_the_failure():
 
 def test_a_close_that_is_given_up_ends_the_producer():
     world = World()
-    delivery = world.core.take(Record("t", b"v"), 0)
+    delivery = world.core.intake.send(Record("t", b"v"), 0, 0)
     closing = world.core.close()
     closing.send(None)
     closing.close()
     assert delivery.done
     with pytest.raises(Closed, match="the producer was closed"):
-        world.core.take(Record("t", b"v"), 0)
+        world.core.intake.send(Record("t", b"v"), 0, 0)
     result_of(world.core.close())
