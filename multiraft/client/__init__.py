@@ -19,9 +19,10 @@ well: in a child made by a fork it raises ``Forked``, and the child makes a clie
 child that is forked inside of ``trio.run`` has to end with ``os._exit``, or run another program:
 it shares the epoll of its parent's run.
 
-Elsewhere.  All decisions are in the machines (``_core.py`` and what it drives), the waiting is in
-``_trio.py``.  ``multiraft.client.blocking`` is the same client without trio; for its sake the names
-that need trio are imported when they are asked for.
+Elsewhere.  State machines (``_client.py`` and its parts) and operations (``_steps.py``,
+``_operations.py``) decide and do no I/O; ``_trio.py`` drives them.  ``multiraft.client.blocking``
+is the second driver, without trio; for its sake the names that need trio are imported only when
+they are asked for.
 """
 
 from __future__ import annotations

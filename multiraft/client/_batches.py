@@ -8,7 +8,7 @@ whether the batch was certainly not appended (``RequestError``) or nobody knows
 from __future__ import annotations
 
 from collections import deque
-from typing import Callable
+from typing import Callable, Sequence
 
 from multiraft import _layout as layout
 from multiraft import core
@@ -63,7 +63,7 @@ class Delivery:
                 listener()
 
 
-def note_taken(error: Exception, index: int, deliveries: list[Delivery]) -> None:
+def note_taken(error: Exception, index: int, deliveries: Sequence[Delivery]) -> None:
     """Say in an error which record of a list it is about, and what became of those before it."""
     error.index, error.deliveries = index, deliveries
     error.add_note(f"It is about record {index} of the list, counted from 0. Those before it were "

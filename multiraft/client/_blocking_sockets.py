@@ -36,7 +36,7 @@ class LinkSocket:
         self._sock: socket.socket | TlsSocket | None = None
         self._wanted = select.POLLOUT
         #: When a connection must be there.
-        self.deadline_ms = monotonic_ms() + client.core.limits.connect_timeout_ms
+        self.deadline_ms = monotonic_ms() + client._core.limits.connect_timeout_ms
         try:
             self._choices = socket.getaddrinfo(link.host, link.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:  # a name that no resolver can be asked for
@@ -64,7 +64,7 @@ class LinkSocket:
     def tick(self, at_ms: int) -> None:
         """Give up connecting in time."""
         if at_ms >= self.deadline_ms:
-            self._fail(f"no connection in {self._client.core.limits.connect_timeout_ms} ms")
+            self._fail(f"no connection in {self._client._core.limits.connect_timeout_ms} ms")
 
     def ready(self, events: int) -> None:
         """The poll says that something can be done."""
@@ -147,7 +147,7 @@ class LinkSocket:
         self._client.register(self._sock, events, self)
 
     def _fail(self, why: str) -> None:
-        self._client.core.network.broken(self.link, why, monotonic_ms())
+        self._client._core.network.broken(self.link, why, monotonic_ms())
         self.close()
 
 

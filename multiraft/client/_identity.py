@@ -1,7 +1,7 @@
 """A producer's way to its id and epoch: what is asked, and what each answer means.
 
 Contract.  ``question`` is the request to send, the same one until an answer decides it;
-``answered`` takes the outcome.  The driver sends and waits (``_core.py``); the producer says when
+``answered`` takes the outcome.  The driver sends and waits (``_client.py``); the producer says when
 it wants another identity, and which id is of no use to it any more (``_producer.py``).
 
 Theory.  An answer may be lost, or be AMBIGUOUS, and the command be committed all the same.  The

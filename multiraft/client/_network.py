@@ -9,7 +9,7 @@ whether the bytes may have reached the node.
 
 Invariants.  At most one link per address.  A link that is ``closed`` has no requests.  No request's
 deadline is before ``_due_ms``; nothing else is looked at until then.
-Elsewhere.  What to ask whom, and when again: ``_core.py``, ``_producer.py``, ``_consumer.py``.
+Elsewhere.  What to ask whom, and when again: ``_client.py``, ``_producer.py``, ``_consumer.py``.
 """
 
 from __future__ import annotations

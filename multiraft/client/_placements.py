@@ -1,123 +1,71 @@
-"""Operations about where partitions are: explained, and switched to another group.
+"""Operations on the placement of partitions: explain it, switch a partition to another group,
+grow the pool.
 
-Contract.  As ``_operations.py``, which takes in ``PlacementOperations``; the other two classes are
-what the clients offer of it.
+Contract.  As ``_operations.py``.
 """
 
 from __future__ import annotations
 
-from typing import Generator
-
+from multiraft.client._client import ClientCore
+from multiraft.client._retries import ask
+from multiraft.client._steps import Operation
 from multiraft.wire import placements, pool
 from multiraft.wire.errors import AmbiguousOutcome, Code
 from multiraft.wire.messages import ClusterStatus
 from multiraft.wire.placements import PlacementRow, ReplicaRow
 
 
-class PlacementOperations:
-    """Part of ``Operations``, which has ``_ask``."""
-
-    def explain_placement(self, topic: str) -> Generator:
-        """-> list of ``PlacementRow``, by partition."""
-        rows: list[PlacementRow] = []
-        while True:
-            reply = yield from self._ask(placements.PlacementExplain(topic, len(rows)))
-            rows += reply.partitions
-            if not reply.more or not reply.partitions:
-                return rows
-
-    def topic_pool_size(self, topic: str) -> Generator:
-        """-> groups of the pool when the topic was created: its partitions are hashed over them."""
-        return (yield from self._ask(placements.PlacementExplain(topic, 0, 1))).pool_size
-
-    def partition_replicas(self, incarnation: int, address: str) -> Generator:
-        """-> tuple of ``ReplicaRow``: what the node at ``address`` has of a partition."""
-        reply = yield from self._ask(placements.PartitionReplicas(incarnation), address=address)
-        return reply.replicas
-
-    def switch_partition(self, incarnation: int, epoch: int, to_group: int) -> Generator:
-        """-> ``SwitchPartitionReply``.  Deciding twice is deciding once."""
-        return (yield from self._ask(placements.SwitchPartition(incarnation, epoch, to_group)))
-
-    def pool_grow(self, groups: int, dry_run: bool) -> Generator:
-        """-> ``PoolGrowReply``.  Growing to the same size twice is growing once, also when it is
-        through before it is asked for again: who is on which node is left out then."""
-        before = yield from self.pool_status()
-        reply = yield from self._ask(pool.PoolGrow(groups, dry_run), happened={
-            Code.INVALID_REQUEST: None} if before.groups < groups else {})
-        if reply is not None:
-            return reply
-        after = yield from self.pool_status()
-        if after.pool_size != groups:
-            raise AmbiguousOutcome(f"pool_grow: an answer was lost; the pool has {after.pool_size} "
-                                   f"groups now, {after.groups} when it has grown")
-        factor = (yield from self._ask(ClusterStatus())).replication_factor
-        return pool.PoolGrowReply(before.pool_size, groups, factor, ())
-
-    def pool_status(self) -> Generator:
-        """-> ``PoolStatusReply``."""
-        return (yield from self._ask(pool.PoolStatus()))
+def explain_placement(core: ClientCore, topic: str) -> Operation[list[PlacementRow]]:
+    """Return where each partition of a topic is, was, and is going, by partition."""
+    rows: list[PlacementRow] = []
+    while True:
+        reply = yield from ask(core, placements.PlacementExplain(topic, len(rows)))
+        rows += reply.partitions
+        if not reply.more or not reply.partitions:
+            return rows
 
 
-class BlockingPlacements:
-    """Part of the blocking client."""
-
-    def explain_placement(self, topic: str) -> list[PlacementRow]:
-        """Where each partition of a topic is, was, and is going, by partition."""
-        return self._run(self._operations.explain_placement(topic))
-
-    def topic_pool_size(self, topic: str) -> int:
-        """Groups of the pool when the topic was created: its partitions are hashed over them."""
-        return self._run(self._operations.topic_pool_size(topic))
-
-    def partition_replicas(self, incarnation: int, address: str) -> tuple[ReplicaRow, ...]:
-        """What the node at ``address`` has of a partition, group by group."""
-        return self._run(self._operations.partition_replicas(incarnation, address))
-
-    def switch_partition(self, incarnation: int, epoch: int, to_group: int) -> None:
-        """Decide that a partition goes on in another group, at the epoch after its present one; it
-        happens within moments (``explain_placement``).  Raises ``StaleEpoch`` when it is at another
-        epoch, ``LimitExceeded`` with limit and value."""
-        self._run(self._operations.switch_partition(incarnation, epoch, to_group))
-
-    def pool_grow(self, groups: int, dry_run: bool = False) -> pool.PoolGrowReply:
-        """Have the pool grow to ``groups`` groups, or only say what would become of it; it happens
-        within moments (``pool_status``).  Raises ``InvalidRequest`` when it cannot,
-        ``LimitExceeded`` with limit and value."""
-        return self._run(self._operations.pool_grow(groups, dry_run))
-
-    def pool_status(self) -> pool.PoolStatusReply:
-        """How large the pool is, and how far its growth."""
-        return self._run(self._operations.pool_status())
+def topic_pool_size(core: ClientCore, topic: str) -> Operation[int]:
+    """Return the number of the pool's groups when the topic was created: its partitions are hashed
+    over them."""
+    return (yield from ask(core, placements.PlacementExplain(topic, 0, 1))).pool_size
 
 
-class AsyncPlacements:
-    """Part of the trio client."""
+def partition_replicas(core: ClientCore, incarnation: int,
+                       address: str) -> Operation[tuple[ReplicaRow, ...]]:
+    """Return what the node at ``address`` stores of a partition, group by group."""
+    reply = yield from ask(core, placements.PartitionReplicas(incarnation), address=address)
+    return reply.replicas
 
-    async def explain_placement(self, topic: str) -> list[PlacementRow]:
-        """Where each partition of a topic is, was, and is going, by partition."""
-        return await self._run(self._operations.explain_placement(topic))
 
-    async def topic_pool_size(self, topic: str) -> int:
-        """Groups of the pool when the topic was created: its partitions are hashed over them."""
-        return await self._run(self._operations.topic_pool_size(topic))
+def switch_partition(core: ClientCore, incarnation: int, epoch: int,
+                     to_group: int) -> Operation[None]:
+    """Switch a partition to another group, at the epoch after its present one.  The switch follows
+    within moments (``explain_placement``).  Idempotent.  Raises ``StaleEpoch`` when the partition
+    is at another epoch, ``LimitExceeded`` with limit and value."""
+    yield from ask(core, placements.SwitchPartition(incarnation, epoch, to_group))
 
-    async def partition_replicas(self, incarnation: int, address: str) -> tuple[ReplicaRow, ...]:
-        """What the node at ``address`` has of a partition, group by group."""
-        return await self._run(self._operations.partition_replicas(incarnation, address))
 
-    async def switch_partition(self, incarnation: int, epoch: int, to_group: int) -> None:
-        """Decide that a partition goes on in another group, at the epoch after its present one; it
-        happens within moments (``explain_placement``).  Raises ``StaleEpoch`` when it is at another
-        epoch, ``LimitExceeded`` with limit and value."""
-        await self._run(self._operations.switch_partition(incarnation, epoch, to_group))
+def pool_grow(core: ClientCore, groups: int,
+              dry_run: bool = False) -> Operation[pool.PoolGrowReply]:
+    """Grow the pool to ``groups`` groups, or only return what the growth would do.  The growth
+    follows within moments (``pool_status``).  Idempotent.  Raises ``InvalidRequest`` when the pool
+    cannot grow to that size, ``LimitExceeded`` with limit and value."""
+    # A growth that was carried out before it is asked for again is refused as invalid.  The reply
+    # then has no placements of the new groups.
+    before = yield from pool_status(core)
+    reply = yield from ask(core, pool.PoolGrow(groups, dry_run), happened={
+        Code.INVALID_REQUEST: None} if before.groups < groups else {})
+    if reply is not None:
+        return reply
+    after = yield from pool_status(core)
+    if after.pool_size != groups:
+        raise AmbiguousOutcome(f"pool_grow: an answer was lost; the pool has {after.pool_size} "
+                               f"groups now, {after.groups} when it has grown")
+    factor = (yield from ask(core, ClusterStatus())).replication_factor
+    return pool.PoolGrowReply(before.pool_size, groups, factor, ())
 
-    async def pool_grow(self, groups: int, dry_run: bool = False) -> pool.PoolGrowReply:
-        """Have the pool grow to ``groups`` groups, or only say what would become of it; it happens
-        within moments (``pool_status``).  Raises ``InvalidRequest`` when it cannot,
-        ``LimitExceeded`` with limit and value."""
-        return await self._run(self._operations.pool_grow(groups, dry_run))
 
-    async def pool_status(self) -> pool.PoolStatusReply:
-        """How large the pool is, and how far its growth."""
-        return await self._run(self._operations.pool_status())
+def pool_status(core: ClientCore) -> Operation[pool.PoolStatusReply]:
+    """Return the size of the pool, and the progress of its growth."""
+    return (yield from ask(core, pool.PoolStatus()))

@@ -1,8 +1,8 @@
-"""Which requests change something, and what asking them again means.
+"""Requests that change the cluster, and outcomes after which the change may have happened.
 
-Contract.  Every operation may be asked again after an answer that was lost or AMBIGUOUS, and the
-client does so until it is answered or time is up (``_operations.py``); ``docs/protocol.md`` has the
-table.  ``changes`` names the requests after which nobody knows what was done when time is up.
+Contract.  Every operation may be repeated after an answer that was lost or AMBIGUOUS, and the
+client repeats it until it is answered or time is up (``_retries.py``); ``docs/protocol.md`` has the
+table.  A request for which ``changes`` is true ends as ``AmbiguousOutcome`` when time is up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CHANGES = frozenset((
 
 
 def changes(request: messages.Request) -> bool:
-    """Tell whether the request changes something of the cluster.  O(1)."""
+    """Return True if the request changes the cluster.  O(1)."""
     if type(request) is GroupMembers:
         return bool(request.voters)
     if type(request) is PoolGrow:
@@ -31,7 +31,7 @@ def changes(request: messages.Request) -> bool:
 
 
 def may_have_happened(outcome: ResponseEvent | Lost) -> bool:
-    """Tell whether a request that was not acknowledged may have done what it asks for."""
+    """Return True if a request that was not acknowledged may have been carried out."""
     if isinstance(outcome, Lost):
         return outcome.sent
     return not exception_for(outcome.code, outcome.error).definite

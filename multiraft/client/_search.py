@@ -14,13 +14,13 @@ are looked for one by one.
 
 from __future__ import annotations
 
-from typing import Generator, Iterator, Sequence
+from typing import Any, Iterator, Sequence
 
 from multiraft.client._batch_reader import intact_batches
-from multiraft.client._core import ClientCore
-from multiraft.client._exchange import Exchange, Pause
+from multiraft.client._client import ClientCore
 from multiraft.client._network import Lost, backoff_ms
 from multiraft.client._records import FetchedBatch
+from multiraft.client._steps import Exchange, Operation, Pause
 from multiraft.client._unreadable import UnreadableBatch, unreadable
 from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import (
@@ -56,8 +56,9 @@ SEARCHED_PER_REQUEST_MAX = 32
 
 
 def offsets_at(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
-               timeout_ms: int) -> Generator:
-    """-> {partition: offset of its first record at or after ``timestamp_ms``, None = none}."""
+               timeout_ms: int) -> Operation[dict[int, int | None]]:
+    """Return for each partition the offset of its first record at or after ``timestamp_ms``; None
+    when it has none."""
     deadline_ms = core.now_ms + timeout_ms
     named = yield from _named_batches(core, topic, timestamp_ms)
     offsets = yield from _first_records(core, topic, timestamp_ms, named)
@@ -94,8 +95,10 @@ def _by_leader(core: ClientCore, parts: Sequence[PartitionMetadata],
             yield address, led[at:at + count_max]
 
 
-def _named_batches(core: ClientCore, topic: TopicMetadata, timestamp_ms: int) -> Generator:
-    """-> {incarnation: as ``_named_batch``} of those whose leaders answered at once."""
+def _named_batches(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
+                   ) -> Operation[dict[int, tuple[int | None, int]]]:
+    """Return results as of ``_named_batch``, by incarnation, of those whose leaders answered at
+    once."""
     named: dict[int, tuple[int | None, int]] = {}
     for address, parts in _by_leader(core, topic.partitions, NAMED_PER_REQUEST_MAX):
         outcome = yield Exchange(address, ListOffsets(tuple(
@@ -112,9 +115,10 @@ def _named_batches(core: ClientCore, topic: TopicMetadata, timestamp_ms: int) ->
 
 
 def _first_records(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
-                   named: dict[int, tuple[int | None, int]]) -> Generator:
-    """-> {partition: as ``offsets_at``} of those that have nothing so late, and of those whose
-    record is in the batch that was named."""
+                   named: dict[int, tuple[int | None, int]],
+                   ) -> Operation[dict[int, int | None]]:
+    """Return results as of ``offsets_at``, by partition, of those that have no record so late, and
+    of those whose record is in the batch that was named."""
     offsets: dict[int, int | None] = {}
     wanted = []
     for part in topic.partitions:
@@ -140,8 +144,8 @@ def _first_records(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
 
 
 def _named_batch(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata,
-                 timestamp_ms: int, deadline_ms: int) -> Generator:
-    """-> (where the search begins or None, the partition's end)."""
+                 timestamp_ms: int, deadline_ms: int) -> Operation[tuple[int | None, int]]:
+    """Return the offset at which the search begins, or None, and the partition's end."""
     latest = ListOffsets((OffsetQuery(part.incarnation, LATEST),))
     reply = yield from _at_leader(core, topic, part, latest, deadline_ms)
     end = reply.results[0].offset
@@ -152,8 +156,8 @@ def _named_batch(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata
 
 
 def _look_into(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, timestamp_ms: int,
-               offset: int, deadline_ms: int) -> Generator:
-    """-> (offset of the record or None, where to look next)."""
+               offset: int, deadline_ms: int) -> Operation[tuple[int | None, int]]:
+    """Return the offset of the record, or None, and the offset at which to search next."""
     request = Fetch((FetchPart(part.incarnation, offset, SEARCH_BYTES),), 1, SEARCH_BYTES)
     reply = yield from _at_leader(core, topic, part, request, deadline_ms)
     record, offset, damage = _record_in(topic, part, reply.payload, timestamp_ms, offset)
@@ -180,10 +184,10 @@ def _record_in(topic: TopicMetadata, part: PartitionMetadata, payload: memoryvie
 
 
 def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, request,
-               deadline_ms: int) -> Generator:
-    """-> the reply, in which every result is fine, of the partition's leader, or of whom that says
-    has what is asked for.  Raises a refusal that another try does not change,
-    ``OffsetNotAvailable`` when time is up."""
+               deadline_ms: int) -> Operation[Any]:
+    """Return a reply without failed results, of the partition's leader or of the node that the
+    leader names.  Raises a refusal that another try does not change, ``OffsetNotAvailable`` when
+    time is up."""
     failures, moves, why, there = 0, 0, "its leader is not known", ""
     while True:
         address = there or core.metadata.leader_address(part.incarnation)

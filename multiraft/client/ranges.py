@@ -17,15 +17,16 @@ them and not one each; large ones keep the connection busy by themselves.
 
 from __future__ import annotations
 
-from typing import Callable, Generator, Iterator, NamedTuple, Sequence
+from typing import Callable, Iterator, NamedTuple, Sequence
 
 from multiraft.client._batch_reader import intact_batches
+from multiraft.client._client import ClientCore
 from multiraft.client._consumer import ConsumerState
 from multiraft.client._consumer_settings import ISOLATIONS, READ_COMMITTED, ConsumerSettings
-from multiraft.client._exchange import Exchange
 from multiraft.client._network import Lost
-from multiraft.client._operations import OffsetRange
+from multiraft.client._operations import OffsetRange, list_many_offsets
 from multiraft.client._records import FetchedBatch
+from multiraft.client._steps import Exchange, Operation
 from multiraft.client.blocking import Client
 from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import Code, OffsetOutOfRange, UnknownPartition, UnknownTopic
@@ -71,13 +72,13 @@ def offset_ranges(client: Client, names: Sequence[str],
                   ) -> dict[str, tuple[TopicMetadata, dict[int, OffsetRange]]]:
     """Metadata, and first and next offset of each partition, of those topics that exist, thousands
     at a request.  Raises when a partition's leader does not answer.  O(partitions)."""
-    return client._run(client._operations.list_many_offsets(names))
+    return client._run(list_many_offsets(client._core, names))
 
 
 def bytes_per_record(client: Client, ranges: Sequence[Range]) -> dict[Range, float]:
     """What a record takes of the wire, by the first batch of each range; ranges of which nobody
     told are absent.  One batch per range is transferred: sample few."""
-    return client._run(_samples(client, ranges))
+    return client._run(_samples(client._core, ranges))
 
 
 def read_ranges(client: Client, ranges: Sequence[Range],
@@ -103,18 +104,18 @@ def read_ranges(client: Client, ranges: Sequence[Range],
                     client.turn_sometimes()
                 if state.error is None and not state.finished:
                     continue
-                client.core.remove(state)
+                client._core.remove(state)
                 del opened[state]
                 rest = _rest(state, part, on_loss) if state.error is not None else None
                 if rest is not None:
                     opened[_open(client, settings, rest)] = rest
     finally:
         for state in opened:
-            client.core.remove(state)
+            client._core.remove(state)
 
 
 def _open(client: Client, settings: ConsumerSettings, part: Range) -> ConsumerState:
-    return client.core.consumer(settings, part.topic, part.partition, part.start_offset, False,
+    return client._core.consumer(settings, part.topic, part.partition, part.start_offset, False,
                                 part.end_offset, part.incarnation)
 
 
@@ -149,11 +150,11 @@ def _as_loss(part: Range, error: MultiRaftError) -> DataLost | None:
     return None
 
 
-def _samples(client: Client, ranges: Sequence[Range]) -> Generator:
-    """-> {range: bytes per record}, of those whose leader told."""
+def _samples(core: ClientCore, ranges: Sequence[Range]) -> Operation[dict[Range, float]]:
+    """Return bytes per record of those ranges whose leader answered."""
     by_address: dict[str, list[Range]] = {}
     for part in ranges:
-        address = client.core.metadata.leader_address(part.incarnation)
+        address = core.metadata.leader_address(part.incarnation)
         if address is not None and part.count > 0:
             by_address.setdefault(address, []).append(part)
     found: dict[Range, float] = {}

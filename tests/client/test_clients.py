@@ -64,7 +64,7 @@ def test_a_definite_refusal_is_its_own_type(client):
 @pytest.mark.parametrize("verdict", ["cut-after", "ambiguous"])
 def test_a_change_that_is_never_answered_is_ambiguous_and_no_refusal(client, cluster, monkeypatch,
                                                                     verdict):
-    monkeypatch.setattr("multiraft.client._operations.OPERATION_TIMEOUT_MS", 300)
+    monkeypatch.setattr("multiraft.client._retries.OPERATION_TIMEOUT_MS", 300)
     cluster.script = lambda _node, event, _connection: (
         verdict if isinstance(event.request, messages.CreateTopic) else None)
     with pytest.raises(AmbiguousOutcome) as caught:

@@ -79,7 +79,7 @@ def test_a_child_that_closes_leaves_and_exits_disturbs_nothing(world, cluster):
             held = producer.send_nowait(Record("a", b"second"))
 
             def leave():
-                consumer = client.consume("a") if client.core.ended is None else None
+                consumer = client.consume("a") if client._core.ended is None else None
                 producer.close()
                 producer.__exit__(None, None, None)
                 client.close()

@@ -61,7 +61,7 @@ def test_each_range_is_read_from_its_start_to_its_end(client):
 def test_nothing_is_asked_for_twice_once_a_range_is_read(client, cluster):
     fill(client, "a", 100)
     assert len(offsets(client, [Range("a", 0, 0, 0, 20)])) == 20
-    assert not client.core._consumers
+    assert not client._core._consumers
     assert not [request for _, request in cluster.requests
                 if isinstance(request, messages.ListOffsets)], "the ends are known"
 

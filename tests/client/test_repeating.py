@@ -352,7 +352,7 @@ def test_leadership_is_handed_over_once(client, cluster, world, verdict, to):
 
 
 def test_a_change_of_which_no_answer_came_is_ambiguous(client, cluster, state, monkeypatch):
-    monkeypatch.setattr("multiraft.client._operations.OPERATION_TIMEOUT_MS", 300)
+    monkeypatch.setattr("multiraft.client._retries.OPERATION_TIMEOUT_MS", 300)
     cluster.script = lose("remove_node", "ambiguous", 1_000)
     with pytest.raises(errors.AmbiguousOutcome):
         client.remove_node(random.Random(1).randrange(5, 9))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multiraft import _layout as layout
-from multiraft.client import Record, _operations, _runs, staging
+from multiraft.client import Record, _retries, _runs, staging
 from multiraft.client._network import NetworkLimits
 from multiraft.client.ranges import ConsumerSettings, Range, read_ranges
 from multiraft.core import BatchHeader
@@ -126,7 +126,7 @@ def test_a_range_waits_for_a_run_and_then_says_which(cluster, run, monkeypatch):
 def test_who_lost_the_answer_to_a_commit_does_not_know_whatever_is_said_later(
         client, cluster, run, monkeypatch, first):
     """The batch may be committed: a refusal for the time being speaks of its own question alone."""
-    monkeypatch.setattr(_operations, "OPERATION_TIMEOUT_MS", 200)
+    monkeypatch.setattr(_retries, "OPERATION_TIMEOUT_MS", 200)
     asked: list = []
 
     def script(node, event, connection):
@@ -155,7 +155,7 @@ def test_who_lost_the_answer_to_a_commit_does_not_know_though_nobody_answers_the
 
 
 def test_a_commit_that_was_only_ever_refused_was_not_taken(client, cluster, run, monkeypatch):
-    monkeypatch.setattr(_operations, "OPERATION_TIMEOUT_MS", 200)
+    monkeypatch.setattr(_retries, "OPERATION_TIMEOUT_MS", 200)
     cluster.script = lambda node, event, connection: ResponseEvent(
         event.id, code=Code.LEADER_UNKNOWN, error=ErrorDetail("an election")) if (
         OPS[type(event.request)] == "commit_run") else None

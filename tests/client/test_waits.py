@@ -211,7 +211,7 @@ def test_a_reader_of_what_comes_tells_what_it_waits_for(client, run):
 def test_without_the_metadata_leader_a_read_to_the_end_ends_and_says_so(
         client, cluster, run, monkeypatch, answer, reason):
     monkeypatch.setattr(_runs, "SETTLE_RETRY_MS", 20)
-    monkeypatch.setattr("multiraft.client._core.REFRESH_TIMEOUT_MS", 100)
+    monkeypatch.setattr("multiraft.client._client.REFRESH_TIMEOUT_MS", 100)
 
     def script(node, event, connection):
         if OPS[type(event.request)] != "settle_runs":

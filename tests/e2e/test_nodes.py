@@ -218,7 +218,7 @@ def test_a_node_of_another_cluster_is_not_let_in(world):
     assert "belongs to cluster" in ended.stderr
     with pytest.raises(blocking.NoNodeAnswered, match="another cluster"):
         with blocking.Client([world.address(1)]) as client:
-            client.core.network.cluster = b"\xff" * 16
+            client._core.network.cluster = b"\xff" * 16
             client.cluster_status()
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from multiraft.client._sinks import BlockingSinks
+from multiraft.client.blocking import Client
 from pyspark_multiraft import writing
 from pyspark_multiraft.options import parse_write
 
@@ -68,7 +68,7 @@ def arm(die_at: str) -> None:
         if step == die_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    asked, added = BlockingSinks.sink_request, writing._Staging.add
+    asked, added = Client.sink_request, writing._Staging.add
     parts = []
 
     def sink_request(self, request):
@@ -83,7 +83,7 @@ def arm(die_at: str) -> None:
         parts.append(batch)
         at(f"part {len(parts)}")
 
-    BlockingSinks.sink_request, writing._Staging.add = sink_request, add
+    Client.sink_request, writing._Staging.add = sink_request, add
     globals()["at"] = at
 
 

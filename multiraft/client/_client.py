@@ -1,8 +1,8 @@
-"""One client as a machine: network, metadata, producers and consumers, driven by one clock.
+"""The client core: network, metadata, producers and consumers of one client, without I/O.
 
-Contract.  A driver feeds sockets into ``network``, calls ``advance`` after every input and at
-``next_deadline_ms``, and waits on what it is interested in.  ``trio`` and the blocking driver are
-the same machine with different ways to wait.
+Contract.  A driver passes received bytes to the links of ``network``, calls ``advance`` after every
+input and at ``next_deadline_ms``, and sends what the links put out.  Operations (``_steps.py``)
+work on this core; drivers differ only in how they wait.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REFRESH_TIMEOUT_MS = 2_000
 
 
 class ClientCore:
-    """See the module docstring."""
+    """The state of one client, shared by its producers, consumers and operations."""
 
     def __init__(self, servers: Sequence[str], rng: random.Random, now_ms: int,
                  client_id: str = "", limits: NetworkLimits = NetworkLimits()):
@@ -56,13 +56,13 @@ class ClientCore:
         self._refresh_names_max = TOPICS_PER_REQUEST_MAX  # fewer while requests are refused
         self._catching_up = False
         self._settle_address = ""  # of the metadata leader, as the last answer said
-        self.ended: MultiRaftError | None = None  # why it can not be used any more
+        self.ended: MultiRaftError | None = None  # the reason, once the client has ended
 
     # ---- what exists ----
 
     def producer(self, settings: ProducerSettings, make_delivery: Callable[[], Delivery],
                  ) -> ProducerState:
-        """A new producer; ``remove`` it when it is closed."""
+        """Return a new producer.  Call ``remove`` when it is closed."""
         self.require_open()
         producer = ProducerState(settings, self.metadata, self.rng, make_delivery, self.limits,
                                  lambda: self.network.batch_bytes_max)
@@ -72,7 +72,7 @@ class ClientCore:
     def consumer(self, settings: ConsumerSettings, topic: str, partition: int | None,
                  start: Start, until_end: bool, end_offset: int | None = None,
                  incarnation: int = 0) -> ConsumerState:
-        """A new consumer; ``remove`` it when it is closed."""
+        """Return a new consumer.  Call ``remove`` when it is closed."""
         self.require_open()
         consumer = ConsumerState(settings, self.metadata, self.rng, topic, partition, start,
                                  until_end, self.limits, end_offset, incarnation, self.runs)
@@ -80,20 +80,20 @@ class ClientCore:
         return consumer
 
     def remove(self, part: ProducerState | ConsumerState | None) -> None:
-        """A producer or consumer was closed."""
+        """Remove a producer or consumer that was closed."""
         self._producers.pop(part, None)
         self._consumers.pop(part, None)
 
     # ---- the end ----
 
     def require_open(self) -> None:
-        """Raises ``Closed`` or ``Forked`` when the client has ended."""
+        """Raise ``Closed`` or ``Forked`` when the client has ended."""
         if self.ended is not None:
             raise fresh(self.ended)
 
     def close(self, why: str) -> MultiRaftError | None:
-        """End everything: requests, deliveries, readers.  The failures that nobody was told of, as
-        ``Accumulator.take_failure`` has them; None = there are none."""
+        """End all requests, deliveries and consumers.  Returns the failures that no caller has
+        learned of, as ``Accumulator.take_failure`` does; None = there are none."""
         if self.ended is not None:
             return None
         self.ended = Closed(why)
@@ -109,7 +109,7 @@ class ClientCore:
         return next((failure for failure in failures if failure is not None), None)
 
     def inherited(self, error: Forked) -> None:
-        """This is a child process: nobody here uses what its parent goes on with."""
+        """End the client in a child process with ``error``; its parent still uses its own copy."""
         self.ended = error
         for producer in self._producers:
             producer.end(error)
@@ -119,7 +119,7 @@ class ClientCore:
     # ---- time ----
 
     def advance(self, now_ms: int) -> None:
-        """Do what is due.  O(producers + consumers + what is due)."""
+        """Run everything that is due.  O(producers + consumers + due work)."""
         self.now_ms = now_ms
         self.network.tick(now_ms)
         for producer, identity in self._producers.items():
@@ -139,7 +139,7 @@ class ClientCore:
             self._settle_runs()
 
     def next_deadline_ms(self) -> int | None:
-        """When ``advance`` has something to do; not later than that, whatever happens."""
+        """Return the time by which ``advance`` must be called next; None = no deadline."""
         deadlines = [self.network.next_deadline_ms()]
         for producer, identity in self._producers.items():
             deadlines.append(producer.next_deadline_ms())
@@ -172,7 +172,7 @@ class ClientCore:
             lambda outcome: consumer.done(query, outcome, self.now_ms), self.now_ms)
 
     def _identify(self, producer: ProducerState, identity: Identifying) -> None:
-        """Ask for a producer id, or for the next epoch of ours."""
+        """Ask for a producer id, or for the next epoch of the producer's id."""
         if identity.asking or self.now_ms < identity.retry_at_ms:
             return
         address = identity.address or self.network.any_address(self.now_ms)
@@ -186,7 +186,7 @@ class ClientCore:
                                               self.rng), self.now_ms)
 
     def _ask_runs(self) -> None:
-        """Ask any node what became of the runs that readers wait for."""
+        """Ask any node for the states of the runs that readers wait for."""
         address = self.network.any_address(self.now_ms)
         if address is None:
             self.runs.ask_at_ms = max(self.now_ms + 1, self.network.next_retry_ms() or 0)
@@ -226,7 +226,7 @@ class ClientCore:
         self.network.request(address, SettleRuns(asked), (), REFRESH_TIMEOUT_MS, done, self.now_ms)
 
     def _refresh(self) -> None:
-        """Ask any node for the metadata that somebody wants."""
+        """Ask any node for the metadata that producers and consumers want."""
         wanted = self.metadata.wanted()[:self._refresh_names_max]
         address = self.network.any_address(self.now_ms, self._refresh_avoid)
         if address is None:
@@ -256,15 +256,15 @@ class ClientCore:
 
     @staticmethod
     def _is_refused(outcome: ResponseEvent | Lost) -> bool:
-        """Tell whether asking again would change nothing."""
+        """Return True if a repetition would be refused as well."""
         if isinstance(outcome, Lost):
             return outcome.impossible
         error = exception_for(outcome.code, outcome.error)
         return error.definite and not error.retriable
 
     def _part_names(self, wanted: tuple[str, ...], outcome: ResponseEvent | Lost) -> None:
-        """Nodes do not answer for these topics together: ask for half of them, so that one that
-        cannot be asked for is found and the others are not held up."""
+        """Halve the number of topics per request, after one was refused: this isolates the topic
+        that causes the refusal, so that the others get their metadata."""
         self._refresh_at_ms = self.now_ms + REFRESH_MS_MIN
         if len(wanted) > 1:
             self._refresh_names_max = len(wanted) // 2
@@ -274,8 +274,8 @@ class ClientCore:
         self.metadata.refuse(wanted[0], error.about(wanted[0]))
 
     def _catch_up(self) -> None:
-        """A topic is said to be missing: hear from the metadata's leader how new the metadata is,
-        so that a node that is merely behind waits when it is asked the next time."""
+        """Learn from the metadata leader how new the metadata is, after a node called a topic
+        missing: a node that only lags behind then waits at the next request."""
         address = self.network.any_address(self.now_ms)
         if self._catching_up or address is None:
             return
@@ -299,6 +299,6 @@ class ClientCore:
         self.network.request(address, ClusterStatus(), (), REFRESH_TIMEOUT_MS, told, self.now_ms)
 
     def learn(self, asked: tuple[str, ...], reply) -> None:
-        """A metadata answer, whoever asked."""
+        """Apply a metadata reply to the cache and to the known addresses."""
         self.metadata.apply(asked, reply, self.now_ms)
         self.network.learn([node.client_address for node in reply.nodes])

@@ -1,0 +1,80 @@
+"""A consumer as the application sees it: batches, positions, waits, the end.
+
+Contract.  ``ConsumerCore`` decides and does no I/O.  ``BaseConsumer`` is the part of the drivers'
+consumers that does not wait; a driver adds the iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from multiraft.client._client import ClientCore
+from multiraft.client._consumer import ConsumerState
+from multiraft.client._lifecycle import Closed, fresh
+from multiraft.client._records import FetchedBatch
+from multiraft.client._waits import Wait
+
+
+class ConsumerCore:
+    """A consumer without a driver: ``state`` fetches, ``now_ms`` is the driver's clock, ``notify``
+    wakes the tasks that wait for a change of the client's state."""
+
+    def __init__(self, client: ClientCore, state: ConsumerState, now_ms: Callable[[], int],
+                 notify: Callable[[], None]):
+        self.state = state
+        self.now_ms = now_ms
+        self._client = client
+        self._notify = notify
+
+    def is_ready(self) -> bool:
+        """Return True if ``take`` does not have to wait."""
+        return self.state.ready_to_take
+
+    def take(self) -> FetchedBatch | None:
+        """Return the next batch; None = the end is reached.  Raises the error that the consumer
+        ended with.  Only when ``is_ready``."""
+        batch = self.state.take()
+        if batch is None:
+            self._release()
+            if self.state.error is not None:
+                raise fresh(self.state.error)
+        return batch
+
+    def close(self) -> None:
+        """End the consumer with ``Closed``."""
+        self.state.end(Closed("the consumer was closed"))
+        self._release()
+        self._notify()
+
+    def _release(self) -> None:
+        self._client.remove(self.state)
+
+    def __del__(self):
+        self._release()
+
+
+class BaseConsumer:
+    """The part of a consumer that does not wait."""
+
+    _core: ConsumerCore
+
+    def position(self, partition: int) -> int | None:
+        """Return the offset of the next record of ``partition``, also after the end; None = not
+        known yet."""
+        return self._core.state.position(partition)
+
+    @property
+    def unread(self) -> tuple[Wait, ...]:
+        """Partitions that a consumer with ``until_end`` left before their end, each with the offset
+        and the reason: an open run of a sink.  Empty = all of it was read."""
+        return self._core.state.unread
+
+    def waits(self) -> tuple[Wait, ...]:
+        """Return the partitions that wait for something else than new records, each with the
+        reason.  O(partitions)."""
+        return self._core.state.waits(self._core.now_ms())
+
+    def close(self) -> None:
+        """Stop fetching: calls that wait for a batch, and later ones, raise ``Closed``.  The end,
+        an error and garbage collection stop it as well.  Closing again does nothing."""
+        self._core.close()

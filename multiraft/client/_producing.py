@@ -1,0 +1,229 @@
+"""A producer as the application sees it: take records, wait for room, flush, close.
+
+Contract.  ``ProducerCore`` decides and does no I/O; a driver adds the ways to wait (see
+``_steps.py``).  Batching is ``Accumulator``'s, sending ``ProducerState``'s.
+
+Theory.  A record that finds no room waits.  Where several tasks may wait (``line``), the one that
+came first takes its record first: small records do not take the room that a large one waits for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Generic, Protocol, TypeVar, cast
+
+from multiraft.client._accumulator import BufferFull, ProducerSettings
+from multiraft.client._batches import Delivery, note_taken
+from multiraft.client._client import ClientCore
+from multiraft.client._lifecycle import note_failure
+from multiraft.client._records import Record
+from multiraft.client._signal import Line
+from multiraft.client._steps import TURN, Operation, Until, WaitFor
+
+#: Records that ``send_many`` takes between two turns of the driver: less than a millisecond's.
+RECORDS_PER_TURN = 256
+
+#: The driver's class of that name; ``help`` of its ``send_many`` shows this variable.
+BatchDelivery = TypeVar("BatchDelivery", bound=Delivery)
+_Made = TypeVar("_Made", covariant=True)
+_Taken = TypeVar("_Taken")
+
+
+def wall_ms() -> int:
+    """Return the time of day in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class Intake(Protocol[_Made]):
+    """The methods of ``Accumulator`` that take records, with the type of the driver's
+    deliveries."""
+
+    def send(self, record: Record, now_ms: int, wall_ms: int) -> _Made:
+        """Take one record: see ``Accumulator.send``."""
+        ...
+
+    def extend(self, topic_name: str, values: Sequence[bytes], start: int, now_ms: int,
+               wall_ms: int) -> tuple[_Made, int]:
+        """Take values into one batch: see ``Accumulator.extend``."""
+        ...
+
+
+class ProducerCore(Generic[BatchDelivery]):
+    """A producer without a driver.  ``new_delivery`` makes the driver's deliveries, ``now_ms`` is
+    the driver's clock; ``line`` None = one caller at a time."""
+
+    def __init__(self, client: ClientCore, settings: ProducerSettings,
+                 new_delivery: Callable[[], BatchDelivery], now_ms: Callable[[], int],
+                 line: Line | None):
+        self._client = client
+        self._state = client.producer(settings, new_delivery)
+        self._records = self._state.records
+        #: The accumulator itself, so that a driver that takes one record calls it directly.
+        self.intake = cast(Intake[BatchDelivery], self._records)
+        self._now_ms = now_ms
+        self._line = line
+
+    def require_open(self) -> None:
+        """Raise ``Closed`` or ``Forked`` when the producer has ended."""
+        self._state.require_open()
+
+    # ---- records ----
+
+    def try_take(self, record: Record, now_ms: int) -> BatchDelivery | None:
+        """Take ``record`` (``Accumulator.send``), or return None when it has to wait (``send``)."""
+        if self._line is not None and not self._line.is_empty:
+            return None
+        try:
+            return self.intake.send(record, now_ms, wall_ms())
+        except BufferFull:
+            return None
+
+    def send(self, record: Record) -> Operation[BatchDelivery]:
+        """Take ``record`` as soon as there is room.  Raises as ``try_take``."""
+        return (yield from self._when_room(
+            lambda: self.intake.send(record, self._now_ms(), wall_ms())))
+
+    def send_many(self, topic: str, records: Sequence[bytes] | Sequence[Record],
+                  ) -> Operation[list[BatchDelivery]]:
+        """Take values (bytes without keys: the fast way) or records, waiting for room.  Returns
+        one delivery per batch touched.  Raises as ``send`` at the first record that is refused;
+        then the error's ``index`` is its place in the list and ``deliveries`` are those of the
+        records before it, which were taken; those behind it were not."""
+        deliveries: list[BatchDelivery] = []
+        if records and isinstance(records[0], Record):
+            taking = self._take_records(cast(Sequence[Record], records), deliveries)
+        else:
+            taking = self._take_values(topic, cast(Sequence[bytes], records), deliveries)
+        yield from taking
+        return deliveries
+
+    def _take_records(self, records: Sequence[Record],
+                      deliveries: list[BatchDelivery]) -> Operation[None]:
+        at, clock, try_take = 0, self._now_ms, self.try_take
+        turned_ms = clock()
+        try:
+            for at, record in enumerate(records):
+                now_ms = clock()
+                if now_ms != turned_ms or at % RECORDS_PER_TURN == RECORDS_PER_TURN - 1:
+                    turned_ms = now_ms
+                    yield TURN
+                delivery = try_take(record, now_ms)
+                if delivery is None:
+                    delivery = yield from self.send(record)
+                _note(deliveries, delivery)
+        except Exception as error:
+            note_taken(error, at, deliveries)
+            raise
+
+    def _take_values(self, topic: str, values: Sequence[bytes],
+                     deliveries: list[BatchDelivery]) -> Operation[None]:
+        at = 0
+        try:
+            while at < len(values):
+                extended = self._try_extend(topic, values, at)
+                if extended is None:
+                    extended = yield from self._extend(topic, values, at)
+                delivery, at = extended
+                _note(deliveries, delivery)
+                yield TURN
+        except Exception as error:
+            note_taken(error, at, deliveries)
+            raise
+
+    def _try_extend(self, topic: str, values: Sequence[bytes],
+                    start: int) -> tuple[BatchDelivery, int] | None:
+        """Take values[start:] into one batch.  Returns its delivery and the index of the first
+        value that was not taken; None when the call has to wait (``_extend``)."""
+        now_ms = self._now_ms()
+        if self._line is not None and not self._line.is_empty:
+            return None
+        if not self._records.topic_ready(topic, now_ms, now_ms):
+            return None
+        try:
+            return self.intake.extend(topic, values, start, now_ms, wall_ms())
+        except BufferFull:
+            return None
+
+    def _extend(self, topic: str, values: Sequence[bytes],
+                start: int) -> Operation[tuple[BatchDelivery, int]]:
+        """Do as ``_try_extend``, as soon as the topic is known and there is room."""
+        since_ms = self._now_ms()
+
+        def is_known() -> bool:
+            return self._records.topic_ready(topic, self._now_ms(), since_ms)
+
+        def take() -> tuple[BatchDelivery, int] | None:
+            if not is_known():
+                return None  # the topic was deleted while the call waited for room
+            return self.intake.extend(topic, values, start, self._now_ms(), wall_ms())
+
+        while True:
+            if not is_known():
+                yield Until(is_known)
+            extended = yield from self._when_room(take)
+            if extended is not None:
+                return extended
+
+    def _when_room(self, take: Callable[[], _Taken]) -> Operation[_Taken]:
+        """Return what ``take`` returns, as soon as it does not raise ``BufferFull``."""
+        line = self._line
+        if line is None:
+            return (yield from self._retry_when_room(take))
+        place = line.join()
+        try:
+            if not place.is_set:
+                yield WaitFor(place)
+            return (yield from self._retry_when_room(take))
+        finally:
+            line.leave(place)
+
+    def _retry_when_room(self, take: Callable[[], _Taken]) -> Operation[_Taken]:
+        while True:
+            try:
+                return take()
+            except BufferFull as full:
+                needed = full.needed
+            yield Until(partial(self._records.room_for, needed))
+
+    # ---- the end ----
+
+    def flush(self) -> Operation[None]:
+        """Send everything now and wait until each batch has its outcome.  Raises the first failure
+        that no caller has learned of by ``wait`` or ``when_done``, an ambiguous one before others,
+        with notes of the rest."""
+        self._state.require_open()
+        self._client.require_open()
+        number = self._records.seal_all()
+        with self._records.flushing():
+            yield TURN
+            yield Until(lambda: self._records.settled(number))
+            note_failure(None, self._records.take_failure())
+
+    def close(self) -> Operation[None]:
+        """Flush, and take no more records; closing again does nothing.  Raises as ``flush``."""
+        if self._state.closed is None:
+            try:
+                yield from self.flush()
+            finally:
+                self._end()
+
+    def leave(self, error: BaseException | None) -> Operation[None]:
+        """Close at the end of a block.  After an ``error`` what is not sent yet is given up, and a
+        failure that no caller has learned of becomes a note of the error."""
+        if error is None:
+            yield from self.close()
+        elif self._state.closed is None:
+            self._end()
+            note_failure(error, self._records.take_last_failure())
+
+    def _end(self) -> None:
+        self._state.close("the producer was closed")
+        self._client.remove(self._state)
+
+
+def _note(deliveries: list[BatchDelivery], delivery: BatchDelivery) -> None:
+    """Append ``delivery``, unless the record before shares its batch."""
+    if not deliveries or deliveries[-1] is not delivery:
+        deliveries.append(delivery)

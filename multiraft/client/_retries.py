@@ -1,0 +1,136 @@
+"""Retries of administrative requests: which node to ask next, when, and for how long.
+
+Contract.  ``ask`` and ``ask_node`` are parts of operations (see ``_steps.py``); an operation awaits
+them with ``yield from``.
+
+Theory.  Every request is repeated until a node answers it or time is up, also after an answer was
+lost.  That is safe because each request either names what it changes, so that the second execution
+changes nothing, or the operation looks up the outcome first (``_repeating.py``).  A change that was
+not answered in time ends as ``AmbiguousOutcome``, and the caller may ask for it again.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, Mapping
+
+from multiraft.client._client import ClientCore
+from multiraft.client._network import Lost, NoNodeAnswered, backoff_ms, parse_address
+from multiraft.client._repeating import changes, may_have_happened
+from multiraft.client._steps import Exchange, Operation, Pause
+from multiraft.wire import messages
+from multiraft.wire.connection import ResponseEvent
+from multiraft.wire.errors import (
+    AmbiguousOutcome,
+    Code,
+    InvalidRequest,
+    RequestError,
+    TimedOut,
+    exception_for,
+)
+
+#: An operation that is refused for passing reasons is tried for this long.
+OPERATION_TIMEOUT_MS = 10_000
+#: One node's time to answer: less than the whole, so that another one can be asked.
+EXCHANGE_TIMEOUT_MS = 5_000
+
+#: No refusal means that a request was carried out.
+NOTHING_HAPPENED: Mapping[int, Any] = MappingProxyType({})
+
+
+def ask(core: ClientCore, request: messages.Request, repeatable: bool = True, address: str = "",
+        happened: Mapping[int, Any] = NOTHING_HAPPENED) -> Operation[Any]:
+    """Return the reply of any node (or of the one at ``address``), following hints to the right
+    node.  ``happened`` maps refusals to replies: a refusal that comes after a lost answer means
+    that the request was carried out, and the reply of the mapping is returned.
+
+    Raises ``RequestError`` for a refusal that another try does not change, ``TimedOut`` or
+    ``NoNodeAnswered`` when time is up, ``AmbiguousOutcome`` when a change may have happened."""
+    failures, hint, avoid, answered = 0, "", "", False
+    perhaps = False
+    begun_ms = core.now_ms
+    while True:
+        if perhaps and core.ended is not None:  # the client ended, so no node is asked again
+            raise AmbiguousOutcome(f"{messages.OPS[type(request)]}: it may have happened, an "
+                                   f"answer was lost; {core.ended}") from core.ended
+        target = address or hint or core.network.any_address(core.now_ms, avoid)
+        if target is not None:
+            outcome = yield Exchange(target, request, EXCHANGE_TIMEOUT_MS)
+            if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
+                return outcome.reply
+            answered |= isinstance(outcome, ResponseEvent)
+            if perhaps and isinstance(outcome, ResponseEvent) and outcome.code in happened:
+                return happened[outcome.code]
+            perhaps |= changes(request) and may_have_happened(outcome)
+            if perhaps and core.ended is not None:
+                continue
+            hopeless = not answered and _is_hopeless(core, begun_ms, address)
+            try:
+                hint = _judge(core, request, target, outcome, repeatable, begun_ms, hopeless)
+            except (RequestError, NoNodeAnswered) as error:
+                if perhaps and (hopeless or isinstance(error, RequestError) and error.retriable):
+                    raise AmbiguousOutcome(
+                        f"{messages.OPS[type(request)]}: it may have happened, an answer was "
+                        f"lost; last: {error}. Ask again") from error
+                raise
+            avoid = target if isinstance(outcome, Lost) else ""
+        elif not answered and _is_hopeless(core, begun_ms, address):
+            if perhaps:
+                raise AmbiguousOutcome(f"{messages.OPS[type(request)]}: it may have happened, "
+                                       "an answer was lost; no node answers now. Ask again")
+            raise NoNodeAnswered(core.network.errors())
+        failures += 1
+        yield Pause(backoff_ms(core.limits, failures, core.rng))
+
+
+def ask_node(core: ClientCore, request: messages.Request, address: str,
+             timeout_ms: int) -> Operation[Any]:
+    """Return the reply of one node about itself.  With ``timeout_ms`` above 0 the node is asked
+    once and not waited for longer.  Raises ``TimedOut`` then, ``ConfigError`` for an invalid
+    address, else as ``ask``."""
+    if address or timeout_ms:
+        parse_address(address)
+    if not timeout_ms:
+        return (yield from ask(core, request, address=address))
+    outcome = yield Exchange(address, request, timeout_ms)
+    if isinstance(outcome, Lost):
+        if outcome.impossible:
+            raise InvalidRequest(outcome.why)
+        raise TimedOut(f"{messages.OPS[type(request)]}: {address}: {outcome.why}")
+    if outcome.code != Code.OK:
+        raise exception_for(outcome.code, outcome.error)
+    return outcome.reply
+
+
+def _is_hopeless(core: ClientCore, begun_ms: int, address: str) -> bool:
+    """Return True if a request that no node has answered since ``begun_ms`` is given up: not
+    while there is an address that was never tried, as one that drops packets may take all the
+    time."""
+    patience_ms = core.limits.unreachable_ms
+    if not address and core.network.has_untried():
+        patience_ms = max(patience_ms, OPERATION_TIMEOUT_MS)
+    return core.now_ms - begun_ms >= patience_ms
+
+
+def _judge(core: ClientCore, request: messages.Request, target: str,
+           outcome: ResponseEvent | Lost, repeatable: bool, begun_ms: int,
+           hopeless: bool) -> str:
+    """Return the address to ask next ("" = any).  Raises the error that ends the operation."""
+    elapsed_ms = core.now_ms - begun_ms
+    op = messages.OPS[type(request)]
+    if isinstance(outcome, Lost):
+        if outcome.impossible:
+            raise InvalidRequest(outcome.why)
+        if outcome.sent and not repeatable:
+            raise AmbiguousOutcome(f"{op}: {target} gave no answer ({outcome.why}); it may or "
+                                   "may not have happened")
+        if hopeless:
+            raise NoNodeAnswered(core.network.errors())
+        if elapsed_ms >= OPERATION_TIMEOUT_MS:
+            raise TimedOut(f"{op}: {target}: {outcome.why}")
+        return ""
+    error = exception_for(outcome.code, outcome.error)
+    may_repeat = error.retriable or (repeatable and not error.definite)
+    if not may_repeat or elapsed_ms >= OPERATION_TIMEOUT_MS:
+        raise error
+    return error.detail.leader_address

@@ -1,0 +1,59 @@
+"""Methods of both clients are made from one operation each, and show it to callers."""
+
+from __future__ import annotations
+
+import inspect
+import pydoc
+import typing
+
+import pytest
+
+from multiraft import client as trio_client
+from multiraft.client import _operations, _placements, _plans, blocking
+from multiraft.client._client import ClientCore
+
+#: Operations that no method of a client offers: ``multiraft.client.ranges`` runs it.
+NOT_METHODS = ("list_many_offsets",)
+OPERATIONS = {name: function for module in (_operations, _placements, _plans)
+              for name, function in inspect.getmembers(module, inspect.isfunction)
+              if function.__module__ == module.__name__ and not name.startswith("_")
+              and name not in NOT_METHODS}
+PAIRS = [(getattr(trio_client.Client, name), getattr(blocking.Client, name))
+         for name in OPERATIONS] + [
+    (getattr(trio_client.Producer, name), getattr(blocking.Producer, name))
+    for name in ("close", "flush", "send_many")]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_each_operation_takes_the_core_and_is_a_generator(name):
+    function = OPERATIONS[name]
+    first, *_ = inspect.signature(function, eval_str=True).parameters.values()
+    assert first.annotation is ClientCore
+    assert inspect.isgeneratorfunction(function)
+
+
+@pytest.mark.parametrize("asynchronous, blocked", PAIRS, ids=lambda method: method.__name__)
+def test_both_methods_show_one_signature_and_docstring(asynchronous, blocked):
+    assert inspect.iscoroutinefunction(asynchronous)
+    assert not inspect.iscoroutinefunction(blocked)
+    signature = inspect.signature(blocked)
+    assert signature == inspect.signature(asynchronous)
+    assert next(iter(signature.parameters)) == "self"
+    hints = typing.get_type_hints(blocked)
+    assert set(hints) == {*signature.parameters} - {"self"} | {"return"}
+    for method in (asynchronous, blocked):
+        shown = pydoc.plain(pydoc.render_doc(method))
+        assert method.__doc__.splitlines()[0] in shown
+
+
+def test_help_of_a_method_is_that_of_its_operation():
+    shown = pydoc.plain(pydoc.render_doc(blocking.Client.delete_topic))
+    assert "delete_topic(self, name: str, incarnation: int = 0) -> None" in shown
+    assert "Raises ``UnknownTopic``" in shown
+
+
+def test_wrong_arguments_are_refused_by_name(client):
+    with pytest.raises(TypeError, match=r"create_topic\(\) missing 1 required positional argument"):
+        client.create_topic()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'parts'"):
+        client.create_topic("a", parts=2)
