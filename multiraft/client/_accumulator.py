@@ -143,7 +143,7 @@ def _too_large(topic: str, value: int, name: str, limit: int) -> RecordTooLarge:
 
 def _is_untold(deliveries: Sequence[Delivery]) -> bool:
     """Tell whether somebody who has one of the deliveries of a batch was not told its outcome."""
-    return not all(delivery.told for delivery in deliveries)
+    return not all(delivery.claimed for delivery in deliveries)
 
 
 class _Staged(NamedTuple):

@@ -19,11 +19,11 @@ from multiraft.errors import MultiRaftError
 class Delivery:
     """The fate of one batch, as far as it is known.  Drivers subclass it with their way to wait."""
 
-    __slots__ = ("outcome", "told", "_listeners")
+    __slots__ = ("outcome", "claimed", "_listeners")
 
     def __init__(self):
         self.outcome: BatchReceipt | MultiRaftError | None = None
-        self.told = False  # somebody has the outcome, so a failure was seen
+        self.claimed = False  # somebody has the outcome, so a failure was seen
         self._listeners: list[Callable[[], None]] = []
 
     @property
@@ -34,7 +34,7 @@ class Delivery:
     def result(self) -> BatchReceipt:
         """The receipt, or raises what went wrong.  Only when ``done``."""
         assert self.outcome is not None, "not done yet"
-        self.told = True
+        self.claimed = True
         if type(self.outcome) is BatchReceipt:
             return self.outcome
         raise self.outcome
@@ -43,7 +43,7 @@ class Delivery:
         """Call ``listener`` once the outcome is known (at once if it is).  It counts as told then:
         whoever listens looks at ``outcome``."""
         if self.done:
-            self.told = True
+            self.claimed = True
             listener()
         else:
             self._listeners.append(listener)
@@ -57,7 +57,7 @@ class Delivery:
         assert self.outcome is None, "a delivery has one outcome"
         self.outcome = outcome
         if self._listeners:
-            self.told = True
+            self.claimed = True
             listeners, self._listeners = self._listeners, []
             for listener in listeners:
                 listener()
