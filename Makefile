@@ -21,7 +21,7 @@ PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help build test demo bench-first-light bench-node ops-machines wheels lint fix sim soak
-.PHONY: bench-moves bench-placement bench-spark chaos clean fuzz asan missing native proved
+.PHONY: bench-moves bench-placement bench-spark chaos clean fuzz asan missing
 .PHONY: java tools
 # The machine is looked at before anything is built on it.
 .NOTPARALLEL:
@@ -73,27 +73,12 @@ lint: $(VENV)/.built-dev  ## ruff and the rules of the house, without the rest o
 fix: $(VENV)/.built-dev  ## repair what lint can repair
 	$(PY) -m ruff check --fix .
 
-# NATIVE=1 runs seeds as machine code, once that has proved to be the same world.
-NATIVE_TREE := build/native
-SIM := $(if $(NATIVE),PYTHONPATH=$(abspath $(NATIVE_TREE)) )$(VENV)/bin/multiraft chaos sim
-SIM_NEEDS := $(VENV)/.built-dev $(if $(NATIVE),proved)
-sim: $(SIM_NEEDS)  ## simulate seeds; ARGS="--seed 8146" replays one; NATIVE=1: as machine code
+SIM := $(VENV)/bin/multiraft chaos sim
+sim: $(VENV)/.built-dev  ## simulate seeds; ARGS="--seed 8146" replays one
 	$(SIM) $(ARGS)
 
-soak: $(SIM_NEEDS)  ## fresh seeds for two hours, counted per commit; ARGS="--minutes 240", NATIVE=1
-	nice -n 10 env $(SIM) --fresh --minutes 120 --record $(ARGS)
-
-# A copy of the tree, so that everything else goes on in the interpreter.  Its record is the tree's.
-native: $(VENV)/.installed-native $(VENV)/.built-dev  ## compile the simulator: some minutes
-	rm -rf $(NATIVE_TREE) && mkdir -p $(NATIVE_TREE)
-	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t $(NATIVE_TREE)
-	cp multiraft/_core.*.so $(NATIVE_TREE)/multiraft
-	ln -sf $(abspath chaos/soak.jsonl) $(NATIVE_TREE)/chaos/soak.jsonl
-	cd $(NATIVE_TREE) && $(abspath $(PY)) -m chaos.native build
-
-proved:
-	@test -d $(NATIVE_TREE) || { echo "Nothing is compiled. Run: make native" >&2; exit 1; }
-	$(PY) -m chaos.native prove $(NATIVE_TREE) .
+soak: $(VENV)/.built-dev  ## fresh seeds for two hours, counted per commit; ARGS="--minutes 240"
+	nice -n 10 $(SIM) --fresh --minutes 120 --record $(ARGS)
 
 fuzz: $(VENV)/.installed-fuzz $(VENV)/.built-dev  ## search decoders; ARGS="--minutes 10"
 	$(PY) -m tests.fuzz.run $(ARGS)
@@ -143,10 +128,6 @@ $(VENV)/.installed-dev: $(PACKAGING) | $(PY)
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-dev
 	$(INSTALL) -e '.[dev,fuzz]'
-	@touch $@
-
-$(VENV)/.installed-native: $(VENV)/.installed-dev
-	$(INSTALL) -e '.[dev,native]'
 	@touch $@
 
 $(VENV)/.built-dev: $(VENV)/.installed-dev $(SOURCES) $(BUILT)

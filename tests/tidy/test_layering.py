@@ -84,7 +84,6 @@ LAYERS = (
           ("sortedcontainers", "click", "rich", "trio"), (),
           {"chaos/backends/containers.py": ("docker", "testcontainers"),
            **DRIVEN_OF_NODE,
-           "chaos/native.py": ("mypyc", "setuptools"),
            "chaos/report/build.py": ("jinja2",),
            "chaos/report/charts.py": ("matplotlib", "numpy"),
            "chaos/report/lanes.py": ("numpy",),
