@@ -24,7 +24,7 @@ from admin_cli.failures import NotFound, reason
 from admin_cli.numbers import COUNT_MAX, Whole, shown
 from admin_cli.session import Session
 from admin_cli.times import FORMS, At, parse_time
-from multiraft._layout import STAGED_RUNS_MAX, STAGED_SINKS_MAX
+from multiraft.codec.layout import STAGED_RUNS_MAX, STAGED_SINKS_MAX
 from placement import throttle
 
 #: What other systems call --servers: accepted, not advertised.

@@ -18,7 +18,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from multiraft import _core, _reference
+from multiraft import _core
+from multiraft.codec import reference
 from multiraft.types import Entry, EntryKind
 
 NOW_MS = 1_700_000_000_000
@@ -129,7 +130,7 @@ def bench_disk(directory: str) -> None:
         print(f"{'os.pwrite and os.fdatasync':38}{micros_each(bare)}")
         gathered = micros_each(lambda n: _core.append_gathered(fd, [block], 1024 * n, True))
         print(f"{'append_gathered':38}{gathered}")
-        for name, twin in (("compiled", _core), ("reference", _reference)):
+        for name, twin in (("compiled", _core), ("reference", reference)):
             print(f"{f'DiskQueue, {name}, to the eventfd':38}{queue_micros(twin, fd, block)}")
 
 
@@ -171,7 +172,7 @@ def main() -> None:
     arguments = parser.parse_args()
     bench("compiled", _core, 1)
     if arguments.reference:
-        bench("reference", _reference, 50)
+        bench("reference", reference, 50)
     if arguments.disk:
         print()
         bench_disk(arguments.disk)

@@ -1,8 +1,8 @@
 """MultiRaft storage node: the library.
 
-``multiraft.multiraft.MultiRaft`` is every Raft group of one node in one value machine.  It reads no
-clock, file or socket, starts no thread and knows no transport: inputs are method calls, effects are
-values in a ``Ready``.  What follows is the contract for whoever drives it.
+``multiraft.raft.multi_raft.MultiRaft`` is every Raft group of one node in one value machine.  It
+reads no clock, file or socket, starts no thread and knows no transport: inputs are method calls,
+effects are values in a ``Ready``.  What follows is the contract for whoever drives it.
 
 Duties of the driver
 --------------------
@@ -19,7 +19,7 @@ Duties of the driver
       whatever else speaks of a term: leaving early is voting twice.
    d. ``committed``: apply entries first..last of each group in order, answer the clients that wait
       for them, call ``core.applied(group, last)``.  The group's tail has moved its applied state.
-   e. ``events``: trace values; ``multiraft.describe`` turns them into text.
+   e. ``events``: trace values; ``multiraft.raft.describe`` turns them into text.
 
 2. **One write is one append and one fsync for all groups.**  When it is durable call
    ``core.written(sequence)``, in order.  While it is in flight go on with ``tick``, ``step`` and
@@ -34,7 +34,8 @@ Duties of the driver
    tell when the append connection to a node comes and goes; between them the core sends nothing but
    votes there.
 
-4. **Run the leases.**  ``multiraft.leases.Liveness`` on a thread of its own asks every node once
+4. **Run the leases.**  ``multiraft.liveness.store_liveness.Liveness`` on a thread of its own asks
+every node once
    per interval and answers; its events are calls of the core (``leases.deliver``).  Publish
    ``led_digest`` and ``believed_digest`` of every peer, ``led_version`` and the node's health to it
    after each round.  Its events reach the core before any message that arrived after them: a new

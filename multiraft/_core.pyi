@@ -5,5 +5,5 @@ annotations and docstrings; tests/core/test_surface.py compares the two at run t
 checker reads the reference, and no signature stands here a second time.
 """
 
-from multiraft._reference import *  # noqa: F403
-from multiraft._reference import __all__ as __all__
+from multiraft.codec.reference import *  # noqa: F403
+from multiraft.codec.reference import __all__ as __all__

@@ -45,8 +45,8 @@ from libc.string cimport memcpy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import multiraft._layout as _layout
-from multiraft._values import (
+import multiraft.codec.layout as _layout
+from multiraft.codec.values import (
     BatchHeader,
     Buffer,
     BytesColumn,

@@ -14,6 +14,6 @@ if _CHOICE == "compiled":
                           "`make build` (or set MULTIRAFT_CORE=reference for the slow twin)"
                           ) from error
 elif _CHOICE == "reference":
-    from multiraft._reference import *  # noqa: F403
+    from multiraft.codec.reference import *  # noqa: F403
 else:
     raise ImportError(f"MULTIRAFT_CORE={_CHOICE!r}: expected 'compiled' or 'reference'")

@@ -30,7 +30,7 @@ class EntryKind(enum.IntEnum):
     DATA = 1  # one RecordBatch v2
     NOOP = 2  # a new leader's first entry
     MEMBERSHIP = 3  # a configuration; counts from the moment it is in the log
-    PARTITION_OPEN = 4  # payload: PARTITION_OPEN struct of tail.py
+    PARTITION_OPEN = 4  # payload: PARTITION_OPEN struct of partitions/state.py
     PARTITION_SEAL = 5  # no more data for this partition incarnation in this group
     LOG_START = 6  # base_offset = the partition's new log start
     METADATA = 7  # a command of the metadata state machine (CBOR)
@@ -38,8 +38,10 @@ class EntryKind(enum.IntEnum):
     SUFFIX_DROP = 17  # entries of the group with index >= this one's are gone
     HARD_STATE = 18  # header: term; payload: u32 node voted for (0 = none)
     GAP = 19  # stands for removed entries, keeps (index, term)
-    TOMBSTONE = 20  # the replica was removed; term, index = its bar (marks.py)
-    REINCARNATION = 21  # the group goes on from this log in a new incarnation (marks.py)
+    TOMBSTONE = 20  # the replica was removed; term, index = its bar (raft/replica_records.py)
+    REINCARNATION = (
+        21  # the group goes on from this log in a new incarnation (raft/replica_records.py)
+    )
     REPAIR = 24  # the entry right behind this one is a copy of a damaged one (term, index)
     LIFT = 25  # no damage before this place of the lane concerns the group any more
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 
 import trio
 
-from multiraft.lives import NO_LIFE, History, Life, Recall
+from multiraft.liveness.peer_identity import NO_LIFE, History, Life, Recall
 from multiraft.wire.errors import Code
 from node.clock import monotonic_ms
 from node.errors import NodeRefused

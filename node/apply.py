@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import trio
 
-from multiraft.status import Role
+from multiraft.raft.status import Role
 from multiraft.types import METADATA_GROUP
 from node.applied import AppliedEntries
 

@@ -10,8 +10,8 @@ import tomllib
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from multiraft.config import RaftConfig
 from multiraft.errors import ConfigError
+from multiraft.raft.config import RaftConfig
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.settings import RELAXED, StorageSettings
 from node.address import Address, parse_address

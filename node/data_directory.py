@@ -11,12 +11,12 @@ import logging
 import secrets
 from pathlib import Path
 
-from multiraft.lives import DURABLE, Life
+from multiraft.liveness.peer_identity import DURABLE, Life
 from multiraft.storage import identity, refusal
 from multiraft.storage.errors import StorageError
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
-from multiraft.storage.recovered import Progress
+from multiraft.storage.recovery.report import Progress
 from multiraft.storage.refusal import Mark
 from multiraft.storage.store import LOCK_FILE, Store
 from node import setup

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 
 from sortedcontainers import SortedKeyList
 
+from multiraft.raft.timers import NEVER_MS
 from multiraft.storage.errors import CorruptRange, OffsetTooLow
-from multiraft.timers import NEVER_MS
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Fetch, FetchReply, FetchResult
 from node.clock import monotonic_ms

@@ -7,7 +7,7 @@ Contract.  O(members): sizes are differences of running sums.  Raises
 from __future__ import annotations
 
 from multiraft.errors import Compacted, UnknownGroup
-from multiraft.status import GroupStatus
+from multiraft.raft.status import GroupStatus
 from multiraft.wire.description import TEXT_MAX, GroupDescribeReply, MemberProgress
 from multiraft.wire.errors import InvalidRequest
 

@@ -26,7 +26,7 @@ import os
 import socket
 import struct
 
-from multiraft.lives import Life
+from multiraft.liveness.peer_identity import Life
 from multiraft.wire import messages as wire
 from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, encode_frame

@@ -2,8 +2,8 @@
 
 Contract.  Kept in ``known_nodes.json`` of the data directory, because a node that starts has to
 find the others before it has heard of any metadata.  ``follow`` takes over what the metadata say;
-``judge`` decides about a peer's hello, by the rule of ``multiraft.lives``.  What must be durable
-before it may be acted upon is saved by ``save``, off the loop.
+``judge`` decides about a peer's hello, by the rule of ``multiraft.liveness.peer_identity``.  What
+must be durable before it may be acted upon is saved by ``save``, off the loop.
 
 Invariants.  The file is never older than what this node has told anybody, but for lives of others
 while its disk is full.  The incarnation of a node of the first hour is *bound* when it is first
@@ -27,8 +27,9 @@ from typing import NamedTuple
 
 import trio
 
-from multiraft import lives, plain
-from multiraft.lives import Life
+from multiraft.codec import shapes
+from multiraft.liveness import peer_identity
+from multiraft.liveness.peer_identity import Life
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.identity import read_signed, write_signed
@@ -45,11 +46,11 @@ FULL_RETRY_S = 5.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-_PAIRS = [(plain.WHOLE, plain.WHOLE)]
-_LIVES = [(plain.WHOLE, plain.WHOLE, plain.WHOLE)]
-_SHAPE = {"cluster_id": plain.TEXT, "groups": plain.WHOLE, "replication_factor": plain.WHOLE,
-          "initial": [plain.ANYTHING], "nodes": [plain.ANYTHING], "removed": _PAIRS,
-          "version": plain.WHOLE, "bound": _PAIRS, "admitted": plain.FLAG,
+_PAIRS = [(shapes.WHOLE, shapes.WHOLE)]
+_LIVES = [(shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)]
+_SHAPE = {"cluster_id": shapes.TEXT, "groups": shapes.WHOLE, "replication_factor": shapes.WHOLE,
+          "initial": [shapes.ANYTHING], "nodes": [shapes.ANYTHING], "removed": _PAIRS,
+          "version": shapes.WHOLE, "bound": _PAIRS, "admitted": shapes.FLAG,
           "lives": _LIVES, "met": _LIVES}
 
 
@@ -94,10 +95,14 @@ class Verdict(NamedTuple):
     remembered: Life | None = None
 
 
-_CODES = {lives.Refusal.REMOVED: Code.NODE_REMOVED, lives.Refusal.UNKNOWN: Code.UNKNOWN_NODE,
-          lives.Refusal.OTHER_DIRECTORY: Code.WRONG_INCARNATION,
-          lives.Refusal.STALE_LIFE: Code.STALE_LIFE, lives.Refusal.RUNS: Code.NODE_RUNS,
-          lives.Refusal.UNLINKED: Code.UNLINKED_LIFE}
+_CODES = {
+    peer_identity.Refusal.REMOVED: Code.NODE_REMOVED,
+    peer_identity.Refusal.UNKNOWN: Code.UNKNOWN_NODE,
+    peer_identity.Refusal.OTHER_DIRECTORY: Code.WRONG_INCARNATION,
+    peer_identity.Refusal.STALE_LIFE: Code.STALE_LIFE,
+    peer_identity.Refusal.RUNS: Code.NODE_RUNS,
+    peer_identity.Refusal.UNLINKED: Code.UNLINKED_LIFE,
+}
 
 
 class KnownNodes:
@@ -167,11 +172,18 @@ class KnownNodes:
         through."""
         facts, id_ = self.facts, hello.node
         record = facts.nodes.get(id_)
-        known = lives.Known(record.incarnation or facts.bound.get(id_, 0), record.boot_epoch,
-                            self.life_of(id_)) if record is not None else None
+        known = (
+            peer_identity.Known(
+                record.incarnation or facts.bound.get(id_, 0), record.boot_epoch, self.life_of(id_)
+            )
+            if record is not None
+            else None
+        )
         after = Life(*hello.after) if hello.after is not None else None
-        said = lives.Introduction(id_, hello.incarnation, hello.boot_epoch, hello.process, after)
-        verdict = lives.judge(said, self._node, known, id_ in facts.removed,
+        said = peer_identity.Introduction(
+            id_, hello.incarnation, hello.boot_epoch, hello.process, after
+        )
+        verdict = peer_identity.judge(said, self._node, known, id_ in facts.removed,
                               lambda life: is_alive(id_, life))
         if verdict is None:
             return None
@@ -179,7 +191,7 @@ class KnownNodes:
 
     def life_of(self, peer: int) -> Life:
         """The life of a peer that was let in last; ``NO_LIFE`` = none."""
-        return self.facts.lives.get(peer) or self._processes.get(peer, lives.NO_LIFE)
+        return self.facts.lives.get(peer) or self._processes.get(peer, peer_identity.NO_LIFE)
 
     async def bind(self, hello: Hello,
                    is_alive: Callable[[int, Life], bool]) -> Verdict | None:
@@ -290,7 +302,7 @@ def read(filesystem: Filesystem, directory: str) -> Facts | None:
         return None
     fields = {"lives": [], "met": [], **fields}  # version 1 knows none
     try:
-        plain.check(fields, _SHAPE)
+        shapes.check(fields, _SHAPE)
         return Facts(
             bytes.fromhex(fields["cluster_id"]), fields["groups"], fields["replication_factor"],
             _records(fields["initial"]), {node.id: node for node in _records(fields["nodes"])},
@@ -302,7 +314,7 @@ def read(filesystem: Filesystem, directory: str) -> Facts | None:
 
 def _records(rows: Iterable[list]) -> tuple[NodeRecord, ...]:
     records = tuple(NodeRecord(*row) for row in rows)
-    plain.check(records, [NODE_SHAPE], "nodes")
+    shapes.check(records, [NODE_SHAPE], "nodes")
     return records
 
 

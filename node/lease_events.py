@@ -11,7 +11,7 @@ import os
 
 import trio
 
-from multiraft.leases import deliver
+from multiraft.liveness.store_liveness import deliver
 from node.clock import monotonic_ms, monotonic_us
 from node.errors import LivenessFailed
 from node.histogram import Histogram

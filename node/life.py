@@ -7,7 +7,7 @@ back.  Reading needs no lock: each attribute is one reference that is swapped.
 
 from __future__ import annotations
 
-from multiraft.storage.recovered import Progress
+from multiraft.storage.recovery.report import Progress
 from node.clock import monotonic_ms
 
 RECOVERING, STARTING, SERVING, STOPPING = "recovering", "starting", "serving", "stopping"

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from multiraft import _layout
-from multiraft.config import RaftConfig
+from multiraft.codec import layout
 from multiraft.errors import ConfigError
+from multiraft.raft.config import RaftConfig
 from multiraft.storage.config import StorageConfig
 from node.metadata import PARTITIONS_MAX, TOPICS_MAX
 from node.metadata_commands import PARTITIONS_PER_TOPIC_MAX, PRODUCER_IDS_PER_BLOCK_MAX
@@ -132,13 +132,13 @@ class Limits:
         for item in fields(self):
             if getattr(self, item.name) < 1 and item.name not in _MAY_BE_ZERO:
                 raise ConfigError(f"{item.name}={getattr(self, item.name)} must be at least 1")
-        if self.frame_bytes_max < 2 * _layout.BATCH_BYTES_MAX:
+        if self.frame_bytes_max < 2 * layout.BATCH_BYTES_MAX:
             raise ConfigError(f"frame_bytes_max={self.frame_bytes_max} must hold two batches of "
-                              f"{_layout.BATCH_BYTES_MAX} bytes")
-        largest_answer = self.fetch_bytes_max + _layout.BATCH_BYTES_MAX + FETCH_HEADER_BYTES
+                              f"{layout.BATCH_BYTES_MAX} bytes")
+        largest_answer = self.fetch_bytes_max + layout.BATCH_BYTES_MAX + FETCH_HEADER_BYTES
         if largest_answer > self.frame_bytes_max:
             raise ConfigError(f"fetch_bytes_max={self.fetch_bytes_max} and one more batch of "
-                              f"{_layout.BATCH_BYTES_MAX} bytes do not fit into frame_bytes_max="
+                              f"{layout.BATCH_BYTES_MAX} bytes do not fit into frame_bytes_max="
                               f"{self.frame_bytes_max}")
         for smaller, larger in _ORDER:
             if getattr(self, smaller) > getattr(self, larger):

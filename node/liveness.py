@@ -31,7 +31,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
-from multiraft.leases import Answer, Liveness, Question
+from multiraft.liveness.store_liveness import Answer, Liveness, Question
 from multiraft.wire import frames
 from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.tls import TlsSocket

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from multiraft._layout import CODEC_GZIP
+from multiraft.codec.layout import CODEC_GZIP
 from multiraft.core import BatchBuilder
 from node.group_description import log_bytes
 from node.histogram import Histogram

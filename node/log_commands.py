@@ -62,7 +62,9 @@ def inspect(path: Path, group: int | None, partition: int | None, from_position:
 
     Exit codes: 0 nothing is damaged, 1 something is, 2 PATH holds nothing of a data directory.
     """
-    from multiraft.storage import inspection  # the storage's imports are not the CLI's price
+    from multiraft.storage import (
+        inspect as inspection,  # the storage's imports are not the CLI's price
+    )
 
     try:
         files = inspection.files_of(path)

@@ -24,7 +24,7 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
-from multiraft import plain
+from multiraft.codec import shapes
 from multiraft.core import default_groups
 from multiraft.errors import CodecError
 from multiraft.types import METADATA_GROUP, Configuration
@@ -118,14 +118,14 @@ PARTITIONS_MAX = 1 << 22
 FIRST_GROUP_INCARNATION = 1
 
 _make_link = ChainLink._make
-_PAIR = (plain.WHOLE, plain.WHOLE)
+_PAIR = (shapes.WHOLE, shapes.WHOLE)
 #: What a snapshot has beside the nodes and the groups' members.
-_SHAPE = {"index": plain.WHOLE, "cluster_id": plain.BYTES, "pool_size": plain.WHOLE,
-          "replication_factor": plain.WHOLE, "hash_seed": plain.WHOLE,
-          "group_counts": [plain.WHOLE], "next_incarnation": plain.WHOLE,
-          "next_producer_id": plain.WHOLE,
-          "topics": [(plain.TEXT, plain.BYTES, plain.WHOLE, plain.WHOLE, plain.WHOLE)],
-          "producer_epochs": [_PAIR], "recovered": [(plain.WHOLE, _PAIR)]}
+_SHAPE = {"index": shapes.WHOLE, "cluster_id": shapes.BYTES, "pool_size": shapes.WHOLE,
+          "replication_factor": shapes.WHOLE, "hash_seed": shapes.WHOLE,
+          "group_counts": [shapes.WHOLE], "next_incarnation": shapes.WHOLE,
+          "next_producer_id": shapes.WHOLE,
+          "topics": [(shapes.TEXT, shapes.BYTES, shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)],
+          "producer_epochs": [_PAIR], "recovered": [(shapes.WHOLE, _PAIR)]}
 
 
 
@@ -450,7 +450,7 @@ class MetadataState:
         return state
 
     def _fill(self, snapshot: dict) -> None:
-        plain.check({"recovered": (), **snapshot}, _SHAPE, "metadata")
+        shapes.check({"recovered": (), **snapshot}, _SHAPE, "metadata")
         self.version = snapshot["index"]
         self.cluster_id = snapshot["cluster_id"]
         self.pool_size = snapshot["pool_size"]

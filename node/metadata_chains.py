@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from multiraft import plain
-from multiraft.tail import PARTITIONS_PER_GROUP_MAX
+from multiraft.codec import shapes
+from multiraft.partitions.state import PARTITIONS_PER_GROUP_MAX
 from multiraft.wire.errors import Code
 from node.metadata_commands import DecideSwitch, PublishSwitch, TrimChain
 from node.metadata_result import Result, over, refused
@@ -41,10 +41,10 @@ SWITCHES_MAX = 1024
 #: Epoch of a partition's first link; a switch to another group makes the next one.
 FIRST_EPOCH = 1
 
-_LINK_1 = (plain.WHOLE, plain.WHOLE, plain.WHOLE)  # without a base: versions 1 and 2
-_LINK = (plain.WHOLE,) * 4
+_LINK_1 = (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)  # without a base: versions 1 and 2
+_LINK = (shapes.WHOLE,) * 4
 #: What a snapshot has of this table.
-_SHAPE = {"switches": [(plain.WHOLE, plain.WHOLE, plain.WHOLE)]}
+_SHAPE = {"switches": [(shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)]}
 
 
 class ChainLink(NamedTuple):
@@ -171,8 +171,8 @@ class ChainTable:
         """The state of a snapshot; those of versions 1 and 2 know no switches.  Raises
         ``KeyError``, ``TypeError``, ``ValueError``."""
         link = _LINK if "switches" in snapshot else _LINK_1
-        plain.check({"switches": (), **snapshot},
-                    {**_SHAPE, "chains": [(plain.WHOLE, [link])]}, "chains")
+        shapes.check({"switches": (), **snapshot},
+                    {**_SHAPE, "chains": [(shapes.WHOLE, [link])]}, "chains")
         self.chains = {partition: tuple(ChainLink(*row) for row in chain)
                        for partition, chain in snapshot["chains"]}
         self.switches = {partition: Switch(*fields)

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import cbor2
 
-from multiraft import plain
-from multiraft._layout import BATCH_BYTES_MAX
+from multiraft.codec import shapes
+from multiraft.codec.layout import BATCH_BYTES_MAX
 from multiraft.errors import MultiRaftError
 from multiraft.wire import schema, sinks
 from multiraft.wire.errors import RemoteProtocolError
@@ -76,9 +76,9 @@ class NodeRecord(NamedTuple):
         return NodePlace(self.id, self.rack, self.weight)
 
 
-#: A record as a file or a peer gives it (``multiraft.plain``).
-NODE_SHAPE = (plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.TEXT, plain.TEXT, plain.TEXT,
-              plain.WHOLE, plain.TEXT, plain.WHOLE)
+#: A record as a file or a peer gives it (``multiraft.codec.shapes``).
+NODE_SHAPE = (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, shapes.TEXT, shapes.TEXT, shapes.TEXT,
+              shapes.WHOLE, shapes.TEXT, shapes.WHOLE)
 
 
 class Bootstrap(NamedTuple):

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from multiraft import plain
+from multiraft.codec import shapes
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.errors import Code
 from multiraft.wire.plans import ALIVE, NODE_STATES
@@ -37,9 +37,9 @@ from placement import PlacementError, Topology
 from placement.topology import NODE_ID_MAX, NODES_MAX, check_node
 
 #: What a snapshot has beside the nodes.
-_SHAPE = {"nodes_version": plain.WHOLE, "removed": [(plain.WHOLE, plain.WHOLE)],
-          "replicas": [[plain.WHOLE]], "states": [(plain.WHOLE, plain.TEXT)], "members": [
-              (plain.WHOLE, plain.WHOLE, plain.WHOLE, *[[plain.WHOLE]] * 3)]}
+_SHAPE = {"nodes_version": shapes.WHOLE, "removed": [(shapes.WHOLE, shapes.WHOLE)],
+          "replicas": [[shapes.WHOLE]], "states": [(shapes.WHOLE, shapes.TEXT)], "members": [
+              (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, *[[shapes.WHOLE]] * 3)]}
 
 #: Groups that a refusal names; the number is always said.
 GROUPS_NAMED = 8
@@ -231,8 +231,8 @@ class NodeTable:
         """The state of a snapshot; those of version 1 know neither removed nodes nor members.
         Raises ``KeyError``, ``TypeError``, ``ValueError``."""
         nodes = [NodeRecord(*row) for row in snapshot["nodes"]]
-        plain.check(nodes, [NODE_SHAPE], "nodes")
-        plain.check({"removed": (), "members": (), "nodes_version": 0, "states": (), **snapshot},
+        shapes.check(nodes, [NODE_SHAPE], "nodes")
+        shapes.check({"removed": (), "members": (), "nodes_version": 0, "states": (), **snapshot},
                     _SHAPE)
         self.nodes = {node.id: node for node in nodes}
         self.version = snapshot.get("nodes_version", 0)

@@ -25,8 +25,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from multiraft import _layout as layout
-from multiraft import plain
+from multiraft.codec import layout, shapes
 from multiraft.wire.errors import Code
 from multiraft.wire.sinks import (
     COMMITTED,
@@ -66,12 +65,27 @@ UNOPENED_VOID_MAX = 1 << 14
 #: Nonces of void runs that are remembered until the next commit.
 STALE_NONCES_MAX = 16
 
-_PAIR = (plain.WHOLE, plain.WHOLE)
-_TOPICS = [(plain.WHOLE, [plain.WHOLE])]
+_PAIR = (shapes.WHOLE, shapes.WHOLE)
+_TOPICS = [(shapes.WHOLE, [shapes.WHOLE])]
 #: What a snapshot has of the ledger; ``never_opened`` since version 8.
-_SHAPE = {"stagings": plain.WHOLE, "sinks": [
-    (plain.TEXT, plain.MARK, plain.WHOLE, plain.WHOLE, plain.MARK, plain.BYTES, _TOPICS, [_PAIR],
-     [(plain.WHOLE, plain.WHOLE, plain.WHOLE)], [plain.BYTES], [(plain.WHOLE, [plain.WHOLE])])]}
+_SHAPE = {
+    "stagings": shapes.WHOLE,
+    "sinks": [
+        (
+            shapes.TEXT,
+            shapes.MARK,
+            shapes.WHOLE,
+            shapes.WHOLE,
+            shapes.MARK,
+            shapes.BYTES,
+            _TOPICS,
+            [_PAIR],
+            [(shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)],
+            [shapes.BYTES],
+            [(shapes.WHOLE, [shapes.WHOLE])],
+        )
+    ],
+}
 
 
 class _Sink:
@@ -363,10 +377,10 @@ class SinkTable:
 
     def fill(self, snapshot: dict) -> None:
         """Take over what ``snapshot`` returned.  Raises ``ValueError`` when it is not that."""
-        plain.check(snapshot, _SHAPE, "sinks")
+        shapes.check(snapshot, _SHAPE, "sinks")
         self.stagings = snapshot["stagings"]
         never = snapshot.get("never_opened", [])
-        plain.check(never, [_PAIR], "never_opened")
+        shapes.check(never, [_PAIR], "never_opened")
         self._never = {RunRef(sink, run) for sink, run in never}
         for (name, last_batch, last_run, newest_run, open_batch, nonce, topics, voids, winners,
              stale, attempts) in snapshot["sinks"]:

@@ -12,7 +12,7 @@ committed there, and a leader's log has everything that is committed.
 
 from __future__ import annotations
 
-from multiraft.openings import open_payload
+from multiraft.partitions.records import open_payload
 from node.metadata import Location
 from node.metadata_chains import FIRST_EPOCH
 

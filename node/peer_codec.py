@@ -9,10 +9,10 @@ because versions are agreed on in its first frame.
 
 from __future__ import annotations
 
-from multiraft import messages as m
 from multiraft.core import parse_entries
-from multiraft.digest import BUCKETS
 from multiraft.errors import CorruptEntry
+from multiraft.liveness.leadership_digest import BUCKETS
+from multiraft.raft import messages as m
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import Frame, encode_frame
 

@@ -21,7 +21,7 @@ from collections import deque
 import trio
 
 from multiraft.errors import ImpossibleMessage
-from multiraft.messages import Append
+from multiraft.raft.messages import Append
 from multiraft.types import EntryKind
 from multiraft.wire import messages as wire
 from multiraft.wire.errors import Code, RemoteProtocolError

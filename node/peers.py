@@ -22,10 +22,10 @@ import trio
 
 from multiraft.core import frame_entries
 from multiraft.errors import Compacted
-from multiraft.lives import Life
-from multiraft.messages import Append
+from multiraft.liveness.peer_identity import Life
+from multiraft.raft.messages import Append
 from multiraft.storage.errors import CorruptRange
-from multiraft.storage.plans import ReadPlan
+from multiraft.storage.io_jobs import ReadPlan
 from multiraft.types import Entry
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import FrameReader

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from heapq import heapify, heappop, heappush
 
-from multiraft.timers import NEVER_MS
+from multiraft.raft.timers import NEVER_MS
 
 #: Deadlines of answered requests that are kept before the heap is looked through: keeps that rare
 #: when few requests are open.

@@ -23,10 +23,10 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import count
 
-from multiraft import _layout as layout
+from multiraft.codec import layout
 from multiraft.core import check_batch
 from multiraft.errors import PartitionSealed
-from multiraft.tail import PartitionTail
+from multiraft.partitions.state import PartitionTail
 from multiraft.types import EntryKind
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Produce, ProduceReply, ProduceResult

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from multiraft._layout import STAGED_PRODUCER_MIN
+from multiraft.codec.layout import STAGED_PRODUCER_MIN
 from multiraft.types import BatchInfo
 from node.behind import METADATA_WAIT_S
 from node.clock import monotonic_ms

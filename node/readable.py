@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from multiraft.tail import PartitionState
+from multiraft.partitions.state import PartitionState
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import ANY
 from node.metadata import Location

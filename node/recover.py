@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from multiraft.errors import QueueFull
-from multiraft.host import Chance
-from multiraft.multiraft import MultiRaft
+from multiraft.raft.context import Chance
+from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP, Configuration, EntryKind
 from node.config import NodeConfig

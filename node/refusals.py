@@ -7,7 +7,7 @@ appended.  What may have happened is ``AMBIGUOUS`` and comes from ``pending.py``
 from __future__ import annotations
 
 from multiraft import errors as e
-from multiraft._layout import BATCH_BYTES_MAX
+from multiraft.codec.layout import BATCH_BYTES_MAX
 from multiraft.wire.errors import Code, ErrorDetail
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import trio
 
 from multiraft.errors import MultiRaftError
-from multiraft.lives import NO_LIFE, Life
+from multiraft.liveness.peer_identity import NO_LIFE, Life
 from multiraft.wire.errors import Code, RequestError
 from multiraft.wire.nodes import (
     JoinClusterReply,

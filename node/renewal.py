@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from multiraft.lives import Life
+from multiraft.liveness.peer_identity import Life
 from multiraft.storage.errors import StorageError
 from multiraft.wire.errors import RemoteProtocolError
 from node.admission import Admission

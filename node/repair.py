@@ -2,7 +2,8 @@
 
 Contract.  ``damaged`` takes note of what a read found; ``run`` is the task that asks peers for
 copies, one request at a time, until nothing is quarantined that can be repaired; ``answer`` serves
-the others.  What is to be done next is decided in ``multiraft.storage.repairer``; here it is done.
+the others.  What is to be done next is decided in ``multiraft.storage.repair.coordinator``; here it
+is done.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ import trio
 from multiraft.core import frame_entries, parse_entries
 from multiraft.errors import Compacted, CorruptEntry
 from multiraft.storage.errors import CorruptFile, CorruptRange
-from multiraft.storage.repairer import ENTRIES_PER_REQUEST, Answer, Ask, Extend, Repairer, Request
+from multiraft.storage.repair.coordinator import (
+    ENTRIES_PER_REQUEST,
+    Answer,
+    Ask,
+    Extend,
+    Repairer,
+    Request,
+)
 from multiraft.wire.schema import Malformed
 from node.bulk import Bulk, NoAnswer
 from node.errors import DiskFailed

@@ -21,7 +21,7 @@ from typing import Callable, Protocol
 import trio
 
 from multiraft.errors import MultiRaftError
-from multiraft.timers import NEVER_MS
+from multiraft.raft.timers import NEVER_MS
 from node.arrivals import Arrivals
 from node.clock import monotonic_ms, monotonic_ns
 from node.errors import RoundFailed

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import trio
 
-from multiraft.storage.scrub import Scrubber
+from multiraft.storage.repair.scrub import Scrubber
 from multiraft.storage.settings import StorageSettings
 from node.clock import wall_ms
 from node.errors import DiskFailed

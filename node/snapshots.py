@@ -35,12 +35,13 @@ import trio
 from cbor2 import CBORDecodeError
 
 from multiraft import core as codec
-from multiraft import plain, snapshot
+from multiraft.codec import shapes
 from multiraft.errors import CodecError
+from multiraft.partitions.state import PartitionTail
+from multiraft.raft import snapshot
+from multiraft.raft.log_reader import LogBounds
 from multiraft.storage import pieces
-from multiraft.storage.partial_image import Arrived, PartialImage
-from multiraft.store import LogBounds
-from multiraft.tail import PartitionTail
+from multiraft.storage.snapshot_download import Arrived, PartialImage
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.schema import Malformed
 from node.bulk import Bulk, NoAnswer
@@ -292,7 +293,7 @@ class Snapshots:
 
 
 #: Index and value of the configuration, tail, metadata.
-_IMAGE = (plain.WHOLE, ([plain.WHOLE],) * 3, plain.ANYTHING, plain.ANYTHING)
+_IMAGE = (shapes.WHOLE, ([shapes.WHOLE],) * 3, shapes.ANYTHING, shapes.ANYTHING)
 
 
 def _decode(download: Arrived) -> tuple[int, Configuration, PartitionTail, MetadataState,
@@ -301,7 +302,7 @@ def _decode(download: Arrived) -> tuple[int, Configuration, PartitionTail, Metad
     ``Malformed`` or ``CodecError``."""
     try:
         image = pieces.loads(bytes(download.data))
-        plain.check(image, _IMAGE, "the image")
+        shapes.check(image, _IMAGE, "the image")
         index, configuration, tail, state = image
         voters, learners, outgoing = map(tuple, configuration)
         restored = PartitionTail.restore(tail)

@@ -1,4 +1,4 @@
-"""How much room the disk has: ``multiraft.storage.room`` with a real reserve file and a log.
+"""How much room the disk has: ``multiraft.storage.disk_space`` with a real reserve file and a log.
 
 Contract.  ``Space`` is a ``Room`` (who is refused when there is none, what happens when there is
 some again); ``run`` is the task that watches.  The reserve is a file of the data directory.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from multiraft.storage.room import Room, Unfilled, is_full
+from multiraft.storage.disk_space import Room, Unfilled, is_full
 
 __all__ = ["LOOK_S", "RESERVE_FILE", "ReserveFile", "Space", "free_bytes", "is_full"]
 

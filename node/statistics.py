@@ -13,7 +13,7 @@ import resource
 from dataclasses import dataclass, field
 
 import multiraft
-from multiraft.multiraft import MultiRaft
+from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.store import Store
 from node import health
 from node.apply import Applying

@@ -30,8 +30,8 @@ from dataclasses import dataclass, field
 import trio
 
 from multiraft.errors import UnknownGroup
-from multiraft.membership import is_voter
-from multiraft.status import GroupStatus, Role
+from multiraft.raft.joint_quorum import is_voter
+from multiraft.raft.status import GroupStatus, Role
 from multiraft.types import METADATA_GROUP
 from node.clock import monotonic_ms
 from node.group_description import log_bytes

@@ -23,7 +23,7 @@ from typing import Protocol
 import trio
 
 from multiraft.errors import MultiRaftError, NotLeader, UnknownPartition
-from multiraft.openings import Sealed, continue_payload, seal_payload
+from multiraft.partitions.records import Sealed, continue_payload, seal_payload
 from multiraft.types import EntryKind
 from multiraft.wire import placements as wire
 from multiraft.wire.errors import LeaderUnknown, StaleEpoch, StaleMetadata, TimedOut

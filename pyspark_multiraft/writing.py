@@ -42,9 +42,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from multiraft import _layout as layout
 from multiraft.client.blocking import Client, Producer, Record
 from multiraft.client.staging import Run
+from multiraft.codec import layout
 from multiraft.errors import RecordTooLarge
 from multiraft.wire.errors import UnknownTopic
 from pyspark_multiraft import planning, transactions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from chaos.backends.backend import KILL, PAUSE, STOP
 from chaos.nemeses.nemesis import ALL, LEADER, MINORITY, ONE, Loop, Nemesis, Strike
 
-#: How long a lease lives (``multiraft.config``): what a pause is measured by.
+#: How long a lease lives (``multiraft.raft.config``): what a pause is measured by.
 LEASE_MS = 600
 
 

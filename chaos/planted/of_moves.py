@@ -17,7 +17,7 @@ BUGS = (
         "a partition goes on in the next group before it has ended in the one that it leaves",
         Tests(("tests/node/test_switching.py::test_a_switch_step_by_step",)),
         Seeds(faults=SWITCHES)),
-    Bug("windows-are-not-carried", "multiraft.tail", "PartitionTail.sealed",
+    Bug("windows-are-not-carried", "multiraft.partitions.state", "PartitionTail.sealed",
         "carried(self.windows(partition))",
         "b''",
         "a partition forgets its producers when it is switched (A2, S42)",
@@ -36,7 +36,7 @@ BUGS = (
         "came after it (S33)",
         Tests(("tests/chaos/test_simulated_moves.py"
                "::test_a_change_that_comes_once_more_later_changes_nothing",))),
-    Bug("retry-answered-with-the-end", "multiraft.tail", "PartitionTail.admit",
+    Bug("retry-answered-with-the-end", "multiraft.partitions.state", "PartitionTail.admit",
         "Admitted(original.base_offset, state",
         "Admitted(state.next_offset, state",
         "a retry is answered with an offset at which something else is (A14)",

@@ -15,100 +15,193 @@ ROT_AND_POWER = ("bit-rot", "bit-rot", "bit-rot", "isolate-leader", "isolate-lea
                  "partition-one", "power-loss", "double-crash", "cluster-power")
 
 BUGS = (
-    Bug("vote-not-persisted", "multiraft.storage.store", "_append_lane_entries",
+    Bug(
+        "vote-not-persisted",
+        "multiraft.storage.store",
+        "_append_lane_entries",
         "term, vote = write.hard_state",
         "term, vote = write.hard_state[0], 0",
         "the vote is forgotten by a restart (hashicorp #661, PySyncObj #84)",
         Tests(("tests/storage/test_store.py::test_a_restart_finds_everything_and_goes_on",)),
-        Seeds((1,))),
-    Bug("window-lost-on-restart", "multiraft.storage.rebuilding", "_Rebuilding._replay",
+        Seeds((1,)),
+    ),
+    Bug(
+        "window-lost-on-restart",
+        "multiraft.storage.recovery.rebuild",
+        "_Rebuilding._replay",
         "if tail.last_index != log.index.last_index",
         "tail._windows.clear()\n    if tail.last_index != log.index.last_index",
         "producers are forgotten by a restart: retries are doubled or refused for ever",
-        Seeds((2,))),
-    Bug("drop-not-written", "multiraft.storage.store", "_append_lane_entries",
+        Seeds((2,)),
+    ),
+    Bug(
+        "drop-not-written",
+        "multiraft.storage.store",
+        "_append_lane_entries",
         "write.drop_from, payload",
         "1 << 40, payload",
         "a dropped suffix comes back after a restart",
         Tests(("tests/storage/test_lives.py::test_configurations_are_those_of_the_log",)),
-        Seeds((7,))),
-    Bug("given-up-is-forgotten", "multiraft.storage.rebuilding", "_Rebuilding._join_run",
+        Seeds((7,)),
+    ),
+    Bug(
+        "given-up-is-forgotten",
+        "multiraft.storage.recovery.rebuild",
+        "_Rebuilding._join_run",
         "if run.given_up > log.lifted:",
         "if False:",
         "who gave up entries counts again after a restart, without having been cleared",
-        Tests(("tests/storage/test_settled.py"
-               "::test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared",))),
-    Bug("repaired-members-do-not-count", "multiraft.storage.repair", "LocalRepair.extend_tail",
+        Tests(
+            (
+                "tests/storage/test_settled.py"
+                "::test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared",
+            )
+        ),
+    ),
+    Bug(
+        "repaired-members-do-not-count",
+        "multiraft.storage.repair.repair",
+        "LocalRepair.extend_tail",
         "log.learn(entry.index, membership.decode(entry.payload) if is_change else None)",
         "pass",
         "a change of members that a peer gave back is an entry and nothing else",
-        Tests(("tests/storage/test_repair.py"
-               "::test_who_the_members_are_is_known_again_when_that_was_lost",))),
-    Bug("recovery-trusts-page-cache", "multiraft.storage.recovery", "_Recovery._settle",
+        Tests(
+            (
+                "tests/storage/test_repair.py"
+                "::test_who_the_members_are_is_known_again_when_that_was_lost",
+            )
+        ),
+    ),
+    Bug(
+        "recovery-trusts-page-cache",
+        "multiraft.storage.recovery.recovery",
+        "_Recovery._settle",
         "if begin < end:",
         "if False:",
         "what recovery read was never synced (Rebello et al., ATC 2020)",
-        Seeds((2,))),
-    Bug("replaced-without-sync", "multiraft.storage.envelope", "replace_file",
+        Seeds((2,)),
+    ),
+    Bug(
+        "replaced-without-sync",
+        "multiraft.storage.atomic_file",
+        "replace_file",
         "True)",
         "False)",
         "a file's name is durable before its contents",
-        Tests(("tests/storage/test_store.py::"
-               "test_a_checkpoint_does_not_call_committed_what_a_crash_may_replace",)),
-        Seeds((2,))),
-    Bug("tombstone-forgets-the-vote", "multiraft.storage.group_log", "GroupLog.bury",
+        Tests(
+            (
+                "tests/storage/test_store.py::"
+                "test_a_checkpoint_does_not_call_committed_what_a_crash_may_replace",
+            )
+        ),
+        Seeds((2,)),
+    ),
+    Bug(
+        "tombstone-forgets-the-vote",
+        "multiraft.storage.stored_log",
+        "GroupLog.bury",
         "self.hard_state, self.barred = left.hard_state, left.barred",
         "self.barred = left.barred",
         "a replica that is added again votes a second time in a term (S28f)",
-        Seeds((2,), members=True)),
-    Bug("lifted-early", "multiraft.storage.repairer", "Repairer.step",
+        Seeds((2,), members=True),
+    ),
+    Bug(
+        "lifted-early",
+        "multiraft.storage.repair.coordinator",
+        "Repairer.step",
         "if log.doubtful and not core.repair.is_cleared(group):",
         "if False:",
         "a replica comes back before its leader has cleared it",
-        Seeds((31, 39), faults=ROT_AND_POWER)),
-    Bug("lift-settles-the-future", "multiraft.storage.group_log", "GroupLog.has_settled",
+        Seeds((31, 39), faults=ROT_AND_POWER),
+    ),
+    Bug(
+        "lift-settles-the-future",
+        "multiraft.storage.stored_log",
+        "GroupLog.has_settled",
         "not any(unknown(*place, self.settled) for place in places)",
         "bool(self.settled)",
         "damage that comes after a repair is taken for what was repaired",
-        Tests(("tests/storage/test_repair.py::"
-               "test_a_second_repair_forgets_nothing_that_the_first_has_settled",)),
-        Seeds((28,), faults=ROT)),
-    Bug("damage-forgotten-by-restart", "multiraft.storage.rebuilding",
+        Tests(
+            (
+                "tests/storage/test_repair.py::"
+                "test_a_second_repair_forgets_nothing_that_the_first_has_settled",
+            )
+        ),
+        Seeds((28,), faults=ROT),
+    ),
+    Bug(
+        "damage-forgotten-by-restart",
+        "multiraft.storage.recovery.rebuild",
         "_Rebuilding.judge_damage",
         "log.doubt(why)",
         "pass",
         "a hole in the lane is taken for the end of nobody's log",
-        Tests(("tests/storage/test_corruption.py::"
-               "test_a_lane_that_ends_early_after_a_checkpoint_has_lost_durable_bytes",)),
-        Seeds((6,), faults=ROT)),
-    Bug("believes-what-stands-before-a-hole", "multiraft.storage.lost_drops",
+        Tests(
+            (
+                "tests/storage/test_corruption.py::"
+                "test_a_lane_that_ends_early_after_a_checkpoint_has_lost_durable_bytes",
+            )
+        ),
+        Seeds((6,), faults=ROT),
+    ),
+    Bug(
+        "believes-what-stands-before-a-hole",
+        "multiraft.storage.recovery.lost_truncations",
         "_question_before",
         "if not at or _is_followed(log, at):",
         "if True:",
         "what was dropped is served when the record of the drop is damaged",
-        Tests(("tests/storage/test_lost_drop.py",))),
-    Bug("any-member-confirms", "multiraft.storage.repair", "_wanted_term",
+        Tests(("tests/storage/test_lost_drop.py",)),
+    ),
+    Bug(
+        "any-member-confirms",
+        "multiraft.storage.repair.repair",
+        "_wanted_term",
         "if index in log.unsure or index in log.questioned:",
         "if index in log.unsure:",
         "what was dropped comes back from a member that has not heard of the drop either",
-        Tests(("tests/storage/test_repaired_lives.py",))),
-    Bug("cut-at-first-damage", "multiraft.storage.recovery", "_Recovery._judge",
+        Tests(("tests/storage/test_repaired_lives.py",)),
+    ),
+    Bug(
+        "cut-at-first-damage",
+        "multiraft.storage.recovery.recovery",
+        "_Recovery._judge",
         "if broken.position >= durable:",
         "if True:",
         "the first bad checksum is taken for the log's end, and what follows is cut (S25)",
-        Tests(("tests/storage/test_repair.py::test_copies_of_another_term_are_refused",
-               "tests/storage/test_corruption.py::"
-               "test_zeros_anywhere_in_a_lane_are_never_silent"))),
-    Bug("old-damage-is-news", "multiraft.storage.store", "Store.create_group",
+        Tests(
+            (
+                "tests/storage/test_repair.py::test_copies_of_another_term_are_refused",
+                "tests/storage/test_corruption.py::test_zeros_anywhere_in_a_lane_are_never_silent",
+            )
+        ),
+    ),
+    Bug(
+        "old-damage-is-news",
+        "multiraft.storage.store",
+        "Store.create_group",
         "log.settled = ((0, log.born),)  # nor what stands behind its tombstone",
         "pass",
         "a replica that comes to a lane with settled damage is doubted by the next scrub",
-        Tests(("tests/storage/test_settled.py::"
-               "test_a_replica_that_comes_settles_damage_that_only_others_know_of",))),
-    Bug("snapshot-is-known-once", "multiraft.storage.checkpoint", "CheckpointPlan.execute",
+        Tests(
+            (
+                "tests/storage/test_settled.py::"
+                "test_a_replica_that_comes_settles_damage_that_only_others_know_of",
+            )
+        ),
+    ),
+    Bug(
+        "snapshot-is-known-once",
+        "multiraft.storage.checkpoint",
+        "CheckpointPlan.execute",
         "if self.twice",
         "if False",
         "an installed snapshot is lost with one checkpoint that rots, and its node counts on",
-        Tests(("tests/storage/test_snapshot.py::"
-               "test_a_rotten_checkpoint_takes_no_installed_state_with_it",))),
+        Tests(
+            (
+                "tests/storage/test_snapshot.py::"
+                "test_a_rotten_checkpoint_takes_no_installed_state_with_it",
+            )
+        ),
+    ),
 )

@@ -20,7 +20,7 @@ import trio
 
 #: Between two looks, in seconds.
 PAUSE_S = 0.25
-#: What took longer than a lease (``multiraft.config``) may have cost nodes their leadership.
+#: What took longer than a lease (``multiraft.raft.config``) may have cost nodes their leadership.
 LONG_S = 0.6
 #: Stalls that are told one by one, the longest first.
 TOLD_MAX = 5

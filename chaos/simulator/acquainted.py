@@ -1,11 +1,11 @@
 """Whom a simulated node knows and lets in, and what it does when it is refused itself.
 
 Contract.  Part of ``node.SimulatedNode``, and as the real node does it: each connection begins with
-an introduction that the other side judges by ``multiraft.lives``.  Who is refused for good ends by
-itself, and its directory is marked; who is not known yet, or comes too early, tries again.  A life
-asks all peers that are up what they remember before it takes part (docs/decisions/0052).  A
-directory that nobody registered takes part only when a majority of the others has let it in
-(docs/decisions/0008).
+an introduction that the other side judges by ``multiraft.liveness.peer_identity``.  Who is refused
+for good ends by itself, and its directory is marked; who is not known yet, or comes too early,
+tries again.  A life asks all peers that are up what they remember before it takes part
+(docs/decisions/0052).  A directory that nobody registered takes part only when a majority of the
+others has let it in (docs/decisions/0008).
 
 Simplified.  What is registered reaches each node after a while of its own and is never lost there;
 the real node keeps it in ``known_nodes.json``, which has tests of its own.
@@ -20,14 +20,14 @@ from typing import Any
 from chaos.simulator.ailing import Ailing
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.violations import Violation
-from multiraft import lives
+from multiraft.liveness import peer_identity
 from multiraft.storage import refusal
 
 #: A connection that was refused for now is tried again after so long.
 HELLO_RETRY_US = 200_000
 
 #: Refusals that pass by themselves.
-PASSING = frozenset({lives.Refusal.UNKNOWN, lives.Refusal.RUNS})
+PASSING = frozenset({peer_identity.Refusal.UNKNOWN, peer_identity.Refusal.RUNS})
 #: Where a node's store is on its disk.
 DIRECTORY = "/data"
 
@@ -40,8 +40,8 @@ class Acquainted(Ailing):
         self.is_registered = True  # the others were told of its directory, by whoever made it
         self._known: dict[int, int] = {}  # node -> incarnation of its directory
         self._removed: set[int] = set()
-        self._lives: dict[int, lives.Life] = {}
-        self._named: dict[int, lives.Life] = {}  # peer -> what it was told to remember
+        self._lives: dict[int, peer_identity.Life] = {}
+        self._named: dict[int, peer_identity.Life] = {}  # peer -> what it was told to remember
         self._numbers = random.Random(f"{seed}/lives {self.node}")
         self.is_copy = False  # its directory was put back to an older one
 
@@ -65,11 +65,11 @@ class Acquainted(Ailing):
 
     def draw_life(self) -> int:
         """The number of a life."""
-        return lives.DURABLE | self._numbers.getrandbits(63)
+        return peer_identity.DURABLE | self._numbers.getrandbits(63)
 
-    def remembers(self, peer: int) -> lives.Life:
+    def remembers(self, peer: int) -> peer_identity.Life:
         """The life of a peer that was let in last."""
-        return self._lives.get(peer, lives.NO_LIFE)
+        return self._lives.get(peer, peer_identity.NO_LIFE)
 
     # ---- whom there is ---------------------------------------------------------------------
 
@@ -103,32 +103,35 @@ class Acquainted(Ailing):
 
     # ---- introductions ---------------------------------------------------------------------
 
-    def introduction(self, peer: int) -> lives.Introduction:
+    def introduction(self, peer: int) -> peer_identity.Introduction:
         """What this life says of itself to a peer."""
-        return lives.Introduction(self.node, self.incarnation, *self._store.lives[-1],
+        return peer_identity.Introduction(self.node, self.incarnation, *self._store.lives[-1],
                                   self._named.get(peer))
 
-    def _ask(self, peer: int) -> lives.Verdict | None:
+    def _ask(self, peer: int) -> peer_identity.Verdict | None:
         """What a peer says to this life; who is asked for the life before names it."""
         other = self._world.everyone[peer]
         verdict = other.judge(self.introduction(peer))
-        if verdict is not None and verdict.refusal is lives.Refusal.UNLINKED and self._recalls(
-                verdict):
+        if (
+            verdict is not None
+            and verdict.refusal is peer_identity.Refusal.UNLINKED
+            and self._recalls(verdict)
+        ):
             self._named[peer] = verdict.remembered
             verdict = other.judge(self.introduction(peer))
         return verdict
 
-    def _recalls(self, verdict: lives.Verdict) -> bool:
+    def _recalls(self, verdict: peer_identity.Verdict) -> bool:
         """Tell whether this directory has had the life that a peer remembers."""
-        history = lives.History(self._store.lives)
-        return history.recall(verdict.remembered) is lives.Recall.OWN
+        history = peer_identity.History(self._store.lives)
+        return history.recall(verdict.remembered) is peer_identity.Recall.OWN
 
-    def judge(self, said: lives.Introduction) -> lives.Verdict | None:
+    def judge(self, said: peer_identity.Introduction) -> peer_identity.Verdict | None:
         """Why this node refuses who says so; else his life is the one that counts."""
         incarnation = self._known.get(said.node)
-        life = self._lives.get(said.node, lives.NO_LIFE)
-        known = lives.Known(incarnation, 0, life) if incarnation is not None else None
-        verdict = lives.judge(said, self.node, known, said.node in self._removed,
+        life = self._lives.get(said.node, peer_identity.NO_LIFE)
+        known = peer_identity.Known(incarnation, 0, life) if incarnation is not None else None
+        verdict = peer_identity.judge(said, self.node, known, said.node in self._removed,
                               lambda life: self._is_alive(said.node, life))
         if verdict is None:
             if self._world.everyone[said.node].is_copy:
@@ -137,7 +140,7 @@ class Acquainted(Ailing):
             self._lives[said.node] = said.life
         return verdict
 
-    def _is_alive(self, peer: int, life: lives.Life) -> bool:
+    def _is_alive(self, peer: int, life: peer_identity.Life) -> bool:
         return (self._raft is not None and peer in self._connected
                 and self._raft.status.supported_epoch(peer) == life.boot_epoch != 0)
 
@@ -152,7 +155,7 @@ class Acquainted(Ailing):
             self._refused(verdict)
         return False
 
-    def _refused(self, verdict: lives.Verdict) -> None:
+    def _refused(self, verdict: peer_identity.Verdict) -> None:
         self._trace.line(self.node, -1, "refused", verdict.text)
         if not self.is_lost:
             raise Violation("NoOriginalIsRefused", f"n{self.node}: {verdict.text}")

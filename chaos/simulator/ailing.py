@@ -18,8 +18,8 @@ from chaos.simulator.disk import PROBE, PROBE_FILE
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.model import is_majority
 from chaos.simulator.violations import Violation
+from multiraft.storage.disk_space import Room, is_full
 from multiraft.storage.errors import CorruptFile
-from multiraft.storage.room import Room, is_full
 from multiraft.storage.store import Store
 from multiraft.types import Entry, EntryKind
 

@@ -24,7 +24,7 @@ from chaos.simulator.node import CLUSTER_ID, SimulatedNode
 from chaos.simulator.trace import Trace
 from chaos.simulator.violations import Violation
 from chaos.simulator.wipes import Wipes
-from multiraft import lives
+from multiraft.liveness import peer_identity
 from multiraft.storage import identity, refusal
 
 #: Copies kept of each node: how many lives old one may be.
@@ -41,7 +41,7 @@ class Copy(NamedTuple):
     """A disk as it was before a start, and the last life that it knows."""
 
     disk: SimulatedFilesystem
-    life: lives.Life
+    life: peer_identity.Life
 
 
 class World(Protocol):
@@ -126,11 +126,11 @@ class Copies:
 
     def _ask_all(self, node: SimulatedNode, disk: SimulatedFilesystem) -> None:
         """One start of a copy: refused by each peer that is up."""
-        number = lives.DURABLE | self._rng.getrandbits(63)
+        number = peer_identity.DURABLE | self._rng.getrandbits(63)
         claimed = identity.claim(disk, DIRECTORY,
                                  identity.Identity(CLUSTER_ID, node.node, life=number), True)
-        said = lives.Introduction(node.node, claimed.incarnation, *claimed.lives[-1])
-        history = lives.History(claimed.lives)
+        said = peer_identity.Introduction(node.node, claimed.incarnation, *claimed.lives[-1])
+        history = peer_identity.History(claimed.lives)
         for other in self._world.nodes.values():
             if other is node or not other.is_up:
                 continue
@@ -140,6 +140,6 @@ class Copies:
                 raise Violation("NoOlderCopyIsLetIn", f"n{other.node} lets in a copy of "
                                 f"n{node.node} with boot epoch {claimed.boot_epoch}")
             if verdict.remembered is not None and history.recall(
-                    verdict.remembered) is not lives.Recall.OWN:
+                    verdict.remembered) is not peer_identity.Recall.OWN:
                 refusal.write(disk, DIRECTORY, refusal.Mark(verdict.text))
                 self._world.faults["copy-refused"] += 1

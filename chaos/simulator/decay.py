@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chaos.simulator.striking import Striking
-from multiraft import _layout
+from multiraft.codec import layout
 
 if TYPE_CHECKING:
     from chaos.simulator.node import SimulatedNode
@@ -54,7 +54,7 @@ class Decay(Striking):
             self._world.faults["rot-header"] -= 1
             return
         self._flip_and_crash(node, self._rng.choice(paths),
-                             self._rng.randrange(_layout.SEGMENT_HEADER_BYTES))
+                             self._rng.randrange(layout.SEGMENT_HEADER_BYTES))
 
     def cause_rot_identity(self) -> None:
         """``node.json`` rots: the node cannot start any more, and another one takes its place."""

@@ -5,7 +5,7 @@ to the disk unless it is busy, neighbouring parts of a file become one gathered 
 Between rounds it prepares segments, seals full ones and writes checkpoints.  A blocking call
 returns at once and takes effect on the disk when its virtual time is over; see filesystem.py for
 what a crash makes of it.  While the disk hangs that time does not end.  A write that fails ends the
-node; what finds no room waits, or goes on by the reserve, as ``multiraft.storage.room`` says.
+node; what finds no room waits, or goes on by the reserve, as ``multiraft.storage.disk_space`` says.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from chaos.simulator.filesystem import SimulatedFilesystem
 from chaos.simulator.parameters import DiskParameters
-from multiraft.ready import Envelope, Writes
+from multiraft.raft.ready import Envelope, Writes
 from multiraft.storage.checkpoint import CheckpointPlan
+from multiraft.storage.disk_space import Room, is_full
 from multiraft.storage.filesystem import Buffer, File
-from multiraft.storage.plans import StagedWrite
-from multiraft.storage.room import Room, is_full
+from multiraft.storage.io_jobs import StagedWrite
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP
 

@@ -26,7 +26,7 @@ from chaos.history import FAULT, Event
 from chaos.simulator.nemesis import Nemesis
 from chaos.simulator.parameters import FAULT_KINDS
 from chaos.simulator.recording import Recording
-from multiraft.status import Role
+from multiraft.raft.status import Role
 
 if TYPE_CHECKING:
     from chaos.simulator.world import World

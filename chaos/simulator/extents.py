@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from chaos.simulator.invariants import Invariant
 from chaos.simulator.model import GroupModel, ReplicaModel
-from multiraft import core, membership
-from multiraft.openings import Opening, parse_open, parse_seal
+from multiraft import core
+from multiraft.partitions.producer_state import last_sequence, settled, window_epoch
+from multiraft.partitions.records import Opening, parse_open, parse_seal
+from multiraft.raft import joint_quorum
 from multiraft.types import Configuration, Entry, EntryKind
-from multiraft.windows import last_sequence, settled, window_epoch
 
 
 class _Place:
@@ -112,7 +113,7 @@ class VotersChangeJointly(Invariant):
         for at in range(index - added, index):
             entry = group.entries[group.committed[at]]
             if entry.kind == EntryKind.MEMBERSHIP:
-                self._change(group, membership.decode(entry.payload))
+                self._change(group, joint_quorum.decode(entry.payload))
 
     def _change(self, group: GroupModel, after: Configuration) -> None:
         before = self._last.get(group.group, group.initial)

@@ -25,9 +25,10 @@ from chaos.simulator.model import (
 )
 from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperation
 from chaos.simulator.violations import Violation
-from multiraft import _layout, core
-from multiraft.messages import AppendReply, Message, Status, VoteReply, VoteRequest
-from multiraft.store import GroupRestored
+from multiraft import core
+from multiraft.codec import layout
+from multiraft.raft.log_reader import GroupRestored
+from multiraft.raft.messages import AppendReply, Message, Status, VoteReply, VoteRequest
 from multiraft.types import Entry, EntryKind, HardState
 
 #: A batch's first value begins within so many bytes of its records.
@@ -347,7 +348,7 @@ class OffsetsDense(Invariant):
 
 def sent_to(payload: bytes, partition: int) -> bool:
     """Whether the first record of a batch names this partition: values say where they were sent."""
-    head = _layout.BATCH_HEADER_BYTES
+    head = layout.BATCH_HEADER_BYTES
     return payload.find(b"%d/" % partition, head, head + FIRST_VALUE_BYTES) >= 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from multiraft.config import RaftConfig
+from multiraft.raft.config import RaftConfig
 from multiraft.storage.config import StorageConfig
 
 #: As the defaults have it.

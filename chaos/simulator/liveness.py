@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from multiraft.config import RaftConfig
-from multiraft.leases import Answer, Liveness, Question
-from multiraft.multiraft import MultiRaft
+from multiraft.liveness.store_liveness import Answer, Liveness, Question
+from multiraft.raft.config import RaftConfig
+from multiraft.raft.multi_raft import MultiRaft
 
 if TYPE_CHECKING:
     from chaos.simulator.node import SimulatedNode

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from chaos.simulator.trace import Trace
     from chaos.simulator.witness import Witness
     from chaos.simulator.world import World
-    from multiraft.multiraft import MultiRaft
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.disk_space import Room
     from multiraft.storage.errors import CorruptRange
-    from multiraft.storage.repairer import Repairer
-    from multiraft.storage.room import Room
+    from multiraft.storage.repair.coordinator import Repairer
     from multiraft.storage.store import Store
 
 

@@ -15,9 +15,9 @@ from chaos.simulator.sending import Sending
 from chaos.simulator.trace import Trace
 from chaos.simulator.witness import Witness
 from multiraft.errors import ProposalError
-from multiraft.multiraft import MultiRaft
-from multiraft.ready import Event
-from multiraft.storage.repairer import Repairer
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.raft.ready import Event
+from multiraft.storage.repair.coordinator import Repairer
 from multiraft.storage.store import Store
 from multiraft.types import Configuration
 

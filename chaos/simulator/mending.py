@@ -19,9 +19,9 @@ from chaos.simulator.violations import Violation
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import CorruptFile, CorruptRange
 from multiraft.storage.identity import NODE_FILE
-from multiraft.storage.plans import StagedWrite
-from multiraft.storage.repairer import Answer, Ask, Extend, Request
-from multiraft.storage.scrub import Scrubber
+from multiraft.storage.io_jobs import StagedWrite
+from multiraft.storage.repair.coordinator import Answer, Ask, Extend, Request
+from multiraft.storage.repair.scrub import Scrubber
 from multiraft.storage.strays import SEGMENT_SUFFIX
 from multiraft.types import Entry
 

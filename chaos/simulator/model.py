@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from multiraft import marks, membership
-from multiraft.ready import GroupWrite
+from multiraft.raft import joint_quorum, replica_records
+from multiraft.raft.ready import GroupWrite
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 _IDENTITY = struct.Struct("<QQQBQq")  # chain before, term, index, kind, partition, base offset
@@ -66,7 +66,7 @@ class LogModel:
         chains.append(chain)
         self.terms.append(entry.term)
         if entry.kind == EntryKind.MEMBERSHIP:
-            self.members.append((entry.index, membership.decode(entry.payload)))
+            self.members.append((entry.index, joint_quorum.decode(entry.payload)))
         return chain
 
     def append_known(self, chain: int, entry: Entry) -> None:
@@ -74,7 +74,7 @@ class LogModel:
         self.chains.append(chain)
         self.terms.append(entry.term)
         if entry.kind == EntryKind.MEMBERSHIP:
-            self.members.append((len(self.chains), membership.decode(entry.payload)))
+            self.members.append((len(self.chains), joint_quorum.decode(entry.payload)))
 
     def drop_from(self, first_gone: int) -> None:
         del self.chains[first_gone - 1:]
@@ -151,7 +151,7 @@ class ReplicaModel:
         log, mark = self.staged, write.mark
         buried = mark is not None and mark.kind == EntryKind.TOMBSTONE
         if buried:
-            left = marks.parse_tombstone(mark.term, mark.index, mark.payload)
+            left = replica_records.parse_tombstone(mark.term, mark.index, mark.payload)
             write = write._replace(hard_state=left.hard_state)
             log.drop_from(1)
             self.applied, self.adopted = 0, (0, self.first)
@@ -328,7 +328,7 @@ class GroupModel:
         while self._configured < len(committed):
             entry = self.entries[committed[self._configured]]
             if entry.kind == EntryKind.MEMBERSHIP:
-                self._configuration = membership.decode(entry.payload)
+                self._configuration = joint_quorum.decode(entry.payload)
             self._configured += 1
         return self._configuration
 

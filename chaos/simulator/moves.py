@@ -17,7 +17,7 @@ from multiraft.wire import plans as wire
 
 if TYPE_CHECKING:
     from chaos.simulator.node import SimulatedNode
-    from multiraft.status import GroupStatus
+    from multiraft.raft.status import GroupStatus
 
 #: Moves of one plan.
 MOVES_MAX = 8

@@ -19,8 +19,8 @@ from chaos.simulator.members import Regrouping
 from chaos.simulator.planning import Planning
 from chaos.simulator.switching import Switches
 from multiraft.errors import MultiRaftError, NotLeader
-from multiraft.membership import is_voter
-from multiraft.storage.room import Room
+from multiraft.raft.joint_quorum import is_voter
+from multiraft.storage.disk_space import Room
 from multiraft.types import METADATA_GROUP, Configuration, EntryKind
 from multiraft.wire.errors import AmbiguousOutcome, LeaderUnknown, TimedOut
 

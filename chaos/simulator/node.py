@@ -38,13 +38,13 @@ from chaos.simulator.witness import Witness
 from chaos.simulator.workload import AppendRequest
 from multiraft import core
 from multiraft.errors import ProposalError
-from multiraft.leases import LeaseEvent, deliver
-from multiraft.messages import Append
-from multiraft.multiraft import MultiRaft
-from multiraft.ready import Event, Ready
-from multiraft.status import GroupStatus, Role
+from multiraft.liveness.store_liveness import LeaseEvent, deliver
+from multiraft.raft.messages import Append
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.raft.ready import Event, Ready
+from multiraft.raft.status import GroupStatus, Role
 from multiraft.storage.identity import Identity
-from multiraft.storage.repairer import Repairer
+from multiraft.storage.repair.coordinator import Repairer
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP, Configuration
 

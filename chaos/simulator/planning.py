@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from chaos.simulator.fibres import Pending, start, together
 from chaos.simulator.preferring import Handing
 from chaos.simulator.violations import Violation
-from multiraft.multiraft import MultiRaft
+from multiraft.raft.multi_raft import MultiRaft
 from multiraft.wire import plans as wire
 from multiraft.wire.errors import TimedOut
 from node.metadata_commands import Command, StepMove, encode_command

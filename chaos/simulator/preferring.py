@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from multiraft.multiraft import MultiRaft
+from multiraft.raft.multi_raft import MultiRaft
 from node.plans.preferring import LOOK_S, WINDOW_MS, Preferring
 
 if TYPE_CHECKING:

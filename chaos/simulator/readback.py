@@ -20,9 +20,9 @@ from typing import NamedTuple
 from chaos.simulator.model import LogModel, chain_of
 from chaos.simulator.witness import DamagedEntry, Witness
 from multiraft.storage.errors import CorruptRange
-from multiraft.storage.group_log import GroupLog
-from multiraft.storage.lane import Lane
+from multiraft.storage.journal.journal import Lane
 from multiraft.storage.store import Store
+from multiraft.storage.stored_log import GroupLog
 from multiraft.types import Entry
 
 Found = Entry | DamagedEntry

@@ -28,7 +28,8 @@ from chaos.simulator.operations import (
     AppendOperation,
     ReadOperation,
 )
-from multiraft import _layout, core
+from multiraft import core
+from multiraft.codec import layout
 
 if TYPE_CHECKING:
     from chaos.simulator.world import World
@@ -157,7 +158,7 @@ def _topic_operation(ends: bool) -> str:
 
 def _values(payload: bytes) -> list[int]:
     """Record values are "partition/producer/epoch/number ...": the number is unique."""
-    records = core.decode_records(core.batch_header(payload), payload[_layout.BATCH_HEADER_BYTES:])
+    records = core.decode_records(core.batch_header(payload), payload[layout.BATCH_HEADER_BYTES:])
     return [int(bytes(record.value).split(b" ", 1)[0].split(b"/")[3]) for record in records]
 
 

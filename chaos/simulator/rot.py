@@ -28,7 +28,8 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from chaos.simulator.model import GroupModel, is_majority
-from multiraft import _layout, core
+from multiraft import core
+from multiraft.codec import layout
 from multiraft.types import LAST_INDEXED_KIND, Configuration, EntryKind
 
 _U32 = struct.Struct("<I")
@@ -76,10 +77,10 @@ def durable_places(images: dict[str, bytes]) -> list[Place]:
     durable = 0
     for path, data in sorted(images.items()):
         start = int(path.rpartition("/")[2].partition(".")[0])
-        if len(data) < _layout.SEGMENT_HEADER_BYTES:
+        if len(data) < layout.SEGMENT_HEADER_BYTES:
             continue
-        seed, = _U32.unpack_from(data, _layout.SEGMENT_SEED_AT)
-        for entry in core.scan_entries(data, _layout.SEGMENT_HEADER_BYTES, seed).entries:
+        seed, = _U32.unpack_from(data, layout.SEGMENT_SEED_AT)
+        for entry in core.scan_entries(data, layout.SEGMENT_HEADER_BYTES, seed).entries:
             durable = max(durable, entry.durable)
             found.append((start + entry.at + entry.length,
                           Place(path, entry.at, entry.length, entry.kind, entry.group,
@@ -171,7 +172,7 @@ class Atlas:
         copies = copies_of(places)
         if not others and self._rng.random() < 0.3 and self._can_do_without(node):
             place = self._rng.choice(places)
-            sure = place.length if place in copies else _layout.ENTRY_HEADER_BYTES
+            sure = place.length if place in copies else layout.ENTRY_HEADER_BYTES
             return Rot(place, place.at + self._rng.randrange(sure), True)
         with_others = {group for group in self._groups if self._has_others(group, node)}
         batches = [place for place in places
@@ -180,7 +181,7 @@ class Atlas:
         if not batches:
             return None
         place = self._rng.choice(batches)
-        checked = _layout.ENTRY_HEADER_BYTES + _layout.BATCH_UNCHECKED_BYTES
+        checked = layout.ENTRY_HEADER_BYTES + layout.BATCH_UNCHECKED_BYTES
         return Rot(place, place.at + self._rng.randrange(checked, place.length), False)
 
     def misdirect(self, node: int, places: list[Place]) -> Misdirected | None:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from chaos.simulator.state_group import Stately
 from chaos.simulator.violations import Violation
 from multiraft import core
-from multiraft.messages import Append, Message
-from multiraft.ready import Envelope
+from multiraft.raft.messages import Append, Message
+from multiraft.raft.ready import Envelope
 from multiraft.storage.errors import CorruptRange
-from multiraft.storage.plans import ReadPlan
+from multiraft.storage.io_jobs import ReadPlan
 from multiraft.types import Entry
 
 #: Blocking reads of cold entries take this long.

@@ -22,11 +22,11 @@ from multiraft.errors import (
     ProposalError,
     UnknownPartition,
 )
-from multiraft.multiraft import MultiRaft, Proposed
+from multiraft.partitions.state import open_payload
+from multiraft.raft.multi_raft import MultiRaft, Proposed
+from multiraft.storage.disk_space import Room
 from multiraft.storage.errors import CorruptRange
-from multiraft.storage.room import Room
 from multiraft.storage.store import Store
-from multiraft.tail import open_payload
 from multiraft.types import EntryKind
 
 PARTITION_EPOCH = 1

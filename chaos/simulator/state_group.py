@@ -23,12 +23,13 @@ from chaos.simulator import metadata
 from chaos.simulator.acquainted import Acquainted
 from chaos.simulator.model import GroupModel
 from chaos.simulator.violations import Violation
-from multiraft import core, snapshot
+from multiraft import core
 from multiraft.errors import ProposalError
+from multiraft.partitions.state import PartitionTail
+from multiraft.raft import snapshot
+from multiraft.raft.log_reader import LogBounds
+from multiraft.storage.disk_space import is_full
 from multiraft.storage.errors import CorruptRange
-from multiraft.storage.room import is_full
-from multiraft.store import LogBounds
-from multiraft.tail import PartitionTail
 from multiraft.types import METADATA_GROUP, Configuration, EntryKind
 
 #: An image is served unchanged as long as somebody asked for it so recently.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from chaos.simulator.fibres import Pending, start
 from chaos.simulator.metadata import FIRST, MetadataState
 from multiraft.errors import MultiRaftError
-from multiraft.multiraft import MultiRaft
+from multiraft.raft.multi_raft import MultiRaft
 from multiraft.wire import placements as wire
 from multiraft.wire.errors import Code, exception_for
 from node.metadata_chains import Switch

@@ -14,9 +14,9 @@ from chaos.simulator.invariants import ALL, HOOKS, Invariant, OffsetsDense
 from chaos.simulator.model import NO_HARD_STATE, NOBODY, GroupModel, LogModel, ReplicaModel
 from chaos.simulator.operations import AppendOperation, ReadOperation
 from chaos.simulator.violations import Violation
-from multiraft.messages import Append, GroupMessage, Message
-from multiraft.ready import Writes
-from multiraft.store import GroupRestored
+from multiraft.raft.log_reader import GroupRestored
+from multiraft.raft.messages import Append, GroupMessage, Message
+from multiraft.raft.ready import Writes
 from multiraft.types import Entry, HardState
 
 

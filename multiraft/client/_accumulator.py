@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Callable, NamedTuple, Sequence
 
-from multiraft import _layout as layout
 from multiraft import core
 from multiraft.client._batches import Batch, Delivery, PartitionQueue
 from multiraft.client._compression import codec_number, compress
@@ -35,6 +34,7 @@ from multiraft.client._records import (
     require_topic_name,
 )
 from multiraft.client._runs import is_staged
+from multiraft.codec import layout
 from multiraft.errors import ConfigError, MultiRaftError, RecordTooLarge
 from multiraft.wire.errors import AmbiguousOutcome, TimedOut, UnknownPartition, UnknownTopic
 from multiraft.wire.messages import TIMEOUT_MS_MAX

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Callable, Sequence
 
-from multiraft import _layout as layout
 from multiraft import core
 from multiraft.client._records import BatchReceipt
+from multiraft.codec import layout
 from multiraft.errors import MultiRaftError
 
 

@@ -19,7 +19,7 @@ import cramjam
 import lz4.frame
 import zstandard
 
-from multiraft import _layout as layout
+from multiraft.codec import layout
 from multiraft.errors import CodecError, ConfigError, CorruptBatch
 
 #: What a block may always decompress to: our own producers never exceed it.

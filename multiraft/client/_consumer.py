@@ -25,7 +25,6 @@ from __future__ import annotations
 import random
 from collections import deque
 
-from multiraft import _layout as layout
 from multiraft.client._batch_reader import Search, first_records, intact_batches
 from multiraft.client._consumer_settings import (
     READ_COMMITTED,
@@ -40,6 +39,7 @@ from multiraft.client._records import FetchedBatch, Timestamp, require_partition
 from multiraft.client._runs import Runs, run_of
 from multiraft.client._unreadable import unreadable
 from multiraft.client._waits import Wait
+from multiraft.codec import layout
 from multiraft.errors import MultiRaftError
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (

@@ -19,7 +19,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Callable, NamedTuple, Sequence
 
-from multiraft import _layout as layout
+from multiraft.codec import layout
 from multiraft.errors import ConfigError, MultiRaftError
 from multiraft.wire import messages
 from multiraft.wire.addresses import split_address

@@ -22,13 +22,13 @@ import heapq
 import random
 from typing import Callable, NamedTuple, Sequence
 
-from multiraft import _layout as layout
 from multiraft.client._accumulator import Accumulator, ProducerSettings
 from multiraft.client._batches import Batch, Delivery, PartitionQueue
 from multiraft.client._lifecycle import Closed, fresh
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._network import Lost, NetworkLimits, backoff_ms
 from multiraft.client._records import BatchReceipt
+from multiraft.codec import layout
 from multiraft.errors import MultiRaftError
 from multiraft.wire.connection import ResponseEvent
 from multiraft.wire.errors import (

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from multiraft import _layout as layout
 from multiraft.client._waits import about_run
+from multiraft.codec import layout
 from multiraft.core import BatchHeader
 from multiraft.wire import sinks
 from multiraft.wire.sinks import (

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 
 from multiraft.storage.filesystem import Buffer
-from multiraft.storage.group_log import CachedEntry, GroupLog
+from multiraft.storage.stored_log import CachedEntry, GroupLog
 from multiraft.types import Entry
 
 #: Objects around one entry: the entry, its header, the tuple, dictionary and queue slots.

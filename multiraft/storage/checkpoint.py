@@ -23,19 +23,15 @@ from typing import Any, NamedTuple
 
 import cbor2
 
-from multiraft import plain
+from multiraft.codec import shapes
 from multiraft.errors import CodecError
+from multiraft.partitions.state import PartitionTail
 from multiraft.storage import pieces
-from multiraft.storage.envelope import (
-    read_envelope,
-    replace_file,
-    write_envelope,
-)
+from multiraft.storage.atomic_file import read_envelope, replace_file, write_envelope
+from multiraft.storage.disk_space import is_full
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
-from multiraft.storage.room import is_full
 from multiraft.storage.strays import CHECKPOINT_PREFIX, COPY, SET_ASIDE, checkpoint_position
-from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, HardState
 
 CHECKPOINT_MAGIC = b"MRCKPT\x00\x01"
@@ -48,16 +44,27 @@ INSTALLED_KEPT = 2
 
 
 #: Shapes of a group's record: the fields of version 1, those that came with 2, and all.
-_FIRST_FIELDS = (plain.WHOLE, plain.WHOLE, ([plain.WHOLE],) * 3, (plain.WHOLE, plain.WHOLE),
-                 plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.TEXT, plain.ANYTHING)
-_SECOND_FIELDS = (*_FIRST_FIELDS, [(plain.WHOLE, plain.MARK)], plain.FLAG, plain.FLAG, plain.WHOLE,
-                  [(plain.WHOLE, plain.WHOLE)], plain.WHOLE, plain.WHOLE, plain.FLAG, plain.WHOLE,
-                  plain.WHOLE, plain.WHOLE)
-_RECORD = (*_SECOND_FIELDS, plain.WHOLE)
+_FIRST_FIELDS = (shapes.WHOLE, shapes.WHOLE, ([shapes.WHOLE],) * 3, (shapes.WHOLE, shapes.WHOLE),
+                 shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, shapes.TEXT, shapes.ANYTHING)
+_SECOND_FIELDS = (
+    *_FIRST_FIELDS,
+    [(shapes.WHOLE, shapes.MARK)],
+    shapes.FLAG,
+    shapes.FLAG,
+    shapes.WHOLE,
+    [(shapes.WHOLE, shapes.WHOLE)],
+    shapes.WHOLE,
+    shapes.WHOLE,
+    shapes.FLAG,
+    shapes.WHOLE,
+    shapes.WHOLE,
+    shapes.WHOLE,
+)
+_RECORD = (*_SECOND_FIELDS, shapes.WHOLE)
 _SHAPES = {len(shape): shape for shape in (_FIRST_FIELDS, _SECOND_FIELDS)}
 #: What the fields behind the first ones are where there are none.
 _LATER_FIELDS = ((), False, False, 0, (), 0, 0, False, 0, 0, 0, 0)
-_FILE = (plain.WHOLE, plain.WHOLE, [plain.BYTES], plain.ANYTHING)
+_FILE = (shapes.WHOLE, shapes.WHOLE, [shapes.BYTES], shapes.ANYTHING)
 
 
 class GroupRecord(NamedTuple):
@@ -99,7 +106,7 @@ class GroupRecord(NamedTuple):
         """Return the record that ``encode`` made these bytes of.  Raise ``ValueError`` or
         ``TypeError`` for other bytes."""
         fields = cbor2.loads(data)
-        plain.check(fields, _SHAPES.get(len(fields), _RECORD), "a group's record")
+        shapes.check(fields, _SHAPES.get(len(fields), _RECORD), "a group's record")
         (group, incarnation, configuration, hard_state, first_index, prev_term, commit,
          quarantined, tail, *later) = fields
         (missing, doubtful, lasting, lifted, settled, configuration_index, barred, removed,
@@ -196,7 +203,7 @@ def read_checkpoint(filesystem: Filesystem, path: str) -> Checkpoint:
     body = read_envelope(filesystem, path, CHECKPOINT_MAGIC, *CHECKPOINT_VERSIONS_READ)
     try:
         fields = cbor2.loads(body)
-        plain.check(fields, _FILE, "the checkpoint")
+        shapes.check(fields, _FILE, "the checkpoint")
         position, lane_start, encoded, extra = fields
         records = {record.group: record for record in map(GroupRecord.decode, encoded)}
         tails = {group: PartitionTail.restore(record.tail) for group, record in records.items()}

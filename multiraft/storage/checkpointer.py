@@ -14,9 +14,9 @@ from collections.abc import Mapping
 
 from multiraft.storage.checkpoint import INSTALLED_KEPT, CheckpointPlan, GroupRecord
 from multiraft.storage.config import StorageConfig
-from multiraft.storage.group_log import GroupLog
 from multiraft.storage.log_table import LogTable
-from multiraft.storage.repair import LocalRepair
+from multiraft.storage.repair.repair import LocalRepair
+from multiraft.storage.stored_log import GroupLog
 
 #: A journal position behind which every journal has grown enough for a checkpoint.
 _LONG_AGO = -(1 << 64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from multiraft import _layout
+from multiraft.codec import layout
 from multiraft.errors import ConfigError
 
 #: No segment file larger than this is read at recovery: it is read whole, and a wrong size must not
@@ -24,7 +24,7 @@ class StorageConfig:
     """Tunables of one node's storage."""
 
     #: Largest entry, header included.  Every segment can hold one.
-    entry_bytes_max: int = _layout.ENTRY_BYTES_MAX
+    entry_bytes_max: int = layout.ENTRY_BYTES_MAX
     #: The first segment; each next one is twice as large, up to ``segment_bytes_max``.  Small, so
     #: that a quiet node owns little; twice an entry, so that one always fits.
     first_segment_bytes: int = 16 << 20
@@ -51,10 +51,10 @@ class StorageConfig:
     def validate(self) -> "StorageConfig":
         """Return the configuration.  Raise ``ConfigError`` naming both settings when two contradict
         each other."""
-        smallest = _layout.SEGMENT_HEADER_BYTES + self.entry_bytes_max
-        self._require(self.entry_bytes_max <= _layout.ENTRY_BYTES_MAX,
+        smallest = layout.SEGMENT_HEADER_BYTES + self.entry_bytes_max
+        self._require(self.entry_bytes_max <= layout.ENTRY_BYTES_MAX,
                       f"entry_bytes_max={self.entry_bytes_max} exceeds the format's "
-                      f"{_layout.ENTRY_BYTES_MAX}")
+                      f"{layout.ENTRY_BYTES_MAX}")
         self._require(smallest <= self.first_segment_bytes,
                       f"first_segment_bytes={self.first_segment_bytes} cannot hold an entry of "
                       f"entry_bytes_max={self.entry_bytes_max}")
@@ -65,9 +65,9 @@ class StorageConfig:
                       f"segment_bytes_max={self.segment_bytes_max} exceeds the limit of "
                       f"{SEGMENT_BYTES_LIMIT}")
         for name in ("first_segment_bytes", "segment_bytes_max"):
-            self._require(getattr(self, name) % _layout.ENTRY_ALIGNMENT == 0,
+            self._require(getattr(self, name) % layout.ENTRY_ALIGNMENT == 0,
                           f"{name}={getattr(self, name)} is not a multiple of "
-                          f"{_layout.ENTRY_ALIGNMENT}")
+                          f"{layout.ENTRY_ALIGNMENT}")
         self._require(self.checkpoints_kept >= 1, f"checkpoints_kept={self.checkpoints_kept} must "
                       "be at least 1")
         return self

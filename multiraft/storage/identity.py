@@ -18,8 +18,8 @@ import json
 from typing import NamedTuple
 
 from multiraft import core
-from multiraft.lives import LIVES_KEPT, Life
-from multiraft.storage.envelope import replace_file
+from multiraft.liveness.peer_identity import LIVES_KEPT, Life
+from multiraft.storage.atomic_file import replace_file
 from multiraft.storage.errors import CorruptFile, IdentityMissing, UnknownFormat, WrongIdentity
 from multiraft.storage.filesystem import Filesystem
 

@@ -17,7 +17,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
-from multiraft import _layout
+from multiraft.codec import layout
 from multiraft.errors import Compacted
 
 assert sys.byteorder == "little", "index files hold the arrays' own little-endian bytes"
@@ -104,7 +104,7 @@ class GroupIndex:
         """Add entries up to ``first`` (exclusive) that existed and are lost.  They get the term of
         the last entry, an unknown position and, for now, the size of an empty entry."""
         for index in range(self.last_index + 1, first):
-            self.append(index, self.last_term, NOWHERE, _layout.ENTRY_HEADER_BYTES)
+            self.append(index, self.last_term, NOWHERE, layout.ENTRY_HEADER_BYTES)
 
     def replace(self, index: int, position: int, size: int) -> None:
         """Set another position and size of an entry.  O(1), O(n) when its size differs."""

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import cbor2
 
-from multiraft import membership, plain
+from multiraft.codec import shapes
 from multiraft.errors import CorruptEntry
-from multiraft.marks import Reincarnation, Tombstone
-from multiraft.storage.envelope import read_envelope, write_envelope
+from multiraft.raft import joint_quorum
+from multiraft.raft.replica_records import Reincarnation, Tombstone
+from multiraft.storage.atomic_file import read_envelope, write_envelope
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
-from multiraft.storage.lane import Segment, index_path
-from multiraft.storage.segment_index import GroupRun, SegmentIndex
+from multiraft.storage.journal.journal import Segment, index_path
+from multiraft.storage.journal.segment_index import GroupRun, SegmentIndex
 from multiraft.types import HardState
 
 INDEX_MAGIC = b"MRINDEX\x01"
@@ -41,17 +42,17 @@ def read_index_file(filesystem: Filesystem, segment: Segment) -> SegmentIndex:
     return index
 
 
-_PAIR = (plain.WHOLE, plain.WHOLE)
-_COPY = (*[plain.WHOLE] * 7, plain.MARK, plain.WHOLE, plain.MARK)
+_PAIR = (shapes.WHOLE, shapes.WHOLE)
+_COPY = (*[shapes.WHOLE] * 7, shapes.MARK, shapes.WHOLE, shapes.MARK)
 #: Shapes of a group's run, with the two terms of bars and before them, and of the whole file.
-_FIRST_FIELDS = (plain.WHOLE, plain.WHOLE, plain.WHOLE,
-        plain.Optional((plain.WHOLE, plain.BYTES, plain.BYTES, [plain.WHOLE], [plain.WHOLE])),
-        [(plain.WHOLE, plain.WHOLE, plain.BYTES, plain.BYTES, plain.BYTES, [_PAIR])],
-        plain.Optional(_PAIR), [_COPY], plain.WHOLE, [_PAIR],
-        plain.WHOLE, plain.Optional((plain.WHOLE,) * 4), plain.WHOLE, plain.FLAG,
-        plain.Optional((plain.WHOLE, plain.BYTES)), _PAIR)
+_FIRST_FIELDS = (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE,
+        shapes.Optional((shapes.WHOLE, shapes.BYTES, shapes.BYTES, [shapes.WHOLE], [shapes.WHOLE])),
+        [(shapes.WHOLE, shapes.WHOLE, shapes.BYTES, shapes.BYTES, shapes.BYTES, [_PAIR])],
+        shapes.Optional(_PAIR), [_COPY], shapes.WHOLE, [_PAIR],
+        shapes.WHOLE, shapes.Optional((shapes.WHOLE,) * 4), shapes.WHOLE, shapes.FLAG,
+        shapes.Optional((shapes.WHOLE, shapes.BYTES)), _PAIR)
 _RUN = (*_FIRST_FIELDS, _PAIR)
-_HEAD = (plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.MARK, plain.WHOLE)
+_HEAD = (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, shapes.MARK, shapes.WHOLE)
 
 
 def encode(index: SegmentIndex) -> bytes:
@@ -65,9 +66,9 @@ def decode(path: str, body: bytes) -> SegmentIndex:
     """Decode the body of an index file.  Raise ``CorruptFile``."""
     try:
         fields = cbor2.loads(body)
-        plain.check(fields, (*_HEAD, [plain.ANYTHING]), "the index")
+        shapes.check(fields, (*_HEAD, [shapes.ANYTHING]), "the index")
         first = [run for run in fields[-1] if len(run) == len(_FIRST_FIELDS)]
-        plain.check(fields[-1], [_FIRST_FIELDS if first else _RUN], "the index")
+        shapes.check(fields[-1], [_FIRST_FIELDS if first else _RUN], "the index")
         start, seed, end, last_crc, first_durable, highest_durable, runs = fields
         unpacked = {run.group: run for run in map(_unpack_run, runs)}
     except (cbor2.CBORDecodeError, CorruptEntry, ValueError, TypeError) as error:
@@ -88,7 +89,7 @@ def _pack_marks(run: GroupRun) -> list:
     buried, reborn = run.buried, run.reborn
     return [[*buried.hard_state, buried.barred, buried.incarnation] if buried else None,
             run.buried_at, run.removed,
-            [reborn.incarnation, membership.encode(reborn.configuration)] if reborn else None,
+            [reborn.incarnation, joint_quorum.encode(reborn.configuration)] if reborn else None,
             list(run.reborn_at), [buried.barred_term if buried else 0, run.reborn_term]]
 
 
@@ -107,5 +108,5 @@ def _unpack_run(fields: list) -> GroupRun:
                     buried=Tombstone(HardState(*buried[:2]), *buried[2:], buried_term)
                     if buried else None,
                     buried_at=buried_at, removed=removed,
-                    reborn=Reincarnation(reborn[0], membership.decode(reborn[1])) if reborn
+                    reborn=Reincarnation(reborn[0], joint_quorum.decode(reborn[1])) if reborn
                     else None, reborn_at=tuple(reborn_at), reborn_term=reborn_term)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from multiraft.storage.places import Place, unknown
+from multiraft.storage.ranges import Place, unknown
 
 
 @dataclass(slots=True)

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from multiraft.errors import UnknownGroup
-from multiraft.storage.group_log import GroupLog
+from multiraft.partitions.state import PartitionTail
+from multiraft.raft.log_reader import GroupRestored
+from multiraft.storage.io_jobs import ReadPlan, StagedWrite, plan_spans
+from multiraft.storage.journal.journal import Lane, Part
 from multiraft.storage.journal_damage import JournalDamage
-from multiraft.storage.lane import Lane, Part
-from multiraft.storage.plans import ReadPlan, StagedWrite, plan_spans
-from multiraft.store import GroupRestored
-from multiraft.tail import PartitionTail
+from multiraft.storage.stored_log import GroupLog
 from multiraft.types import Entry
 
 

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from multiraft import plain
-from multiraft.lives import NO_LIFE, Life
+from multiraft.codec import shapes
+from multiraft.liveness.peer_identity import NO_LIFE, Life
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.identity import adopt, read_signed, write_signed
 
 REFUSED_FILE = "refused.json"
 
-_SHAPE = {"reason": plain.TEXT, "boot_epoch": plain.WHOLE, "process": plain.WHOLE,
-          "refused_ms": plain.WHOLE}
+_SHAPE = {"reason": shapes.TEXT, "boot_epoch": shapes.WHOLE, "process": shapes.WHOLE,
+          "refused_ms": shapes.WHOLE}
 
 
 class Mark(NamedTuple):
@@ -48,7 +48,7 @@ def read(filesystem: Filesystem, directory: str) -> Mark | None:
     if fields is None:
         return None
     try:
-        plain.check(fields, _SHAPE)
+        shapes.check(fields, _SHAPE)
     except ValueError as error:
         raise CorruptFile(f"{directory}/{REFUSED_FILE}", f"malformed ({error!r})") from error
     return Mark(fields["reason"], Life(fields["boot_epoch"], fields["process"]),

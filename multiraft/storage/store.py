@@ -3,7 +3,7 @@
 Contract.  All methods run on the loop, touch memory only and do not block, except ``open`` and
 ``close``.  Blocking work leaves as plans (``plans.py``).  A round is ``stage`` -> ``execute`` (disk
 thread) -> ``finish``; rounds are finished in the order in which they were staged.  Implements
-``multiraft.store.LogReader``.
+``multiraft.raft.log_reader.LogReader``.
 
 Invariants.  A staged entry is in the index and in memory before its bytes are on disk.  An entry
 leaves memory only when it is durable, so each entry can be read at any time.  A group's entries in
@@ -14,17 +14,21 @@ bytes cost, however many groups it has.  Followers and consumers at the end of t
 from the buffers that were written; older entries are read from disk and verified.
 
 Elsewhere.  State that repair shares: log_table.py.  Contents of checkpoints: checkpointer.py.
-Torn tail or corruption: recovery.py.  Logs from the segments' contents: rebuilding.py.  Bytes on
-disk: docs/storage-format.md.
+Torn tail or corruption: recovery.py.  Logs from the segments' contents: recovery/rebuild.py.  Bytes
+on disk: docs/storage-format.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from multiraft import _layout, membership
-from multiraft.marks import parse_reincarnation, parse_tombstone
-from multiraft.ready import GroupWrite, Writes
+from multiraft.codec import layout
+from multiraft.partitions.state import PartitionTail
+from multiraft.raft import joint_quorum
+from multiraft.raft.log_reader import GroupRestored, LogBounds
+from multiraft.raft.ready import GroupWrite, Writes
+from multiraft.raft.replica_records import parse_reincarnation, parse_tombstone
+from multiraft.storage.atomic_file import remove_unfinished
 from multiraft.storage.cache import TailCache
 from multiraft.storage.checkpoint import (
     Checkpoint,
@@ -34,15 +38,11 @@ from multiraft.storage.checkpoint import (
 )
 from multiraft.storage.checkpointer import Checkpointer
 from multiraft.storage.config import StorageConfig
-from multiraft.storage.envelope import remove_unfinished
 from multiraft.storage.errors import OffsetTooLow, StaleIncarnation
 from multiraft.storage.filesystem import Buffer, Filesystem
-from multiraft.storage.group_log import GroupLog
 from multiraft.storage.identity import Claimed, Identity, claim
 from multiraft.storage.index import PartitionIndex
-from multiraft.storage.lane import Lane, Placed, SegmentHeader
-from multiraft.storage.log_table import LogTable
-from multiraft.storage.plans import (
+from multiraft.storage.io_jobs import (
     Fetch,
     FetchPlan,
     PreparePlan,
@@ -50,20 +50,21 @@ from multiraft.storage.plans import (
     StagedWrite,
     VerifyPlan,
 )
-from multiraft.storage.recovered import Damage, Progress, Recovered
-from multiraft.storage.recovery import recover
-from multiraft.storage.repair import LocalRepair
-from multiraft.storage.sealing import SealPlan
-from multiraft.storage.segment_index import GIVEN_UP
+from multiraft.storage.journal.journal import Lane, Placed, SegmentHeader
+from multiraft.storage.journal.segment_index import GIVEN_UP
+from multiraft.storage.log_table import LogTable
+from multiraft.storage.recovery.recovery import recover
+from multiraft.storage.recovery.report import Damage, Progress, Recovered
+from multiraft.storage.repair.repair import LocalRepair
+from multiraft.storage.segment_seal import SealPlan
+from multiraft.storage.stored_log import GroupLog
 from multiraft.storage.strays import among_checkpoints
-from multiraft.store import GroupRestored, LogBounds
-from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, EntryKind
 
 LOCK_FILE = "LOCK"
 LANE_DIRECTORY = "lane-0"
 
-_ENTRY_HEADER_BYTES = _layout.ENTRY_HEADER_BYTES
+_ENTRY_HEADER_BYTES = layout.ENTRY_HEADER_BYTES
 
 
 class Store:
@@ -130,7 +131,7 @@ class Store:
         for each in (directory, lane_directory):
             remove_unfinished(filesystem, each)
         checkpoint, damaged = newest_checkpoint(filesystem, directory)
-        header = SegmentHeader(_layout.FORMAT_VERSION, 0, 0, identity.cluster, identity.node, 0)
+        header = SegmentHeader(layout.FORMAT_VERSION, 0, 0, identity.cluster, identity.node, 0)
         # Both numbers go into the seeds of new segments: bytes of an earlier start that are left
         # behind a torn tail must not join this start's chain of checksums.
         seeds = (claimed.incarnation, claimed.boot_epoch)
@@ -281,7 +282,7 @@ class Store:
             if entry.kind == EntryKind.DATA:
                 self._index_batch(log, entry)
             elif entry.kind == EntryKind.MEMBERSHIP:
-                log.configurations.append((entry.index, membership.decode(entry.payload)))
+                log.configurations.append((entry.index, joint_quorum.decode(entry.payload)))
             buffers, slot = framed[at]
             add(log, entry, buffers, slot, position + size)
             at += 1

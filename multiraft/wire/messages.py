@@ -77,7 +77,8 @@ ANY = "any"
 
 
 class LifeRow(NamedTuple):
-    """One start of a node's data directory (``multiraft.lives.Life``); (0, 0) = none."""
+    """One start of a node's data directory (``multiraft.liveness.peer_identity.Life``); (0, 0) =
+    none."""
 
     boot_epoch: int
     process: int

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from multiraft import _layout as layout
+from multiraft.codec import layout
 from multiraft.wire import schema
 from multiraft.wire.schema import Shape, list_of, row
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from multiraft._layout import BATCH_BYTES_MAX
+from multiraft.codec.layout import BATCH_BYTES_MAX
 from node.assembly.admin import AdminParts
 from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from multiraft.multiraft import MultiRaft
+from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.settings import RELAXED
 from multiraft.storage.store import Store
 from node.arrivals import Arrivals

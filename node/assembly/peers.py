@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from multiraft.leases import Liveness
+from multiraft.liveness.store_liveness import Liveness
 from multiraft.wire.messages import Hello, LifeRow
 from node.address import Address
 from node.admission import Admission

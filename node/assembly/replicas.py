@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from multiraft.storage.filesystem import RealFilesystem
-from multiraft.storage.partial_image import PartialImage
+from multiraft.storage.snapshot_download import PartialImage
 from node.applied import AppliedEntries
 from node.assembly.admin import AdminParts
 from node.assembly.env import NodeEnv

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from multiraft.storage.repairer import Repairer
+from multiraft.storage.repair.coordinator import Repairer
 from multiraft.storage.settings import RELAXED
 from node.assembly.env import NodeEnv
 from node.disk import DiskWorker, open_probe

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import trio
 
 from multiraft.errors import InvalidMembers, MembershipError, NotLeader, ProposalError, UnknownGroup
-from multiraft.status import GroupStatus
+from multiraft.raft.status import GroupStatus
 from multiraft.wire import plans as wire
 from multiraft.wire.errors import InvalidRequest, LeaderUnknown, TimedOut
 from node.clock import monotonic_ms

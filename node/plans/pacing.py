@@ -10,7 +10,7 @@ streams that go to it, because their senders do not know of each other.
 
 from __future__ import annotations
 
-from multiraft.catch_up import Limits
+from multiraft.raft.recovery_throttle import Limits
 from node.plans.moves import Phase
 from node.plans.state import PAUSED, ActivePlan
 

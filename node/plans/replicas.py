@@ -6,9 +6,9 @@ else was changed; from then on it only goes forward, whatever becomes of the pla
 vote may be lost before its group was asked: then a cancelled move has failed.
 
 Theory.  Consensus does the dangerous part: the joint configuration is entered by one entry and left
-by the leader itself, whoever that is (``multiraft.changes``).  A voter is never removed before its
-successor counts, because both happen in that entry.  What was replaced stays a learner for the time
-of grace, in step with the group, so that there is something to go back to.
+by the leader itself, whoever that is (``multiraft.raft.conf_change``).  A voter is never removed
+before its successor counts, because both happen in that entry.  What was replaced stays a learner
+for the time of grace, in step with the group, so that there is something to go back to.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from multiraft.multiraft import MultiRaft
+from multiraft.raft.multi_raft import MultiRaft
 from node.metadata_log import MetadataLog
 from node.peer_requests import PeerRequests
 from node.plans.driver import Driver

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from multiraft import plain
+from multiraft.codec import shapes
 from multiraft.wire.errors import Code
 from multiraft.wire.plans import (
     CANCEL,
@@ -56,17 +56,17 @@ PREFERRED_MAX = 1 << 16
 #: pushed out may be moved again at once.
 MOVED_MAX = 1 << 16
 
-_MOVE = (plain.WHOLE, plain.TEXT, plain.WHOLE, plain.WHOLE, plain.WHOLE, [plain.WHOLE],
-         [plain.WHOLE], plain.WHOLE, plain.WHOLE, plain.TEXT, [plain.WHOLE])
-_RECORD = (plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.WHOLE, plain.TEXT)
-_LIMITS = (plain.WHOLE,) * len(PlanLimits._fields)
-_PLAN = {"plan_id": plain.TEXT, "scope": plain.TEXT, "state": plain.TEXT, "reason": plain.TEXT,
-         "by_safety": plain.FLAG, "waited": plain.FLAG, "applied_ms": plain.WHOLE,
+_MOVE = (shapes.WHOLE, shapes.TEXT, shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, [shapes.WHOLE],
+         [shapes.WHOLE], shapes.WHOLE, shapes.WHOLE, shapes.TEXT, [shapes.WHOLE])
+_RECORD = (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, shapes.TEXT)
+_LIMITS = (shapes.WHOLE,) * len(PlanLimits._fields)
+_PLAN = {"plan_id": shapes.TEXT, "scope": shapes.TEXT, "state": shapes.TEXT, "reason": shapes.TEXT,
+         "by_safety": shapes.FLAG, "waited": shapes.FLAG, "applied_ms": shapes.WHOLE,
          "limits": _LIMITS, "moves": [_MOVE], "records": [_RECORD]}
-_NEXT = (plain.TEXT, plain.TEXT, plain.TEXT, plain.WHOLE, plain.WHOLE, _LIMITS, [_MOVE])
-_SHAPE = {"plan": plain.Optional(_PLAN), "next": plain.Optional(_NEXT),
-          "preferred": [(plain.WHOLE, plain.WHOLE)], "moved": [(plain.WHOLE, plain.WHOLE)],
-          "switched": [(plain.WHOLE, plain.WHOLE)]}
+_NEXT = (shapes.TEXT, shapes.TEXT, shapes.TEXT, shapes.WHOLE, shapes.WHOLE, _LIMITS, [_MOVE])
+_SHAPE = {"plan": shapes.Optional(_PLAN), "next": shapes.Optional(_NEXT),
+          "preferred": [(shapes.WHOLE, shapes.WHOLE)], "moved": [(shapes.WHOLE, shapes.WHOLE)],
+          "switched": [(shapes.WHOLE, shapes.WHOLE)]}
 
 
 class Record(NamedTuple):
@@ -395,7 +395,7 @@ class PlanTable:
         """The state of a snapshot; those of versions 4 and 5 do not know when what was moved.
         Raises ``KeyError``, ``TypeError``, ``ValueError``."""
         snapshot = {"moved": (), "switched": (), **snapshot}
-        plain.check(snapshot, _SHAPE, "plans")
+        shapes.check(snapshot, _SHAPE, "plans")
         fields, waiting = snapshot["plan"], snapshot["next"]
         if fields is not None:
             self.plan = _restored(fields)

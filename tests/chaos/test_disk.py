@@ -11,7 +11,7 @@ from chaos.backends import disk as disks
 from chaos.backends import host, ledger, probes
 from chaos.backends.backend import BackendError
 from chaos.backends.disk import LoopDisk
-from multiraft.storage.envelope import replace_file
+from multiraft.storage.atomic_file import replace_file
 from multiraft.storage.filesystem import RealFilesystem
 from tests import needs
 

@@ -11,11 +11,12 @@ from chaos.simulator.model import NO_HARD_STATE, GroupModel
 from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperation
 from chaos.simulator.violations import Violation
 from chaos.simulator.witness import DamagedEntry, Witness
-from multiraft import core, marks, membership
-from multiraft.messages import Append, AppendReply, Status, VoteReply, VoteRequest
-from multiraft.openings import open_payload
-from multiraft.ready import GroupWrite, Writes
-from multiraft.store import GroupRestored, LogBounds
+from multiraft import core
+from multiraft.partitions.records import open_payload
+from multiraft.raft import joint_quorum, replica_records
+from multiraft.raft.log_reader import GroupRestored, LogBounds
+from multiraft.raft.messages import Append, AppendReply, Status, VoteReply, VoteRequest
+from multiraft.raft.ready import GroupWrite, Writes
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 PARTITION = 101
@@ -187,7 +188,7 @@ def test_who_was_created_and_has_heard_nothing_goes_by_nobody():
     """It counted with the first members of its group, who may have been replaced: a node that was
     lost was kept for it, and minorities that could be done without were not."""
     history, now = History().term(1), Configuration((2, 3), (4,))
-    changes = [Entry(EntryKind.MEMBERSHIP, 1, 1, 1, index, payload=membership.encode(each))
+    changes = [Entry(EntryKind.MEMBERSHIP, 1, 1, 1, index, payload=joint_quorum.encode(each))
                for index, each in enumerate((now._replace(outgoing=(1, 2, 3)), now), 1)]
     for node in (1, 2, 3):
         history.write(node, *changes)
@@ -245,7 +246,7 @@ def test_a_damaged_entry_that_changed_the_members_still_counts():
     """Of a damaged entry a restart knows index and term, and the witness knows the rest."""
     history = History().term(1)
     more = Configuration((1, 2, 3), (4,))
-    change = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 1, payload=membership.encode(more))
+    change = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 1, payload=joint_quorum.encode(more))
     history.write(1, change, history.noop(2, 1))
     restored = GroupRestored(LogBounds(1, 0, 2), ((1, 1),), HardState(1, 1), 0, 0, more)
     history.witness.recovered(1, 1, restored, [DamagedEntry(1, 1, False), history.noop(2, 1)],
@@ -355,8 +356,8 @@ def test_nobody_goes_by_the_first_members_where_damage_took_all_of_a_replica():
     history = History().term(1)
     members = Configuration((2, 3))
     joint = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 1,
-                  payload=membership.encode(Configuration((2, 3), (), (1, 2, 3))))
-    final = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 2, payload=membership.encode(members))
+                  payload=joint_quorum.encode(Configuration((2, 3), (), (1, 2, 3))))
+    final = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 2, payload=joint_quorum.encode(members))
     for node in (1, 2, 3):
         history.write(node, joint, final)
     history.write(4, joint)  # a learner for a while
@@ -430,7 +431,7 @@ def test_an_acknowledgement_before_the_disk():
 
 def test_an_acknowledgement_of_a_replica_that_was_removed_meanwhile():
     history = History().term(1).write(1, History().noop(1, 1)).write(2, History().noop(1, 1))
-    mark = marks.tombstone(1, 1, marks.Tombstone(HardState(1, 1), 1, 1))
+    mark = replica_records.tombstone(1, 1, replica_records.Tombstone(HardState(1, 1), 1, 1))
     removal = Writes(99, (GroupWrite(1, 1, 0, (), None, mark),))
     history.witness.staged(2, removal)
     history.witness.durable(2, removal)
@@ -448,7 +449,7 @@ def test_an_acknowledgement_of_another_log():
 
 def removed(node, term, history):
     """The replica is removed in that term; not durable yet."""
-    mark = marks.tombstone(1, 1, marks.Tombstone(HardState(term, 1), 1, 1))
+    mark = replica_records.tombstone(1, 1, replica_records.Tombstone(HardState(term, 1), 1, 1))
     history.sequence += 1
     removal = Writes(history.sequence, (GroupWrite(1, 1, 0, (), None, mark),))
     history.witness.staged(node, removal)

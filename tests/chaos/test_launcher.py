@@ -149,8 +149,8 @@ def test_a_wall_clock_that_jumps_is_nothing_to_a_node(tmp_path):
 
 
 SHOW = """
-import multiraft.log
-print(multiraft.log.GroupLog.truncate.__code__.co_filename)
+import multiraft.raft.raft_log
+print(multiraft.raft.raft_log.GroupLog.truncate.__code__.co_filename)
 """
 
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from chaos import replicas, values
 from chaos.history import CORRUPT, key_of
-from multiraft import marks, membership
-from multiraft.ready import GroupWrite
+from multiraft.raft import joint_quorum, replica_records
+from multiraft.raft.ready import GroupWrite
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from node.log_commands import inspect
@@ -95,13 +95,15 @@ def test_a_dropped_suffix_is_gone(directory):
 
 def test_a_new_configuration_is_known(directory):
     joint = Configuration((1, 2), (4,), (1, 2, 3))
-    directory.run(Entry(EntryKind.MEMBERSHIP, GROUP, 1, 1, 1, payload=membership.encode(joint)))
+    directory.run(Entry(EntryKind.MEMBERSHIP, GROUP, 1, 1, 1, payload=joint_quorum.encode(joint)))
     assert directory.log().members == {1: [[1, 2], [4], [1, 2, 3]]}
 
 
 def test_a_tombstone_ends_a_log(directory):
     directory.run(noop_entry(GROUP, 1, 1))
-    directory.mark(marks.tombstone(GROUP, 1, marks.Tombstone(HardState(1, 2), 1, 1)))
+    directory.mark(
+        replica_records.tombstone(GROUP, 1, replica_records.Tombstone(HardState(1, 2), 1, 1))
+    )
     log = directory.log()
     assert list(log.terms) == []
 

@@ -237,13 +237,28 @@ def broken(bug: Bug, *kinds: str) -> str:
     # Stamps of the next group begin anew.
     ("base = max(0, sealed.leader_epoch + 1 - term)", "base = 0", "stamps from")])
 def test_what_the_next_group_begins_with_is_compared(old, new, found):
-    bug = Bug("begins-elsewhere", "multiraft.openings", "continue_payload", old, new, "", Seeds())
+    bug = Bug(
+        "begins-elsewhere",
+        "multiraft.partitions.records",
+        "continue_payload",
+        old,
+        new,
+        "",
+        Seeds(),
+    )
     assert "ExtentsFollow: partition" in (said := broken(bug, "switch")) and found in said
 
 
 def test_voters_that_change_in_one_step_are_noticed():
-    bug = Bug("one-step", "multiraft.membership", "entered", "learners, configuration.voters)",
-              "learners)", "", Seeds())
+    bug = Bug(
+        "one-step",
+        "multiraft.raft.joint_quorum",
+        "entered",
+        "learners, configuration.voters)",
+        "learners)",
+        "",
+        Seeds(),
+    )
     with planted(bug):
         failures = [world.run(moving(seed, "plan", "plan", nodes=5)).failure
                     for seed in range(1, 4)]

@@ -9,7 +9,7 @@ import pytest
 from chaos.simulator.model import GroupModel
 from chaos.simulator.readback import ReadBack
 from chaos.simulator.witness import Witness
-from multiraft.ready import GroupWrite, Writes
+from multiraft.raft.ready import GroupWrite, Writes
 from multiraft.types import HardState
 from tests.storage import test_lost_drop
 from tests.storage.damage import DIRECTORY, FIRST

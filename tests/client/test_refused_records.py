@@ -10,7 +10,6 @@ import pytest
 import trio
 import trio.testing
 
-from multiraft import _layout as layout
 from multiraft import client as trio_client
 from multiraft import core
 from multiraft.client import VALUE_BYTES_MAX, BufferFull, Record, RecordTooLarge, blocking
@@ -18,6 +17,7 @@ from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._metadata import MetadataCache
 from multiraft.client._producer import ProducerState
 from multiraft.client._records import batch_bytes_of
+from multiraft.codec import layout
 from multiraft.errors import ConfigError, MultiRaftError
 from multiraft.wire import errors, messages
 from multiraft.wire.connection import ResponseEvent

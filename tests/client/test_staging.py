@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiraft import _layout as layout
 from multiraft.client import Record, _retries, _runs, staging
 from multiraft.client._network import NetworkLimits
 from multiraft.client.ranges import ConsumerSettings, Range, read_ranges
+from multiraft.codec import layout
 from multiraft.core import BatchHeader
 from multiraft.errors import ConfigError
 from multiraft.wire import errors

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft import _layout as layout
 from multiraft import core
 from multiraft.client import (
     DecompressionTooLarge,
@@ -20,6 +19,7 @@ from multiraft.client import (
     staging,
 )
 from multiraft.client.ranges import Range, offset_ranges, read_ranges
+from multiraft.codec import layout
 from multiraft.errors import CorruptBatch
 from multiraft.wire import errors
 from multiraft.wire.connection import Connection, RequestEvent, ResponseEvent, Role

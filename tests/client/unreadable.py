@@ -7,9 +7,9 @@ import zlib
 
 import pytest
 
-from multiraft import _layout as layout
 from multiraft import core
 from multiraft.client import _compression
+from multiraft.codec import layout
 
 
 def crafted(codec: int, block: bytes, count: int = 1, at_ms: int = 1_700_000_000_000) -> bytearray:

@@ -6,14 +6,14 @@ from __future__ import annotations
 import random
 from collections import deque
 
-from multiraft import leases
-from multiraft.config import RaftConfig
-from multiraft.leases import Liveness
-from multiraft.memory_store import MemoryStore
-from multiraft.messages import Append
-from multiraft.multiraft import MultiRaft
-from multiraft.ready import Committed, Envelope, Event, ReadReady
-from multiraft.tail_protocol import NullTail
+from multiraft.liveness import store_liveness
+from multiraft.liveness.store_liveness import Liveness
+from multiraft.raft.config import RaftConfig
+from multiraft.raft.log_state import NullTail
+from multiraft.raft.memory_storage import MemoryStore
+from multiraft.raft.messages import Append
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.raft.ready import Committed, Envelope, Event, ReadReady
 from multiraft.types import Configuration, EntryKind
 
 
@@ -201,7 +201,7 @@ class Cluster:
         for node in self.nodes.values():
             if node.core is not None:
                 node.liveness.expire(self.now_ms)
-                leases.deliver(node.liveness.events(), node.core)
+                store_liveness.deliver(node.liveness.events(), node.core)
 
     def run(self, ms: int, step_ms: int = 5) -> None:
         """Let time pass with everything delivered at once."""

@@ -2,7 +2,7 @@
 
 Each public ``do_...`` method is a verb and its docstring the help.  Nothing happens by itself: a
 write is durable when ``fsync`` says so, a message arrives when ``deliver`` says so, leases are what
-``lease`` made them.  Text comes from ``multiraft.describe`` alone.
+``lease`` made them.  Text comes from ``multiraft.raft.describe`` alone.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import random
 from collections import deque
 
-from multiraft import describe, election
-from multiraft.config import RaftConfig
 from multiraft.errors import ProposalError
-from multiraft.memory_store import MemoryStore
-from multiraft.messages import Append, Message
-from multiraft.multiraft import MultiRaft
-from multiraft.ready import Envelope, Ready
-from multiraft.tail_protocol import NullTail
+from multiraft.raft import describe, election
+from multiraft.raft.config import RaftConfig
+from multiraft.raft.log_state import NullTail
+from multiraft.raft.memory_storage import MemoryStore
+from multiraft.raft.messages import Append, Message
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.raft.ready import Envelope, Ready
 from multiraft.types import Configuration, EntryKind
 from tests.consensus.member_verbs import MemberVerbs
 from tests.consensus.snapshot_verbs import SnapshotVerbs

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from multiraft import describe
 from multiraft.errors import ProposalError
-from multiraft.tail_protocol import NullTail
+from multiraft.raft import describe
+from multiraft.raft.log_state import NullTail
 from multiraft.types import Configuration
 from tests.datadriven import Command
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from multiraft.messages import SnapshotOffer
+from multiraft.raft.messages import SnapshotOffer
 from tests.datadriven import Command
 
 

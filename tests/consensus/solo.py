@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from multiraft.config import RaftConfig
-from multiraft.memory_store import MemoryStore
-from multiraft.messages import Append, AppendReply, VoteReply, VoteRequest
-from multiraft.multiraft import MultiRaft
-from multiraft.ready import GroupWrite, Writes
-from multiraft.tail_protocol import NullTail
+from multiraft.raft.config import RaftConfig
+from multiraft.raft.log_state import NullTail
+from multiraft.raft.memory_storage import MemoryStore
+from multiraft.raft.messages import Append, AppendReply, VoteReply, VoteRequest
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.raft.ready import GroupWrite, Writes
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 GROUP = 1

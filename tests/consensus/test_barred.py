@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from multiraft.config import RaftConfig
 from multiraft.errors import MemberBarred
-from multiraft.marks import parse_tombstone
-from multiraft.memory_store import MemoryStore
-from multiraft.messages import Append, AppendReply, Removed
-from multiraft.multiraft import MultiRaft
-from multiraft.store import GroupRestored, LogBounds
-from multiraft.tail import PartitionTail
+from multiraft.partitions.state import PartitionTail
+from multiraft.raft.config import RaftConfig
+from multiraft.raft.log_reader import GroupRestored, LogBounds
+from multiraft.raft.memory_storage import MemoryStore
+from multiraft.raft.messages import Append, AppendReply, Removed
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.raft.replica_records import parse_tombstone
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.consensus.solo import Solo
 

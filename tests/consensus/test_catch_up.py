@@ -5,9 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiraft.catch_up import BURST_MS, LEAST_BYTES_MAX, LEAST_MS, Bucket, Limits, Pace
-from multiraft.config import RaftConfig
-from multiraft.replication import PROBE_BYTES_MAX
+from multiraft.raft.config import RaftConfig
+from multiraft.raft.recovery_throttle import (
+    BURST_MS,
+    LEAST_BYTES_MAX,
+    LEAST_MS,
+    Bucket,
+    Limits,
+    Pace,
+)
+from multiraft.raft.replication import PROBE_BYTES_MAX
 from tests.consensus.cluster import Cluster
 
 ENTRY_BYTES = 10_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft import _layout
-from multiraft.config import RaftConfig
+from multiraft.codec import layout
 from multiraft.errors import ConfigError
+from multiraft.raft.config import RaftConfig
 
-LARGEST = _layout.ENTRY_BYTES_MAX
+LARGEST = layout.ENTRY_BYTES_MAX
 
 
 def sized(uncommitted_bytes_max: int) -> RaftConfig:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft.config import RaftConfig
 from multiraft.errors import MembershipError, ProposalError
-from multiraft.messages import AppendReply, Cleared, Doubt, Status
+from multiraft.raft.config import RaftConfig
+from multiraft.raft.messages import AppendReply, Cleared, Doubt, Status
 from multiraft.types import HardState
 from tests.consensus.cluster import Cluster
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft.config import RaftConfig
-from multiraft.messages import Append, AppendReply, Status
+from multiraft.raft.config import RaftConfig
+from multiraft.raft.messages import Append, AppendReply, Status
 from tests.consensus.solo import GROUP, Solo
 
 RELAXED = RaftConfig(members_may_forget=True)

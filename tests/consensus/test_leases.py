@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from multiraft.leases import OUTSTANDING_MAX, Answer, LeaseEvent, LeaseEventKind, Liveness, Question
+from multiraft.liveness.store_liveness import (
+    OUTSTANDING_MAX,
+    Answer,
+    LeaseEvent,
+    LeaseEventKind,
+    Liveness,
+    Question,
+)
 
 GRANTED, WITHDRAWN, HELD, LOST, MISMATCH, LED, FULL = LeaseEventKind
 LEASE, INTERVAL = 600, 150

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from multiraft.config import RaftConfig
-from multiraft.hints import LedChanges as LedList
-from multiraft.memory_store import MemoryStore
-from multiraft.messages import LedChanges, LedRequest
-from multiraft.multiraft import MultiRaft
+from multiraft.liveness.leader_table import LedChanges as LedList
+from multiraft.raft.config import RaftConfig
+from multiraft.raft.memory_storage import MemoryStore
+from multiraft.raft.messages import LedChanges, LedRequest
+from multiraft.raft.multi_raft import MultiRaft
 from tests.consensus.solo import GROUP, Solo
 
 

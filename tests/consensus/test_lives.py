@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft.lives import (
+from multiraft.liveness.peer_identity import (
     DURABLE,
     LIVES_KEPT,
     NO_LIFE,

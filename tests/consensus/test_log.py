@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multiraft.errors import Compacted
-from multiraft.log import GroupLog, framed_bytes
-from multiraft.store import LogBounds
+from multiraft.raft.log_reader import LogBounds
+from multiraft.raft.raft_log import GroupLog, framed_bytes
 from tests.consensus.solo import entry
 
 EMPTY = LogBounds(1, 0, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft.snapshot import log_start
+from multiraft.raft.snapshot import log_start
 from multiraft.types import EntryKind
 from tests.consensus.solo import GROUP, Solo
 

@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from multiraft.config import RaftConfig
 from multiraft.core import BatchBuilder, batch_header, check_batch
 from multiraft.errors import (
     GroupQuarantined,
@@ -16,13 +15,14 @@ from multiraft.errors import (
     UnknownGroup,
     UnknownPartition,
 )
-from multiraft.group import Group
-from multiraft.memory_store import MemoryStore
-from multiraft.messages import Append, AppendReply, Status, TimeoutNow, VoteReply, VoteRequest
-from multiraft.multiraft import MultiRaft
-from multiraft.openings import open_payload, seal_payload
-from multiraft.status import Role
-from multiraft.tail import PartitionTail
+from multiraft.partitions.records import open_payload, seal_payload
+from multiraft.partitions.state import PartitionTail
+from multiraft.raft.config import RaftConfig
+from multiraft.raft.group import Group
+from multiraft.raft.memory_storage import MemoryStore
+from multiraft.raft.messages import Append, AppendReply, Status, TimeoutNow, VoteReply, VoteRequest
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.raft.status import Role
 from multiraft.types import Configuration, EntryKind
 from tests.consensus.cluster import Cluster
 from tests.consensus.solo import GROUP, Solo

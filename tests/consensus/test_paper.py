@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from multiraft.errors import NotLeader, QueueFull
-from multiraft.messages import Append, AppendReply, Status, TimeoutNow, VoteReply, VoteRequest
-from multiraft.status import Role
+from multiraft.raft.messages import Append, AppendReply, Status, TimeoutNow, VoteReply, VoteRequest
+from multiraft.raft.status import Role
 from multiraft.types import EntryKind
 from tests.consensus.cluster import Cluster
 from tests.consensus.solo import GROUP, Solo

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multiraft import changes, describe, election, messages, multiraft, neighbours
-from multiraft.digest import BUCKETS, LedSum, fact
-from multiraft.hints import Hints, LedChanges
-from multiraft.messages import (
+from multiraft.liveness.leader_table import Hints, LedChanges
+from multiraft.liveness.leadership_digest import BUCKETS, LedSum, fact
+from multiraft.raft import conf_change as changes
+from multiraft.raft import describe, election, messages, multi_raft, peers
+from multiraft.raft.messages import (
     Append,
     AppendReply,
     Cleared,
@@ -21,9 +22,9 @@ from multiraft.messages import (
     VoteReply,
     VoteRequest,
 )
-from multiraft.progress import Progress, ProgressState
-from multiraft.status import Role
-from multiraft.timers import SLACK, Timers
+from multiraft.raft.progress import Progress, ProgressState
+from multiraft.raft.status import Role
+from multiraft.raft.timers import SLACK, Timers
 
 # ---- dispatch ----------------------------------------------------------------------------------
 
@@ -48,17 +49,17 @@ IGNORED = {
 def test_every_message_is_handled_or_ignored_on_purpose_in_every_role():
     kinds = messages.GroupMessage.__args__
     pairs = {(kind, role) for kind in kinds for role in Role}
-    assert {*multiraft.HANDLERS} | {*IGNORED} == pairs
-    assert not {*multiraft.HANDLERS} & {*IGNORED}
-    assert {*neighbours.HANDLERS} == {*messages.NodeMessage.__args__}
+    assert {*multi_raft.HANDLERS} | {*IGNORED} == pairs
+    assert not {*multi_raft.HANDLERS} & {*IGNORED}
+    assert {*peers.HANDLERS} == {*messages.NodeMessage.__args__}
     assert {*describe._MESSAGES} == {*kinds, *messages.NodeMessage.__args__}
 
 
 def test_every_handler_belongs_to_the_message_it_is_registered_for():
-    assert multiraft.HANDLERS[VoteRequest, Role.FOLLOWER] is election.on_vote_request
-    assert multiraft.HANDLERS[VoteRequest, Role.LEADER] is changes.on_vote_request_as_leader
-    assert multiraft.HANDLERS[VoteReply, Role.CANDIDATE] is election.on_vote_reply
-    assert multiraft.HANDLERS[Append, Role.LEADER].__name__ == "on_append_as_leader"
+    assert multi_raft.HANDLERS[VoteRequest, Role.FOLLOWER] is election.on_vote_request
+    assert multi_raft.HANDLERS[VoteRequest, Role.LEADER] is changes.on_vote_request_as_leader
+    assert multi_raft.HANDLERS[VoteReply, Role.CANDIDATE] is election.on_vote_reply
+    assert multi_raft.HANDLERS[Append, Role.LEADER].__name__ == "on_append_as_leader"
 
 
 # ---- timers ------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multiraft import membership, quorum
-from multiraft.quorum import Vote
+from multiraft.raft import joint_quorum, quorum
+from multiraft.raft.quorum import Vote
 from multiraft.types import Configuration
 
 NODES = st.lists(st.integers(1, 9), min_size=1, max_size=7, unique=True).map(tuple)
@@ -54,7 +54,7 @@ def test_an_election_is_won_by_a_majority_and_lost_when_none_is_left(voters, vot
 @given(NODES, st.one_of(st.just(()), NODES), st.sets(st.integers(1, 9)))
 def test_what_is_everywhere_is_in_every_majority(voters, outgoing, holders):
     configuration = Configuration(voters, (), outgoing)
-    assert membership.everywhere(configuration, holders.__contains__) == all(
+    assert joint_quorum.everywhere(configuration, holders.__contains__) == all(
         holders & some for half in (voters, outgoing) for some in majorities(half))
 
 
@@ -63,24 +63,24 @@ def test_what_is_everywhere_is_in_every_majority(voters, outgoing, holders):
        st.dictionaries(st.integers(1, 9), st.booleans()))
 def test_a_joint_configuration_needs_both_halves(voters, outgoing, match, votes):
     joint = Configuration(voters, (), outgoing)
-    assert membership.committed(joint, lambda node: match.get(node, 0)) == min(
+    assert joint_quorum.committed(joint, lambda node: match.get(node, 0)) == min(
         dumb_reached(voters, match), dumb_reached(outgoing, match))
     halves = (quorum.tally(voters, votes), quorum.tally(outgoing, votes))
     expected = (Vote.LOST if Vote.LOST in halves else Vote.PENDING if Vote.PENDING in halves
                 else Vote.WON)
-    assert membership.tally(joint, votes) is expected
+    assert joint_quorum.tally(joint, votes) is expected
     supports = {node for node, vote in votes.items() if vote}
-    assert membership.supported(joint, supports.__contains__) == all(
+    assert joint_quorum.supported(joint, supports.__contains__) == all(
         any(some <= supports for some in majorities(half)) for half in (voters, outgoing))
 
 
 @pytest.mark.parametrize("wrong", [
     Configuration((), (1,)), Configuration((), (), (1,)), Configuration((1, 1)),
     Configuration((1, 0)), Configuration((1, 2), (2,)),
-    Configuration(tuple(range(1, membership.MEMBERS_MAX + 2)))])
+    Configuration(tuple(range(1, joint_quorum.MEMBERS_MAX + 2)))])
 def test_wrong_configurations_are_refused(wrong):
     with pytest.raises(ValueError):
-        membership.validate(wrong)
+        joint_quorum.validate(wrong)
 
 
 def test_no_voters_decide_nothing():

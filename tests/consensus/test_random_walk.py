@@ -14,8 +14,8 @@ from collections import deque
 
 import pytest
 
-from multiraft.config import RaftConfig
 from multiraft.errors import ProposalError
+from multiraft.raft.config import RaftConfig
 from multiraft.types import EntryKind
 from tests.consensus.cluster import Cluster
 

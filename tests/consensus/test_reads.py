@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft.config import RaftConfig
 from multiraft.errors import NotLeader
+from multiraft.raft.config import RaftConfig
 from multiraft.types import Configuration
 from tests.consensus.solo import GROUP, Solo
 

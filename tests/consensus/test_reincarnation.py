@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from multiraft.config import RaftConfig
-from multiraft.hints import Hints
-from multiraft.tail_protocol import NullTail
+from multiraft.liveness.leader_table import Hints
+from multiraft.raft.config import RaftConfig
+from multiraft.raft.log_state import NullTail
 from multiraft.types import Configuration
 from tests.consensus.cluster import Cluster
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from multiraft.messages import VoteRequest
+from multiraft.raft.messages import VoteRequest
 from tests.consensus.cluster import Cluster
 
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multiraft import tail as tail_module
 from multiraft.errors import (
     CodecError,
     CorruptEntry,
@@ -16,7 +15,14 @@ from multiraft.errors import (
     ProducerFenced,
     UnknownPartition,
 )
-from multiraft.openings import (
+from multiraft.partitions import state as tail_module
+from multiraft.partitions.producer_state import (
+    BATCHES_PER_WINDOW,
+    carried,
+    extended,
+    window_batches,
+)
+from multiraft.partitions.records import (
     OPEN_STRUCT,
     SEAL_STRUCT,
     Opening,
@@ -25,9 +31,8 @@ from multiraft.openings import (
     parse_seal,
     seal_payload,
 )
-from multiraft.tail import PRODUCERS_PER_PARTITION_MAX, PartitionTail
+from multiraft.partitions.state import PRODUCERS_PER_PARTITION_MAX, PartitionTail
 from multiraft.types import BatchInfo, Entry, EntryKind
-from multiraft.windows import BATCHES_PER_WINDOW, carried, extended, window_batches
 
 P = 7  # a partition incarnation
 

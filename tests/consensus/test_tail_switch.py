@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multiraft import tail as tail_module
 from multiraft.errors import (
     CorruptEntry,
     OutOfOrderSequence,
@@ -14,7 +13,9 @@ from multiraft.errors import (
     ProposalError,
     UnknownPartition,
 )
-from multiraft.openings import (
+from multiraft.partitions import state as tail_module
+from multiraft.partitions.producer_state import carried, extended, settled
+from multiraft.partitions.records import (
     LEADER_EPOCH_MAX,
     Sealed,
     continue_payload,
@@ -22,9 +23,8 @@ from multiraft.openings import (
     parse_open,
     seal_payload,
 )
-from multiraft.tail import PartitionTail
+from multiraft.partitions.state import PartitionTail
 from multiraft.types import BatchInfo, Entry, EntryKind
-from multiraft.windows import carried, extended, settled
 from tests.consensus.test_tail import P, control, entry, info, opened, put, seal
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from multiraft import _core, _reference
+from multiraft import _core
+from multiraft.codec import reference
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-@pytest.fixture(params=[_reference, _core], ids=["reference", "compiled"])
+@pytest.fixture(params=[reference, _core], ids=["reference", "compiled"])
 def twin(request):
     return request.param
 

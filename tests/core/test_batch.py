@@ -4,8 +4,9 @@ import struct
 
 import pytest
 
-from multiraft import _core, _layout
-from multiraft._values import BatchHeader, Record
+from multiraft import _core
+from multiraft.codec import layout
+from multiraft.codec.values import BatchHeader, Record
 from multiraft.errors import BatchTooLarge, CorruptBatch, InvalidBatch, RecordTooLarge
 from multiraft.types import BatchInfo
 
@@ -26,14 +27,14 @@ def changed(batch, form: str, at: int, number: int) -> bytearray:
 
 
 def resealed(batch: bytearray) -> bytearray:
-    crc = _core.crc32c(memoryview(batch)[_layout.BATCH_ATTRIBUTES_AT:])
-    struct.pack_into(">I", batch, _layout.BATCH_CRC_AT, crc)
+    crc = _core.crc32c(memoryview(batch)[layout.BATCH_ATTRIBUTES_AT:])
+    struct.pack_into(">I", batch, layout.BATCH_CRC_AT, crc)
     return batch
 
 
 def with_block(block: bytes, count: int = 1, base_timestamp_ms: int = NOW_MS) -> bytearray:
     """An intact batch around any records block."""
-    header = struct.pack(">qiibIhiqqqhii", 0, _layout.BATCH_HEADER_BYTES + len(block) - 12, -1, 2,
+    header = struct.pack(">qiibIhiqqqhii", 0, layout.BATCH_HEADER_BYTES + len(block) - 12, -1, 2,
                          0, 0, count - 1, base_timestamp_ms, base_timestamp_ms, -1, -1, -1, count)
     return resealed(bytearray(header + block))
 
@@ -63,8 +64,8 @@ def test_golden_compressed_batch(twin, golden):
     batch = golden("batch_gzip.hex")
     builder = twin.BatchBuilder(4096)
     assert builder.extend(NOW_MS, [b"a" * 64] * 2) == 2
-    assert builder.build(codec=_layout.CODEC_GZIP, block=batch[61:]) == batch
-    assert twin.check_batch(batch).codec == _layout.CODEC_GZIP
+    assert builder.build(codec=layout.CODEC_GZIP, block=batch[61:]) == batch
+    assert twin.check_batch(batch).codec == layout.CODEC_GZIP
     records = twin.decode_records(twin.verify_batch(batch), builder.records_block())
     assert [record.value for record in records] == [b"a" * 64] * 2
 
@@ -73,7 +74,7 @@ def test_golden_compressed_batch(twin, golden):
 
 def test_size_is_the_length_of_the_batch(twin):
     builder = twin.BatchBuilder(1 << 16)
-    assert (builder.count, builder.size) == (0, _layout.BATCH_HEADER_BYTES)
+    assert (builder.count, builder.size) == (0, layout.BATCH_HEADER_BYTES)
     for length in (0, 1, 63, 64, 8191, 8192):
         builder.append(NOW_MS + length, b"k" * length, b"v" * length, [("name", b"x" * length)])
         assert builder.size == len(builder.build())
@@ -90,7 +91,7 @@ def test_a_full_builder_takes_nothing_and_changes_nothing(twin):
 
 
 def test_a_record_that_exactly_fits_is_taken(twin):
-    exact = _layout.BATCH_HEADER_BYTES + 7 + 40
+    exact = layout.BATCH_HEADER_BYTES + 7 + 40
     assert twin.BatchBuilder(exact).append(NOW_MS, None, b"x" * 40)
     with pytest.raises(RecordTooLarge, match=f"47 bytes exceeds bytes_max={exact - 1}"):
         twin.BatchBuilder(exact - 1).append(NOW_MS, None, b"x" * 40)
@@ -190,12 +191,12 @@ def test_header_names_that_are_not_utf8_survive(twin):
 
 def test_too_many_headers_are_refused(twin):
     builder = twin.BatchBuilder(1 << 16)
-    assert builder.append(NOW_MS, None, None, [("", None)] * _layout.RECORD_HEADERS_MAX)
+    assert builder.append(NOW_MS, None, None, [("", None)] * layout.RECORD_HEADERS_MAX)
     with pytest.raises(RecordTooLarge, match="1025 headers exceeds RECORD_HEADERS_MAX=1024"):
-        builder.append(NOW_MS, None, None, [("", None)] * (_layout.RECORD_HEADERS_MAX + 1))
+        builder.append(NOW_MS, None, None, [("", None)] * (layout.RECORD_HEADERS_MAX + 1))
 
 
-@pytest.mark.parametrize("bytes_max", [0, 61, -5, _layout.BATCH_BYTES_MAX + 1, 1 << 80])
+@pytest.mark.parametrize("bytes_max", [0, 61, -5, layout.BATCH_BYTES_MAX + 1, 1 << 80])
 def test_builder_refuses_a_limit_out_of_range(twin, bytes_max):
     with pytest.raises(ValueError, match="bytes_max"):
         twin.BatchBuilder(bytes_max)
@@ -220,8 +221,8 @@ def test_an_empty_batch_cannot_be_built(twin):
 def test_a_block_that_grew_over_the_limit_is_refused(twin):
     builder = twin.BatchBuilder(300)
     builder.append(NOW_MS, None, b"v")
-    with pytest.raises(BatchTooLarge, match=f"BATCH_BYTES_MAX={_layout.BATCH_BYTES_MAX}"):
-        builder.build(codec=4, block=bytes(_layout.BATCH_BYTES_MAX - 60))
+    with pytest.raises(BatchTooLarge, match=f"BATCH_BYTES_MAX={layout.BATCH_BYTES_MAX}"):
+        builder.build(codec=4, block=bytes(layout.BATCH_BYTES_MAX - 60))
 
 
 # ---- What a leader accepts ---------------------------------------------------------------------
@@ -234,25 +235,25 @@ def test_check_batch_accepts_what_producers_send(twin):
 
 
 @pytest.mark.parametrize("form, at, number, error, words", [
-    (">b", _layout.BATCH_MAGIC_AT, 1, InvalidBatch, "magic 1"),
-    (">q", _layout.BATCH_BASE_OFFSET_AT, 7, InvalidBatch, "base offset 7"),
-    (">h", _layout.BATCH_ATTRIBUTES_AT, 0x08, InvalidBatch, "0x0008"),
-    (">h", _layout.BATCH_ATTRIBUTES_AT, 0x10, InvalidBatch, "no run of a sink"),
-    (">h", _layout.BATCH_ATTRIBUTES_AT, 0x20, InvalidBatch, "0x0020"),
-    (">h", _layout.BATCH_ATTRIBUTES_AT, -32768, InvalidBatch, "0x8000"),
-    (">h", _layout.BATCH_ATTRIBUTES_AT, 5, InvalidBatch, "codec 5"),
-    (">i", _layout.BATCH_RECORDS_COUNT_AT, 0, InvalidBatch, "count 0"),
-    (">i", _layout.BATCH_RECORDS_COUNT_AT, -1, InvalidBatch, "count -1"),
-    (">i", _layout.BATCH_RECORDS_COUNT_AT, 3, InvalidBatch, "last offset delta 1"),
-    (">i", _layout.BATCH_RECORDS_COUNT_AT, (1 << 20) + 1, BatchTooLarge, "1048577 records"),
-    (">i", _layout.BATCH_LAST_OFFSET_DELTA_AT, 2, InvalidBatch, "last offset delta 2"),
-    (">i", _layout.BATCH_LAST_OFFSET_DELTA_AT, -(1 << 31), InvalidBatch, "last offset delta"),
-    (">q", _layout.BATCH_PRODUCER_ID_AT, -2, InvalidBatch, "producer id -2"),
-    (">q", _layout.BATCH_PRODUCER_ID_AT, 5, InvalidBatch, "epoch -1 and sequence -1"),
-    (">i", _layout.BATCH_LENGTH_AT, 1, CorruptBatch, "13 bytes, outside"),
-    (">i", _layout.BATCH_LENGTH_AT, -1, CorruptBatch, "field -1"),
-    (">i", _layout.BATCH_LENGTH_AT, (1 << 31) - 1, CorruptBatch, "2147483659 bytes, outside"),
-    (">i", _layout.BATCH_LENGTH_AT, 66, CorruptBatch, "gives 78 bytes, buffer has 81")])
+    (">b", layout.BATCH_MAGIC_AT, 1, InvalidBatch, "magic 1"),
+    (">q", layout.BATCH_BASE_OFFSET_AT, 7, InvalidBatch, "base offset 7"),
+    (">h", layout.BATCH_ATTRIBUTES_AT, 0x08, InvalidBatch, "0x0008"),
+    (">h", layout.BATCH_ATTRIBUTES_AT, 0x10, InvalidBatch, "no run of a sink"),
+    (">h", layout.BATCH_ATTRIBUTES_AT, 0x20, InvalidBatch, "0x0020"),
+    (">h", layout.BATCH_ATTRIBUTES_AT, -32768, InvalidBatch, "0x8000"),
+    (">h", layout.BATCH_ATTRIBUTES_AT, 5, InvalidBatch, "codec 5"),
+    (">i", layout.BATCH_RECORDS_COUNT_AT, 0, InvalidBatch, "count 0"),
+    (">i", layout.BATCH_RECORDS_COUNT_AT, -1, InvalidBatch, "count -1"),
+    (">i", layout.BATCH_RECORDS_COUNT_AT, 3, InvalidBatch, "last offset delta 1"),
+    (">i", layout.BATCH_RECORDS_COUNT_AT, (1 << 20) + 1, BatchTooLarge, "1048577 records"),
+    (">i", layout.BATCH_LAST_OFFSET_DELTA_AT, 2, InvalidBatch, "last offset delta 2"),
+    (">i", layout.BATCH_LAST_OFFSET_DELTA_AT, -(1 << 31), InvalidBatch, "last offset delta"),
+    (">q", layout.BATCH_PRODUCER_ID_AT, -2, InvalidBatch, "producer id -2"),
+    (">q", layout.BATCH_PRODUCER_ID_AT, 5, InvalidBatch, "epoch -1 and sequence -1"),
+    (">i", layout.BATCH_LENGTH_AT, 1, CorruptBatch, "13 bytes, outside"),
+    (">i", layout.BATCH_LENGTH_AT, -1, CorruptBatch, "field -1"),
+    (">i", layout.BATCH_LENGTH_AT, (1 << 31) - 1, CorruptBatch, "2147483659 bytes, outside"),
+    (">i", layout.BATCH_LENGTH_AT, 66, CorruptBatch, "gives 78 bytes, buffer has 81")])
 def test_check_batch_refuses_a_field(twin, form, at, number, error, words):
     with pytest.raises(error, match=words):
         twin.check_batch(changed(build(twin), form, at, number))
@@ -260,15 +261,15 @@ def test_check_batch_refuses_a_field(twin, form, at, number, error, words):
 
 def test_check_batch_refuses_count_and_delta_that_agree_but_lie(twin):
     for count in (1, 3):
-        batch = changed(build(twin), ">i", _layout.BATCH_RECORDS_COUNT_AT, count)
-        batch = changed(batch, ">i", _layout.BATCH_LAST_OFFSET_DELTA_AT, count - 1)
+        batch = changed(build(twin), ">i", layout.BATCH_RECORDS_COUNT_AT, count)
+        batch = changed(batch, ">i", layout.BATCH_LAST_OFFSET_DELTA_AT, count - 1)
         with pytest.raises(CorruptBatch):
             twin.check_batch(batch)
 
 
 def test_a_flipped_bit_anywhere_below_the_crc_is_found(twin):
     batch = build(twin)
-    for at in range(_layout.BATCH_CRC_AT, len(batch)):
+    for at in range(layout.BATCH_CRC_AT, len(batch)):
         broken = bytearray(batch)
         broken[at] ^= 1 << at % 8
         for check in (twin.check_batch, twin.verify_batch, twin.split_batches):
@@ -277,8 +278,8 @@ def test_a_flipped_bit_anywhere_below_the_crc_is_found(twin):
 
 
 def test_check_batch_refuses_a_batch_over_the_limit_before_looking_into_it(twin):
-    with pytest.raises(BatchTooLarge, match=f"{_layout.BATCH_BYTES_MAX + 1} bytes"):
-        twin.check_batch(bytes(_layout.BATCH_BYTES_MAX + 1))
+    with pytest.raises(BatchTooLarge, match=f"{layout.BATCH_BYTES_MAX + 1} bytes"):
+        twin.check_batch(bytes(layout.BATCH_BYTES_MAX + 1))
 
 
 def test_large_batches_are_checked_without_the_interpreters_lock():
@@ -352,11 +353,11 @@ def test_timestamps_at_the_edge_of_64_bits_are_accepted(twin, base_ms, delta, ed
 
 def test_as_many_headers_as_the_limit_says_are_accepted(twin):
     builder = twin.BatchBuilder(1 << 16)
-    builder.append(NOW_MS, None, None, [("", None)] * _layout.RECORD_HEADERS_MAX)
+    builder.append(NOW_MS, None, None, [("", None)] * layout.RECORD_HEADERS_MAX)
     batch = builder.build()
     assert twin.check_batch(batch).count == 1
     [record] = twin.decode_records(twin.verify_batch(batch), batch[61:])
-    assert len(record.headers) == _layout.RECORD_HEADERS_MAX
+    assert len(record.headers) == layout.RECORD_HEADERS_MAX
 
 
 def test_varints_longer_than_needed_are_accepted(twin):
@@ -365,8 +366,8 @@ def test_varints_longer_than_needed_are_accepted(twin):
 
 
 def test_a_compressed_block_is_not_looked_into(twin):
-    batch = changed(with_block(b"not records"), ">h", _layout.BATCH_ATTRIBUTES_AT, 4)
-    assert twin.check_batch(batch).codec == _layout.CODEC_ZSTD
+    batch = changed(with_block(b"not records"), ">h", layout.BATCH_ATTRIBUTES_AT, 4)
+    assert twin.check_batch(batch).codec == layout.CODEC_ZSTD
 
 
 # ---- Headers, stamps, views --------------------------------------------------------------------

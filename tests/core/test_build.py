@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from multiraft import _core, _layout, _reference
+from multiraft import _core
 from multiraft import core as chosen
+from multiraft.codec import layout, reference
 
-PACKAGE = Path(_reference.__file__).parent
+PACKAGE = Path(_core.__file__).parent
 #: Printing a variable takes make milliseconds; only a make that hangs needs so long.
 MAKE_S = 60
 PARTS = sorted(f"core_parts/{path.name}" for path in (PACKAGE / "core_parts").glob("*.pxi"))
@@ -42,7 +43,7 @@ def test_a_changed_source_makes_make_build_again():
 
 def test_chooser_takes_what_the_environment_says(monkeypatch):
     try:
-        for choice, module in (("reference", _reference), ("compiled", _core)):
+        for choice, module in (("reference", reference), ("compiled", _core)):
             monkeypatch.setenv("MULTIRAFT_CORE", choice)
             assert importlib.reload(chosen).check_batch is module.check_batch
     finally:
@@ -70,13 +71,13 @@ def _import_afresh(monkeypatch):
 
 
 def test_compiled_twin_refuses_another_layout(monkeypatch):
-    monkeypatch.setattr(_layout, "ENTRY_DURABLE_AT", 48)
+    monkeypatch.setattr(layout, "ENTRY_DURABLE_AT", 48)
     with pytest.raises(AssertionError, match="ENTRY_DURABLE_AT=56"):
         _core._assert_layout()
 
 
 def test_reference_refuses_another_layout(monkeypatch):
-    monkeypatch.setattr(_layout, "ENTRY_DURABLE_AT", 48)
-    spec = importlib.util.spec_from_file_location("reference_again", _reference.__file__)
+    monkeypatch.setattr(layout, "ENTRY_DURABLE_AT", 48)
+    spec = importlib.util.spec_from_file_location("reference_again", reference.__file__)
     with pytest.raises(AssertionError):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiraft import _core, _layout, _reference
+from multiraft import _core
+from multiraft.codec import layout, reference
 from multiraft.errors import CorruptBatch
 from tests.core import test_twins as twins
 
@@ -18,7 +19,7 @@ TIMED_MS_MAX = I64_MAX // 1000
 def batch_of(*records) -> tuple[_core.BatchHeader, bytes]:
     """Header and block of a batch with these (timestamp, key, value, headers)."""
     batch = twins.builder_of(_core, records).build()
-    return _core.verify_batch(batch), bytes(batch[_layout.BATCH_HEADER_BYTES:])
+    return _core.verify_batch(batch), bytes(batch[layout.BATCH_HEADER_BYTES:])
 
 
 def numbers(column, kind: str) -> list[int]:
@@ -64,7 +65,7 @@ def expected(header, block, first: int = 0, end: int = I64_MAX) -> list[tuple]:
 @given(st.lists(st.tuples(st.lists(twins.records, min_size=1, max_size=12), st.integers(0, 50),
                           st.integers(0, 60)), max_size=4))
 def test_columns_say_what_the_records_are(batches):
-    for twin in (_reference, _core):
+    for twin in (reference, _core):
         builder, rows = twin.ColumnBuilder(True, True, True), []
         for records, first, end in batches:
             header, block = batch_of(*records)
@@ -83,7 +84,7 @@ def test_columns_say_what_the_records_are(batches):
 def test_both_twins_give_the_same_bytes(records, keys, values, headers):
     header, block = batch_of(*records)
     made = []
-    for twin in (_reference, _core):
+    for twin in (reference, _core):
         builder = twin.ColumnBuilder(keys, values, headers)
         builder.extend(header, block, 0, I64_MAX)
         size = builder.size
@@ -103,7 +104,7 @@ def test_any_block_gets_the_same_answer_and_a_refusal_changes_nothing(
     header = good_header._replace(count=count, last_offset_delta=last_delta,
                                   base_offset=base_offset, base_timestamp_ms=base_ms)
     outcomes = []
-    for twin in (_reference, _core):
+    for twin in (reference, _core):
         builder = twin.ColumnBuilder(True, True, True)
         builder.extend(good_header, good, 0, I64_MAX)
         before = twins.outcome(builder.extend, header, block, 0, 1 << 40)

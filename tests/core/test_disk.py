@@ -12,7 +12,8 @@ import time
 
 import pytest
 
-from multiraft import _core, _reference
+from multiraft import _core
+from multiraft.codec import reference
 from multiraft.errors import QueueFull
 
 DEADLINE_S = 20
@@ -105,7 +106,7 @@ def test_short_writes_are_continued_by_the_reference(file, monkeypatch):
     monkeypatch.setattr(os, "pwritev", lambda fd, buffers, position: real(
         fd, [b"".join(map(bytes, buffers))[:7]], position))
     buffers = [b"one", b"a longer second part", b"end"]
-    assert _reference.append_gathered(file, buffers, 2, False) == 26
+    assert reference.append_gathered(file, buffers, 2, False) == 26
     assert content(file) == b"\0\0onea longer second partend"
 
 #: Says at which offsets a long append is synced, its writes being short or not.
@@ -184,9 +185,9 @@ def test_a_long_append_is_synced_in_steps_by_the_reference(file, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(os.fstat(fd).st_size))
     buffers = [b"a" * (500 << 10), b"b" * (1100 << 10), b"c" * (1 << 10)]
-    assert _reference.append_gathered(file, buffers, 0, True) == LONG
+    assert reference.append_gathered(file, buffers, 0, True) == LONG
     assert synced == [STEP, 2 * STEP, 3 * STEP, LONG]
-    assert _reference.append_gathered(file, buffers, 0, False) == LONG
+    assert reference.append_gathered(file, buffers, 0, False) == LONG
     assert len(synced) == 4
 
 
@@ -200,7 +201,7 @@ def test_a_write_that_ends_early_says_why(twin):
     """A file size limit makes the first write short: what fits is written, the rest is an error."""
     script = (
         "import errno, os, resource, signal, sys\n"
-        "import multiraft._core, multiraft._reference\n"
+        "import multiraft._core, multiraft.codec.reference\n"
         "twin = sys.modules[sys.argv[1]]\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]\n"

@@ -4,7 +4,8 @@ import struct
 
 import pytest
 
-from multiraft import _core, _layout
+from multiraft import _core
+from multiraft.codec import layout
 from multiraft.errors import CorruptEntry
 from multiraft.types import BatchInfo, Entry, EntryKind
 
@@ -36,9 +37,9 @@ def resealed(lane: bytearray, at: int = 0) -> bytearray:
     header = lane[at:at + 64]
     length, = struct.unpack_from("<I", header)
     payload = lane[at + 64:at + length]
-    covered = payload[:21] if header[_layout.ENTRY_KIND_AT] == EntryKind.DATA else payload
+    covered = payload[:21] if header[layout.ENTRY_KIND_AT] == EntryKind.DATA else payload
     crc = _core.crc32c(covered, _core.crc32c(header[8:], _core.crc32c(header[:4])))
-    struct.pack_into("<I", lane, at + _layout.ENTRY_CRC_AT, crc)
+    struct.pack_into("<I", lane, at + layout.ENTRY_CRC_AT, crc)
     return lane
 
 
@@ -94,14 +95,14 @@ def test_no_entries_are_no_bytes(twin):
 def test_the_largest_entry_is_framed_and_one_byte_more_is_refused(twin):
     if twin is not _core:
         return  # 8 MiB of CRC in Python take seconds; test_twins compares the message
-    largest = _layout.ENTRY_BYTES_MAX - _layout.ENTRY_HEADER_BYTES
+    largest = layout.ENTRY_BYTES_MAX - layout.ENTRY_HEADER_BYTES
     lane = lane_of(twin, [Entry(EntryKind.METADATA, 0, 1, 1, 1, payload=bytes(largest))])
     assert len(twin.parse_entries(lane)[0].payload) == largest
 
 
 def test_an_entry_over_the_limit_is_refused(twin):
-    payload = bytes(_layout.ENTRY_BYTES_MAX - _layout.ENTRY_HEADER_BYTES + 1)
-    with pytest.raises(ValueError, match=f"ENTRY_BYTES_MAX={_layout.ENTRY_BYTES_MAX}"):
+    payload = bytes(layout.ENTRY_BYTES_MAX - layout.ENTRY_HEADER_BYTES + 1)
+    with pytest.raises(ValueError, match=f"ENTRY_BYTES_MAX={layout.ENTRY_BYTES_MAX}"):
         twin.frame_entries([Entry(EntryKind.METADATA, 0, 1, 1, 1, payload=payload)], 0, 0)
 
 
@@ -167,15 +168,15 @@ def test_every_cut_of_a_frame_is_refused(twin):
 
 
 @pytest.mark.parametrize("at, form, number, words", [
-    (_layout.ENTRY_LENGTH_AT, "<I", 63, "length 63, outside"),
-    (_layout.ENTRY_LENGTH_AT, "<I", 0, "length 0, outside"),
-    (_layout.ENTRY_LENGTH_AT, "<I", (1 << 32) - 1, "length 4294967295, outside"),
-    (_layout.ENTRY_LENGTH_AT, "<I", 1 << 31, "length 2147483648, outside"),
-    (_layout.ENTRY_LENGTH_AT, "<I", 65, "reaches past the buffer's 64"),
-    (_layout.ENTRY_KIND_AT, "<B", 0, "kind 0, "),
-    (_layout.ENTRY_KIND_AT, "<B", 255, "kind 255, "),
-    (_layout.ENTRY_FLAGS_AT, "<B", 1, "flags 1, "),
-    (_layout.ENTRY_RESERVED_AT, "<H", 256, "reserved 256")])
+    (layout.ENTRY_LENGTH_AT, "<I", 63, "length 63, outside"),
+    (layout.ENTRY_LENGTH_AT, "<I", 0, "length 0, outside"),
+    (layout.ENTRY_LENGTH_AT, "<I", (1 << 32) - 1, "length 4294967295, outside"),
+    (layout.ENTRY_LENGTH_AT, "<I", 1 << 31, "length 2147483648, outside"),
+    (layout.ENTRY_LENGTH_AT, "<I", 65, "reaches past the buffer's 64"),
+    (layout.ENTRY_KIND_AT, "<B", 0, "kind 0, "),
+    (layout.ENTRY_KIND_AT, "<B", 255, "kind 255, "),
+    (layout.ENTRY_FLAGS_AT, "<B", 1, "flags 1, "),
+    (layout.ENTRY_RESERVED_AT, "<H", 256, "reserved 256")])
 def test_parse_refuses_a_header_that_means_nothing_here(twin, at, form, number, words):
     lane = lane_of(twin, [Entry(EntryKind.NOOP, 1, 1, 1, 1)])
     struct.pack_into(form, lane, at, number)
@@ -205,7 +206,7 @@ def test_a_scan_starts_anywhere(twin):
     lane = bytes(24) + lane_of(twin, three(twin))
     assert len(twin.scan_entries(lane, 24, SEED).entries) == 3
     second = twin.scan_entries(lane, 24, SEED).entries[1]
-    first_crc, = struct.unpack_from("<I", lane, 24 + _layout.ENTRY_CRC_AT)
+    first_crc, = struct.unpack_from("<I", lane, 24 + layout.ENTRY_CRC_AT)
     assert twin.scan_entries(lane, second.at, first_crc).entries[0] == second
 
 
@@ -228,7 +229,7 @@ def test_a_scan_of_a_cut_lane_stops_at_the_entry_that_is_not_whole(twin):
         whole = [entry for entry in entries if entry.at + entry.length <= length]
         assert scan.entries == whole
         assert scan.reason in ("end", "torn")
-        assert scan.stopped_at % _layout.ENTRY_ALIGNMENT == 0
+        assert scan.stopped_at % layout.ENTRY_ALIGNMENT == 0
         assert scan.stopped_at <= length + 7
 
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from multiraft import _core, _reference
-from multiraft._layout import HEADER_DEPTH_MAX
+from multiraft import _core
+from multiraft.codec import reference
+from multiraft.codec.layout import HEADER_DEPTH_MAX
 from multiraft.errors import MalformedHeader
 from multiraft.types import EntryKind
 from multiraft.wire.messages import BatchPart
@@ -52,7 +53,7 @@ def outcome(function, *arguments):
 
 def decoded(data: bytes):
     """What both twins make of ``data``: the header, or None."""
-    results = [outcome(twin.decode_header, data, 0, len(data)) for twin in (_reference, _core)]
+    results = [outcome(twin.decode_header, data, 0, len(data)) for twin in (reference, _core)]
     assert results[0] == results[1]
     if isinstance(results[0], tuple):
         assert results[0][0] is MalformedHeader
@@ -98,7 +99,7 @@ def plain(value) -> bool:
 def test_both_twins_encode_as_cbor2_does_and_decode_what_they_encoded(header, payload_bytes):
     body = cbor2.dumps(header)
     expected = struct.pack(">II", 4 + len(body) + payload_bytes, len(body)) + body
-    deep = outcome(_reference.encode_header, header, payload_bytes)
+    deep = outcome(reference.encode_header, header, payload_bytes)
     assert outcome(_core.encode_header, header, payload_bytes) == deep
     if isinstance(deep, tuple):
         assert "depth" in deep[1]
@@ -132,7 +133,7 @@ def test_a_header_is_decoded_where_it_stands(header, before, after):
     if independent(body) is None:
         return  # too deep
     whole = memoryview(bytearray(before + body + after))
-    for twin in (_reference, _core):
+    for twin in (reference, _core):
         assert twin.decode_header(whole, len(before), len(before) + len(body)) == header
 
 
@@ -150,7 +151,7 @@ def test_rows_and_enumerations_are_encoded_as_what_they_are(twin):
 @pytest.mark.parametrize("value", [1.5, {1}, bytearray(b"x"), object(), 1 << 64, -(1 << 63) - 1,
                                    -(1 << 200), "\ud800", {1: 2}, {b"k": 2}, [[{"a": 2.5}]]])
 def test_what_has_no_place_in_a_header_is_refused_alike(value):
-    results = [outcome(twin.encode_header, {"a": value}, 0) for twin in (_reference, _core)]
+    results = [outcome(twin.encode_header, {"a": value}, 0) for twin in (reference, _core)]
     assert results[0] == results[1]
     assert isinstance(results[0], tuple)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from multiraft import _layout
+from multiraft.codec import layout
 from multiraft.types import BatchInfo
 
 default_records = pytest.importorskip("kafka.record.default_records",
@@ -21,7 +21,7 @@ def test_a_batch_of_kafka_python_is_accepted_and_decodes(twin):
         assert builder.append(offset, timestamp_ms, key, value, headers) is not None
     batch = bytes(builder.build())
     assert twin.check_batch(batch) == BatchInfo(3, 4000, 3, 17, RECORDS[1][0], 0)
-    decoded = twin.decode_records(twin.verify_batch(batch), batch[_layout.BATCH_HEADER_BYTES:])
+    decoded = twin.decode_records(twin.verify_batch(batch), batch[layout.BATCH_HEADER_BYTES:])
     assert [(r.timestamp_ms, r.key, r.value, list(r.headers)) for r in decoded] == RECORDS
 
 

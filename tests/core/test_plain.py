@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft.plain import ANYTHING, BYTES, FLAG, MARK, TEXT, WHOLE, Optional, check
+from multiraft.codec.shapes import ANYTHING, BYTES, FLAG, MARK, TEXT, WHOLE, Optional, check
 
 SHAPE = {"numbers": [WHOLE], "row": (TEXT, MARK, FLAG), "more": Optional([(BYTES, ANYTHING)])}
 VALUE = {"numbers": [0, (1 << 64) - 1], "row": ["a", -1, True], "more": [[b"x", {}]], "later": 1}

@@ -16,11 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from multiraft import _core, _reference, _values, core
+from multiraft import _core, core
+from multiraft.codec import reference as _reference
+from multiraft.codec import values
 
 FUNCTIONS = sorted(name for name in _reference.__all__ if callable(getattr(_reference, name))
                    and not inspect.isclass(getattr(_reference, name)))
-VALUES = sorted(name for name in _reference.__all__ if hasattr(_values, name))
+VALUES = sorted(name for name in _reference.__all__ if hasattr(values, name))
 CLASSES = sorted(name for name in _reference.__all__ if inspect.isclass(getattr(_reference, name))
                  and name not in VALUES)
 MEMBERS = [f"{name}.{member}" for name in CLASSES for member in vars(getattr(_reference, name))
@@ -40,8 +42,8 @@ def test_both_twins_export_the_same_names():
 
 @pytest.mark.parametrize("name", VALUES)
 def test_both_twins_return_the_same_values(name):
-    assert getattr(_core, name) is getattr(_reference, name) is getattr(_values, name)
-    assert inspect.getdoc(getattr(_values, name))
+    assert getattr(_core, name) is getattr(_reference, name) is getattr(values, name)
+    assert inspect.getdoc(getattr(values, name))
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -93,7 +95,7 @@ def test_the_chooser_offers_the_whole_surface():
 
 
 def test_the_stub_takes_its_surface_from_the_reference():
-    stub = ast.parse(Path(_reference.__file__).with_name("_core.pyi").read_text())
+    stub = ast.parse(Path(_core.__file__).with_name("_core.pyi").read_text())
     assert [ast.unparse(node) for node in stub.body[1:]] == [
-        "from multiraft._reference import *",
-        "from multiraft._reference import __all__ as __all__"]
+        "from multiraft.codec.reference import *",
+        "from multiraft.codec.reference import __all__ as __all__"]

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from multiraft import _core, _layout, _reference
+from multiraft import _core
+from multiraft.codec import layout
+from multiraft.codec import reference as _reference
 from multiraft.errors import MultiRaftError
 from multiraft.types import BatchInfo, Entry, EntryKind
 
@@ -15,7 +17,7 @@ bounded = settings(max_examples=150, deadline=None, derandomize=True)
 thorough = settings(bounded, max_examples=400)
 
 I64_MIN, I64_MAX = -(1 << 63), (1 << 63) - 1
-HEADER_BYTES = _layout.BATCH_HEADER_BYTES
+HEADER_BYTES = layout.BATCH_HEADER_BYTES
 
 
 def outcome(function, *arguments):
@@ -104,9 +106,9 @@ def flipped(draw, source):
 
 def resealed(batch: bytearray) -> bytearray:
     if len(batch) >= HEADER_BYTES:
-        struct.pack_into(">i", batch, _layout.BATCH_LENGTH_AT, len(batch) - 12)
-        crc = _core.crc32c(memoryview(batch)[_layout.BATCH_ATTRIBUTES_AT:])
-        struct.pack_into(">I", batch, _layout.BATCH_CRC_AT, crc)
+        struct.pack_into(">i", batch, layout.BATCH_LENGTH_AT, len(batch) - 12)
+        crc = _core.crc32c(memoryview(batch)[layout.BATCH_ATTRIBUTES_AT:])
+        struct.pack_into(">I", batch, layout.BATCH_CRC_AT, crc)
     return batch
 
 
@@ -132,10 +134,10 @@ def entry_resealed(lane: bytearray, at: int) -> bytearray:
     if len(header) == 64:
         length, = struct.unpack_from("<I", header)
         covered = lane[at + 64:at + max(64, length)]
-        if header[_layout.ENTRY_KIND_AT] == EntryKind.DATA:
+        if header[layout.ENTRY_KIND_AT] == EntryKind.DATA:
             covered = covered[:21]
         crc = _core.crc32c(covered, _core.crc32c(header[8:], _core.crc32c(header[:4])))
-        struct.pack_into("<I", lane, at + _layout.ENTRY_CRC_AT, crc)
+        struct.pack_into("<I", lane, at + layout.ENTRY_CRC_AT, crc)
     return lane
 
 
@@ -251,7 +253,7 @@ def test_damaged_batches_with_a_right_crc_get_the_same_answer(data):
     (0x00, 1 << 62, True)])
 def test_a_transactional_batch_is_one_of_a_run(attributes, producer_id, accepted):
     batch = builder_of(_core, [(0, None, b"value", [])]).build(producer_id, 0, 0)
-    struct.pack_into(">h", batch, _layout.BATCH_ATTRIBUTES_AT, attributes)
+    struct.pack_into(">h", batch, layout.BATCH_ATTRIBUTES_AT, attributes)
     assert isinstance(agree("check_batch", resealed(batch)), BatchInfo) == accepted
 
 
@@ -389,10 +391,10 @@ class _Plain(Entry):
 
 
 def test_limits_are_refused_alike():
-    too_large = bytes(_layout.ENTRY_BYTES_MAX - _layout.ENTRY_HEADER_BYTES + 1)
+    too_large = bytes(layout.ENTRY_BYTES_MAX - layout.ENTRY_HEADER_BYTES + 1)
     agree("frame_entries", [Entry(EntryKind.METADATA, 0, 1, 1, 1, payload=too_large)], 0, 0)
-    agree("check_batch", bytes(_layout.BATCH_BYTES_MAX + 1))
-    agree("split_batches", bytes(8) + struct.pack(">i", _layout.BATCH_BYTES_MAX - 11) + bytes(99))
+    agree("check_batch", bytes(layout.BATCH_BYTES_MAX + 1))
+    agree("split_batches", bytes(8) + struct.pack(">i", layout.BATCH_BYTES_MAX - 11) + bytes(99))
 
 
 def test_buffers_of_other_shapes_are_taken_alike():

@@ -13,7 +13,7 @@ import subprocess
 import cbor2
 import pytest
 
-from multiraft import _layout
+from multiraft.codec import layout
 from multiraft.core import crc32c
 from multiraft.wire import PROTOCOL_VERSION, Code, Hello, Refused, Welcome
 from multiraft.wire.messages import (
@@ -191,8 +191,8 @@ def test_another_cluster_s_client_is_refused(witness):
 
 def with_crc(batch: bytearray) -> bytes:
     """The batch with the CRC that its bytes deserve."""
-    checked = bytes(batch[_layout.BATCH_ATTRIBUTES_AT:])
-    struct.pack_into(">I", batch, _layout.BATCH_CRC_AT, crc32c(checked))
+    checked = bytes(batch[layout.BATCH_ATTRIBUTES_AT:])
+    struct.pack_into(">I", batch, layout.BATCH_CRC_AT, crc32c(checked))
     return bytes(batch)
 
 
@@ -206,7 +206,7 @@ def changed(at: int, form: str, value: int) -> bytes:
 def second_record_out_of_order() -> bytes:
     """Inner offset deltas 0, 2, 2: the record's third field is a zigzag varint."""
     batch = raw.batch(b"one", b"two", b"three")
-    first = _layout.BATCH_HEADER_BYTES
+    first = layout.BATCH_HEADER_BYTES
     second = first + 1 + batch[first] // 2  # one-byte length varint, then the record
     assert batch[second + 3] == 2, "delta 1 in zigzag"
     batch[second + 3] = 4
@@ -220,7 +220,7 @@ def flipped() -> bytes:
 
 
 def bad_batches():
-    at = _layout
+    at = layout
     yield pytest.param(flipped(), id="flipped bit")
     yield pytest.param(bytes(raw.batch(b"one")[:-1]), id="cut")
     yield pytest.param(bytes(raw.batch(b"one")) + b"\0", id="a byte too many")
@@ -249,10 +249,10 @@ def test_a_batch_that_lies_is_refused_and_nothing_is_appended(node, witness, bat
 
 
 def test_a_batch_over_the_limit_is_refused_with_limit_and_value(node, witness):
-    big = bytearray(raw.batch(b"x")) + bytes(_layout.BATCH_BYTES_MAX)
+    big = bytearray(raw.batch(b"x")) + bytes(layout.BATCH_BYTES_MAX)
     result = node.produce(witness.partition, bytes(big))
     assert result.code == Code.BATCH_TOO_LARGE
-    assert result.error.limit == _layout.BATCH_BYTES_MAX
+    assert result.error.limit == layout.BATCH_BYTES_MAX
     assert str(len(big)) in result.error.text
 
 

@@ -10,8 +10,8 @@ import json
 
 import pytest
 
-from multiraft import messages as m
-from multiraft.lives import DURABLE
+from multiraft.liveness.peer_identity import DURABLE
+from multiraft.raft import messages as m
 from multiraft.wire.messages import Hello
 from node import peer_codec
 from tests.e2e.canary import Canary

@@ -15,9 +15,9 @@ import cbor2
 import pytest
 
 from multiraft import core
-from multiraft import messages as m
-from multiraft.lives import DURABLE
-from multiraft.tail import PartitionTail
+from multiraft.liveness.peer_identity import DURABLE
+from multiraft.partitions.state import PartitionTail
+from multiraft.raft import messages as m
 from multiraft.wire import messages as wire
 from multiraft.wire.frames import FrameReader, encode_frame
 from node import peer_codec

@@ -22,7 +22,7 @@ from admin_cli.main import cli
 from admin_cli.servers import TlsOptions
 from admin_cli.session import Session as CommandSession
 from multiraft.client import Client, NoNodeAnswered, Record, TlsSettings
-from multiraft.messages import VoteRequest
+from multiraft.raft.messages import VoteRequest
 from multiraft.wire import PROTOCOL_VERSION
 from multiraft.wire.messages import Hello, NodeStatus
 from tests.certificates import Authority

@@ -6,7 +6,7 @@ import json
 
 from admin_cli import dev_state
 from multiraft.client import Record, blocking
-from multiraft.storage.partial_image import PARTIAL_FILE
+from multiraft.storage.snapshot_download import PARTIAL_FILE
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import CreateTopic
 from node.snapshots import CHUNK_BYTES

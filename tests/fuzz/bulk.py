@@ -17,8 +17,8 @@ import trio
 
 from chaos.simulator.filesystem import SimulatedFilesystem
 from multiraft import core as codec
-from multiraft.storage.partial_image import PartialImage
-from multiraft.storage.repairer import Repairer
+from multiraft.storage.repair.coordinator import Repairer
+from multiraft.storage.snapshot_download import PartialImage
 from multiraft.storage.store import Store
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.frames import Frame, FrameReader, encode_frame

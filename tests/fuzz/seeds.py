@@ -10,20 +10,21 @@ import cbor2
 
 from chaos.history import Event, HistoryWriter
 from chaos.simulator.filesystem import SimulatedFilesystem
-from multiraft import core, membership, messages
+from multiraft import core
 from multiraft.client._compression import CODECS, compress
-from multiraft.digest import BUCKETS
-from multiraft.lives import Life
-from multiraft.marks import Reincarnation, Tombstone, reincarnation, tombstone
-from multiraft.openings import open_payload, seal_payload
+from multiraft.liveness.leadership_digest import BUCKETS
+from multiraft.liveness.peer_identity import Life
+from multiraft.partitions.producer_state import BATCHES_PER_WINDOW, carried, extended
+from multiraft.partitions.records import open_payload, seal_payload
+from multiraft.partitions.state import PartitionTail
+from multiraft.raft import joint_quorum, messages
+from multiraft.raft.replica_records import Reincarnation, Tombstone, reincarnation, tombstone
 from multiraft.storage import identity, refusal
 from multiraft.storage.index_file import encode
-from multiraft.storage.lane import SegmentHeader
-from multiraft.storage.partial_image import PARTIAL_FILE, Arrived, PartialImage
-from multiraft.storage.segment_scan import scan_segment
-from multiraft.tail import PartitionTail
+from multiraft.storage.journal.journal import SegmentHeader
+from multiraft.storage.journal.segment_scan import scan_segment
+from multiraft.storage.snapshot_download import PARTIAL_FILE, Arrived, PartialImage
 from multiraft.types import BatchInfo, Configuration, HardState
-from multiraft.windows import BATCHES_PER_WINDOW, carried, extended
 from multiraft.wire import messages as wire
 from multiraft.wire import nodes, placements, sinks
 from multiraft.wire import plans as wire_plans
@@ -324,7 +325,7 @@ def payloads() -> list[bytes]:
     """A configuration, a tombstone, a reincarnation, openings without and with a past, a seal."""
     left = Tombstone(HardState(3, 1), 9, 1)
     reborn = Reincarnation(2, VOTERS)
-    return [membership.encode(Configuration((1, 2, 3), (4,), (1, 2))),
+    return [joint_quorum.encode(Configuration((1, 2, 3), (4,), (1, 2))),
             bytes(tombstone(1, 1, left).payload), bytes(reincarnation(1, 1, 5, reborn).payload),
             open_payload(1), open_payload(3, 900, 7, 40, carried_windows()[0]), seal_payload(2)]
 

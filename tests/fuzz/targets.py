@@ -20,28 +20,30 @@ from typing import NamedTuple
 
 from chaos.history import BadHistory, read_history
 from chaos.simulator.filesystem import SimulatedFilesystem
-from multiraft import _core, _reference, core, membership
+from multiraft import _core, core
 from multiraft.client._batch_reader import intact_batches
 from multiraft.client._compression import decompress
+from multiraft.codec import reference
 from multiraft.errors import CodecError, CorruptEntry, MalformedHeader, MultiRaftError
-from multiraft.marks import parse_reincarnation, parse_tombstone
-from multiraft.messages import Append
-from multiraft.openings import open_payload, parse_open, parse_seal
-from multiraft.storage import identity, inspection, pieces, refusal
+from multiraft.partitions.producer_state import carried, settled
+from multiraft.partitions.records import open_payload, parse_open, parse_seal
+from multiraft.raft import joint_quorum
+from multiraft.raft.messages import Append
+from multiraft.raft.replica_records import parse_reincarnation, parse_tombstone
+from multiraft.storage import identity, inspect, pieces, refusal
+from multiraft.storage.atomic_file import read_envelope, write_envelope
 from multiraft.storage.checkpoint import (
     CHECKPOINT_MAGIC,
     CHECKPOINT_VERSION,
     CHECKPOINT_VERSIONS_READ,
     read_checkpoint,
 )
-from multiraft.storage.envelope import read_envelope, write_envelope
 from multiraft.storage.errors import StorageError
 from multiraft.storage.index_file import decode, encode
-from multiraft.storage.lane import SegmentHeader
-from multiraft.storage.partial_image import PARTIAL_FILE, Arrived, PartialImage
-from multiraft.storage.segment_scan import scan_segment
+from multiraft.storage.journal.journal import SegmentHeader
+from multiraft.storage.journal.segment_scan import scan_segment
+from multiraft.storage.snapshot_download import PARTIAL_FILE, Arrived, PartialImage
 from multiraft.storage.store import Store
-from multiraft.windows import carried, settled
 from multiraft.wire import messages as wire
 from multiraft.wire.connection import (
     NEED_DATA,
@@ -116,7 +118,7 @@ def frames_of(stream: bytes, piece: int) -> tuple[list, str]:
 def header(data: bytes) -> None:
     """Both twins find the same, and what they find has one encoding only."""
     found = agree("decode_header", data, 0, len(data))
-    for twin in (_core, _reference):
+    for twin in (_core, reference):
         again = twin.encode_header(found, 0)
         assert twin.decode_header(again, 8, len(again)) == found
 
@@ -124,7 +126,7 @@ def header(data: bytes) -> None:
 def agree(name: str, *arguments: object) -> object:
     """What both twins make of it; what they both raise is raised."""
     results = []
-    for twin in (_reference, _core):
+    for twin in (reference, _core):
         try:
             results.append((getattr(twin, name)(*arguments), None))
         except (MultiRaftError, ValueError, OverflowError) as error:
@@ -273,8 +275,13 @@ def entries(data: bytes) -> None:
 
 def payloads(data: bytes) -> None:
     """What entries carry that are no data: what a node decodes of them before it trusts them."""
-    for parse in (membership.decode, parse_reincarnation, lambda part: parse_tombstone(1, 1, part),
-                  parse_seal, opening):
+    for parse in (
+        joint_quorum.decode,
+        parse_reincarnation,
+        lambda part: parse_tombstone(1, 1, part),
+        parse_seal,
+        opening,
+    ):
         try:
             parse(data)
         except CorruptEntry:
@@ -427,13 +434,13 @@ def inspected(data: bytes) -> None:
         for name in (f"{0:020d}.segment", f"{0:020d}.index", f"checkpoint-{0:020d}"):
             path = Path(directory) / name
             path.write_bytes(data)
-        for kind, path in inspection.files_of(Path(directory)):
-            inspection.summary(kind, path)
-            if kind == inspection.SEGMENT:
-                list(inspection.rows(path, 0))
-            elif kind == inspection.INDEX:
-                inspection.verify_index(path)
-        inspection.durable_mark(inspection.files_of(Path(directory)))
+        for kind, path in inspect.files_of(Path(directory)):
+            inspect.summary(kind, path)
+            if kind == inspect.SEGMENT:
+                list(inspect.rows(path, 0))
+            elif kind == inspect.INDEX:
+                inspect.verify_index(path)
+        inspect.durable_mark(inspect.files_of(Path(directory)))
 
 
 def history(data: bytes) -> None:

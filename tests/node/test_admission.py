@@ -3,7 +3,7 @@
 import pytest
 import trio.testing
 
-from multiraft.lives import DURABLE, LIVES_KEPT, NO_LIFE, Life
+from multiraft.liveness.peer_identity import DURABLE, LIVES_KEPT, NO_LIFE, Life
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.wire.errors import Code
 from node import admission as admission_module

@@ -4,8 +4,8 @@ import logging
 from types import SimpleNamespace
 
 from multiraft.errors import UnknownGroup
-from multiraft.ready import Committed, Event
-from multiraft.status import Role
+from multiraft.raft.ready import Committed, Event
+from multiraft.raft.status import Role
 from multiraft.types import METADATA_GROUP
 from node.apply import Applying, RoleChanges
 from node.confirmations import NEVER_MS

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from multiraft.errors import ConfigError
-from multiraft.messages import VoteRequest
+from multiraft.raft.messages import VoteRequest
 from multiraft.wire import messages as wire
 from multiraft.wire.frames import FrameReader, encode_frame
 from multiraft.wire.messages import Hello

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multiraft import messages as m
 from multiraft.errors import ImpossibleMessage
+from multiraft.raft import messages as m
 from multiraft.types import Entry, EntryKind
 from node.peer_codec import TERM_MAX
 from tests.consensus.solo import GROUP, Solo

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from multiraft.config import RaftConfig
 from multiraft.errors import ConfigError
+from multiraft.raft.config import RaftConfig
 from multiraft.storage.config import StorageConfig
 from node.limits import Limits
 from tests.tidy import tree
@@ -16,7 +16,7 @@ from tests.tidy import tree
 PAGE = tree.ROOT / "docs" / "limits.md"
 TABLES = (
     ("limits", Limits, "node/limits.py", "What one node takes from its clients and peers."),
-    ("raft", RaftConfig, "multiraft/config.py", "Consensus."),
+    ("raft", RaftConfig, "multiraft/raft/config.py", "Consensus."),
     ("storage", StorageConfig, "multiraft/storage/config.py",
      "Storage. Fixed: `[storage]` of node.toml has other keys, see [`node.md`](node.md)."),
 )

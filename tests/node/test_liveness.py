@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from multiraft.leases import LeaseEventKind, Liveness
+from multiraft.liveness.store_liveness import LeaseEventKind, Liveness
 from multiraft.wire.frames import FrameReader, encode_frame
 from multiraft.wire.messages import Hello, Welcome, welcome_header
 from node import liveness as liveness_module

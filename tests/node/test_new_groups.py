@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from multiraft.config import RaftConfig
-from multiraft.multiraft import MultiRaft
+from multiraft.raft.config import RaftConfig
+from multiraft.raft.multi_raft import MultiRaft
 from multiraft.types import METADATA_GROUP, Configuration, HardState
 from node.metadata import GrowPool
 from node.replicas import Replicas

@@ -4,7 +4,7 @@ import trio
 
 from multiraft.core import BatchBuilder
 from multiraft.errors import NotLeader, QueueFull
-from multiraft.ready import ReadReady
+from multiraft.raft.ready import ReadReady
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import (
     EARLIEST,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiraft import messages as m
 from multiraft.core import frame_entries
-from multiraft.digest import BUCKETS
+from multiraft.liveness.leadership_digest import BUCKETS
+from multiraft.raft import messages as m
 from multiraft.types import Entry, EntryKind
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import Frame, FrameReader

@@ -11,8 +11,8 @@ import trio.testing
 
 from multiraft.core import frame_entries
 from multiraft.errors import Compacted, ImpossibleMessage
-from multiraft.messages import Append, AppendReply, TimeoutNow
-from multiraft.ready import Envelope
+from multiraft.raft.messages import Append, AppendReply, TimeoutNow
+from multiraft.raft.ready import Envelope
 from multiraft.storage.errors import CorruptRange
 from multiraft.types import Entry, EntryKind
 from multiraft.wire import messages as wire

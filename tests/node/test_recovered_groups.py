@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from multiraft.config import RaftConfig
-from multiraft.marks import Reincarnation, Tombstone, reincarnation, tombstone
-from multiraft.multiraft import MultiRaft
-from multiraft.ready import GroupWrite
-from multiraft.storage.repairer import Repairer
+from multiraft.raft.config import RaftConfig
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.raft.ready import GroupWrite
+from multiraft.raft.replica_records import Reincarnation, Tombstone, reincarnation, tombstone
+from multiraft.storage.repair.coordinator import Repairer
 from multiraft.types import Configuration, HardState
 from node.metadata import RecoverGroup
 from node.replicas import NOBODY, Replicas

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import trio
 
-from multiraft.messages import Append
+from multiraft.raft.messages import Append
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
 from multiraft.storage.store import Store

@@ -5,7 +5,7 @@ import errno
 import pytest
 import trio
 
-from multiraft.lives import DURABLE, NO_LIFE, Life
+from multiraft.liveness.peer_identity import DURABLE, NO_LIFE, Life
 from multiraft.storage import identity
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from chaos.simulator.filesystem import SimulatedFilesystem
-from multiraft.storage.repairer import Ask, Repairer, Request
+from multiraft.storage.repair.coordinator import Ask, Repairer, Request
 from multiraft.wire.schema import Malformed
 from node.bulk import ANSWER_TIMEOUT_S, NoAnswer
 from node.repair import Repairs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from multiraft.messages import Append, Removed
+from multiraft.raft.messages import Append, Removed
 from tests.node.harness import in_trio, until
 from tests.node.test_recovered_metadata import first_of_three, running
 

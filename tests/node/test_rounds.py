@@ -7,8 +7,8 @@ import pytest
 import trio
 import trio.testing
 
-from multiraft.ready import Committed, Envelope, Event, Ready, Writes
-from multiraft.timers import NEVER_MS
+from multiraft.raft.ready import Committed, Envelope, Event, Ready, Writes
+from multiraft.raft.timers import NEVER_MS
 from node import rounds as rounds_module
 from node.arrivals import Arrivals
 from node.clock import monotonic_ms

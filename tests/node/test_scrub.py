@@ -7,9 +7,9 @@ import pytest
 import trio
 import trio.testing
 
-from multiraft.storage import scrub as storage_scrub
 from multiraft.storage.checkpoint import checkpoint_names, newest_checkpoint
 from multiraft.storage.filesystem import RealFilesystem
+from multiraft.storage.repair import scrub as storage_scrub
 from multiraft.storage.settings import StorageSettings
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import NodeStatus

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from multiraft.errors import MultiRaftError
-from multiraft.lives import DURABLE, Life
+from multiraft.liveness.peer_identity import DURABLE, Life
 from multiraft.storage import refusal
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.refusal import Mark

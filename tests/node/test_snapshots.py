@@ -11,9 +11,9 @@ import trio
 import trio.testing
 
 from chaos.simulator.filesystem import SimulatedFilesystem
-from multiraft.storage.partial_image import PARTIAL_FILE, PartialImage
-from multiraft.store import LogBounds
-from multiraft.tail import PartitionTail
+from multiraft.partitions.state import PartitionTail
+from multiraft.raft.log_reader import LogBounds
+from multiraft.storage.snapshot_download import PARTIAL_FILE, PartialImage
 from multiraft.types import METADATA_GROUP, Configuration, Entry, EntryKind
 from multiraft.wire.schema import Malformed
 from node import snapshots as module

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from multiraft.errors import UnknownGroup
-from multiraft.status import GroupStatus, MemberStatus, Role
+from multiraft.raft.status import GroupStatus, MemberStatus, Role
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.plans import REPLICA_CHANGE, PlanLimits, PlannedMove
 from node import survey as survey_module

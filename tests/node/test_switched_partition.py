@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from multiraft.core import BatchBuilder, batch_header, split_batches
-from multiraft.openings import seal_payload
+from multiraft.partitions.records import seal_payload
 from multiraft.types import EntryKind
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import (

@@ -14,8 +14,8 @@ import trio
 import trio.testing
 
 from multiraft.errors import NotLeader
-from multiraft.openings import open_payload
-from multiraft.tail import PartitionTail
+from multiraft.partitions.records import open_payload
+from multiraft.partitions.state import PartitionTail
 from multiraft.types import BatchInfo, Entry, EntryKind
 from multiraft.wire import placements as wire
 from multiraft.wire.errors import AmbiguousOutcome, RequestError, StaleEpoch, StaleMetadata

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multiraft import _reference
+from multiraft.codec import reference
 from placement import LimitExceeded, default_group, jump_hash, mix64, partition_key
 
 TESTDATA = Path(__file__).parent / "testdata"
@@ -33,14 +33,14 @@ def test_partition_key_golden(incarnation, seed, attempt, key):
 @settings(max_examples=200, derandomize=True, deadline=None)
 @given(st.integers(0, 2**64 - 1), st.integers(1, 2**31 - 1))
 def test_the_twin_of_the_hot_path_agrees(key, buckets):
-    assert _reference.jump_hash(key, buckets) == jump_hash(key, buckets)
+    assert reference.jump_hash(key, buckets) == jump_hash(key, buckets)
 
 
 @settings(max_examples=100, derandomize=True, deadline=None)
 @given(st.integers(0, 2**64 - 40), st.integers(0, 40), st.integers(1, 1 << 15),
        st.integers(0, 2**64 - 1))
 def test_the_twin_for_many_partitions_agrees(first, count, pool_size, seed):
-    assert _reference.default_groups(first, count, pool_size, seed) == [
+    assert reference.default_groups(first, count, pool_size, seed) == [
         default_group(incarnation, pool_size, seed)
         for incarnation in range(first, first + count)]
 

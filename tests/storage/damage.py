@@ -6,7 +6,7 @@ import struct
 
 from chaos.simulator.filesystem import SimulatedFilesystem
 from multiraft import core
-from multiraft.ready import GroupWrite
+from multiraft.raft.ready import GroupWrite
 from multiraft.types import HardState
 from tests.storage.model import LaneModel, comparable, observed, readable
 from tests.storage.world import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from multiraft.ready import GroupWrite
+from multiraft.raft.ready import GroupWrite
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.store import Store
 from multiraft.types import Entry, HardState

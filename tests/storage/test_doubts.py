@@ -8,15 +8,15 @@ from functools import partial
 
 import pytest
 
-from multiraft import membership
-from multiraft.config import RaftConfig
-from multiraft.marks import Tombstone, tombstone
-from multiraft.messages import Append, VoteRequest
-from multiraft.multiraft import MultiRaft
-from multiraft.ready import GroupWrite
+from multiraft.raft import joint_quorum
+from multiraft.raft.config import RaftConfig
+from multiraft.raft.messages import Append, VoteRequest
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.raft.ready import GroupWrite
+from multiraft.raft.replica_records import Tombstone, tombstone
 from multiraft.storage.errors import CorruptPlace, CorruptRange
-from multiraft.storage.lane import Segment
-from multiraft.storage.repairer import Answer, Ask, Repairer, Request
+from multiraft.storage.journal.journal import Segment
+from multiraft.storage.repair.coordinator import Answer, Ask, Repairer, Request
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped
@@ -276,7 +276,7 @@ def test_the_leader_is_asked_though_the_log_that_is_left_does_not_name_it():
     """All whom it named had been replaced since, and were gone for good: nobody else was asked for
     what is committed where the log ends, for ever.  Seed 790000003857."""
     joint = Configuration((1, 2, 3), (), (1, 2))
-    change = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 2, payload=membership.encode(joint))
+    change = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 2, payload=joint_quorum.encode(joint))
     store = before_a_hole(Disk(), noop_entry(1, 1, 1), change)
     assert store.repair.wanted(1, 8) == ((2, 0),)
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
@@ -298,7 +298,7 @@ def test_who_asks_for_its_vote_is_asked_though_the_log_that_is_left_does_not_nam
     store = open_store(disk.filesystem, DIRECTORY)
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
-    changes = [Entry(EntryKind.MEMBERSHIP, 1, 1, 1, number, payload=membership.encode(each))
+    changes = [Entry(EntryKind.MEMBERSHIP, 1, 1, 1, number, payload=joint_quorum.encode(each))
                for number, each in enumerate([VOTERS, Configuration((1, 7))], 1)]
     for entry in (*changes, noop_entry(1, 3, 1)):
         rounds.run(write(1, entry, hard_state=HardState(1, 0)))

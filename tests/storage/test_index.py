@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from multiraft.errors import Compacted
 from multiraft.storage import index_file
 from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
-from multiraft.storage.segment_index import GroupRun, SegmentIndex
+from multiraft.storage.journal.segment_index import GroupRun, SegmentIndex
 
 steps = st.lists(st.one_of(
     st.tuples(st.just("append"), st.integers(0, 2), st.integers(8, 900).map(lambda n: n * 8)),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from multiraft.storage import inspection
+from multiraft.storage import inspect as inspection
 from multiraft.storage.filesystem import RealFilesystem
 from node.log_commands import EXIT_DAMAGED, EXIT_NOT_OURS, inspect
 from tests.storage.world import (

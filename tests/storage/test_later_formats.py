@@ -7,7 +7,8 @@ import struct
 
 import pytest
 
-from multiraft import _layout, core
+from multiraft import core
+from multiraft.codec import layout
 from multiraft.storage.errors import UnknownEntry, UnknownFormat
 from tests.storage.damage import DIRECTORY, FIRST, long_lane, small_lane
 from tests.storage.world import checkpoint, open_store, seal
@@ -19,8 +20,8 @@ LATER_KIND = 99
 
 def later_segment(data: bytes) -> bytes:
     """The first segment of a format whose header says so, and is intact."""
-    header = bytearray(data[:_layout.SEGMENT_CRC_AT])
-    struct.pack_into("<I", header, _layout.SEGMENT_VERSION_AT, _layout.FORMAT_VERSION + 1)
+    header = bytearray(data[:layout.SEGMENT_CRC_AT])
+    struct.pack_into("<I", header, layout.SEGMENT_VERSION_AT, layout.FORMAT_VERSION + 1)
     return bytes(header) + struct.pack("<I", core.crc32c(header)) + data[len(header) + 4:]
 
 
@@ -42,21 +43,21 @@ def later_envelope(data: bytes) -> bytes:
 
 def last_entry(data: bytes) -> tuple[int, int]:
     """(byte behind the last entry of a segment, its CRC)."""
-    seed, = struct.unpack_from("<I", data, _layout.SEGMENT_SEED_AT)
-    scan = core.scan_entries(data, _layout.SEGMENT_HEADER_BYTES, seed)
+    seed, = struct.unpack_from("<I", data, layout.SEGMENT_SEED_AT)
+    scan = core.scan_entries(data, layout.SEGMENT_HEADER_BYTES, seed)
     return scan.stopped_at, scan.last_crc
 
 
 def entry_of(kind: int, prev_crc: int, payload: bytes = b"what the future knows") -> bytes:
     """An intact entry that follows another one."""
-    length = _layout.ENTRY_HEADER_BYTES + len(payload)
-    header = bytearray(_layout.ENTRY_HEADER_BYTES)
+    length = layout.ENTRY_HEADER_BYTES + len(payload)
+    header = bytearray(layout.ENTRY_HEADER_BYTES)
     struct.pack_into("<IIIBBH", header, 0, length, 0, prev_crc, kind, 0, 0)
     struct.pack_into("<IIQQ", header, 16, 1, 1, 9, 0)
     crc = core.crc32c(payload, core.crc32c(header[8:], core.crc32c(header[:4])))
-    struct.pack_into("<I", header, _layout.ENTRY_CRC_AT, crc)
+    struct.pack_into("<I", header, layout.ENTRY_CRC_AT, crc)
     framed = bytes(header) + payload
-    return framed + bytes(-len(framed) % _layout.ENTRY_ALIGNMENT)
+    return framed + bytes(-len(framed) % layout.ENTRY_ALIGNMENT)
 
 
 def with_entry(data: bytes, kind: int, prev_crc: int | None = None) -> bytes:
@@ -119,7 +120,7 @@ def test_an_entry_of_a_later_kind_at_the_end_of_the_lane_is_no_torn_tail():
 def test_an_entry_of_a_later_kind_between_others_is_no_damage():
     files = small_lane()[0].files()
     data = with_entry(files[FIRST], LATER_KIND)
-    crc, = struct.unpack_from("<I", data, last_entry(files[FIRST])[0] + _layout.ENTRY_CRC_AT)
+    crc, = struct.unpack_from("<I", data, last_entry(files[FIRST])[0] + layout.ENTRY_CRC_AT)
     refused({**files, FIRST: data + entry_of(2, crc, b"")}, UnknownEntry, "later release")
 
 
@@ -131,9 +132,9 @@ def test_what_only_looks_like_a_later_kind_is_a_torn_tail_as_ever(how):
     data = bytearray(with_entry(files[FIRST], LATER_KIND,
                                 prev_crc=1 if how == "another chain" else None))
     if how == "a flipped byte":
-        data[end + _layout.ENTRY_HEADER_BYTES] ^= 1
+        data[end + layout.ENTRY_HEADER_BYTES] ^= 1
     if how == "cut off":
-        del data[-_layout.ENTRY_ALIGNMENT:]
+        del data[-layout.ENTRY_ALIGNMENT:]
     broken = disk.restored({**files, FIRST: bytes(data)})
     open_store(broken.filesystem, DIRECTORY).close()
     assert len(broken.files()[FIRST]) <= end, "the tail is gone"

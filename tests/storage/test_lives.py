@@ -9,13 +9,14 @@ from __future__ import annotations
 import cbor2
 import pytest
 
-from multiraft import marks, membership
-from multiraft.marks import Reincarnation, Tombstone
-from multiraft.ready import GroupWrite
-from multiraft.storage import index_file, segment_index
+from multiraft.partitions.state import PartitionTail
+from multiraft.raft import joint_quorum, replica_records
+from multiraft.raft.ready import GroupWrite
+from multiraft.raft.replica_records import Reincarnation, Tombstone
+from multiraft.storage import index_file
 from multiraft.storage.checkpoint import GroupRecord
 from multiraft.storage.errors import StaleIncarnation
-from multiraft.tail import PartitionTail
+from multiraft.storage.journal import segment_index
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.world import (
     VOTERS,
@@ -36,13 +37,15 @@ NOBODY = Configuration(())
 
 
 def member_entry(index: int, configuration: Configuration, term: int = 1) -> Entry:
-    return Entry(EntryKind.MEMBERSHIP, 1, 1, term, index, payload=membership.encode(configuration))
+    return Entry(
+        EntryKind.MEMBERSHIP, 1, 1, term, index, payload=joint_quorum.encode(configuration)
+    )
 
 
 def tombstone(barred: int, term: int = 3, vote: int = 2, incarnation: int = 0,
               barred_term: int = 0) -> GroupWrite:
     left = Tombstone(HardState(term, vote), barred, incarnation, barred_term)
-    return GroupWrite(1, 1, 0, (), None, marks.tombstone(1, 1, left))
+    return GroupWrite(1, 1, 0, (), None, replica_records.tombstone(1, 1, left))
 
 
 class Story:
@@ -171,7 +174,7 @@ def test_the_place_up_to_which_a_replica_is_barred_stays(disk, restarts, checkpo
     story.restart()
     restored = story.store.groups[1]
     assert (restored.barred_term, restored.barred) == (2, 9)
-    reborn = marks.reincarnation(1, 1, 7, Reincarnation(2, NOBODY), 6)
+    reborn = replica_records.reincarnation(1, 1, 7, Reincarnation(2, NOBODY), 6)
     story.run(GroupWrite(1, 1, 0, (), HardState(6, 0), reborn))
     story.run(write(1, noop_entry(1, 3, 6)))
     story.restart()
@@ -226,7 +229,7 @@ def test_a_log_goes_on_in_a_new_incarnation_of_its_group(disk, restarts, checkpo
     story.store.create_group(1, 1, VOTERS)
     alone = Configuration((1,))
     story.run(write(1, noop_entry(1, 1, 1), member_entry(2, LEFT)))
-    mark = marks.reincarnation(1, 1, 2, Reincarnation(7, alone))
+    mark = replica_records.reincarnation(1, 1, 2, Reincarnation(7, alone))
     story.run(GroupWrite(1, 1, 0, (), HardState(5, 0), mark))
     story.run(write(1, noop_entry(1, 3, 5), member_entry(4, VOTERS, term=5)))
     story.restart()
@@ -243,7 +246,7 @@ def test_an_empty_replica_that_joins_a_later_incarnation_remembers_how_far_it_is
     story = Story(disk, restarts, checkpoints)
     nobody = Configuration(())
     story.store.create_group(1, 1, nobody)
-    mark = marks.reincarnation(1, 1, 20, Reincarnation(7, nobody))
+    mark = replica_records.reincarnation(1, 1, 20, Reincarnation(7, nobody))
     story.run(GroupWrite(1, 1, 0, (), HardState(5, 0), mark))
     story.run(write(1, noop_entry(1, 1, 1), member_entry(2, VOTERS)))
     story.restart()

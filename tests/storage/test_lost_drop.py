@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from multiraft.storage.errors import CorruptPlace
-from multiraft.storage.repairer import Ask, Extend, Repairer
+from multiraft.storage.repair.coordinator import Ask, Extend, Repairer
 from multiraft.types import Configuration, Entry, HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk
 from tests.storage.world import (

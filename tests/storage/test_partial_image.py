@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from chaos.simulator.filesystem import SimulatedFilesystem
-from multiraft.storage.partial_image import PARTIAL_FILE, Arrived, PartialImage
+from multiraft.storage.snapshot_download import PARTIAL_FILE, Arrived, PartialImage
 
 DIRECTORY = "/node"
 PATH = f"{DIRECTORY}/{PARTIAL_FILE}"

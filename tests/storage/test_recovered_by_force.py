@@ -7,16 +7,16 @@ import random
 
 import pytest
 
-from multiraft import membership
-from multiraft.config import RaftConfig
-from multiraft.marks import Reincarnation, Tombstone, reincarnation, tombstone
-from multiraft.messages import Append
-from multiraft.multiraft import MultiRaft
-from multiraft.ready import GroupWrite
+from multiraft.raft import joint_quorum
+from multiraft.raft.config import RaftConfig
+from multiraft.raft.messages import Append
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.raft.ready import GroupWrite
+from multiraft.raft.replica_records import Reincarnation, Tombstone, reincarnation, tombstone
 from multiraft.storage.errors import CorruptRange
-from multiraft.storage.group_log import NO_CONFIGURATION
-from multiraft.storage.repairer import Answer, Repairer
+from multiraft.storage.repair.coordinator import Answer, Repairer
 from multiraft.storage.store import Store
+from multiraft.storage.stored_log import NO_CONFIGURATION
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped
 from tests.storage.test_settled import put, scrubbed
@@ -58,7 +58,7 @@ def recovered(rounds: Rounds, *named: int) -> int:
     later = [noop_entry(1, 5, 3)]
     if named:
         later.append(Entry(EntryKind.MEMBERSHIP, 1, 1, 3, 6,
-                           payload=membership.encode(Configuration(named))))
+                           payload=joint_quorum.encode(Configuration(named))))
     for entry in later:
         rounds.run(write(1, entry, hard_state=HardState(3, 1)))
     return place
@@ -144,7 +144,7 @@ def test_a_lift_says_from_where_on_a_replica_of_a_later_incarnation_may_vote():
     place = store.table.journal.position
     mark = reincarnation(1, 1, 9, Reincarnation(2, NO_CONFIGURATION))
     rounds.run(GroupWrite(1, 1, 0, (), HardState(2, 0), mark))
-    change = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 1, payload=membership.encode(VOTERS))
+    change = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 1, payload=joint_quorum.encode(VOTERS))
     rounds.run(write(1, change))
     rounds.run(write(1, noop_entry(1, 2, 1)))
     disk.filesystem.overwrite(FIRST, place, bytes(64))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 
-from multiraft.ready import Writes
+from multiraft.raft.ready import Writes
 from multiraft.storage.errors import CorruptRange
 from multiraft.types import HardState
 from tests.storage.damage import DIRECTORY, Disk

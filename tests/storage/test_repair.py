@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft import membership
-from multiraft.log import GroupLog
-from multiraft.marks import Tombstone, tombstone
-from multiraft.ready import GroupWrite
+from multiraft.partitions.state import PartitionTail
+from multiraft.raft import joint_quorum
+from multiraft.raft.log_reader import LogBounds
+from multiraft.raft.raft_log import GroupLog
+from multiraft.raft.ready import GroupWrite
+from multiraft.raft.replica_records import Tombstone, tombstone
 from multiraft.storage.errors import CorruptPlace, CorruptRange
-from multiraft.storage.repairer import Answer, Ask, Extend, Repairer
-from multiraft.storage.scrub import Scrubber
+from multiraft.storage.repair.coordinator import Answer, Ask, Extend, Repairer
+from multiraft.storage.repair.scrub import Scrubber
 from multiraft.storage.store import Store
-from multiraft.store import LogBounds
-from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.damage import (
     DIRECTORY,
@@ -201,7 +201,9 @@ def test_terms_never_fall_while_entries_of_unknown_term_come_back_in_pieces(piec
 
 
 def membership_entry(index: int, term: int, configuration: Configuration) -> Entry:
-    return Entry(EntryKind.MEMBERSHIP, 1, 1, term, index, payload=membership.encode(configuration))
+    return Entry(
+        EntryKind.MEMBERSHIP, 1, 1, term, index, payload=joint_quorum.encode(configuration)
+    )
 
 
 def repaired_members(disk: Disk, *given: Entry) -> Configuration:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from multiraft import _layout
-from multiraft.storage.repairer import Ask, Extend, Repairer
-from multiraft.storage.scrub import Scrubber
+from multiraft.codec import layout
+from multiraft.storage.repair.coordinator import Ask, Extend, Repairer
+from multiraft.storage.repair.scrub import Scrubber
 from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, Disk
 from tests.storage.test_lost_drop import PARTITION, Status, follow_on
@@ -128,12 +128,12 @@ class Life:
     def note(self) -> None:
         """Remember where lane entries stand."""
         for segment in self.store.table.journal.segments:
-            at = max(self.seen, segment.start + _layout.SEGMENT_HEADER_BYTES) - segment.start
+            at = max(self.seen, segment.start + layout.SEGMENT_HEADER_BYTES) - segment.start
             data = self.disk.read(segment.path)
             while segment.start + at < segment.end:
                 length = int.from_bytes(data[at:at + 4], "little")
-                size = -(-length // _layout.ENTRY_ALIGNMENT) * _layout.ENTRY_ALIGNMENT
-                self.written.append((segment.path, at, size, data[at + _layout.ENTRY_KIND_AT]))
+                size = -(-length // layout.ENTRY_ALIGNMENT) * layout.ENTRY_ALIGNMENT
+                self.written.append((segment.path, at, size, data[at + layout.ENTRY_KIND_AT]))
                 at += size
         self.seen = self.store.table.journal.position
 

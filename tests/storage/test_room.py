@@ -8,9 +8,9 @@ import os
 import pytest
 
 from chaos.simulator.filesystem import SimulatedFilesystem
+from multiraft.storage.disk_space import Room
 from multiraft.storage.filesystem import RealFilesystem
-from multiraft.storage.lane import Segment, SegmentHeader
-from multiraft.storage.room import Room
+from multiraft.storage.journal.journal import Segment, SegmentHeader
 from multiraft.types import HardState
 from tests.storage.world import VOTERS, Rounds, noop_entry, open_store, write
 

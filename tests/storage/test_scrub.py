@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from multiraft.storage import scrub
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.filesystem import RealFilesystem
-from multiraft.storage.scrub import Scrubber
+from multiraft.storage.repair import scrub
+from multiraft.storage.repair.scrub import Scrubber
 from multiraft.types import HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped, long_lane, segments
 from tests.storage.test_settled import put, scrubbed, settle_all, two_groups

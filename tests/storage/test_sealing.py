@@ -7,8 +7,9 @@ import contextlib
 
 import pytest
 
-from multiraft.storage import index_file, sealing, segment_scan
-from multiraft.storage.sealing import SealPlan
+from multiraft.storage import index_file, segment_seal
+from multiraft.storage.journal import segment_scan
+from multiraft.storage.segment_seal import SealPlan
 from tests.storage.damage import DIRECTORY, long_lane
 from tests.storage.world import open_store
 
@@ -25,7 +26,7 @@ def unsealed():
 
 @pytest.mark.parametrize("window", [1, 100, 1 << 20])
 def test_a_plain_segment_needs_no_scan_and_has_the_same_index(monkeypatch, window):
-    monkeypatch.setattr(sealing, "WINDOW_BYTES", window)
+    monkeypatch.setattr(segment_seal, "WINDOW_BYTES", window)
     disk, indexes, store = unsealed()
     plain = 0
     while (plan := store.seal_plan()) is not None:
@@ -56,7 +57,7 @@ def test_a_segment_with_a_damaged_payload_is_damaged():
 def test_a_scan_that_gives_way_finds_the_same(monkeypatch):
     disk, at_once, store = unsealed()
     monkeypatch.setattr(segment_scan, "_PIECE_BYTES", 1)
-    monkeypatch.setattr(sealing, "WINDOW_BYTES", 100)
+    monkeypatch.setattr(segment_seal, "WINDOW_BYTES", 100)
     monkeypatch.setattr(SealPlan, "_indexed", lambda plan, pause: None)
     pauses: list[int] = []
     while (plan := store.seal_plan()) is not None:
@@ -72,7 +73,7 @@ def test_a_scan_that_gives_way_finds_the_same(monkeypatch):
 
 def test_windows_give_way(monkeypatch):
     disk, at_once, store = unsealed()
-    monkeypatch.setattr(sealing, "WINDOW_BYTES", 100)
+    monkeypatch.setattr(segment_seal, "WINDOW_BYTES", 100)
     pauses: list[int] = []
     plan = store.seal_plan()
     assert plan._indexed(lambda: pauses.append(1)) is not None

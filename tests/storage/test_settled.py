@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiraft.config import RaftConfig
-from multiraft.marks import Tombstone, tombstone
-from multiraft.multiraft import MultiRaft
-from multiraft.ready import GroupWrite
+from multiraft.partitions.state import PartitionTail
+from multiraft.raft.config import RaftConfig
+from multiraft.raft.log_reader import LogBounds
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.raft.ready import GroupWrite
+from multiraft.raft.replica_records import Tombstone, tombstone
 from multiraft.storage.errors import CorruptPlace
-from multiraft.storage.places import merged, unknown
-from multiraft.storage.repair import HOLES_MAX
-from multiraft.storage.repairer import Answer, Repairer
-from multiraft.storage.scrub import Scrubber
-from multiraft.store import LogBounds
-from multiraft.tail import PartitionTail
+from multiraft.storage.ranges import merged, unknown
+from multiraft.storage.repair.coordinator import Answer, Repairer
+from multiraft.storage.repair.repair import HOLES_MAX
+from multiraft.storage.repair.scrub import Scrubber
 from multiraft.types import HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped, segments
 from tests.storage.world import (

@@ -9,17 +9,17 @@ import random
 import pytest
 
 from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
-from multiraft import marks
 from multiraft.errors import Compacted
-from multiraft.marks import Tombstone
-from multiraft.ready import GroupWrite
+from multiraft.partitions.state import PartitionTail
+from multiraft.raft import replica_records
+from multiraft.raft.log_reader import LogBounds
+from multiraft.raft.ready import GroupWrite
+from multiraft.raft.replica_records import Tombstone
 from multiraft.storage import checkpoint as checkpoint_module
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import CorruptFile
-from multiraft.storage.repairer import Repairer
+from multiraft.storage.repair.coordinator import Repairer
 from multiraft.storage.strays import COPY
-from multiraft.store import LogBounds
-from multiraft.tail import PartitionTail
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.test_settled import scrubbed
 from tests.storage.world import (
@@ -94,7 +94,7 @@ def check_other(store) -> None:
 
 def buried() -> GroupWrite:
     left = Tombstone(HardState(3, 2), 9, 0)
-    return GroupWrite(GROUP, 1, 0, (), None, marks.tombstone(GROUP, 1, left))
+    return GroupWrite(GROUP, 1, 0, (), None, replica_records.tombstone(GROUP, 1, left))
 
 
 @pytest.mark.parametrize("sealed", [False, True])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from multiraft.errors import Compacted, UnknownGroup
-from multiraft.ready import Writes
+from multiraft.raft.ready import Writes
 from multiraft.storage.errors import (
     CorruptRange,
     DirectoryInUse,
@@ -17,10 +17,10 @@ from multiraft.storage.errors import (
     StaleIncarnation,
     WrongIdentity,
 )
-from multiraft.storage.group_log import GroupLog
 from multiraft.storage.identity import Identity
-from multiraft.storage.recovered import Progress
+from multiraft.storage.recovery.report import Progress
 from multiraft.storage.store import Store
+from multiraft.storage.stored_log import GroupLog
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.world import (
     IDENTITY,

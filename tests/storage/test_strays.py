@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from multiraft.storage import inspection
+from multiraft.storage import inspect
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.strays import (
     LANE_POSITION_MAX,
@@ -84,8 +84,8 @@ def test_a_stray_file_of_the_lane_is_named_and_left_alone(node, name, content):
     assert [each.path for each in found] == [str(stray)]
     assert found[0].why
     assert stray.read_bytes() == content
-    assert [each.path for each in inspection.strays_of(node)] == [str(stray)]
-    assert stray not in [path for _, path in inspection.files_of(node)]
+    assert [each.path for each in inspect.strays_of(node)] == [str(stray)]
+    assert stray not in [path for _, path in inspect.files_of(node)]
 
 
 @pytest.mark.parametrize("content", [ZEROS, GARBAGE], ids=["zeros", "garbage"])
@@ -153,7 +153,7 @@ def test_what_is_no_file_is_named_and_never_opened(node, make, name):
     make(stray)
     assert [each.path for each in opened_with_all(node)] == [str(stray)]
     assert os.path.lexists(stray)
-    assert [each.path for each in inspection.strays_of(node)] == [str(stray)]
+    assert [each.path for each in inspect.strays_of(node)] == [str(stray)]
 
 
 @pytest.mark.parametrize("name", ["checkpoint-", "checkpoint-notes", "checkpoint-1",

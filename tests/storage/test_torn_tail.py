@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from multiraft import core
-from multiraft.marks import Tombstone, tombstone
-from multiraft.ready import GroupWrite
+from multiraft.raft.ready import GroupWrite
+from multiraft.raft.replica_records import Tombstone, tombstone
 from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import (
     DIRECTORY,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from multiraft import core
-from multiraft.ready import GroupWrite, Writes
+from multiraft.partitions.state import open_payload
+from multiraft.raft.ready import GroupWrite, Writes
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.identity import Identity
 from multiraft.storage.store import Store
-from multiraft.tail import open_payload
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 IDENTITY = Identity(bytes(range(16)), 1, 77)

@@ -17,16 +17,22 @@ import pytest
 
 from admin_cli import dev_state
 from chaos.simulator.filesystem import SimulatedFilesystem
-from multiraft import marks, membership, openings, windows
-from multiraft.marks import Reincarnation, Tombstone
-from multiraft.storage import identity, index_file, partial_image, pieces, refusal, store
+from multiraft.partitions import producer_state, records
+from multiraft.partitions.state import PartitionTail
+from multiraft.raft import joint_quorum, replica_records
+from multiraft.raft.replica_records import Reincarnation, Tombstone
+from multiraft.storage import identity, index_file, pieces, refusal, snapshot_download, store
 from multiraft.storage.checkpoint import GroupRecord
 from multiraft.storage.identity import Identity
 from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
-from multiraft.storage.partial_image import Arrived, PartialImage
+from multiraft.storage.journal.segment_index import (
+    HOLE_STRUCT,
+    REPAIR_STRUCT,
+    GroupRun,
+    SegmentIndex,
+)
 from multiraft.storage.refusal import Mark
-from multiraft.storage.segment_index import HOLE_STRUCT, REPAIR_STRUCT, GroupRun, SegmentIndex
-from multiraft.tail import PartitionTail
+from multiraft.storage.snapshot_download import Arrived, PartialImage
 from multiraft.types import BatchInfo, Configuration, EntryKind, HardState
 from multiraft.wire import plans, sinks
 from multiraft.wire.plans import DRAINING
@@ -378,7 +384,7 @@ LIFE = (1 << 63) + 5
 
 def test_the_directory_has_its_files():
     names = (store.LOCK_FILE, identity.NODE_FILE, known_nodes.KNOWN_NODES_FILE,
-             refusal.REFUSED_FILE, scrub.STATE_FILE, partial_image.PARTIAL_FILE,
+             refusal.REFUSED_FILE, scrub.STATE_FILE, snapshot_download.PARTIAL_FILE,
              space.RESERVE_FILE, store.LANE_DIRECTORY)
     assert names == FILES
 
@@ -447,17 +453,22 @@ CONFIGURATION = Configuration((1, 2), (3,), (4,))
 
 def payloads() -> dict[str, bytes]:
     """One payload of each kind."""
-    window = windows.carried({7: windows.extended(None, BatchInfo(2, 7, 3, 4, 5, 0), 6, 7)})
+    window = producer_state.carried(
+        {7: producer_state.extended(None, BatchInfo(2, 7, 3, 4, 5, 0), 6, 7)}
+    )
     return {
-        "membership": membership.encode(CONFIGURATION),
-        "partition open": openings.open_payload(2, 3, 4),
-        "partition open, carried": openings.open_payload(2, 3, 4, 1, window),
-        "partition seal": openings.seal_payload(5),
+        "membership": joint_quorum.encode(CONFIGURATION),
+        "partition open": records.open_payload(2, 3, 4),
+        "partition open, carried": records.open_payload(2, 3, 4, 1, window),
+        "partition seal": records.seal_payload(5),
         "repair": REPAIR_STRUCT.pack(5, 6),
         "quarantine cleared": HOLE_STRUCT.pack(5, 6),
-        "tombstone": bytes(marks.tombstone(1, 1, Tombstone(HardState(2, 3), 4, 5, 6)).payload),
-        "forced recovery": bytes(marks.reincarnation(
-            1, 1, 2, Reincarnation(3, CONFIGURATION)).payload),
+        "tombstone": bytes(
+            replica_records.tombstone(1, 1, Tombstone(HardState(2, 3), 4, 5, 6)).payload
+        ),
+        "forced recovery": bytes(
+            replica_records.reincarnation(1, 1, 2, Reincarnation(3, CONFIGURATION)).payload
+        ),
     }
 
 
@@ -527,7 +538,7 @@ def test_a_group_s_run_in_an_index_file():
     assert same_numbers[:3] == [1, 2, 3] and fields[6][0][5] == [3, 4]
     assert fields[6][0][6:] == [
         [[5, 2, 64, 72, 8, 72, 100, 7, 2, 9]], 10, [[11, 12]], 13, [2, 3, 4, 5], 14, True,
-        [3, membership.encode(CONFIGURATION)], [15, 16], [6, 17]]
+        [3, joint_quorum.encode(CONFIGURATION)], [15, 16], [6, 17]]
 
 
 def test_snapshots_that_are_arriving():

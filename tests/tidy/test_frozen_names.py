@@ -20,7 +20,7 @@ from admin_cli import dev_state
 from admin_cli.main import cli
 from admin_cli.session import Session
 from multiraft.client import blocking
-from multiraft.messages import AppendReply
+from multiraft.raft.messages import AppendReply
 from multiraft.wire import messages
 from multiraft.wire.connection import Connection, RequestEvent, ResponseEvent, Role
 from multiraft.wire.errors import Code, ErrorDetail

@@ -21,9 +21,11 @@ import pytest
 from tests.tidy import tree
 from tests.tidy.imports import Import, imports, targets
 
-#: What the consensus modules see of each other: the modules of ``multiraft/`` itself.
-LEVEL = "multiraft.*"
-CODEC = ("multiraft", "multiraft.core", "multiraft.types", "multiraft.errors", "multiraft._layout")
+#: Modules of ``multiraft/`` itself: types, errors, and the hot path as ``core`` chooses it.
+BASE = ("multiraft", "multiraft.core", "multiraft.types", "multiraft.errors")
+CODEC = (*BASE, "multiraft.codec.layout")
+#: The packages of consensus, which know no files and no sockets.
+CONSENSUS = ("multiraft.raft.**", "multiraft.liveness.**", "multiraft.codec.**", *BASE)
 PURE = ("trio", "socket", "asyncio", "threading", "time", "random", "os", "logging")
 COMPRESSION = ("lz4", "zstandard", "cramjam")
 
@@ -54,17 +56,23 @@ DRIVEN_OF_NODE = {
 
 
 LAYERS = (
-    Layer("`multiraft/*.py`", ("multiraft/*.py",), ("multiraft", LEVEL), ("sortedcontainers",),
-          PURE,
-          {"multiraft/core.py": ("os", "multiraft._core", "multiraft._reference"),
-           # The twin of system calls without the GIL: gathered append, the disk queue.
-           "multiraft/_reference_disk.py": ("os", "threading", "time")}),
+    Layer("`multiraft/*.py`", ("multiraft/*.py",), BASE, (), PURE,
+          {"multiraft/core.py": ("os", "multiraft._core", "multiraft.codec.reference")}),
+    Layer("`multiraft.codec`", ("multiraft/codec/**.py",), ("multiraft.codec.**", *BASE), (), PURE,
+          # The twin of system calls without the GIL: gathered append, the disk queue.
+          {"multiraft/codec/reference/disk.py": ("os", "threading", "time")}),
+    Layer("`multiraft.liveness`", ("multiraft/liveness/**.py",), ("multiraft.liveness.**", *BASE),
+          ("sortedcontainers",), PURE, {}),
+    Layer("`multiraft.raft`", ("multiraft/raft/**.py",), CONSENSUS, (), PURE, {}),
+    Layer("`multiraft.partitions`", ("multiraft/partitions/**.py",),
+          ("multiraft.partitions.**", "multiraft.raft.log_state", "multiraft.codec.**", *BASE), (),
+          PURE, {}),
     Layer("`multiraft.wire`", ("multiraft/wire/*.py",), ("multiraft.wire.**", *CODEC), (), PURE,
           {}),
     Layer("`placement`", ("placement/**.py",), ("placement.**",), ("sortedcontainers",), PURE, {}),
     Layer("`multiraft.storage`", ("multiraft/storage/**.py",),
-          ("multiraft.storage.**", "multiraft", LEVEL), ("sortedcontainers", "cbor2"),
-          ("trio", "asyncio", "threading", "time", "random"), {}),
+          ("multiraft.storage.**", "multiraft.partitions.**", *CONSENSUS),
+          ("sortedcontainers", "cbor2"), ("trio", "asyncio", "threading", "time", "random"), {}),
     Layer("`multiraft.client`", ("multiraft/client/**.py",),
           ("multiraft.client.**", "multiraft.wire.**", *CODEC), ("trio", *COMPRESSION), (), {}),
     Layer("`node`", ("node/**.py",),
@@ -109,7 +117,7 @@ INSTEAD = {
 
 #: What ``.pyx``, ``.pxd`` and ``.pxi`` files may import or cimport.
 CYTHON_ALLOWED = re.compile(r"^(cython|cpython|libc|posix|struct|typing|zlib|collections"
-                            r"|multiraft\.(types|errors|_layout|_values|_core))(\.|$)")
+                            r"|multiraft\.(types|errors|codec\.layout|codec\.values|_core))(\.|$)")
 
 
 def layer_of(name: str) -> Layer | None:
@@ -130,7 +138,7 @@ def matches(module: str, allowed: tuple[str, ...]) -> bool:
                 return True
         elif rule.endswith(".*"):
             below = module.removeprefix(rule[:-1])
-            packages = ("wire", "storage", "client")
+            packages = ("wire", "storage", "client", "raft", "liveness", "partitions", "codec")
             if below != module and "." not in below and below not in packages:
                 return True
         elif module == rule:
@@ -197,7 +205,7 @@ def test_private_modules_stay_in_their_package():
             for module in targets(found):
                 private = [part for part in module.split(".") if re.match(r"_[a-z]", part)]
                 if private and module.split(".")[0] in tree.PACKAGES \
-                        and module.split(".")[0] != home and module != "multiraft._layout":
+                        and module.split(".")[0] != home and module != "multiraft.codec.layout":
                     complaints.append(f"{name}:{found.line} imports the private {module}; import "
                                       f"the public module that re-exports it")
     tree.complain("private modules:", complaints)
@@ -209,7 +217,7 @@ def test_the_hot_path_is_chosen_in_one_place():
                   f"chooses the twin" for name in tree.python_files()
                   if name not in allowed and not name.startswith("tests/")
                   for found in imports(name) for module in targets(found)
-                  if module in ("multiraft._core", "multiraft._reference")]
+                  if module in ("multiraft._core", "multiraft.codec.reference")]
     tree.complain("twins:", complaints)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multiraft._layout import HEADER_CONTAINERS_MAX, HEADER_DEPTH_MAX
+from multiraft.codec.layout import HEADER_CONTAINERS_MAX, HEADER_DEPTH_MAX
 from multiraft.wire.errors import FrameTooLarge, RemoteProtocolError
 from multiraft.wire.frames import (
     CHUNK_BYTES_MAX,

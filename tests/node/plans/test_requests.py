@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from multiraft._layout import BATCH_BYTES_MAX
+from multiraft.codec.layout import BATCH_BYTES_MAX
 from multiraft.wire import plans as wire
 from multiraft.wire.errors import InvalidRequest, LeaderUnknown, LimitExceeded, StalePlan
 from node.plans import requests

@@ -1,0 +1,1 @@
+"""Liveness shared by all groups of a node pair: leases, support, and the tables of leaders."""

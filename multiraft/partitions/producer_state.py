@@ -1,0 +1,146 @@
+"""Producer windows: the last batches of an idempotent producer in a partition, packed.
+
+Contract.  A *window* is an immutable byte string: the producer's epoch and its last 1 to 5 batches,
+oldest first, each with sequences, base offset and the raft index that decides when a retry of it is
+answered.  A *carried* window is the same without the indexes, for the entry that opens the
+partition in another group: there the opening entry's index stands for all of them, because what was
+carried is committed where it came from, and answered as soon as the opening is committed too.
+
+Theory.  Packed state is not visited by the garbage collector, and undoing a change of it is putting
+the string before back.  Base offsets of a partition grow with each batch, in whichever group it is
+appended: the order of the last base offsets is the order of use, on every replica and across moves.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from multiraft.codec.layout import SEQUENCE_MODULUS
+from multiraft.errors import CodecError, CorruptEntry
+from multiraft.types import BatchInfo
+
+#: Batches remembered per producer and partition.  Kafka's number: clients keep at most this many
+#: in flight, so a retry can only be one of them.
+BATCHES_PER_WINDOW = 5
+
+SEQUENCE_MASK = SEQUENCE_MODULUS - 1
+
+# A window: i16 producer epoch, then 1 to 5 batches, oldest first.
+_EPOCH = struct.Struct("<h")
+_BATCH = struct.Struct("<iiqQ")  # first sequence, last sequence, base offset, raft index
+_FIRST = struct.Struct("<hiiqQ")  # a window of one batch
+_BYTES_MAX = _EPOCH.size + BATCHES_PER_WINDOW * _BATCH.size
+
+# A carried window: i64 producer id, i16 epoch, u8 batches, then those.
+_CARRIED = struct.Struct("<qhB")
+_CARRIED_BATCH = struct.Struct("<iiq")  # first sequence, last sequence, base offset
+
+
+class WindowBatch(NamedTuple):
+    """One remembered batch of a producer."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    index: int
+
+
+def window_epoch(window: bytes) -> int:
+    """The producer epoch of a window."""
+    return _EPOCH.unpack_from(window)[0]
+
+
+def last_sequence(window: bytes) -> int:
+    """The last sequence of a window's newest batch."""
+    return _BATCH.unpack_from(window, len(window) - _BATCH.size)[1]
+
+
+def window_batches(window: bytes) -> tuple[int, list[WindowBatch]]:
+    """(producer epoch, batches oldest first) of a packed window."""
+    batches = _BATCH.iter_unpack(memoryview(window)[_EPOCH.size:])
+    return window_epoch(window), [WindowBatch(*fields) for fields in batches]
+
+
+def extended(window: bytes | None, batch: BatchInfo, base_offset: int, index: int) -> bytes:
+    """The window after ``batch``; a new producer epoch starts it afresh."""
+    first = batch.base_sequence
+    last = (first + batch.count - 1) & SEQUENCE_MASK
+    if window is None or window_epoch(window) != batch.producer_epoch:
+        return _FIRST.pack(batch.producer_epoch, first, last, base_offset, index)
+    added = _BATCH.pack(first, last, base_offset, index)
+    if len(window) < _BYTES_MAX:
+        return window + added
+    return window[:_EPOCH.size] + window[_EPOCH.size + _BATCH.size:] + added
+
+
+def repeated(window: bytes, info: BatchInfo) -> WindowBatch | None:
+    """The remembered batch that has exactly these sequences under this epoch."""
+    epoch, batches = window_batches(window)
+    if epoch != info.producer_epoch:
+        return None
+    first = info.base_sequence
+    last = (first + info.count - 1) & SEQUENCE_MASK
+    return next((batch for batch in batches
+                 if batch.first_sequence == first and batch.last_sequence == last), None)
+
+
+def checked_window(window: bytes) -> bytes:
+    """``window`` from a snapshot.  Raises ``CodecError`` when it cannot be one."""
+    batches, rest = divmod(len(window) - _EPOCH.size, _BATCH.size)
+    if not isinstance(window, bytes) or rest or not 1 <= batches <= BATCHES_PER_WINDOW:
+        raise CodecError(f"a producer window of {len(window)} bytes")
+    return window
+
+
+def put_back(windows: dict[int, bytes], changed: tuple) -> None:
+    """Undo one entry's change of windows; their order is not restored (``in_order_of_use``)."""
+    for producer, window in changed:
+        if window is None:
+            del windows[producer]
+        else:
+            windows[producer] = window
+
+
+def in_order_of_use(windows: dict[int, bytes]) -> dict[int, bytes]:
+    """The windows, least recently used first.  Last base offsets differ: the order is total."""
+    return dict(sorted(windows.items(), key=lambda item: _last_base_offset(item[1])))
+
+
+def _last_base_offset(window: bytes) -> int:
+    return int.from_bytes(window[-16:-8], "little", signed=True)
+
+
+# ---- moving to another group --------------------------------------------------------------------
+
+
+def carried(windows: dict[int, bytes]) -> bytes:
+    """The windows without their indexes, in order of use.  O(producers)."""
+    packed = []
+    for producer, window in windows.items():
+        epoch, batches = window_batches(window)
+        packed.append(_CARRIED.pack(producer, epoch, len(batches)))
+        packed += [_CARRIED_BATCH.pack(*batch[:3]) for batch in batches]
+    return b"".join(packed)
+
+
+def settled(data: bytes | memoryview, index: int) -> dict[int, bytes]:
+    """The windows of ``carried``, as of the entry at ``index``, which opens the partition.  Raises
+    ``CorruptEntry``.  O(producers)."""
+    windows: dict[int, bytes] = {}
+    at, end = 0, len(data)
+    while at < end:
+        if end - at < _CARRIED.size:
+            raise CorruptEntry("a carried window ends in its header")
+        producer, epoch, count = _CARRIED.unpack_from(data, at)
+        at += _CARRIED.size
+        if not (1 <= count <= BATCHES_PER_WINDOW and end - at >= count * _CARRIED_BATCH.size):
+            raise CorruptEntry(f"a carried window of {count} batches in {end - at} bytes")
+        if producer < 0 or producer in windows:
+            raise CorruptEntry(f"a carried window of producer {producer}")
+        window = _EPOCH.pack(epoch)
+        for _ in range(count):
+            window += _BATCH.pack(*_CARRIED_BATCH.unpack_from(data, at), index)
+            at += _CARRIED_BATCH.size
+        windows[producer] = window
+    return windows

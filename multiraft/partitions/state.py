@@ -1,0 +1,537 @@
+"""Tail state and applied state of one group's partitions: next offsets, producer windows, seals.
+
+Contract.  The group feeds entries in log order: a follower asks ``verify(entry)`` and then calls
+``append``; a leader asks ``admit`` (batches) or ``verify`` (control entries) and then calls
+``append``.  ``truncate`` follows a dropped suffix, ``apply`` min(commit, own durable index).  A
+leader *decides* by the tail; only applied state is served and saved.  No I/O, no clock.
+
+Invariants.  ``applied_index <= last_index``; one undo record for each entry between them, none for
+any other.  The tail is a function of the log's entries alone, so every replica, after whatever
+detours of append and truncate, holds the same state for the same log.  Within a partition the
+producer windows stand in order of their last batch's index: the first is the least recently used.
+
+Theory.  State of a partition is an immutable ``PartitionState`` and a window is an immutable byte
+string, so an undo record is a few references, and undoing is putting them back.  The applied state
+of a partition is the tail's own object while the two agree; only partitions with entries in between
+appear in ``_behind``.  An idle partition therefore costs one tuple and one window, packed, which
+the garbage collector does not visit.  Windows follow Kafka's ProducerStateManager: the last 5
+batches of each (partition, producer), judged in log order.  Unlike Kafka's, an unknown producer
+must begin at sequence 0: with several batches in flight the first may be refused (no leader yet)
+and the second be accepted, and a forgotten producer's retry would be taken for a new batch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from multiraft.codec import shapes
+from multiraft.errors import (
+    CodecError,
+    CorruptEntry,
+    OutOfOrderSequence,
+    PartitionSealed,
+    ProducerFenced,
+    UnknownPartition,
+)
+from multiraft.partitions.producer_state import (
+    BATCHES_PER_WINDOW,
+    SEQUENCE_MASK,
+    WindowBatch,
+    carried,
+    checked_window,
+    extended,
+    in_order_of_use,
+    last_sequence,
+    put_back,
+    repeated,
+    settled,
+    window_epoch,
+)
+from multiraft.partitions.records import NO_PAST, Sealed, open_payload, parse_open, parse_seal
+from multiraft.raft.log_state import Admitted
+from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
+
+__all__ = ["PARTITIONS_PER_GROUP_MAX", "PRODUCERS_PER_PARTITION_MAX", "PartitionState",
+           "PartitionTail", "open_payload"]
+
+#: Producers remembered per partition; the least recently used one is forgotten, and is from then on
+#: an unknown producer: it has to begin a new epoch.  At about 200 bytes each this keeps a partition
+#: below 256 KiB.
+PRODUCERS_PER_PARTITION_MAX = 1024
+
+#: Partitions that one group may ever have opened (their state is kept after a seal, so that a late
+#: open of an old epoch is refused).  Keeps a group's checkpoint below 128 MiB.
+PARTITIONS_PER_GROUP_MAX = 1 << 20
+
+#: Version of the object that ``snapshot`` returns.  Version 1 knew no seals; it is read.
+SNAPSHOT_VERSION = 2
+SNAPSHOT_VERSIONS_READ = (1, 2)
+
+_DATA = int(EntryKind.DATA)
+_OPEN = int(EntryKind.PARTITION_OPEN)
+_SEAL = int(EntryKind.PARTITION_SEAL)
+_LOG_START = int(EntryKind.LOG_START)
+
+#: What ``snapshot`` returns: per partition its state, and (producer, window).
+_SNAPSHOT = {"group": shapes.WHOLE, "applied": shapes.WHOLE, "partitions": [
+    (*[shapes.WHOLE] * 5, shapes.FLAG, shapes.WHOLE, shapes.WHOLE, [(shapes.WHOLE, shapes.BYTES)])]}
+
+
+class PartitionState(NamedTuple):
+    """One partition in one group.  Offsets from ``start_offset`` up to ``next_offset`` are those of
+    ``epoch``; what is below is in earlier links of the partition's chain, of which this group's log
+    may hold some too.  What is below ``log_start`` is gone, wherever it was."""
+
+    epoch: int
+    leader_epoch_base: int
+    next_offset: int
+    log_start: int
+    sealed: bool
+    start_offset: int
+    leader_epoch: int  # once sealed: no batch of the partition carries a higher one; else 0
+
+
+class PartitionTail:
+    """Tail and applied state of all partitions of one group.
+
+    ``last_index`` is the index of the last entry appended, ``applied_index`` of the last applied.
+    """
+
+    __slots__ = ("group", "last_index", "applied_index", "_states", "_windows", "_pending",
+                 "_behind")
+
+    def __init__(self, group: int, applied_index: int = 0):
+        self.group = group
+        self.last_index = applied_index
+        self.applied_index = applied_index
+        #: partition -> PartitionState at the tail
+        self._states: dict[int, PartitionState] = {}
+        #: partition -> {producer id: packed window}, least recently used first, at the tail
+        self._windows: dict[int, dict[int, bytes]] = {}
+        #: One record per entry in (applied_index, last_index], None for an entry without effect:
+        #: (partition, state before, state after, ((producer, window before or None), ...)).
+        self._pending: deque[tuple | None] = deque()
+        #: partition -> applied state (None = not yet there), where it differs from the tail's
+        self._behind: dict[int, PartitionState | None] = {}
+
+    # ---- what a leader asks ---------------------------------------------------------------------
+
+    def admit(self, partition: int, info: BatchInfo) -> Admitted:
+        """Judge a batch by the tail: where it goes, or where it already is.  The index of a
+        duplicate's original may be uncommitted still: the caller waits for it.
+
+        Raises ``UnknownPartition``, ``PartitionSealed``, ``ProducerFenced``,
+        ``OutOfOrderSequence``; nothing changes until ``append``.  A retry is answered even when the
+        partition has been sealed since: the batch is in the log.
+        """
+        state = self._states.get(partition)
+        if state is None:
+            raise UnknownPartition(f"partition {partition} is not open in group {self.group}")
+        original = None
+        if state.sealed:
+            original = self._sealed_original(partition, info)
+            if original is None:
+                raise PartitionSealed(f"partition {partition} was sealed in group {self.group} at "
+                                      f"offset {state.next_offset}, epoch {state.epoch}")
+        elif info.producer_id >= 0:
+            original = self._original(partition, info)
+        if original is not None:
+            return Admitted(original.base_offset, state.leader_epoch_base, True, original.index)
+        return Admitted(state.next_offset, state.leader_epoch_base, False, 0)
+
+    def begins_producer(self, partition: int, info: BatchInfo) -> bool:
+        """Whether the partition does not know the batch's producer, or only lower epochs.  O(1)."""
+        windows = self._windows.get(partition)
+        window = windows.get(info.producer_id) if windows is not None else None
+        return window is None or info.producer_epoch > window_epoch(window)
+
+    def _sealed_original(self, partition: int, info: BatchInfo) -> WindowBatch | None:
+        """The batch that ``info`` repeats, as far as this group knows.  Whatever else its producer
+        did is for the group to judge where the partition went on: here it would seem out of
+        order."""
+        window = self._windows.get(partition, {}).get(info.producer_id)
+        return repeated(window, info) if window is not None else None
+
+    def _original(self, partition: int, info: BatchInfo) -> WindowBatch | None:
+        """The batch that ``info`` repeats, None when it is the next one; raises when neither."""
+        windows = self._windows.get(partition)
+        window = windows.get(info.producer_id) if windows is not None else None
+        if window is None:
+            if info.base_sequence != 0:
+                raise OutOfOrderSequence(
+                    f"producer {info.producer_id} is unknown in partition {partition} (new, or "
+                    f"forgotten) and sent sequence {info.base_sequence}, not 0")
+            return None
+        epoch = window_epoch(window)
+        first = info.base_sequence
+        if info.producer_epoch == epoch:
+            if first == (last_sequence(window) + 1) & SEQUENCE_MASK:
+                return None
+            return self._retried(partition, info, window)
+        if info.producer_epoch < epoch:
+            raise ProducerFenced(f"producer {info.producer_id} epoch {info.producer_epoch} was "
+                                 f"fenced by epoch {epoch} in partition {partition}")
+        if first != 0:
+            raise OutOfOrderSequence(f"producer {info.producer_id} starts epoch "
+                                     f"{info.producer_epoch} in partition {partition} at sequence "
+                                     f"{first}, not 0")
+        return None
+
+    def _retried(self, partition: int, info: BatchInfo, window: bytes) -> WindowBatch:
+        """The remembered batch with exactly these sequences; raises ``OutOfOrderSequence``."""
+        original = repeated(window, info)
+        if original is not None:
+            return original
+        raise OutOfOrderSequence(
+            f"producer {info.producer_id} sent sequence {info.base_sequence} to partition "
+            f"{partition}, expected {(last_sequence(window) + 1) & SEQUENCE_MASK} or a retry of "
+            f"one of the last {BATCHES_PER_WINDOW} batches")
+
+    # ---- what a follower asks, and what both do -------------------------------------------------
+
+    def verify(self, entry: Entry) -> str:
+        """Why ``entry`` cannot follow this tail; empty when it can.
+
+        A follower that gets a reason holds another history than its leader: the group stops.  A
+        leader asks it before it appends a control entry and refuses the proposal.
+        """
+        if entry.index != self.last_index + 1:
+            return f"index {entry.index} does not follow {self.last_index}"
+        kind = entry.kind
+        if kind == _DATA:
+            return self._verify_data(entry)
+        if kind == _OPEN:
+            return self._verify_open(entry)
+        if kind == _SEAL or kind == _LOG_START:
+            return self._verify_mark(entry)
+        if not 0 < kind <= LAST_INDEXED_KIND:
+            return f"entries of kind {kind} have no place in a group's log"
+        return ""
+
+    def _verify_data(self, entry: Entry) -> str:
+        state = self._states.get(entry.partition)
+        if state is None:
+            return f"data for partition {entry.partition}, which is not open"
+        if state.sealed:
+            return f"data for partition {entry.partition}, which is sealed at {state.next_offset}"
+        if entry.batch is None:
+            return "a data entry without a batch"
+        if entry.base_offset != state.next_offset:
+            return (f"base offset {entry.base_offset} of partition {entry.partition}, expected "
+                    f"{state.next_offset}")
+        return ""
+
+    def _verify_open(self, entry: Entry) -> str:
+        try:
+            opening = parse_open(entry.payload)
+            producers = len(settled(opening.windows, entry.index))
+        except CorruptEntry as error:
+            return str(error)
+        partition, state = entry.partition, self._states.get(entry.partition)
+        if producers > PRODUCERS_PER_PARTITION_MAX:
+            return (f"windows of {producers} producers exceed the partition's limit of "
+                    f"{PRODUCERS_PER_PARTITION_MAX}")
+        if partition <= 0:
+            return f"{partition} is no partition incarnation"
+        if state is None:
+            full = len(self._states) >= PARTITIONS_PER_GROUP_MAX
+            return (f"{len(self._states)} partitions reach the group's limit of "
+                    f"{PARTITIONS_PER_GROUP_MAX}" if full else "")
+        if opening.epoch < state.epoch:
+            return f"partition {partition} is at epoch {state.epoch}, opened at {opening.epoch}"
+        if opening.epoch > state.epoch and opening.start_offset < state.next_offset:
+            return (f"partition {partition} ends at {state.next_offset}, opened at "
+                    f"{opening.start_offset}")
+        return ""
+
+    def _verify_mark(self, entry: Entry) -> str:
+        """Seals and log starts: the partition is known and the offset inside what it holds."""
+        state = self._states.get(entry.partition)
+        if state is None:
+            return f"{EntryKind(entry.kind).name} of partition {entry.partition}, which is not open"
+        if entry.kind == _SEAL:
+            return _seal_fault(entry, state)
+        if entry.kind == _LOG_START and not 0 <= entry.base_offset <= state.next_offset:
+            return (f"log start {entry.base_offset} of partition {entry.partition}, its end is "
+                    f"{state.next_offset}")
+        return ""
+
+    def append(self, entry: Entry) -> None:
+        """Move the tail over ``entry``, which ``verify`` or ``admit`` accepted.  O(1)."""
+        assert entry.index == self.last_index + 1, f"{entry!r} after {self.last_index}"
+        kind = entry.kind
+        record: tuple | None = None
+        if kind == _DATA:
+            record = self._append_data(entry)
+        elif kind == _OPEN:
+            record = self._append_open(entry)
+        elif kind == _SEAL or kind == _LOG_START:
+            record = self._append_mark(entry)
+        else:
+            assert 0 < kind <= LAST_INDEXED_KIND, f"{entry!r} has no place in a group's log"
+            record = None
+        if record is not None:
+            partition, before, after, _ = record
+            self._states[partition] = after
+            if partition not in self._behind:
+                self._behind[partition] = before
+        self._pending.append(record)
+        self.last_index = entry.index
+
+    def _append_data(self, entry: Entry) -> tuple:
+        partition, batch = entry.partition, entry.batch
+        before = self._states[partition]
+        assert not before.sealed, f"{entry!r} after the seal of partition {partition}"
+        assert entry.base_offset == before.next_offset, f"{entry!r} at {entry.base_offset}"
+        after = PartitionState(before.epoch, before.leader_epoch_base,
+                               before.next_offset + batch.count, before.log_start, False,
+                               before.start_offset, 0)
+        if batch.producer_id < 0:
+            return partition, before, after, ()
+        return partition, before, after, self._remember(partition, batch, entry)
+
+    def _remember(self, partition: int, batch: BatchInfo, entry: Entry) -> tuple:
+        """Extend the producer's window and make it the most recently used; the windows before."""
+        windows = self._windows.get(partition)
+        if windows is None:
+            windows = self._windows[partition] = {}
+        producer = batch.producer_id
+        window = windows.pop(producer, None)
+        changed: tuple[tuple[int, bytes | None], ...] = ((producer, window),)
+        if window is None and len(windows) >= PRODUCERS_PER_PARTITION_MAX:
+            oldest = next(iter(windows))
+            changed += ((oldest, windows.pop(oldest)),)
+        windows[producer] = extended(window, batch, entry.base_offset, entry.index)
+        return changed
+
+    def _append_open(self, entry: Entry) -> tuple | None:
+        opening = parse_open(entry.payload)
+        partition, before = entry.partition, self._states.get(entry.partition)
+        if before is not None:
+            assert opening.epoch >= before.epoch, f"{entry!r} opens an old epoch"
+            if opening.epoch == before.epoch:
+                return None  # idempotent: this epoch is open already, or even sealed again
+        log_start = opening.start_offset if before is None else before.log_start
+        if opening.log_start != NO_PAST:
+            log_start = max(opening.log_start, 0 if before is None else log_start)
+        after = PartitionState(opening.epoch, opening.leader_epoch_base, opening.start_offset,
+                               log_start, False, opening.start_offset, 0)
+        # Windows that are here are from before the partition moved away: its producers went on
+        # elsewhere, and what they did there is carried.
+        old = self._windows.pop(partition, {})
+        new = settled(opening.windows, entry.index)
+        if new:
+            self._windows[partition] = new
+        return partition, before, after, tuple([(producer, old.get(producer))
+                                                for producer in {**old, **new}])
+
+    def _append_mark(self, entry: Entry) -> tuple | None:
+        before = self._states[entry.partition]
+        if entry.kind != _SEAL:
+            after = before._replace(log_start=max(before.log_start, entry.base_offset))
+        elif before.sealed:
+            after = before
+        else:
+            after = before._replace(sealed=True,
+                                    leader_epoch=before.leader_epoch_base + entry.term)
+        return None if after == before else (entry.partition, before, after, ())
+
+    def truncate(self, first_gone: int) -> None:
+        """Undo every entry from index ``first_gone`` on.  O(dropped entries), and the producers of
+        each touched partition are put back in order."""
+        assert first_gone > self.applied_index, f"{first_gone} is applied ({self.applied_index})"
+        reordered: dict[int, None] = {}
+        while self.last_index >= first_gone:
+            record = self._pending.pop()
+            self.last_index -= 1
+            if record is not None:
+                self._undo(record)
+                if record[3]:
+                    reordered[record[0]] = None
+        for partition in reordered:
+            self._windows[partition] = in_order_of_use(self._windows[partition])
+            if not self._windows[partition]:
+                del self._windows[partition]
+
+    def _undo(self, record: tuple) -> None:
+        partition, before, _, changed = record
+        if before is None:
+            del self._states[partition]
+        else:
+            self._states[partition] = before
+        if self._behind[partition] is before:
+            del self._behind[partition]
+        if changed:
+            put_back(self._windows.setdefault(partition, {}), changed)
+
+    def apply(self, index: int) -> None:
+        """Move applied state up to ``index``.  O(entries applied)."""
+        assert index <= self.last_index, f"apply {index} of {self.last_index}"
+        while self.applied_index < index:
+            record = self._pending.popleft()
+            self.applied_index += 1
+            if record is not None:
+                partition, _, after, _ = record
+                if self._states[partition] is after:
+                    del self._behind[partition]
+                else:
+                    self._behind[partition] = after
+
+    # ---- questions ------------------------------------------------------------------------------
+
+    def tail_state(self, partition: int) -> PartitionState:
+        """What a leader decides by.  Raises ``UnknownPartition``."""
+        state = self._states.get(partition)
+        if state is None:
+            raise UnknownPartition(f"partition {partition} is not open in group {self.group}")
+        return state
+
+    def applied_state(self, partition: int) -> PartitionState:
+        """What may be served.  Raises ``UnknownPartition``, also while the opening entry is not yet
+        applied."""
+        state = self.applied(partition)
+        if state is None:
+            raise UnknownPartition(f"partition {partition} is not open in group {self.group}")
+        return state
+
+    def next_offset(self, partition: int) -> int:
+        """Offset the next batch will get (tail).  Raises ``UnknownPartition``."""
+        return self.tail_state(partition).next_offset
+
+    def high_watermark(self, partition: int) -> int:
+        """First offset that no reader may see (applied).  Raises ``UnknownPartition``."""
+        return self.applied_state(partition).next_offset
+
+    def log_start(self, partition: int) -> int:
+        """First offset still readable (applied).  Raises ``UnknownPartition``."""
+        return self.applied_state(partition).log_start
+
+    def applied(self, partition: int) -> PartitionState | None:
+        """What may be served; None = its opening is not applied here (yet)."""
+        return self._behind.get(partition, self._states.get(partition))
+
+    def is_open(self, partition: int) -> bool:
+        """Whether the tail takes batches for this partition."""
+        state = self._states.get(partition)
+        return state is not None and not state.sealed
+
+    def epoch_of(self, partition: int) -> int:
+        """The partition's latest epoch in this group (tail); 0 = it was never opened here."""
+        state = self._states.get(partition)
+        return 0 if state is None else state.epoch
+
+    def sealed(self, partition: int) -> Sealed | None:
+        """What the partition's *applied* seal says; None = it is not sealed.  It is final: every
+        replica that has applied it says the same.  O(producers + pending entries)."""
+        state = self.applied(partition)
+        if state is None or not state.sealed:
+            return None
+        return Sealed(state.epoch, state.next_offset, state.log_start, state.leader_epoch,
+                      carried(self.windows(partition)))
+
+    @property
+    def partitions_count(self) -> int:
+        """Partitions the tail knows, sealed ones included."""
+        return len(self._states)
+
+    def partitions(self) -> Iterator[int]:
+        """Incarnations of all partitions the tail knows, in order of their first opening."""
+        return iter(self._states)
+
+    def windows(self, partition: int) -> dict[int, bytes]:
+        """A copy of the *applied* producer windows, least recently used first: producer id ->
+        packed window (see ``window_batches``).  O(producers + pending entries)."""
+        windows = dict(self._windows.get(partition, {}))
+        for record in reversed(self._pending):
+            if record is not None and record[0] == partition:
+                put_back(windows, record[3])
+        return in_order_of_use(windows)
+
+    # ---- checkpoints ----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict:
+        """The applied state as CBOR-able values.  O(partitions + producers + pending entries)."""
+        undone: dict[int, dict[int, bytes]] = {}
+        for record in reversed(self._pending):
+            if record is not None and record[3]:
+                if record[0] not in undone:
+                    undone[record[0]] = dict(self._windows.get(record[0], {}))
+                put_back(undone[record[0]], record[3])
+        partitions = []
+        for partition, tail_state in self._states.items():
+            state = self._behind.get(partition, tail_state)
+            if state is not None:
+                windows = undone.get(partition)
+                windows = (self._windows.get(partition, {}) if windows is None
+                           else in_order_of_use(windows))
+                partitions.append([partition, *state, list(windows.items())])
+        return {"version": SNAPSHOT_VERSION, "group": self.group, "applied": self.applied_index,
+                "partitions": partitions}
+
+    @classmethod
+    def restore(cls, snapshot: dict) -> PartitionTail:
+        """A tail whose last entry is the snapshot's applied one.  Raises ``CodecError`` when the
+        object is not what ``snapshot`` returns."""
+        try:
+            if snapshot["version"] not in SNAPSHOT_VERSIONS_READ:
+                raise CodecError(f"tail state of version {snapshot['version']}, known are "
+                                 f"{SNAPSHOT_VERSIONS_READ}")
+            snapshot = _upgraded(snapshot)
+            shapes.check(snapshot, _SNAPSHOT, "tail state")
+            tail = cls(snapshot["group"], snapshot["applied"])
+            for partition, *fields, windows in snapshot["partitions"]:
+                state = tail._states[partition] = PartitionState(*fields)
+                if state.log_start > state.next_offset:
+                    raise ValueError(f"partition {partition} begins behind its end: {state}")
+                if windows:
+                    tail._windows[partition] = in_order_of_use(
+                        {producer: checked_window(window) for producer, window in windows})
+        except (KeyError, TypeError, ValueError) as error:
+            raise CodecError(f"malformed tail state: {error!r}") from error
+        return tail
+
+    def _check(self) -> None:
+        """Every invariant, by unwinding the pending records.  O(n); for tests and the simulator."""
+        assert len(self._pending) == self.last_index - self.applied_index
+        assert len(self._states) <= PARTITIONS_PER_GROUP_MAX
+        applied: dict[int, PartitionState | None] = dict(self._states)
+        for record in reversed(self._pending):
+            if record is not None:
+                partition, before, after, _ = record
+                assert applied[partition] is after, f"partition {partition} forks"
+                applied[partition] = before
+        for partition, state in applied.items():
+            behind = partition in self._behind
+            assert behind == (state is not self._states[partition]), f"partition {partition}"
+            assert not behind or self._behind[partition] is state, f"partition {partition}"
+        assert set(self._behind) <= set(self._states)
+        for partition, state in self._states.items():
+            assert 0 <= state.log_start <= state.next_offset, f"partition {partition}: {state}"
+        for partition, windows in self._windows.items():
+            assert 0 < len(windows) <= PRODUCERS_PER_PARTITION_MAX, f"partition {partition}"
+            assert partition in self._states, f"windows of unknown partition {partition}"
+            assert list(windows) == list(in_order_of_use(windows)), f"partition {partition}"
+
+
+def _seal_fault(entry: Entry, state: PartitionState) -> str:
+    """Why the partition cannot be sealed so; a seal of an epoch that is over would end another."""
+    try:
+        epoch = parse_seal(entry.payload)
+    except CorruptEntry as error:
+        return str(error)
+    if epoch != state.epoch:
+        return f"partition {entry.partition} is at epoch {state.epoch}, sealed at {epoch}"
+    if entry.base_offset not in (-1, state.next_offset):
+        return (f"partition {entry.partition} sealed at {entry.base_offset}, its end is "
+                f"{state.next_offset}")
+    return ""
+
+
+def _upgraded(snapshot: dict) -> dict:
+    """A snapshot of version 1 in the shape of this one: nothing was ever sealed under it."""
+    if snapshot["version"] != 1:
+        return snapshot
+    rows = [[*row[:-1], 0, 0, row[-1]] for row in snapshot["partitions"]]
+    return {**snapshot, "partitions": rows}

@@ -1,0 +1,1 @@
+"""Consensus without input and output: one Raft core that runs many groups."""

@@ -1,0 +1,262 @@
+"""The core's values as text: one language for scripts, logs and the command line.
+
+Contract.  Pure functions from values to one line each (``status`` may take several).  Nothing in
+the core formats anything for people; nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from multiraft.liveness.store_liveness import LeaseEvent
+from multiraft.raft.messages import (
+    Append,
+    AppendReply,
+    Cleared,
+    DigestAnswer,
+    DigestQuery,
+    Doubt,
+    LedChanges,
+    LedRequest,
+    Message,
+    Removed,
+    SnapshotOffer,
+    Status,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
+from multiraft.raft.peers import NO_GROUP
+from multiraft.raft.ready import Committed, Event, GroupWrite, ReadReady, Writes
+from multiraft.raft.status import GroupStatus, Role
+from multiraft.types import Configuration, Entry, EntryKind
+
+#: Bytes of a payload that are shown.
+PAYLOAD_SHOWN_MAX = 16
+
+
+def node_name(node: int) -> str:
+    """``n3``, or ``-`` for no node."""
+    return f"n{node}" if node else "-"
+
+
+def index_range(first: int, last: int) -> str:
+    """``7`` or ``7..9``."""
+    return str(first) if first == last else f"{first}..{last}"
+
+
+def entry(value: Entry) -> str:
+    """``5@2 metadata "abc"``"""
+    text = f"{value.index}@{value.term} {EntryKind(value.kind).name.lower()}"
+    if value.partition:
+        text += f" p{value.partition}"
+    if value.base_offset >= 0:
+        text += f" offset={value.base_offset}"
+    payload = bytes(value.payload[:PAYLOAD_SHOWN_MAX])
+    if payload and value.kind == EntryKind.METADATA:
+        text += f' "{payload.decode("ascii", "backslashreplace")}"'
+    return text
+
+
+# ---- messages ----------------------------------------------------------------------------------
+
+
+def _vote_request(message: VoteRequest) -> str:
+    name = "PreVoteRequest" if message.pre else "VoteRequest"
+    transfer = " transfer" if message.transfer else ""
+    return f"{name} term={message.term} last={message.last_index}@{message.last_term}{transfer}"
+
+
+def _vote_reply(message: VoteReply) -> str:
+    name = "PreVoteReply" if message.pre else "VoteReply"
+    return f"{name} term={message.term} {'granted' if message.granted else 'refused'}"
+
+
+def _append(message: Append) -> str:
+    entries = ""
+    if message.last_index > message.prev_index:
+        entries = f" entries={index_range(message.prev_index + 1, message.last_index)}"
+    return (f"Append term={message.term} prev={message.prev_index}@{message.prev_term}{entries} "
+            f"commit={message.commit}{_stamp(message)}")
+
+
+def _append_reply(message: AppendReply) -> str:
+    status = Status(message.status)
+    text = f"AppendReply term={message.term} {status.name.lower()}"
+    if status is Status.OK:
+        text += f" match={message.match} commit={message.commit}"
+        if message.hint_index != message.match:
+            text += f" verified={message.hint_index}"
+        if message.hint_term:
+            text += " barred"
+    elif status is Status.MISMATCH:
+        text += f" hint={message.hint_index}@{message.hint_term}"
+    return text + _stamp(message)
+
+
+def _stamp(message: Append | AppendReply) -> str:
+    return f" stamp={message.stamp}" if message.stamp else ""
+
+
+def _removed(message: Removed) -> str:
+    return f"Removed term={message.term} index={message.index}{_stamp(message)}"
+
+
+def configuration(value: Configuration) -> str:
+    """``n1 n2 n3``, ``n1 n2 and n1 n3`` while joint, ``+ n4`` for learners."""
+    text = " ".join(map(node_name, value.voters))
+    if value.outgoing:
+        text += " and " + " ".join(map(node_name, value.outgoing))
+    if value.learners:
+        text += " + " + " ".join(map(node_name, value.learners))
+    return text or "nobody"
+
+
+def _timeout_now(message: TimeoutNow) -> str:
+    return f"TimeoutNow term={message.term}"
+
+
+def _doubt(message: Doubt) -> str:
+    return f"Doubt term={message.term} episode={message.episode}"
+
+
+def _cleared(message: Cleared) -> str:
+    return f"Cleared term={message.term} episode={message.episode} index={message.index}"
+
+
+def _snapshot_offer(message: SnapshotOffer) -> str:
+    return f"SnapshotOffer term={message.term} first={message.first_index}"
+
+
+def _digest_query(message: DigestQuery) -> str:
+    filled = sum(1 for bucket in message.buckets if bucket)
+    return f"DigestQuery {filled} buckets filled"
+
+
+def _digest_answer(message: DigestAnswer) -> str:
+    led = " ".join(f"g{group}@{term}" for group, _, term in message.led) or "nothing"
+    return f"DigestAnswer buckets={','.join(map(str, message.buckets)) or '-'} leads {led}"
+
+
+def _led_request(message: LedRequest) -> str:
+    return f"LedRequest since={message.since}"
+
+
+def _led_changes(message: LedChanges) -> str:
+    changes = " ".join(f"{'+' if leads else '-'}g{group}@{term}"
+                       for group, _, term, leads in message.changes)
+    return f"LedChanges {message.since}..{message.version} {changes}".rstrip()
+
+
+_MESSAGES = {
+    VoteRequest: _vote_request, VoteReply: _vote_reply, Append: _append,
+    AppendReply: _append_reply, TimeoutNow: _timeout_now, Removed: _removed, Doubt: _doubt,
+    Cleared: _cleared, SnapshotOffer: _snapshot_offer,
+    DigestQuery: _digest_query,
+    DigestAnswer: _digest_answer, LedRequest: _led_request, LedChanges: _led_changes,
+}
+
+
+def message(sender: int, to: int, value: Message) -> str:
+    """``n1 -> n2 g4 Append term=2 prev=3@1 entries=4 commit=3``"""
+    group = f" g{value.group}" if hasattr(value, "group") else ""
+    if group and value.incarnation != 1:
+        group += f".{value.incarnation}"
+    return f"{node_name(sender)} -> {node_name(to)}{group} {_MESSAGES[type(value)](value)}"
+
+
+# ---- effects -----------------------------------------------------------------------------------
+
+
+def group_write(node: int, value: GroupWrite) -> str:
+    """``n1 disk <- g4 drop=3 entries=3..4 term=2 vote=n1``"""
+    text = f"{node_name(node)} disk <- g{value.group}"
+    if value.mark is not None:
+        text += f" {EntryKind(value.mark.kind).name.lower()}"
+    if value.drop_from:
+        text += f" drop={value.drop_from}.."
+    if value.entries:
+        text += " " + ", ".join(entry(item) for item in value.entries)
+    if value.hard_state is not None:
+        text += f" term={value.hard_state.term} vote={node_name(value.hard_state.vote)}"
+    return text
+
+
+def writes(node: int, value: Writes) -> Iterable[str]:
+    """One line per group of a write."""
+    return [group_write(node, item) for item in value.groups]
+
+
+def committed(node: int, value: Committed) -> str:
+    """``n1 g4 applies 3..4``"""
+    return f"{node_name(node)} g{value.group} applies {index_range(value.first, value.last)}"
+
+
+def read_ready(node: int, value: ReadReady) -> str:
+    """``n1 g4 reads a at 7``"""
+    return f"{node_name(node)} g{value.group} reads {value.token} at {value.index}"
+
+
+def event(node: int, value: Event) -> str:
+    """``n1 g4 leader term=2``"""
+    where = node_name(node) if value.group == NO_GROUP else f"{node_name(node)} g{value.group}"
+    fields = value.fields
+    if value.kind == "role":
+        role, term, leader, why = fields
+        text = f"{Role(role).name.lower()} term={term}"
+        if role is Role.FOLLOWER:
+            text += f" leader={node_name(leader)}"
+        return f"{where} {text}" + (f" ({why})" if why else "")
+    if value.kind == "hard_state":
+        return f"{where} term={fields[0]} vote={node_name(fields[1])}"
+    if value.kind == "truncate":
+        return f"{where} drops {index_range(*fields)}"
+    if value.kind == "lease":
+        epoch = f" (life {fields[2]})" if len(fields) > 2 else ""
+        side = "to" if fields[1] in ("granted", "withdrawn") else "from"
+        return f"{where} lease {side} {node_name(fields[0])} {fields[1]}{epoch}"
+    if value.kind == "room":
+        return f"{where} {node_name(fields[0])} has {'no room' if fields[1] else 'room again'}"
+    if value.kind == "installed":
+        return f"{where} installs a snapshot at {fields[0]}@{fields[1]}"
+    if value.kind == "membership":
+        return f"{where} members {configuration(fields[0])} (at {fields[1]})"
+    if value.kind == "wanted":
+        incarnation, sender, term, _ = fields
+        return f"{where} wanted by {node_name(sender)} incarnation={incarnation} term={term}"
+    if value.kind == "transfer":
+        return f"{where} transfer to {node_name(fields[0])} {fields[1]}"
+    if value.kind in ("restarted", "discredited"):
+        return f"{where} finds {node_name(fields[0])} {value.kind}"
+    if value.kind in ("member", "drop", "needs_snapshot", "snapshot_offered"):
+        rest = " ".join(map(str, fields[1:]))
+        return f"{where} {value.kind} {node_name(fields[0])} {rest}"
+    return " ".join([where, value.kind, *map(str, fields)])
+
+
+def lease_event(node: int, value: LeaseEvent) -> str:
+    """``n1 lease HELD n2 1``"""
+    return f"{node_name(node)} {value.kind.name.lower()} {node_name(value.node)} {value.value}"
+
+
+# ---- pictures ----------------------------------------------------------------------------------
+
+
+def status(node: int, value: GroupStatus) -> str:
+    """``n1 g4 leader term=2 vote=n1 leader=n1 log=1..4 durable=4 commit=4 applied=4 asleep``"""
+    marks = " asleep" if value.asleep else ""
+    if value.transferee:
+        marks += f" transfer={node_name(value.transferee)}"
+    if value.quarantined:
+        marks += f" quarantined: {value.quarantined}"
+    return (f"{node_name(node)} g{value.group} {value.role.name.lower()} term={value.term} "
+            f"vote={node_name(value.vote)} leader={node_name(value.leader)} "
+            f"log={value.first_index}..{value.last_index} durable={value.durable_index} "
+            f"commit={value.commit} applied={value.applied_index}{marks}")
+
+
+def members(value: GroupStatus) -> list[str]:
+    """One line per member of a leader: ``n2 replicate match=4 next=5 commit=4 in flight 0 B``."""
+    return [f"{node_name(member.node)} {member.state} match={member.match} "
+            f"next={member.next_index} commit={member.commit_known} "
+            f"in flight {member.inflight_bytes} B" for member in value.members]

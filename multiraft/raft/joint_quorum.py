@@ -1,0 +1,163 @@
+"""Who counts: decisions over a configuration, joint or simple.
+
+Contract.  Pure functions over ``types.Configuration``.  While ``outgoing`` is not empty a decision
+needs a majority of ``voters`` *and* of ``outgoing`` (thesis 4.3).  Learners receive entries and
+count for nothing.
+    A voter that is to become a learner stands in ``outgoing`` and ``learners`` at once: it votes
+until the joint state is left.  A configuration without anybody is that of a replica that was just
+created and has not been told anything yet.
+Elsewhere.  Majorities of one set: quorum.py.  MEMBERSHIP entries change a group's configuration the
+moment they are in its log: ``Group.adopt``.  Who may change what when: conf_change.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from multiraft.errors import CorruptEntry
+from multiraft.raft import quorum
+from multiraft.raft.quorum import Vote
+from multiraft.types import Configuration
+
+#: Version of a MEMBERSHIP payload.
+VERSION = 1
+#: version, padding, number of voters, learners and outgoing voters; then their ids as u32.
+_HEAD = struct.Struct("<BxHHH")
+_ID_BYTES = 4
+
+#: Members of one group: the metadata group has every node of the cluster, and a payload with a
+#: lying count must not allocate.
+MEMBERS_MAX = 4096
+
+#: Payloads whose configuration is remembered.
+DECODED_MAX = 256
+
+
+def voters(configuration: Configuration) -> tuple[int, ...]:
+    """Who votes in either half, in the order of preference, without repeats."""
+    return tuple(dict.fromkeys(configuration.voters + configuration.outgoing))
+
+
+def is_voter(configuration: Configuration, node: int) -> bool:
+    """Whether ``node`` votes in either half of the configuration."""
+    return node in configuration.voters or node in configuration.outgoing
+
+
+def committed(configuration: Configuration, match_of: Callable[[int], int]) -> int:
+    """Highest index that is durable on a majority (of both halves)."""
+    index = quorum.reached([match_of(voter) for voter in configuration.voters])
+    if configuration.outgoing:
+        index = min(index, quorum.reached([match_of(voter) for voter in configuration.outgoing]))
+    return index
+
+
+def supported(configuration: Configuration, supports: Callable[[int], bool]) -> bool:
+    """Whether a majority (of both halves) supports."""
+    if not quorum.supported(configuration.voters, supports):
+        return False
+    return not configuration.outgoing or quorum.supported(configuration.outgoing, supports)
+
+
+def everywhere(configuration: Configuration, has: Callable[[int], bool]) -> bool:
+    """Whether there is one who has it in every majority (of either half)."""
+    return not any(quorum.supported(half, lambda node: not has(node))
+                   for half in (configuration.voters, configuration.outgoing))
+
+
+def tally(configuration: Configuration, votes: dict[int, bool]) -> Vote:
+    """Outcome of an election: won in both halves, lost in either."""
+    incoming = quorum.tally(configuration.voters, votes)
+    if not configuration.outgoing or incoming is Vote.LOST:
+        return incoming
+    outgoing = quorum.tally(configuration.outgoing, votes)
+    if outgoing is Vote.LOST or incoming is Vote.WON:
+        return outgoing
+    return incoming
+
+
+def validate(configuration: Configuration) -> Configuration:
+    """The configuration, checked where it enters.  Raises ``ValueError``."""
+    for name, nodes in zip(configuration._fields, configuration):
+        if len({*nodes}) != len(nodes):
+            raise ValueError(f"{name} {nodes} repeat a node")
+        if nodes and min(nodes) <= 0:
+            raise ValueError(f"{name} {nodes} hold a number that is no node id")
+    if not configuration.voters and any(configuration):
+        raise ValueError("a configuration needs a voter")
+    doubled = [node for node in configuration.learners if node in configuration.voters]
+    if doubled:
+        raise ValueError(f"nodes {doubled} are voters and learners at once")
+    count = len(configuration.members())
+    if count > MEMBERS_MAX:
+        raise ValueError(f"{count} members exceed the limit of {MEMBERS_MAX}")
+    return configuration
+
+
+# ---- change ------------------------------------------------------------------------------------
+
+
+def entered(configuration: Configuration, voters: tuple[int, ...],
+            learners: tuple[int, ...]) -> Configuration:
+    """What is written first on the way to these members: joint when voters change."""
+    if set(voters) == set(configuration.voters):
+        return Configuration(configuration.voters, learners)
+    return Configuration(voters, learners, configuration.voters)
+
+
+def left(configuration: Configuration) -> Configuration:
+    """What a joint configuration leads to."""
+    return Configuration(configuration.voters, configuration.learners)
+
+
+def before(known: Sequence[tuple[int, Configuration]],
+           first_gone: int) -> list[tuple[int, Configuration]]:
+    """What is left of a log's (index, configuration), ascending, when it ends before
+    ``first_gone``.  The first one stays, whatever its date: it is the one that counts where the log
+    begins, and a forced recovery dates it by the end of the log that it goes on from."""
+    (index, first), *later = known
+    return [(min(index, first_gone - 1), first), *[each for each in later if each[0] < first_gone]]
+
+
+# ---- bytes -------------------------------------------------------------------------------------
+
+
+def encode(configuration: Configuration) -> bytes:
+    """Payload of a MEMBERSHIP entry."""
+    head = _HEAD.pack(VERSION, *map(len, configuration))
+    return head + b"".join(node.to_bytes(_ID_BYTES, "little")
+                           for nodes in configuration for node in nodes)
+
+
+def decode(payload) -> Configuration:
+    """Inverse of ``encode``.  Raises ``CorruptEntry``."""
+    return _decoded(bytes(payload))
+
+
+@lru_cache(maxsize=DECODED_MAX)
+def _decoded(payload: bytes) -> Configuration:
+    """Groups of a pool have few configurations between them, and each comes many times: checked,
+    appended, and found by every start."""
+    if len(payload) < _HEAD.size:
+        raise CorruptEntry(f"a configuration of {len(payload)} bytes")
+    version, *counts = _HEAD.unpack_from(payload)
+    if version != VERSION:
+        raise CorruptEntry(f"a configuration of version {version}, known is {VERSION}")
+    if len(payload) != _HEAD.size + _ID_BYTES * sum(counts):
+        raise CorruptEntry(f"{len(payload)} bytes for a configuration of {counts} nodes")
+    ids = struct.unpack_from(f"<{sum(counts)}I", payload, _HEAD.size)
+    voters, learners = ids[:counts[0]], ids[counts[0]:counts[0] + counts[1]]
+    try:
+        return validate(Configuration(voters, learners, ids[counts[0] + counts[1]:]))
+    except ValueError as error:
+        raise CorruptEntry(f"not a configuration: {error}") from error
+
+
+def fault(payload) -> str:
+    """Why a MEMBERSHIP payload is not one; empty when it is."""
+    try:
+        decode(payload)
+    except CorruptEntry as error:
+        return str(error)
+    return ""

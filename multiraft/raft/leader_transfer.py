@@ -1,0 +1,93 @@
+"""Leadership transfer: choice of a successor, the request to it, and resignation.
+
+Contract.  Functions of a leader's group, called by ``MultiRaft``, ``replication`` and ``changes``.
+The transferee's half is ``election.on_timeout_now``.
+Invariants.  At most one transfer per group.  While one is under way the leader takes no proposals;
+it ends when the transferee wins, cannot take the group, or ``transfer_timeout_ms`` have passed.
+Theory.  Thesis 3.10.  ``TimeoutNow`` leaves when the transferee's log is complete, so that the
+transferee wins the election that it begins at once; voters grant although they trust the old leader
+(``VoteRequest.transfer``).
+"""
+
+from __future__ import annotations
+
+from multiraft.raft import joint_quorum
+from multiraft.raft.group import Group
+from multiraft.raft.messages import TimeoutNow
+from multiraft.raft.status import Role
+
+
+def furthest(group: Group) -> int:
+    """Return the voter that can take over soonest; 0 = none is reached.  O(members).
+
+    A candidate is reached and whole.  Voters with room for records come before full ones, then the
+    longest known log counts, then the order of preference, so that the groups of one node spread
+    over many nodes."""
+    order = group.configuration.voters
+    able = [member for member in group.progress.values()
+            if member.node in order and _could_lead(group, member.node)]
+    if not able:
+        return 0
+    full = group.host.support.full
+    return max(able, key=lambda member: (member.node not in full, member.match,
+                                         -order.index(member.node))).node
+
+
+def may_make_way(group: Group) -> bool:
+    """True if records could be committed without the disk of this leader: a majority is reached,
+    whole and has room.  O(voters).
+
+    Two majorities meet, so ``furthest`` then has room and every committed entry.  Without such a
+    majority any leader could only let records wait; refusing them here is clearer, and keeps a
+    group from wandering among disks that fill up."""
+    host = group.host
+    return joint_quorum.supported(
+        group.configuration, lambda node: (node != host.node and node not in host.support.full
+                                           and _could_lead(group, node)))
+
+
+def _could_lead(group: Group, node: int) -> bool:
+    support = group.host.support
+    return (node in support.held and node in support.connections
+            and group.progress[node].is_whole)
+
+
+def transfer(group: Group, to: int) -> None:
+    """Begin to transfer leadership to ``to``; proposals are refused until the transfer ends.  The
+    caller has checked that ``to`` can lead."""
+    host = group.host
+    group.transferee = to
+    group.transfer_deadline_ms = host.now_ms + host.config.transfer_timeout_ms
+    group.emit("transfer", to, "begin")
+    host.timers.arm(group.id, group.transfer_deadline_ms)
+    continue_transfer(group)
+    group.touch()
+
+
+def continue_transfer(group: Group) -> None:
+    """Send ``TimeoutNow`` if the transferee's log is complete."""
+    member = group.progress[group.transferee]
+    if member.match == group.log.last_index:
+        group.send(member.node, TimeoutNow(group.id, group.incarnation, group.term))
+
+
+def give_up_transfer(group: Group) -> None:
+    """End a transfer that failed, and take proposals again."""
+    group.emit("transfer", group.transferee, "given up")
+    group.transferee = 0
+
+
+def resign(group: Group, why: str) -> None:
+    """Step down, stay out of elections for ``lease_ms``, and ask the voter with the longest known
+    log to campaign at once.  O(members)."""
+    host = group.host
+    group.abstain_until_ms = host.now_ms + host.config.lease_ms
+    if group.role is not Role.LEADER:
+        return
+    successors = [member for member in group.progress.values()
+                  if joint_quorum.is_voter(group.configuration, member.node)
+                  and _could_lead(group, member.node)]
+    if successors:
+        best = max(successors, key=lambda member: (member.match, -member.node))
+        group.send(best.node, TimeoutNow(group.id, group.incarnation, group.term))
+    group.become_follower(group.term, 0, why)

@@ -1,0 +1,286 @@
+"""Whole nodes, as a node's core deals with them: leases, connections, digests, led lists.
+
+Contract.  The parts of ``MultiRaft`` that concern no single group.  ``outbox`` holds messages that
+need no write.
+Invariants.  ``pending`` holds each group at most once.  At most one digest query and one led
+request per node wait for an answer.
+Theory.  An event about a node queues the groups shared with it; each round takes
+``reexamine_groups_max`` of them, so losing a node that shares ten thousand groups cannot stall the
+loop (scenarios S13, S17).  Trust itself ends at once, see support.py.
+    A digest mismatch is settled in one round trip: the follower's node sends its 64 bucket sums,
+the leader's node lists what it leads in the differing buckets, and the follower's node corrects
+exactly those groups.  When no answer comes within ``lease_ms`` the lease proves only that the
+process is alive (a one-way link, a wedged loop; scenario S11): the node is discredited and its
+groups elect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from multiraft.errors import ImpossibleMessage
+from multiraft.liveness.leadership_digest import BUCKETS
+from multiraft.raft.context import Host
+from multiraft.raft.group import Group
+from multiraft.raft.messages import (
+    Append,
+    AppendReply,
+    DigestAnswer,
+    DigestQuery,
+    LedChanges,
+    LedRequest,
+    Message,
+    SnapshotOffer,
+    Status,
+    VoteReply,
+    VoteRequest,
+)
+from multiraft.raft.ready import Envelope, Event
+from multiraft.raft.status import Role
+
+#: Changes in one ``LedChanges`` and groups in one ``DigestAnswer``: about 64 KiB of a frame.
+LISTED_GROUPS_MAX = 4096
+
+#: Event group of events about a node.
+NO_GROUP = -1
+
+
+class Neighbours:
+    """The other nodes, as far as the groups here share anything with them."""
+
+    def __init__(self, host: Host, groups: dict[int, Group]):
+        self._host = host
+        self._groups = groups
+        self.hints = host.hints
+        self.outbox: list[Envelope] = []
+        self._shared = host.shared
+        #: Groups to re-examine, oldest first.
+        self.pending: dict[int, None] = {}
+
+    # ---- which groups -------------------------------------------------------------------------
+
+    def share(self, group: Group) -> None:
+        """A group was added here."""
+        group.share(group.configuration.members())
+        self.pending[group.id] = None
+
+    def unshare(self, group: Group) -> None:
+        """A group was removed here."""
+        group.share(())
+        self.pending.pop(group.id, None)
+
+    def _queue(self, node: int) -> None:
+        self.pending.update(self._shared.get(node, {}))
+
+    def reexamine_some(self) -> None:
+        """Work off the oldest ``reexamine_groups_max`` pending groups."""
+        for _ in range(min(len(self.pending), self._host.config.reexamine_groups_max)):
+            group = next(iter(self.pending))
+            del self.pending[group]
+            self._groups[group].reexamine()
+
+    def _emit(self, kind: str, node: int, *fields) -> None:
+        self._host.events.append(Event(kind, NO_GROUP, (node, *fields)))
+
+    def _send(self, to: int, message: Message) -> None:
+        self.outbox.append(Envelope(to, message))
+
+    # ---- leases and connections ---------------------------------------------------------------
+
+    def lease_granted(self, node: int, boot_epoch: int) -> None:
+        support = self._host.support
+        if support.granted.get(node) == boot_epoch:
+            return
+        self._emit("lease", node, "granted", boot_epoch)
+        support.granted[node] = boot_epoch
+        self._heard_epoch(node, boot_epoch)
+        self._queue(node)
+
+    def lease_withdrawn(self, node: int) -> None:
+        if self._host.support.granted.pop(node, None) is not None:
+            self._emit("lease", node, "withdrawn")
+            self._queue(node)
+
+    def lease_held(self, node: int, boot_epoch: int) -> None:
+        support = self._host.support
+        if support.held.get(node) == boot_epoch:
+            return
+        self._emit("lease", node, "held", boot_epoch)
+        support.held[node] = boot_epoch
+        self._heard_epoch(node, boot_epoch)
+        self._queue(node)
+
+    def lease_lost(self, node: int) -> None:
+        if self._host.support.held.pop(node, None) is not None:
+            self._host.support.full.discard(node)
+            self._emit("lease", node, "lost")
+            self._queue(node)
+
+    def peer_full(self, node: int, full: bool) -> None:
+        known = self._host.support.full
+        if node in self._host.support.held and full != (node in known):
+            (known.add if full else known.discard)(node)
+            self._emit("room", node, full)
+
+    def _heard_epoch(self, node: int, boot_epoch: int) -> None:
+        if self._host.support.heard_epoch(node, boot_epoch):
+            self._emit("restarted", node, boot_epoch)
+            self.hints.restarted(node)
+
+    def connected(self, node: int) -> None:
+        self._host.support.connect(node)
+        self._queue(node)
+        if self.hints.behind(node):
+            self._request_led(node)
+
+    def disconnected(self, node: int) -> None:
+        self._host.support.connections.pop(node, None)
+
+    def answer_unknown(self, sender: int, message: Message) -> None:
+        """A request for a group that is not here, or not in this incarnation: say so, for this item
+        alone (scenarios S36, S37).  Answers are not answered.  A leader that offers a snapshot
+        wants a replica here, too: it may have forgotten all that it could append."""
+        if isinstance(message, (Append, SnapshotOffer)):
+            self._send(sender, AppendReply(message.group, message.incarnation, message.term,
+                                           Status.UNKNOWN_GROUP, 0, 0, 0, 0, message.stamp))
+            known = self._groups.get(message.group)
+            if known is None or known.incarnation < message.incarnation:
+                at = (message.first_index - 1 if isinstance(message, SnapshotOffer)
+                      else message.prev_index)
+                self._host.events.append(Event(
+                    "wanted", message.group, (message.incarnation, sender, message.term, at)))
+        elif isinstance(message, VoteRequest):
+            self._send(sender, VoteReply(message.group, message.incarnation, 0, False,
+                                         message.pre))
+
+    # ---- timers of node pairs -----------------------------------------------------------------
+
+    def _digest_key(self, node: int) -> int:
+        return -2 * node
+
+    def _led_key(self, node: int) -> int:
+        return -2 * node - 1
+
+    def on_timer(self, key: int) -> None:
+        """A question to a node was not answered in time."""
+        node = -key // 2
+        if key == self._led_key(node):
+            if self.hints.behind(node) and node in self._host.support.connections:
+                self._request_led(node)  # without a connection: again when it is up
+        else:
+            self._discredit(node)
+
+    # ---- digests ------------------------------------------------------------------------------
+
+    def digest_mismatch(self, node: int) -> None:
+        """Ask ``node`` what it leads; without a connection there is nobody to ask."""
+        host = self._host
+        if node not in host.support.connections:
+            self._discredit(node)
+            return
+        believed = host.believed.get(node)
+        buckets = tuple(believed.buckets) if believed is not None else (0,) * BUCKETS
+        self._send(node, DigestQuery(buckets))
+        host.timers.arm(self._digest_key(node), host.now_ms + host.config.lease_ms)
+
+    def _discredit(self, node: int) -> None:
+        """``node`` does not explain its digest: what it said about its groups is void."""
+        believed = self._host.believed.get(node)
+        if believed is None or not believed.total:
+            return
+        self._emit("discredited", node)
+        self._host.support.discredit(node)
+        self._queue(node)
+
+    def on_digest_query(self, sender: int, query: DigestQuery) -> None:
+        """List what is led here in the buckets that differ; whole buckets, up to a limit."""
+        led = self._host.led.get(sender)
+        mine = led.buckets if led is not None else [0] * BUCKETS
+        differing = [bucket for bucket in range(BUCKETS) if mine[bucket] != query.buckets[bucket]]
+        by_bucket: dict[int, list[tuple[int, int, int]]] = {bucket: [] for bucket in differing}
+        for id_ in self._shared.get(sender, {}):
+            group = self._groups[id_]
+            if group.role is Role.LEADER and id_ % BUCKETS in by_bucket:
+                by_bucket[id_ % BUCKETS].append((id_, group.incarnation, group.term))
+        buckets: list[int] = []
+        listed: list[tuple[int, int, int]] = []
+        for bucket in differing:
+            if listed and len(listed) + len(by_bucket[bucket]) > LISTED_GROUPS_MAX:
+                break  # the rest still differs and is asked for next time
+            buckets.append(bucket)
+            listed.extend(by_bucket[bucket])
+        self._send(sender, DigestAnswer(tuple(buckets), tuple(listed)))
+
+    def on_digest_answer(self, sender: int, answer: DigestAnswer) -> None:
+        """Correct what is believed of ``sender`` in the listed buckets."""
+        self._host.timers.cancel(self._digest_key(sender))
+        led = {item[0]: item for item in answer.led}
+        buckets = dict.fromkeys(answer.buckets)
+        for id_ in tuple(self._shared.get(sender, ())):  # a group that loses its leader may leave
+            group = self._groups[id_]
+            if id_ % BUCKETS in buckets:
+                item = led.get(id_)
+                if item is None or item[1] != group.incarnation:
+                    if group.leader == sender:
+                        group.become_follower(group.term, 0, "leader does not lead")
+                else:
+                    self._leads(group, sender, item[2])
+
+    def _leads(self, group: Group, sender: int, term: int) -> None:
+        """``sender`` says that it leads ``group`` in ``term``: as good as an append from it."""
+        if term < group.term:
+            group.reply_append(sender, Status.MISMATCH)  # it will see the term and step down
+        elif term > group.term or group.leader != sender:
+            if group.role is Role.LEADER and term == group.term:
+                raise ImpossibleMessage(f"group {group.id}: nodes {self._host.node} and {sender} "
+                                        f"both lead term {term}")
+            group.become_follower(term, sender, "digest")
+
+    # ---- led lists ----------------------------------------------------------------------------
+
+    def peer_led_version(self, node: int, version: int) -> None:
+        self.hints.announced[node] = version
+        if (self.hints.behind(node) and node in self._host.support.connections
+                and self._host.timers.deadline(self._led_key(node)) is None):
+            self._request_led(node)
+
+    def _request_led(self, node: int) -> None:
+        host = self._host
+        self._send(node, LedRequest(self.hints.copied.get(node, 0)))
+        host.timers.arm(self._led_key(node), host.now_ms + host.config.retransmit_ms)
+
+    def on_led_request(self, sender: int, request: LedRequest) -> None:
+        version, changes = self._host.led_changes.since(request.since, LISTED_GROUPS_MAX)
+        self._send(sender, LedChanges(request.since, version, changes))
+
+    def on_led_changes(self, sender: int, answer: LedChanges) -> None:
+        if answer.since != self.hints.copied.get(sender, 0):
+            return  # an answer to an earlier question, or from an earlier life
+        for change in answer.changes:
+            self.hints.learn(sender, change)
+            group = self._groups.get(change[0])
+            if group is not None:
+                group.rearm()  # it may have been removed, and have nobody else to ask
+        self.hints.copied[sender] = answer.version
+        self.hints.announced[sender] = max(answer.version, self.hints.announced.get(sender, 0))
+        if answer.version > answer.since:  # else it lives anew: the timer asks again
+            self._host.timers.cancel(self._led_key(sender))
+            if self.hints.behind(sender):
+                self._request_led(sender)
+
+    def _check(self) -> None:
+        for group in self.pending:
+            assert group in self._groups, f"pending group {group} is not here"
+        for node, groups in self._shared.items():
+            led = [self._groups[id_] for id_ in groups if self._groups[id_].role is Role.LEADER]
+            total = sum(group.standing.fact for group in led) % (1 << 64)
+            kept = self._host.led.get(node)
+            assert total == (kept.total if kept is not None else 0), f"led digest for {node}"
+
+
+HANDLERS: dict[type, Callable[[Neighbours, int, Message], None]] = {
+    DigestQuery: Neighbours.on_digest_query,
+    DigestAnswer: Neighbours.on_digest_answer,
+    LedRequest: Neighbours.on_led_request,
+    LedChanges: Neighbours.on_led_changes,
+}

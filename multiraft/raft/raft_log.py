@@ -1,0 +1,227 @@
+"""One group's log as consensus sees it: positions and terms, never bytes.
+
+Contract.  Entries wait here until ``take`` hands them to the driver; from then on only terms are
+kept, as runs.  The caller obeys Raft: it never truncates at or below ``commit``.
+Invariants.  prev <= applied <= handed <= min(commit, durable);  durable <= staged <= last;
+commit <= last;  run starts and run terms ascend;  unstaged entries are staged + 1 .. last.
+Theory.  A group changes its term when it changes its leader, so (first index, term) runs are as few
+as elections, and the term of any index is one bisection away.  ``_writing`` remembers how far each
+write in flight reaches.  When a suffix is dropped those marks are cut back at once, because an
+index that is written again is another entry: without that, the completion of the first write would
+vouch for the second (etcd-io/raft's aba_race; scenario S28e).
+Elsewhere.  Bytes and sizes: storage behind ``store.LogReader``.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import deque
+
+from multiraft.codec import layout
+from multiraft.errors import Compacted
+from multiraft.raft.log_reader import LogBounds
+from multiraft.types import Entry
+
+_ALIGN = layout.ENTRY_ALIGNMENT - 1
+
+
+def framed_bytes(entry: Entry) -> int:
+    """Bytes that an entry takes in a frame and in a lane: header, payload, padding."""
+    return (layout.ENTRY_HEADER_BYTES + len(entry.payload) + _ALIGN) & ~_ALIGN
+
+
+class GroupLog:
+    """Indexes and terms of one group's entries.
+
+    ``last_index``     highest entry, wherever it is
+    ``staged_index``   highest entry given to the driver for writing
+    ``durable_index``  highest entry known to be on this node's disk
+    ``commit``         highest index known committed; may run ahead of ``durable_index``
+    ``handed_index``   highest index given to the driver for applying
+    ``applied_index``  highest index the driver has reported as applied
+    """
+
+    __slots__ = ("first_index", "prev_term", "last_index", "last_term", "staged_index",
+                 "durable_index", "commit", "handed_index", "applied_index", "drop_from",
+                 "unstaged", "unstaged_bytes", "_run_starts", "_run_terms", "_writing")
+
+    def __init__(self, bounds: LogBounds, term_runs: tuple[tuple[int, int], ...], commit: int,
+                 applied: int):
+        self.first_index = bounds.first_index
+        self.prev_term = bounds.prev_term
+        self.last_index = bounds.last_index
+        self._run_starts = array("Q", [start for start, _ in term_runs])
+        self._run_terms = array("Q", [term for _, term in term_runs])
+        self.last_term = self._run_terms[-1] if term_runs else bounds.prev_term
+        self.staged_index = self.durable_index = bounds.last_index
+        self.commit = max(commit, bounds.first_index - 1)
+        self.handed_index = self.applied_index = max(applied, bounds.first_index - 1)
+        #: First index that a suffix drop removed since the last ``take``; 0 = none.
+        self.drop_from = 0
+        self.unstaged: list[Entry] = []
+        self.unstaged_bytes = 0
+        #: (sequence, last index) of writes in flight, oldest first.
+        self._writing: deque[tuple[int, int]] = deque()
+        self._check()
+
+    # ---- terms --------------------------------------------------------------------------------
+
+    def term_at(self, index: int) -> int:
+        """Term of the entry at ``index``; known from ``first_index - 1`` to ``last_index``.
+        Raises ``Compacted`` below.  O(log elections)."""
+        assert index <= self.last_index, f"term of {index}, last is {self.last_index}"
+        if index < self.first_index:
+            if index == self.first_index - 1:
+                return self.prev_term
+            raise Compacted(f"index {index} is below the first index {self.first_index}")
+        if index >= self._run_starts[-1]:
+            return self.last_term
+        return self._run_terms[bisect_right(self._run_starts, index) - 1]
+
+    def matches(self, index: int, term: int) -> bool:
+        """Whether the log holds (index, term), as far as it can tell."""
+        if index == self.last_index:
+            return term == self.last_term
+        return self.first_index - 1 <= index <= self.last_index and self.term_at(index) == term
+
+    def up_to_date(self, last_index: int, last_term: int) -> bool:
+        """Whether a log that ends at (last_index, last_term) may win this voter's vote (5.4.1)."""
+        return (last_term, last_index) >= (self.last_term, self.last_index)
+
+    def last_not_above(self, index: int, term: int) -> tuple[int, int]:
+        """(index, term) of the last entry at or below ``index`` whose term is at most ``term``:
+        the last that may match a log in which (index, term) stands (etcd-io/raft,
+        findConflictByTerm).  (0, 0) or the entry before the first when there is none."""
+        before = (self.first_index - 1, self.prev_term)
+        index = min(index, self.last_index)
+        if index < self.first_index:
+            return before
+        run = bisect_right(self._run_starts, index) - 1
+        if self._run_terms[run] <= term:
+            return index, self._run_terms[run]
+        run = bisect_right(self._run_terms, term, 0, run) - 1
+        if run < 0:
+            return before
+        return self._run_starts[run + 1] - 1, self._run_terms[run]
+
+    def term_runs(self) -> tuple[tuple[int, int], ...]:
+        """The runs as ``store.GroupRestored`` has them."""
+        return tuple(zip(self._run_starts, self._run_terms, strict=True))
+
+    # ---- change -------------------------------------------------------------------------------
+
+    def append(self, entry: Entry) -> None:
+        """Add the next entry; it is staged by the next ``take``."""
+        assert entry.index == self.last_index + 1, f"{entry!r} after {self.last_index}"
+        term = entry.term
+        if term != self.last_term or not self._run_starts:
+            assert term >= self.last_term, f"{entry!r} after term {self.last_term}"
+            self._run_starts.append(entry.index)
+            self._run_terms.append(term)
+            self.last_term = term
+        self.last_index = entry.index
+        self.unstaged.append(entry)
+        self.unstaged_bytes += framed_bytes(entry)
+
+    def truncate(self, first_gone: int) -> None:
+        """Drop the suffix from ``first_gone`` on, wherever its entries are by now."""
+        assert self.commit < first_gone <= self.last_index, (
+            f"truncation at {first_gone}, commit {self.commit}, last {self.last_index}")
+        if first_gone <= self.staged_index:
+            self.drop_from = min(self.drop_from or first_gone, first_gone)
+            self.staged_index = first_gone - 1
+            self.unstaged.clear()
+        else:
+            del self.unstaged[first_gone - self.staged_index - 1:]
+        self.unstaged_bytes = sum(map(framed_bytes, self.unstaged))
+        self.durable_index = min(self.durable_index, first_gone - 1)
+        self._writing = deque((sequence, min(last, first_gone - 1))
+                              for sequence, last in self._writing)
+        while self._run_starts and self._run_starts[-1] >= first_gone:
+            self._run_starts.pop()
+            self._run_terms.pop()
+        self.last_index = first_gone - 1
+        self.last_term = self._run_terms[-1] if self._run_terms else self.prev_term
+
+    def take(self, sequence: int) -> tuple[int, tuple[Entry, ...]]:
+        """(first dropped index or 0, entries) for the write ``sequence``; they are staged now."""
+        drop_from, entries = self.drop_from, tuple(self.unstaged)
+        if entries:
+            self.unstaged.clear()
+            self.unstaged_bytes = 0
+            self.staged_index = self.last_index
+        self.drop_from = 0
+        self._writing.append((sequence, self.staged_index))
+        return drop_from, entries
+
+    def written(self, sequence: int) -> bool:
+        """Writes up to ``sequence`` are durable; whether ``durable_index`` moved."""
+        before = self.durable_index
+        while self._writing and self._writing[0][0] <= sequence:
+            self.durable_index = max(self.durable_index, self._writing.popleft()[1])
+        return self.durable_index > before
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a write of this group is in flight."""
+        return bool(self._writing)
+
+    def commit_to(self, index: int) -> bool:
+        """Raise ``commit``; it never goes back.  Whether it moved."""
+        assert index <= self.last_index, f"commit {index}, last {self.last_index}"
+        if index <= self.commit:
+            return False
+        self.commit = index
+        return True
+
+    def reload_terms(self, term_runs: tuple[tuple[int, int], ...]) -> None:
+        """The runs as storage has them, of the same entries; it may have kept some that are
+        compacted here, or dropped by what is not staged yet."""
+        if not self.unstaged:
+            kept = [run for run in term_runs if run[0] <= self.last_index]
+            self._run_starts = array("Q", [start for start, _ in kept])
+            self._run_terms = array("Q", [term for _, term in kept])
+            self._cut_runs()
+            self.last_term = self._run_terms[-1] if self._run_terms else self.prev_term
+
+    def compact(self, first_index: int) -> None:
+        """Forget the terms below ``first_index``; only applied entries can go."""
+        assert first_index - 1 <= self.applied_index, (
+            f"compaction to {first_index}, applied {self.applied_index}")
+        if first_index <= self.first_index:
+            return
+        self.prev_term = self.term_at(first_index - 1)
+        self.first_index = first_index
+        self._cut_runs()
+
+    def _cut_runs(self) -> None:
+        """The runs begin with the log."""
+        if self.first_index > self.last_index:
+            kept = len(self._run_starts)
+        else:
+            kept = bisect_right(self._run_starts, self.first_index) - 1
+            self._run_starts[kept] = self.first_index
+        del self._run_starts[:kept]
+        del self._run_terms[:kept]
+
+    def _check(self) -> None:
+        """Every invariant; O(elections).  Tests and the simulator call it after each step."""
+        prev = self.first_index - 1
+        assert prev <= self.applied_index, f"applied {self.applied_index} below {prev}"
+        assert self.applied_index <= self.handed_index, f"applied {self.applied_index} unasked"
+        assert self.handed_index <= self.commit, f"handed {self.handed_index} > {self.commit}"
+        assert self.handed_index <= self.durable_index, f"handed {self.handed_index} not durable"
+        assert self.durable_index <= self.staged_index, f"durable {self.durable_index} not staged"
+        assert self.staged_index <= self.last_index, f"staged {self.staged_index} beyond the log"
+        assert self.commit <= self.last_index, f"commit {self.commit} > last {self.last_index}"
+        assert len(self.unstaged) == self.last_index - self.staged_index, "unstaged entries missing"
+        starts, terms = list(self._run_starts), list(self._run_terms)
+        assert starts == sorted({*starts}), f"run starts {starts}"
+        assert terms == sorted({*terms}), f"run terms {terms}"
+        assert bool(starts) == (self.last_index > prev), f"runs {starts} after {prev}"
+        assert not starts or (starts[0], starts[-1] <= self.last_index) == (self.first_index, True)
+        assert not terms or terms[0] >= self.prev_term, f"terms {terms} after {self.prev_term}"
+        assert self.last_term == (terms[-1] if terms else self.prev_term), "last term"
+        writing = [last for _, last in self._writing]
+        assert max(writing, default=0) <= self.staged_index, f"writing {writing}"

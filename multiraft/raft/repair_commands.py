@@ -1,0 +1,86 @@
+"""Commands of a repair on the damaged replicas of one node.
+
+Contract.  ``MultiRaft.repair`` is the only instance; its calls are inputs as those of ``MultiRaft``
+are.  A quarantined replica is *held* (it takes no entries) or *following* (``head_recovery.py``);
+``storage.repairer`` decides which command comes next.  Every command raises ``UnknownGroup``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from multiraft.raft import conf_change, head_recovery, joint_quorum
+from multiraft.raft.context import Host
+from multiraft.raft.group import Group, replica
+from multiraft.types import Configuration
+
+
+class RepairCommands:
+    """Quarantine, truncation and readmission of replicas, and forced recovery of groups."""
+
+    def __init__(self, host: Host, groups: dict[int, Group]):
+        self._host = host
+        self._groups = groups
+
+    def _group(self, group: int) -> Group:
+        return replica(self._groups, group, self._host.node)
+
+    def quarantine(self, group: int, why: str) -> None:
+        """Mark the replica as damaged: it neither votes, leads nor acknowledges."""
+        self._group(group).quarantine(why)
+
+    def follow(self, group: int) -> None:
+        """Let a quarantined replica follow, uncounted, until its leader clears it (event
+        ``cleared``).  The replica has every entry that it knows of, but its log may have ended
+        later."""
+        head_recovery.begin(self._group(group))
+
+    def may_forget(self, group: int, first_gone: int) -> bool:
+        """True if the log has entries from ``first_gone`` on (the store's may have some until a
+        drop is staged) and none of them is known to be committed, or to match the present
+        leader's."""
+        found = self._group(group)
+        return (found.is_held()
+                and max(found.log.commit, found.verified) < first_gone <= found.log.last_index)
+
+    def forget(self, group: int, first_gone: int) -> None:
+        """Drop the log of a quarantined replica from ``first_gone`` on: the leader does not have
+        the damaged entries there."""
+        self._group(group).truncate(first_gone)
+
+    def terms_known(self, group: int, term_runs: tuple[tuple[int, int], ...]) -> None:
+        """Replace the terms of a held replica's entries by those that the store has learned; at the
+        start the store could only guess the terms of lost entries."""
+        found = self._group(group)
+        if found.is_held():
+            found.log.reload_terms(term_runs)
+
+    def members_known(self, group: int,
+                      configurations: Sequence[tuple[int, Configuration]]) -> None:
+        """Replace the configurations (index, value) in the log of a held replica by those that the
+        store has learned; an entry lost at the start may have been one."""
+        found = self._group(group)
+        known = joint_quorum.before(configurations, found.log.last_index + 1)
+        if found.is_held() and found.mark is None and known != found.configurations:
+            found.replace_configurations(known)
+
+    def is_following(self, group: int) -> bool:
+        """True if the replica is quarantined and follows."""
+        return self._group(group).episode != 0
+
+    def is_cleared(self, group: int) -> bool:
+        """True if the leader has cleared the replica, so that it may be ``repaired``."""
+        return self._group(group).cleared[2]
+
+    def repaired(self, group: int) -> None:
+        """End the quarantine: the log is complete again, and the store has recorded that
+        durably."""
+        self._group(group).repaired()
+
+    def reincarnate(self, group: int, incarnation: int, configuration: Configuration,
+                    barred: int = 0, barred_term: int = 0) -> None:
+        """Begin a new ``incarnation`` of the group from this log, with the members that the
+        operator named (forced recovery).  Or, with an empty configuration, let an empty replica
+        join that incarnation; it grants no vote until its log has reached index ``barred`` of term
+        ``barred_term`` (conf_change.py)."""
+        conf_change.reincarnate(self._group(group), incarnation, configuration, barred, barred_term)

@@ -1,0 +1,153 @@
+"""Read-only view of a node's groups, for drivers, metrics and people.
+
+Contract.  ``MultiRaft.status`` is the only instance.  A call changes nothing, may be made between
+any two calls of ``MultiRaft``, and is O(1) unless its docstring gives another bound.
+"""
+
+from __future__ import annotations
+
+from multiraft.raft.context import Host
+from multiraft.raft.group import Group, replica
+from multiraft.raft.status import GroupStatus, Role
+from multiraft.types import Configuration
+
+
+class StatusView:
+    """State of the replicas on one node and of the other nodes, as this node knows it."""
+
+    def __init__(self, host: Host, groups: dict[int, Group]):
+        self._host = host
+        self._groups = groups
+
+    # ---- one group ----------------------------------------------------------------------------
+
+    def of(self, group: int) -> GroupStatus:
+        """Return a frozen picture of one replica.  Raises ``UnknownGroup``.  O(members)."""
+        return replica(self._groups, group, self._host.node).status()
+
+    def has_group(self, group: int) -> bool:
+        """True if this node has a replica of ``group``."""
+        return group in self._groups
+
+    def leads(self, group: int, term: int) -> bool:
+        """True if this node still leads ``group`` in ``term``: only then may an ``Append`` of that
+        term be filled from storage and sent, because a leader never rewrites its own log."""
+        found = self._groups.get(group)
+        return found is not None and found.role is Role.LEADER and found.term == term
+
+    def is_leader(self, group: int) -> bool:
+        """True if this node leads ``group`` now."""
+        found = self._groups.get(group)
+        return found is not None and found.role is Role.LEADER
+
+    def is_settled(self, group: int) -> bool:
+        """True if this node leads ``group`` and has applied an entry of its own term: only then
+        does the applied state include every acknowledged entry."""
+        found = self._groups.get(group)
+        return (found is not None and found.role is Role.LEADER
+                and found.log.applied_index >= found.term_start)
+
+    def leader_hint(self, group: int) -> tuple[int, int]:
+        """Return (leader or 0, term) of any group of the pool, as far as this node knows."""
+        found = self._groups.get(group)
+        hint = self._host.hints.leader(group)
+        if found is None or (found.leader == 0 and hint[1] > found.term):
+            return hint
+        return found.leader, found.term
+
+    def durable_index(self, group: int) -> int:
+        """Return the highest index of ``group`` that is durable here.  Raises ``UnknownGroup``."""
+        return replica(self._groups, group, self._host.node).log.durable_index
+
+    def applied_index(self, group: int) -> int:
+        """Return the highest index of ``group`` that the driver has reported as applied.  Raises
+        ``UnknownGroup``."""
+        return replica(self._groups, group, self._host.node).log.applied_index
+
+    def commit_index(self, group: int) -> int:
+        """Return the highest index of ``group`` known committed here.  Raises ``UnknownGroup``."""
+        return replica(self._groups, group, self._host.node).log.commit
+
+    def configuration(self, group: int) -> Configuration | None:
+        """Return the configuration in force at the replica here; None without a replica, or while
+        the replica knows no voters yet."""
+        found = self._groups.get(group)
+        return found.configuration if found is not None and found.configuration.voters else None
+
+    def quarantine_reason(self, group: int) -> str:
+        """Return the damage of the replica here; empty for an intact replica, or without one."""
+        found = self._groups.get(group)
+        return found.quarantined if found is not None else ""
+
+    # ---- all groups ---------------------------------------------------------------------------
+
+    def groups(self) -> tuple[int, ...]:
+        """Return the ids of the groups here, in the order of ``add_group``.  O(groups)."""
+        return tuple(self._groups)
+
+    def led_groups(self) -> list[int]:
+        """Return the ids of the groups led here.  O(groups)."""
+        return [group.id for group in self._groups.values() if group.role is Role.LEADER]
+
+    @property
+    def led_count(self) -> int:
+        """Number of groups led here."""
+        return self._host.led_changes.led_count
+
+    @property
+    def led_version(self) -> int:
+        """Version of the list of groups led here."""
+        return self._host.led_changes.version
+
+    @property
+    def awake_count(self) -> int:
+        """Number of armed timers: of groups that are not asleep, and of unanswered requests to
+        other nodes."""
+        return len(self._host.timers)
+
+    @property
+    def quarantined_count(self) -> int:
+        """Number of damaged replicas.  O(groups)."""
+        return sum(1 for group in self._groups.values() if group.quarantined)
+
+    # ---- other nodes --------------------------------------------------------------------------
+
+    def node_state(self, node: int) -> str:
+        """Return ``up``, ``down`` or ``unknown``, by the leases of ``node``."""
+        support = self._host.support
+        if node == self._host.node or node in support.granted or node in support.held:
+            return "up"
+        return "down" if node in support.epochs else "unknown"
+
+    def heard_epoch(self, node: int) -> int:
+        """Return the highest boot epoch heard of ``node``; 0 = none."""
+        return self._host.support.epochs.get(node, 0)
+
+    def supported_epoch(self, node: int) -> int:
+        """Return the boot epoch of ``node`` that this node supports now; 0 = none."""
+        return self._host.support.granted.get(node, 0)
+
+    # ---- digests ------------------------------------------------------------------------------
+
+    def led_digest(self, node: int) -> int:
+        """Return the sum over the groups led here that ``node`` is a member of."""
+        led = self._host.led.get(node)
+        return led.total if led is not None else 0
+
+    def believed_digest(self, node: int) -> int:
+        """Return the sum over the groups here that follow ``node`` as their leader."""
+        believed = self._host.believed.get(node)
+        return believed.total if believed is not None else 0
+
+    @property
+    def digests_version(self) -> int:
+        """Version of ``digests``: grows with each change."""
+        return self._host.digests_version
+
+    def digests(self) -> tuple[dict[int, int], dict[int, int], int]:
+        """Return (led digests by node, believed digests by node, led version), the arguments of
+        ``Liveness.publish``.  O(nodes)."""
+        host = self._host
+        return ({node: led.total for node, led in host.led.items()},
+                {node: believed.total for node, believed in host.believed.items()},
+                host.led_changes.version)

@@ -1,0 +1,345 @@
+"""Looking at a data directory, or one file of it, without changing anything: for `log inspect`.
+
+Contract.  Reads only, takes no lock, follows no link out of the directory; works on a copy as well
+as on the directory of a running node, whose newest bytes may then be half written.  Nothing here
+decides anything: recovery (recovery.py) has the last word.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from multiraft import core
+from multiraft.codec import layout
+from multiraft.storage.atomic_file import read_envelope
+from multiraft.storage.checkpoint import (
+    CHECKPOINT_MAGIC,
+    Checkpoint,
+    read_checkpoint,
+)
+from multiraft.storage.errors import CorruptFile, StorageError, UnknownFormat
+from multiraft.storage.index_file import INDEX_MAGIC, INDEX_VERSIONS_READ, decode
+from multiraft.storage.journal.journal import SegmentHeader
+from multiraft.storage.strays import (
+    CHECKPOINT_PREFIX,
+    INDEX_SUFFIX,
+    SEGMENT_SUFFIX,
+    Seen,
+    Stray,
+    among_checkpoints,
+    checkpoint_position,
+    in_lane,
+    index_start,
+    not_of_the_lane,
+    segment_start,
+)
+from multiraft.types import EntryKind
+
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_HEADER_BYTES = layout.SEGMENT_HEADER_BYTES
+
+SEGMENT, CHECKPOINT, INDEX = "segment", "checkpoint", "index"
+
+#: Judgements of a place that is no intact entry.
+CORRUPTION = "corruption: something later calls it durable"
+TORN = "torn tail: nothing calls it durable, a start cuts it off"
+
+
+class NotOurs(StorageError):
+    """A path that holds nothing of a data directory."""
+
+
+class Row(NamedTuple):
+    """An entry, or a place where none can be read (``kind`` empty, ``problem`` says why)."""
+
+    position: int  # lane position
+    kind: str
+    group: int
+    incarnation: int
+    term: int
+    index: int
+    partition: int
+    base_offset: int
+    length: int
+    durable: int
+    problem: str
+    payload_crc: int = 0  # CRC32C of the payload; the same in every replica's copy of an entry
+    payload: bytes = b""  # when it was asked for
+
+
+class FileSummary(NamedTuple):
+    """One file as a whole."""
+
+    path: str
+    kind: str
+    size: int
+    facts: dict[str, object]
+    problem: str  # empty = readable
+
+
+class _ReadOnlyFile:
+    def __init__(self, path: str):
+        self.path = path
+        self._file = open(path, "rb", buffering=0)
+
+    def read(self, length: int, position: int) -> bytes:
+        self._file.seek(position)
+        return self._file.read(length)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _ReadOnly:
+    """As much of a ``Filesystem`` as reading whole files takes."""
+
+    def size(self, path: str) -> int:
+        return Path(path).stat().st_size
+
+    def open(self, path: str) -> _ReadOnlyFile:
+        return _ReadOnlyFile(path)
+
+
+def files_of(path: Path) -> list[tuple[str, Path]]:
+    """(kind, path) of what is to be looked at, checkpoints first, segments in lane order.  Raises
+    ``NotOurs``."""
+    if not path.is_dir():
+        return [(_kind_of(path), path)]
+    strays = {stray.path for stray in strays_of(path)}
+    found = [(_kind_of(child), child) for directory in (path, *_lanes(path))
+             for child in sorted(directory.iterdir())
+             if _is_file(child) and _is_ours(child) and str(child) not in strays]
+    if not found:
+        raise NotOurs(f"{path} holds no segment, index or checkpoint")
+    order = {CHECKPOINT: 0, SEGMENT: 1, INDEX: 2}
+    return sorted(found, key=lambda item: (order[item[0]], item[1].name))
+
+
+def strays_of(path: Path) -> list[Stray]:
+    """Return the files of a data directory that a start leaves alone, because by name or by
+    position in the journal they are not the node's.  An empty list for a single file."""
+    if not path.is_dir():
+        return []
+    found = among_checkpoints(str(path), [child.name for child in sorted(path.iterdir())])
+    known_to = max((checkpoint_position(child.name) or 0 for child in path.iterdir()), default=0)
+    for lane in _lanes(path):
+        children = sorted(lane.iterdir())
+        found += in_lane(str(lane), [child.name for child in children if _is_file(child)])
+        found += [Stray(str(child), "it is no file") for child in children if not _is_file(child)]
+        segments = [child for child in children
+                    if _is_file(child) and segment_start(child.name) is not None]
+        strays = not_of_the_lane([_seen(child) for child in segments], 0, known_to)
+        found += [Stray(str(segments[at]), f"{why}, and its header is not intact")
+                  for at, why in sorted(strays.items())]
+    return found
+
+
+def _lanes(path: Path) -> list[Path]:
+    return [lane for lane in sorted(path.glob("lane-*")) if lane.is_dir()]
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _seen(path: Path) -> Seen:
+    """Describe a segment file by its header alone."""
+    start = segment_start(path.name)
+    assert start is not None, f"{path} is no segment"
+    with open(path, "rb") as file:
+        header = SegmentHeader.parse(file.read(_HEADER_BYTES))
+    return Seen(start, path.stat().st_size, header is not None and header.start == start, -1, start)
+
+
+def _is_ours(path: Path) -> bool:
+    name = path.name
+    return any(position is not None for position in (
+        segment_start(name), index_start(name), checkpoint_position(name)))
+
+
+def _kind_of(path: Path) -> str:
+    if path.name.endswith(SEGMENT_SUFFIX):
+        return SEGMENT
+    if path.name.endswith(INDEX_SUFFIX):
+        return INDEX
+    if path.name.startswith(CHECKPOINT_PREFIX):
+        return CHECKPOINT
+    magic = path.read_bytes()[:8] if path.is_file() else b""
+    kinds = {layout.SEGMENT_MAGIC: SEGMENT, INDEX_MAGIC: INDEX, CHECKPOINT_MAGIC: CHECKPOINT}
+    if magic not in kinds:
+        raise NotOurs(f"{path} is no segment, index or checkpoint")
+    return kinds[magic]
+
+
+# ---- whole files --------------------------------------------------------------------------------
+
+
+def summary(kind: str, path: Path) -> FileSummary:
+    """Return a file's description, from its name and header."""
+    size = path.stat().st_size
+    try:
+        facts = {SEGMENT: _segment_facts, INDEX: _index_facts,
+                 CHECKPOINT: _checkpoint_facts}[kind](path)
+    except (CorruptFile, UnknownFormat) as error:
+        return FileSummary(str(path), kind, size, {}, str(error))
+    return FileSummary(str(path), kind, size, facts, "")
+
+
+def _segment_facts(path: Path) -> dict[str, object]:
+    with open(path, "rb") as file:
+        header = SegmentHeader.parse(file.read(_HEADER_BYTES))
+    if header is None:
+        raise CorruptFile(str(path), "its header is damaged")
+    return {"start": header.start, "cluster": header.cluster.hex(), "node": header.node,
+            "version": header.version}
+
+
+def _index_facts(path: Path) -> dict[str, object]:
+    index = decode(str(path), read_envelope(_ReadOnly(), str(path), INDEX_MAGIC,
+                                            *INDEX_VERSIONS_READ))
+    return {"start": index.start, "end": index.end, "groups": len(index.runs),
+            "entries": sum(len(run.index) for run in index.runs.values()
+                           if run.index is not None)}
+
+
+def _checkpoint_facts(path: Path) -> dict[str, object]:
+    checkpoint = load_checkpoint(path)
+    return {"position": checkpoint.position, "lane_start": checkpoint.lane_start,
+            "groups": len(checkpoint.records),
+            "quarantined": [group for group, record in sorted(checkpoint.records.items())
+                            if record.quarantined]}
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint.  Raise ``CorruptFile`` or ``UnknownFormat``."""
+    return read_checkpoint(_ReadOnly(), str(path))
+
+
+def group_rows(path: Path) -> list[dict[str, object]]:
+    """Return a row for each group of a checkpoint.  Raise ``CorruptFile`` or ``UnknownFormat``."""
+    checkpoint = load_checkpoint(path)
+    rows = []
+    for group, record in sorted(checkpoint.records.items()):
+        rows.append({"group": group, "incarnation": record.incarnation,
+                     "term": record.hard_state.term, "vote": record.hard_state.vote,
+                     "first_index": record.first_index, "commit": record.commit,
+                     "applied": checkpoint.tails[group].applied_index,
+                     "voters": list(record.configuration.voters),
+                     "learners": list(record.configuration.learners),
+                     "outgoing": list(record.configuration.outgoing),
+                     "configuration_index": record.configuration_index,
+                     "removed": record.removed, "buried_at": record.buried_at,
+                     "since": record.since, "quarantined": record.quarantined})
+    return rows
+
+
+# ---- entries ------------------------------------------------------------------------------------
+
+
+def durable_mark(files: list[tuple[str, Path]]) -> int:
+    """Return the highest journal position that an intact entry or checkpoint calls durable.
+    O(bytes of all segments)."""
+    highest = 0
+    for kind, path in files:
+        if kind == CHECKPOINT:
+            try:
+                highest = max(highest, load_checkpoint(path).position)
+            except (CorruptFile, UnknownFormat):
+                continue
+        elif kind == SEGMENT:
+            highest = max([highest, *(row.durable for row in rows(path, 0) if row.kind)])
+    return highest
+
+
+def rows(path: Path, durable: int, payloads: bool = False) -> Iterator[Row]:
+    """Yield every entry of a segment in order, and every place without a readable one, judged by
+    the highest ``durable`` mark; with the payloads if these are requested."""
+    data = path.read_bytes()
+    header = SegmentHeader.parse(data[:_HEADER_BYTES])
+    start = header.start if header is not None else _start_of(path)
+    at, mark = _HEADER_BYTES, 0
+    if header is None:
+        yield _problem(start, "segment header", durable)
+        at = _next(data, at, start, mark)
+    prev_crc = header.seed if header is not None else _prev_crc(data, at)
+    while 0 <= at < len(data):
+        scan = core.scan_entries(data, at, prev_crc)
+        for found in scan.entries:
+            mark = max(mark, found.durable)
+            yield _row(found, data, start, durable, payloads)
+        stopped = scan.stopped_at
+        at = _next(data, stopped + layout.ENTRY_ALIGNMENT * (scan.reason == "chain"), start, mark)
+        if at < 0:
+            if any(data[stopped:]):
+                yield _problem(start + stopped, scan.reason, durable)
+            return
+        yield _problem(start + stopped, scan.reason, durable)
+        prev_crc = _prev_crc(data, at)
+
+
+def _start_of(path: Path) -> int:
+    return segment_start(path.name) or 0
+
+
+def _next(data: bytes, at: int, start: int, mark: int) -> int:
+    """Return the position of the next entry behind an unreadable place that may have been written
+    there, by recovery's rule; -1 = none."""
+    while True:
+        at = core.find_entry(data, at)
+        if at < 0:
+            return -1
+        whole = at + _U32.unpack_from(data, at + layout.ENTRY_LENGTH_AT)[0] <= len(data)
+        durable = _U64.unpack_from(data, at + layout.ENTRY_DURABLE_AT)[0]
+        if whole and mark <= durable <= start + at:
+            return at
+        at += layout.ENTRY_ALIGNMENT
+
+
+def _prev_crc(data: bytes, at: int) -> int:
+    return _U32.unpack_from(data, at + layout.ENTRY_PREV_CRC_AT)[0] if at >= 0 else 0
+
+
+def _row(found: core.ScannedEntry, data: bytes, start: int, durable: int, payloads: bool) -> Row:
+    position = start + found.at
+    problem = ""
+    if not found.payload_intact:
+        problem = f"payload: {CORRUPTION if position < durable else TORN}"
+    payload = memoryview(data)[found.at + layout.ENTRY_HEADER_BYTES:found.at + found.length]
+    return Row(position, EntryKind(found.kind).name.lower(), found.group, found.incarnation,
+               found.term, found.index, found.partition, found.base_offset, found.length,
+               found.durable, problem, core.crc32c(payload), bytes(payload) if payloads else b"")
+
+
+def _problem(position: int, reason: str, durable: int) -> Row:
+    judged = CORRUPTION if position < durable else TORN
+    return Row(position, "", -1, 0, 0, 0, 0, -1, 0, 0, f"{reason}: {judged}")
+
+
+def verify_index(path: Path) -> str:
+    """Why the index file is not that of its segment, or empty."""
+    segment = path.with_name(path.name.removesuffix(INDEX_SUFFIX) + SEGMENT_SUFFIX)
+    try:
+        index = decode(str(path), read_envelope(_ReadOnly(), str(path), INDEX_MAGIC,
+                                                *INDEX_VERSIONS_READ))
+    except (CorruptFile, UnknownFormat) as error:
+        return str(error)
+    if not segment.exists():
+        return f"its segment {segment.name} is missing"
+    places = {row.position: (row.group, row.index) for row in rows(segment, 0) if row.kind}
+    for group, run in index.runs.items():
+        entries = run.index
+        for at in range(entries.first_index, entries.last_index + 1) if entries is not None else ():
+            if places.get(entries.position(at)) != (group, at):
+                return f"entry {at} of group {group} is not at {entries.position(at)}"
+    return ""
+
+
+def is_damaged(body: object) -> bool:
+    """Return True if a row or a summary reports damage that no crash explains."""
+    problem = getattr(body, "problem", "")
+    return bool(problem) and TORN not in problem
+

@@ -1,0 +1,304 @@
+"""Blocking work, captured on the loop and executed by a thread.
+
+Contract.  A plan is made by ``Store`` on the loop, holds all it needs, and touches no memory of
+the store while ``execute`` runs; what it found is handed back to the store on the loop.
+``StagedWrite`` and ``PreparePlan`` are executed by one thread, in the order they were made; the
+others by any.
+
+Invariants.  Nothing that fails a check leaves a read plan: it raises ``CorruptRange`` and names the
+entry.  A failing disk raises the ``OSError`` it raised, and the node stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+from multiraft import core
+from multiraft.errors import CorruptBatch, CorruptEntry
+from multiraft.storage.errors import CorruptRange
+from multiraft.storage.filesystem import Buffer, File, Filesystem
+from multiraft.storage.journal.journal import Lane, Part, Segment, SegmentHeader
+from multiraft.types import Entry, EntryKind
+
+
+class WritePart(NamedTuple):
+    """One gathered write, to be synced before the next part begins."""
+
+    file: File
+    buffers: list[Buffer]
+    position: int  # in the file
+
+
+class StagedWrite:
+    """One round's append.  ``execute`` it, or, when ``native_ready``, write and sync ``parts`` one
+    after the other in order; then ``Store.finish``."""
+
+    __slots__ = ("sequence", "end", "then", "records_only", "synced", "_filesystem", "_lane",
+                 "_parts")
+
+    def __init__(self, sequence: int, filesystem: Filesystem, lane: Lane, parts: list[Part],
+                 then: Callable[[], None] | None = None, records_only: bool = False):
+        self.sequence = sequence
+        self.records_only = records_only  # nothing but data: its sync may wait if that was agreed
+        self.synced = True  # whether its sync did not wait
+        self.then = then  # what follows from its being durable; for records of no round
+        self.end = parts[-1].end if parts else lane.position  # lane position after the round
+        self._filesystem = filesystem
+        self._lane = lane
+        self._parts = parts
+
+    @property
+    def native_ready(self) -> bool:
+        """Return True if every file exists, so that a native writer can take ``parts``.  False in
+        the round that starts a segment which was not prepared."""
+        for part in self._parts:
+            if part.segment.file is None:
+                return False
+        return True
+
+    def create_files(self, reserve: bool = True) -> None:
+        """Blocking: make every file of this round exist, so that it is ``native_ready``; without
+        its room when that is short (``reserve``)."""
+        for part in self._parts:
+            self._create(part.segment, reserve)
+
+    def _create(self, segment: Segment, reserve: bool = True) -> None:
+        if segment.file is None:
+            segment.create(self._filesystem, self._lane.header_of(segment), reserve)
+
+    @property
+    def parts(self) -> list[WritePart]:
+        """Normally one; two when a segment was rolled over."""
+        return [WritePart(part.segment.file, part.buffers, part.position) for part in self._parts]
+
+    @property
+    def bytes(self) -> int:
+        return sum(len(buffer) for part in self._parts for buffer in part.buffers)
+
+    def execute(self) -> None:
+        """Blocking: every part written and synced before the next one begins."""
+        for part in self._parts:
+            segment = part.segment
+            self._create(segment)
+            # One part at a time: the next segment's first entry says that all of this one is
+            # durable.  An error is not retried; it leaves through the disk thread, and the node
+            # stops: what a failed fsync left on the disk is unknown.
+            segment.file.write(part.buffers, part.position, True)
+
+
+class PreparePlan:
+    """Create the next segment's file ahead."""
+
+    __slots__ = ("_filesystem", "_segment", "_header")
+
+    def __init__(self, filesystem: Filesystem, segment: Segment, header: SegmentHeader):
+        self._filesystem = filesystem
+        self._segment = segment
+        self._header = header
+
+    def execute(self) -> None:
+        self._segment.create(self._filesystem, self._header)
+
+
+class Wanted(NamedTuple):
+    """One entry inside a span."""
+
+    index: int
+    term: int
+    at: int  # byte of the span
+    size: int  # framed
+
+
+class Span(NamedTuple):
+    """One read of one file."""
+
+    path: str
+    position: int
+    length: int
+    wanted: list[Wanted]
+
+
+def plan_spans(lane: Lane, places: Sequence[tuple[int, int, int, int]],
+               gap_bytes_max: int) -> list[Span]:
+    """Return the reads for (index, term, journal position, size) in ascending order.
+    O(entries)."""
+    spans: list[Span] = []
+    segment: Segment | None = None
+    wanted: list[Wanted] = []
+    end, start = -1, 0
+    for index, term, position, size in places:
+        # A repaired entry stands elsewhere than its neighbours.
+        if segment is None or not (0 <= position - end <= gap_bytes_max
+                                   and position < segment.start + segment.capacity):
+            if segment is not None:
+                spans.append(Span(segment.path, start - segment.start, end - start, wanted))
+            segment, start, wanted = lane.segment_of(position), position, []
+        wanted.append(Wanted(index, term, position - start, size))
+        end = position + size
+    if segment is not None:
+        spans.append(Span(segment.path, start - segment.start, end - start, wanted))
+    return spans
+
+
+class ReadPlan:
+    """Entries of a group that are no longer in memory, and those behind them that are."""
+
+    __slots__ = ("group", "incarnation", "spans", "hot", "lost", "_filesystem")
+
+    def __init__(self, group: int, incarnation: int, spans: list[Span], filesystem: Filesystem,
+                 hot: tuple[Entry, ...] = (), lost: int = 0):
+        self.group = group
+        self.incarnation = incarnation
+        self.spans = spans
+        self.hot = hot
+        self.lost = lost  # an entry of the range that is known to be damaged; 0 = none
+        self._filesystem = filesystem
+
+    @property
+    def bytes(self) -> int:
+        """Bytes to read from files: entries, and the gaps that are read with them."""
+        return sum(span.length for span in self.spans)
+
+    @property
+    def count(self) -> int:
+        """Entries that are read from files."""
+        return sum(len(span.wanted) for span in self.spans)
+
+    def execute(self) -> tuple[Entry, ...]:
+        """Blocking, verified.  Raises ``CorruptRange`` naming the first damaged entry."""
+        self._check_known()
+        with closing(self._files()) as files:
+            return self._parsed([file.read(span.length, span.position) for span, file in files])
+
+    def execute_resident(self) -> tuple[Entry, ...] | None:
+        """Read as ``execute`` does, on the loop and without waiting; None when the page cache does
+        not have all of the bytes.  Raise ``CorruptRange``."""
+        self._check_known()
+        read = []
+        with closing(self._files()) as files:
+            for span, file in files:
+                data = file.read_resident(span.length, span.position)
+                if data is None:
+                    return None
+                read.append(data)
+        return self._parsed(read)
+
+    def _files(self) -> Iterator[tuple[Span, File]]:
+        """Each span with its file, opened once for neighbours; the entries of one group have those
+        of all others between them, so that a piece has many spans."""
+        path, file = "", None
+        try:
+            for span in self.spans:
+                if file is None or span.path != path:
+                    if file is not None:
+                        file.close()
+                    path, file = span.path, self._filesystem.open(span.path)
+                yield span, file
+        finally:
+            if file is not None:
+                file.close()
+
+    def _check_known(self) -> None:
+        if self.lost:
+            raise CorruptRange(self.group, self.lost, "known to be damaged")
+
+    def _parsed(self, read: Sequence[Buffer]) -> tuple[Entry, ...]:
+        entries: list[Entry] = []
+        for span, data in zip(self.spans, map(memoryview, read), strict=True):
+            for index, term, at, size in span.wanted:
+                entries.append(self._parse(index, term, data[at:at + size]))
+        entries += self.hot
+        return tuple(entries)
+
+    def _parse(self, index: int, term: int, data: memoryview) -> Entry:
+        try:
+            found = core.parse_entries(data)
+        except CorruptEntry as error:
+            raise CorruptRange(self.group, index, str(error)) from error
+        if len(found) != 1:
+            raise CorruptRange(self.group, index, f"{len(found)} entries in its place")
+        entry = found[0]
+        # A misdirected write has a valid checksum: only its identity tells, down to the term, as it
+        # may have been of an entry that was truncated since.
+        if (entry.group, entry.incarnation, entry.index, entry.term) != (
+                self.group, self.incarnation, index, term):
+            raise CorruptRange(self.group, index, f"{entry!r} is in its place")
+        return entry
+
+
+class FetchPlan:
+    """Batches of a partition that are no longer in memory."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, read: ReadPlan):
+        self._read = read
+
+    @property
+    def group(self) -> int:
+        return self._read.group
+
+    @property
+    def bytes(self) -> int:
+        return self._read.bytes
+
+    def execute(self) -> list[Buffer]:
+        """Blocking, verified: the batches.  Raises ``CorruptRange``."""
+        return _batches(self._read.execute())
+
+    def execute_resident(self) -> list[Buffer] | None:
+        """Return the batches, verified, without waiting; None when the page cache does not have all
+        of them.  Raise ``CorruptRange``."""
+        entries = self._read.execute_resident()
+        return None if entries is None else _batches(entries)
+
+
+def _batches(entries: tuple[Entry, ...]) -> list[Buffer]:
+    assert all(entry.kind == EntryKind.DATA for entry in entries), "a fetch plans data only"
+    return [entry.payload for entry in entries]
+
+
+class VerifyPlan:
+    """Check both copies of an entry that a client reported as damaged: the file's and memory's."""
+
+    __slots__ = ("_read", "_index", "_payload")
+
+    def __init__(self, read: ReadPlan, index: int, payload: Buffer | None):
+        self._read = read
+        self._index = index
+        self._payload = payload  # of the copy that is served from memory, if there is one
+
+    @property
+    def bytes(self) -> int:
+        return self._read.bytes
+
+    def execute(self) -> None:
+        """Blocking.  Raises ``CorruptRange`` when a copy is damaged."""
+        self._read.execute()
+        if self._payload is not None:
+            try:
+                core.verify_batch(self._payload)
+            except CorruptBatch as error:
+                raise CorruptRange(self._read.group, self._index,
+                                   f"the copy in memory: {error}") from error
+
+
+def read_exactly(filesystem: Filesystem, path: str, position: int, length: int) -> bytes:
+    """Read bytes of a file, fewer when it ends before."""
+    file = filesystem.open(path)
+    try:
+        return file.read(length, position)
+    finally:
+        file.close()
+
+
+class Fetch(NamedTuple):
+    """Whole batches from the one that holds the offset on.  Exactly one of ``buffers`` and ``plan``
+    says where they are; both empty = nothing readable yet."""
+
+    buffers: list[Buffer]
+    plan: FetchPlan | None  # cold: execute it on a thread, it returns the buffers
+    next_offset: int  # after the last record of the batches
+    bytes: int  # of the batches, rounded up to the lane's alignment

@@ -1,0 +1,369 @@
+"""Journal: one append-only stream of entries in segment files, shared by all groups of a node.
+
+Contract.  ``place`` runs on the loop and touches memory only: it gives entries their positions and
+frames them.  The thread that executes the parts creates and writes the files, in order, each part
+synced before the next begins.  ``settle`` advances the durable position.
+
+Invariants.  synced <= durable <= position; the first two differ only while records wait for
+their sync (``durability = relaxed``).  A position is the segment's start plus a byte of its file; a
+segment's successor starts at start + capacity, so the rest of a segment that could not hold the
+next entry is a gap without bytes.  Every entry carries the position known durable when it was
+framed, its durable mark; since parts are synced one by one, the first entry of a segment carries
+the end of the one before it, which proves to recovery that nothing is missing between two files.
+Marks never fall along a journal.
+
+Theory.  An entry's ``prev_crc`` chains it to the one before it in its file, seeded by a number
+that differs for every segment and boot.  Bytes that a torn write left behind can thus join the
+chain only if recovery left them there, and recovery cuts them off durably before anything is
+appended.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from multiraft import core
+from multiraft.codec import layout
+from multiraft.storage.config import StorageConfig
+from multiraft.storage.errors import EntryTooLarge, UnknownFormat, WrongIdentity
+from multiraft.storage.filesystem import Buffer, File, Filesystem
+from multiraft.storage.strays import INDEX_SUFFIX, SEGMENT_SUFFIX
+from multiraft.types import Entry
+
+_HEADER = struct.Struct("<8sIIQ16sII12sI")
+_CRC_AT = layout.SEGMENT_CRC_AT
+assert _HEADER.size == layout.SEGMENT_HEADER_BYTES
+
+_ALIGN = layout.ENTRY_ALIGNMENT - 1
+#: The mean size of so many writes, the latest most, says whether zeros ahead are worth their while.
+_WRITES_REMEMBERED = 16
+_ENTRY_HEADER_BYTES = layout.ENTRY_HEADER_BYTES
+
+
+class SegmentHeader(NamedTuple):
+    """The first 64 bytes of a segment."""
+
+    version: int
+    lane: int
+    start: int
+    cluster: bytes
+    node: int
+    seed: int
+
+    def pack(self) -> bytes:
+        data = _HEADER.pack(layout.SEGMENT_MAGIC, self.version, self.lane, self.start,
+                            self.cluster, self.node, self.seed, bytes(12), 0)
+        return data[:_CRC_AT] + struct.pack("<I", core.crc32c(data[:_CRC_AT]))
+
+    @classmethod
+    def parse(cls, data: Buffer) -> SegmentHeader | None:
+        """Parse a header; None when the bytes are not an intact one."""
+        if len(data) < _HEADER.size:
+            return None
+        magic, version, lane, start, cluster, node, seed, _, crc = _HEADER.unpack_from(data)
+        if magic != layout.SEGMENT_MAGIC or core.crc32c(memoryview(data)[:_CRC_AT]) != crc:
+            return None
+        return cls(version, lane, start, cluster, node, seed)
+
+    def require(self, own: SegmentHeader, path: str) -> None:
+        """Raise ``UnknownFormat`` or ``WrongIdentity`` when the file does not belong to the node of
+        ``own``."""
+        if self.version != own.version:
+            raise UnknownFormat(path, self.version, own.version)
+        if self.cluster != own.cluster:
+            raise WrongIdentity(path, "cluster", self.cluster.hex(), own.cluster.hex())
+        if self.node != own.node:
+            raise WrongIdentity(path, "node", self.node, own.node)
+
+
+class Segment:
+    """One file of the lane.  ``file`` is open only while it is written."""
+
+    __slots__ = ("path", "start", "capacity", "seed", "end", "zeroed", "file", "has_room")
+
+    def __init__(self, path: str, start: int, capacity: int, seed: int):
+        self.path = path
+        self.start = start
+        self.capacity = capacity  # the next segment starts at start + capacity
+        self.seed = seed
+        self.end = start + layout.SEGMENT_HEADER_BYTES  # lane position after the last entry
+        self.zeroed = 0  # bytes of the file that are written or zero-filled
+        self.file: File | None = None
+        self.has_room = False  # all blocks that it will need are its own, as far as is known
+
+    def create(self, filesystem: Filesystem, header: SegmentHeader, reserve: bool = True) -> None:
+        """Make the file exist durably, header included, and with all the room that it will need
+        unless told otherwise; nothing when it was done ahead.  When it fails there is no file.
+
+        The name is durable before the first entry is written, so a segment with entries cannot
+        vanish.  What a crash in here leaves is a file without entries, which recovery removes."""
+        if self.file is not None:
+            return
+        file = filesystem.create(self.path)
+        try:
+            if reserve:
+                file.reserve(self.capacity)
+            file.write([header.pack()], 0, True)
+        except OSError:
+            # Removed, so that the same name can be created again when the disk has room.
+            file.close()
+            filesystem.remove(self.path)
+            raise
+        filesystem.sync_directory(self.path.rpartition("/")[0])
+        self.file, self.has_room = file, reserve
+
+    def missing_room(self) -> int:
+        """Return the bytes of blocks that the file still lacks, because it was created on a full
+        disk or by another process.  Raise ``OSError``."""
+        if self.has_room or self.file is None:
+            return 0
+        missing = max(0, self.capacity - self.file.allocated())
+        self.has_room = not missing
+        return missing
+
+    def take_room(self) -> None:
+        """Give it what is missing.  Raises ``OSError``; part of it may be taken then."""
+        if not self.has_room and self.file is not None:
+            self.file.reserve(self.capacity)
+            self.has_room = True
+
+
+class Part(NamedTuple):
+    """Bytes that one round adds to one segment."""
+
+    segment: Segment
+    buffers: list[Buffer]
+    position: int  # in the file
+    end: int  # lane position after it
+
+
+class Placed(NamedTuple):
+    """Entries with their places: parallel lists, and the framed buffers they are in."""
+
+    parts: list[Part]
+    positions: list[int]
+    sizes: list[int]  # header, payload and padding
+    framed: list[tuple[list[Buffer], int]]  # three buffers from this slot on are the entry
+
+
+class Lane:
+    """All segments of one lane, the last one being written."""
+
+    def __init__(self, filesystem: Filesystem, directory: str, header: SegmentHeader,
+                 seeds: Sequence[int], config: StorageConfig):
+        """``header``: a template; ``seeds``: numbers that differ for every boot of the node."""
+        self.filesystem = filesystem
+        self.directory = directory
+        self.segments: list[Segment] = []
+        self.position = 0  # after the last staged entry
+        self.durable = 0  # everything before it is written, as durably as the node promises
+        self.synced = 0  # everything before it is on disk: what entries say
+        self.begun = 0  # everything before it is on disk before anything placed later is written
+        self._starts: list[int] = []
+        self._header = header
+        self._seeds = tuple(seeds)
+        self._config = config
+        self._entry_bytes_max = (config.entry_bytes_max + _ALIGN) & ~_ALIGN
+        self._active: Segment | None = None
+        self._limit = 0  # lane position where the active segment is full
+        self._next: Segment | None = None
+        self._next_start = 0
+        self._last_crc = 0
+        self._zeros = memoryview(bytes(config.zero_ahead_bytes))
+        self._write_bytes_mean = 0  # of the last writes
+        self._closing: list[Segment] = []  # rolled over; sealed once durable
+
+    # ---- after recovery -------------------------------------------------------------------------
+
+    def resume(self, segments: list[Segment], position: int, last_crc: int, next_start: int,
+               file: File | None) -> None:
+        """Go on behind what recovery found; ``file`` is the last segment's, None to start a new
+        segment at ``next_start``."""
+        self.segments = list(segments)
+        self._starts = [segment.start for segment in segments]
+        self.position = self.durable = self.synced = position
+        self._last_crc = last_crc
+        self._next_start = next_start
+        if file is not None:
+            self._active = segments[-1]
+            self._active.file = file
+            self._active.zeroed = position - self._active.start
+            self._next_start = self._limit = self._active.start + self._active.capacity
+
+    # ---- staging --------------------------------------------------------------------------------
+
+    def place(self, entries: list[Entry]) -> Placed:
+        """Positions and framed bytes for ``entries``.  O(entries).  Raises ``EntryTooLarge`` before
+        anything changed."""
+        sizes = [(_ENTRY_HEADER_BYTES + len(entry.payload) + _ALIGN) & ~_ALIGN for entry in entries]
+        total = sum(sizes)
+        if total > self._entry_bytes_max and max(sizes) > self._entry_bytes_max:
+            raise EntryTooLarge(self._config.entry_bytes_max, max(sizes))
+        placed = Placed([], [], sizes, [])
+        if entries and self.position + total <= self._limit:
+            self._frame(entries, placed)
+            return placed
+        at = 0
+        while at < len(entries):
+            count = self._fitting(sizes, at)
+            if count == 0:
+                self._roll()
+                continue
+            self._frame(entries[at:at + count], placed)
+            at += count
+        return placed
+
+    def place_whole(self, entries: list[Entry]) -> Placed:
+        """Place entries that explain each other, as ``place`` does, but all in one segment."""
+        total = sum((_ENTRY_HEADER_BYTES + len(entry.payload) + _ALIGN) & ~_ALIGN
+                    for entry in entries)
+        # A scan knows one segment and takes what follows a REPAIR record for its copy.
+        if (self._active is None
+                or total > self._active.start + self._active.capacity - self.position):
+            self._roll()
+        return self.place(entries)
+
+    def _fitting(self, sizes: list[int], at: int) -> int:
+        """Return how many of the entries from ``at`` on fit into the active segment."""
+        room = self._limit - self.position
+        count = 0
+        while at + count < len(sizes) and sizes[at + count] <= room:
+            room -= sizes[at + count]
+            count += 1
+        return count
+
+    def _frame(self, entries: list[Entry], placed: Placed) -> None:
+        """Append to the active segment."""
+        # The mark is what recovery believes (recovery.py): it must be durable when these bytes
+        # reach the disk, and with ``begun`` it is, because the write up to there ends before.
+        framed = core.frame_entries(entries, self._last_crc, max(self.synced, self.begun))
+        buffers, starts, total, self._last_crc = framed
+        segment, position = self._active, self.position
+        slot = 0
+        for start in starts:
+            placed.positions.append(position + start)
+            placed.framed.append((buffers, slot))
+            slot += 3
+        self.position = segment.end = position + total
+        self._write_bytes_mean += (total - self._write_bytes_mean) // _WRITES_REMEMBERED
+        # Writes into bytes that exist already leave the file's size alone, so their fdatasync needs
+        # no commit of the file system's own journal.
+        if segment.end - segment.start > segment.zeroed:
+            buffers = self._zero_ahead(buffers, total)
+        placed.parts.append(Part(segment, buffers, position - segment.start, self.position))
+
+    def _zero_ahead(self, buffers: list[Buffer], total: int) -> list[Buffer]:
+        """Return the buffers of a write that grows the file, with zeros behind them when it and
+        most writes before it are small: a large one would write the same place a second time."""
+        segment = self._active
+        end = segment.end - segment.start
+        room = min(segment.capacity - end, len(self._zeros))
+        most = max(total, self._write_bytes_mean)
+        if most > self._config.zero_ahead_round_bytes_max or room == 0:
+            segment.zeroed = end
+            return buffers
+        segment.zeroed = end + room
+        return [*buffers, self._zeros[:room]]
+
+    def cut_over(self) -> int:
+        """Whatever is placed from now on stands in segments that begin here or later.  What of them
+        has no entry yet does not exist after a crash: recovery has to be told where to go on."""
+        if self._active is None or self.position > self._active.start + _HEADER.size:
+            self._roll()
+        return self._active.start
+
+    # ---- segments -------------------------------------------------------------------------------
+
+    def missing_room(self) -> int:
+        """Return the bytes of blocks that the active segment lacks; the next one gets all of its
+        own when it is created.  Raise ``OSError``."""
+        return self._active.missing_room() if self._active is not None else 0
+
+    def take_room(self) -> None:
+        """Give it what it lacks.  Raises ``OSError``."""
+        if self._active is not None:
+            self._active.take_room()
+
+    def _roll(self) -> None:
+        """Go on in the next segment, prepared or not."""
+        if self._active is not None:
+            self._closing.append(self._active)
+            self.begun = self._active.end  # parts are synced one by one
+        segment = self._next or self._new_segment()
+        self._next = None
+        self._active = segment
+        self._next_start = self._limit = segment.start + segment.capacity
+        self._last_crc = segment.seed
+        self.position = segment.end
+        segment.zeroed = layout.SEGMENT_HEADER_BYTES
+        self.segments.append(segment)
+        self._starts.append(segment.start)
+
+    def _new_segment(self) -> Segment:
+        start = self._next_start
+        capacity = self.capacity_of(len(self.segments))
+        seed = core.crc32c(struct.pack(f"<{len(self._seeds) + 1}Q", *self._seeds, start))
+        return Segment(segment_path(self.directory, start), start, capacity, seed)
+
+    def capacity_of(self, ordinal: int) -> int:
+        """Size of the segment after ``ordinal`` others."""
+        doublings = min(ordinal, 32)
+        return min(self._config.first_segment_bytes << doublings, self._config.segment_bytes_max)
+
+    def header_of(self, segment: Segment) -> SegmentHeader:
+        return self._header._replace(start=segment.start, seed=segment.seed)
+
+    def segment_of(self, position: int) -> Segment:
+        """Return the segment that holds a journal position.  O(log n)."""
+        return self.segments[bisect_right(self._starts, position) - 1]
+
+    @property
+    def next_is_due(self) -> bool:
+        """Return True if the active segment is half full and the next one has no file.  O(1)."""
+        active = self._active
+        return (active is not None and self._next is None
+                and self.position - active.start >= active.capacity // 2)
+
+    def prepare_next(self) -> Segment | None:
+        """Return the segment to create ahead; None = nothing to do."""
+        if not self.next_is_due:
+            return None
+        self._next = self._new_segment()
+        return self._next
+
+    def settle(self, position: int, synced: bool = True) -> list[Segment]:
+        """Advance the durable position; return the segments that are full and durable now.  A
+        segment whose last bytes wait for their sync stays open for it."""
+        assert self.durable <= position <= self.position, f"{position} of {self.position}"
+        self.durable = position
+        if synced:  # else the bytes are written and count, but recovery may not rely on them
+            self.synced = position
+        if not self._closing:
+            return self._closing
+        sealed = [segment for segment in self._closing if segment.end <= self.synced]
+        if sealed:
+            self._closing = [segment for segment in self._closing if segment.end > self.synced]
+            for segment in sealed:
+                segment.file.close()
+                segment.file = None
+        return sealed
+
+    def close(self) -> None:
+        """Close the files that are open for writing."""
+        for segment in [*self._closing, self._active, self._next]:
+            if segment is not None and segment.file is not None:
+                segment.file.close()
+                segment.file = None
+
+
+def segment_path(directory: str, start: int) -> str:
+    """Names sort as their positions do."""
+    return f"{directory}/{start:020d}{SEGMENT_SUFFIX}"
+
+
+def index_path(segment: Segment) -> str:
+    """Return the path of a segment's index file."""
+    return segment.path.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX

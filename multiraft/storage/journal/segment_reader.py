@@ -1,0 +1,125 @@
+"""Reads of single entries of a sealed segment, by its index instead of a scan.
+
+Contract.  ``entries_above`` says which entries lie above the applied state, or that the index
+cannot tell; ``read_above`` puts them where a scan would have put them, or says that one cannot be
+read as it should be.  In both cases recovery scans the segment then and decides: nothing here is
+damage.
+
+Theory.  A segment has entries of many groups, and at a start a few of them are usually behind: one
+without a leader, or whose entries came after the checkpoint.  A scan parses every entry of all of
+them; the index names the places of those that are wanted.  What it names was in the log when the
+segment was sealed, suffix drops considered, so it is what a scan would find, in the same order.
+O(groups + wanted entries), and the bytes between wanted entries that are not worth a read of their
+own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from multiraft import core
+from multiraft.errors import CorruptEntry
+from multiraft.storage.filesystem import File
+from multiraft.storage.journal.segment_index import Applied, GroupRun, SegmentIndex
+from multiraft.types import Entry, EntryKind
+
+#: Bytes between two wanted entries that are read through rather than skipped: a read costs about
+#: as much as so many bytes.
+GAP_BYTES_MAX = 64 << 10
+
+_DATA = EntryKind.DATA
+
+
+class Above(NamedTuple):
+    """One group's entries that a tail needs, up to the run's last one."""
+
+    run: GroupRun
+    first: int
+
+
+def entries_above(index: SegmentIndex, applied: Applied, known_to: int) -> list[Above] | None:
+    """Return, per group, the entries above its applied index; None = only a scan can tell.
+
+    None is returned if a tombstone stands behind the checkpoint's position ``known_to``, because
+    the entries behind it are all needed then, and if copies or lost entries are among those above:
+    an index file keeps neither the copies' entries nor what is missing.
+    """
+    above = []
+    for run in index.runs.values():
+        if run.buried_at >= known_to > 0:
+            return None
+        known = applied.get((run.group, run.incarnation), 0)
+        if run.copies and any(copy.index > known for copy in run.copies):
+            return None
+        entries = run.index
+        if entries is not None and entries.last_index > known:
+            if entries.has_lost:
+                return None
+            above.append(Above(run, max(entries.first_index, known + 1)))
+    return above
+
+
+def read_above(index: SegmentIndex, above: list[Above], file: File) -> bool:
+    """Read them into each run's ``tail_entries``; False = one of them is not what it should be."""
+    places: list[tuple[int, int, GroupRun, int]] = []
+    for run, first in above:
+        entries = run.index
+        places += [(entries.position(at), entries.size(at), run, at)
+                   for at in range(first, entries.last_index + 1)]
+    places.sort(key=_position)
+    at = 0
+    while at < len(places):
+        end = _span_end(places, at)
+        if not _read_span(index.start, places[at:end], file):
+            return False
+        at = end
+    return True
+
+
+def _position(place: tuple) -> int:
+    return place[0]
+
+
+def _span_end(places: list[tuple], at: int) -> int:
+    """Behind the last place that is worth one read together with that one."""
+    end = places[at][0] + places[at][1]
+    at += 1
+    while at < len(places) and places[at][0] - end <= GAP_BYTES_MAX:
+        end = places[at][0] + places[at][1]
+        at += 1
+    return at
+
+
+def _read_span(start: int, places: list[tuple[int, int, GroupRun, int]], file: File) -> bool:
+    """One read; neighbours are parsed at once."""
+    begin = places[0][0]
+    data = memoryview(file.read(places[-1][0] + places[-1][1] - begin, begin - start))
+    at = 0
+    while at < len(places):
+        first, end = places[at][0], places[at][0]
+        wanted = []
+        while at < len(places) and places[at][0] == end:
+            end += places[at][1]
+            wanted.append(places[at])
+            at += 1
+        try:
+            found = core.parse_entries(data[first - begin:end - begin])
+        except CorruptEntry:
+            return False
+        if len(found) != len(wanted) or not all(map(_take, wanted, found)):
+            return False
+    return True
+
+
+def _take(place: tuple[int, int, GroupRun, int], entry: Entry) -> bool:
+    """Add the entry to its run; return False if it is not the one that the index names.  Of a batch
+    only the fields are kept, so that the bytes can be freed."""
+    _, _, run, index = place
+    if (entry.group, entry.incarnation, entry.index, entry.term) != (
+            run.group, run.incarnation, index, run.index.term(index)):
+        return False
+    if entry.kind == _DATA:
+        entry = Entry(entry.kind, entry.group, entry.incarnation, entry.term, index,
+                      entry.partition, entry.base_offset, b"", entry.batch)
+    run.tail_entries.append(entry)
+    return True

@@ -1,0 +1,378 @@
+"""Scan of one segment: find its intact entries, also across damaged places.
+
+Contract.  ``scan_segment`` reads a segment's bytes in journal order and never raises for what it
+finds; each place without an intact entry that follows its predecessor becomes a ``Break``.  Whether
+a break is a torn tail or corruption is decided in ``recovery.py``, which sees all segments.
+
+Theory.  An entry counts when its checksum matches and its ``prev_crc`` is that of the entry before
+it.  Behind a break the scan continues at the next bytes that are an intact entry with a believable
+durable mark.  An entry right behind an unreadable place, without the group's next entry behind it,
+is kept as a copy: its REPAIR record may have been in that place, and as an entry it would drop all
+entries with higher indexes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from multiraft import core
+from multiraft.codec import layout
+from multiraft.errors import CorruptEntry
+from multiraft.raft.replica_records import parse_reincarnation, parse_tombstone
+from multiraft.storage.filesystem import Buffer
+from multiraft.storage.index import NOWHERE, Copy
+from multiraft.storage.journal.segment_index import (
+    HOLE_STRUCT,
+    REPAIR_STRUCT,
+    Applied,
+    GroupRun,
+    SegmentIndex,
+    void,
+)
+from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind, HardState
+
+_HEADER_BYTES = layout.ENTRY_HEADER_BYTES
+_ALIGN = layout.ENTRY_ALIGNMENT - 1
+_ZEROS = bytes(1 << 20)
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_NEVER = 1 << 64  # above every index
+_DATA, _HARD_STATE = EntryKind.DATA, EntryKind.HARD_STATE
+#: Bytes that are scanned between two pauses: well below a millisecond, also when they are small
+#: entries.
+_PIECE_BYTES = 128 << 10
+#: Kinds of entries that have an index and mean nothing else here.
+_FOLLOWING = frozenset(kind for kind in EntryKind if kind <= LAST_INDEXED_KIND)
+
+#: What takes the place of a batch's fields when its bytes are damaged: its group is quarantined,
+#: this only keeps its place.
+_UNREADABLE_BATCH = BatchInfo(1, -1, -1, -1, -1, 0)
+
+#: Reason of a break that is no damage: an intact entry of a kind that this program does not know.
+#: ``index`` is the kind then.
+LATER_FORMAT = "later format"
+
+
+class Break(NamedTuple):
+    """Range of a segment without an intact entry that follows the one before it."""
+
+    position: int  # lane position
+    reason: str  # of core.Scan, "payload" (an intact header over a damaged batch), LATER_FORMAT
+    group: int  # of a damaged payload; -1 = unknown
+    index: int  # 0 = it was dropped since
+    end: int = 0  # lane position where it goes on; 0 = nobody knows
+    copied: int = -1  # the group when the payload is that of a copy, perhaps all there is of
+    # its entry: nobody's own as long as none of that index stands behind it
+
+
+@dataclass(slots=True)
+class SegmentScan:
+    """Entries and breaks of one segment."""
+
+    index: SegmentIndex
+    breaks: list[Break]
+    stray: bool = False  # bytes other than zeros stand behind the last entry
+
+
+def scan_segment(data: Buffer, start: int, seed: int | None, applied: Applied | None,
+                 known_to: int = 0, pause: Callable[[], None] | None = None) -> SegmentScan:
+    """Return every intact entry of a segment, in order, across damaged places.  O(bytes).
+
+    ``data``: the file's bytes up to the last one of interest; ``seed``: None when the segment's own
+    header is damaged, the chain then starts with the first entry that is found; ``applied``: per
+    group, the index above which entries are collected for the partition states, None = collect
+    nothing; it goes back to 0 where a tombstone stands behind ``known_to``, the checkpoint's
+    journal position; ``pause`` is called every ``_PIECE_BYTES``, to let other threads run: a scan
+    does not release the interpreter's lock by itself.
+    """
+    scanner = _Scanner(data, start, applied, known_to)
+    at = layout.SEGMENT_HEADER_BYTES
+    if seed is None:
+        at = scanner.resume(at)
+        scanner.skip(Break(start, "segment header", -1, 0, start + max(at, 0)))
+        if at < 0:
+            at = layout.SEGMENT_HEADER_BYTES
+            return scanner.finish(at, 0, 0)
+        prev_crc = scanner.prev_crc_at(at)
+    else:
+        prev_crc = seed
+    while True:
+        scan = core.scan_entries(data, at, prev_crc, True, at + _PIECE_BYTES if pause else -1)
+        scanner.take(scan.entries)
+        stopped = scan.stopped_at
+        if pause is not None and scan.reason == "limit":
+            pause()
+            at, prev_crc = stopped, scan.last_crc
+            continue
+        if scan.reason == "format":
+            kind = scanner.later_kind(stopped, scan.last_crc)
+            if kind >= 0:
+                scanner.skip(Break(start + stopped, LATER_FORMAT, -1, kind))
+                return scanner.finish(stopped, seed or 0, scan.last_crc)
+        # An intact entry that does not follow the one before it was not written here.
+        at = scanner.resume(stopped + layout.ENTRY_ALIGNMENT * (scan.reason == "chain"))
+        if at < 0:
+            return scanner.finish(stopped, seed or 0, scan.last_crc)
+        scanner.skip(Break(start + stopped, scan.reason, -1, 0, start + at))
+        prev_crc = scanner.prev_crc_at(at)
+
+
+class _Scanner:
+    """Collector of one segment's entries and breaks."""
+
+    def __init__(self, data: Buffer, start: int, applied: Applied | None, known_to: int):
+        self._known_to = known_to
+        self._data = data
+        self._view = memoryview(data)
+        self._start = start
+        self._applied = applied
+        self._runs: dict[int, GroupRun] = {}
+        self._hard_states: dict[int, core.ScannedEntry] = {}  # the last of each group's life
+        self._breaks: list[Break] = []
+        self._first_durable = -1
+        self._durable = 0  # of the last entry: marks never fall along a lane
+        self._repair: core.ScannedEntry | None = None  # its copy comes next
+        self._behind_at = -1  # where the last unreadable place ends
+        #: What stood right behind one, of a group: perhaps a copy whose REPAIR record was in it.
+        self._unmarked: dict[int, core.ScannedEntry] = {}
+
+    def take(self, entries: list[core.ScannedEntry]) -> None:
+        """Add entries in journal order.  Nearly all are the next of their group, or its hard state:
+        those are handled in this loop, because a start has millions of them."""
+        runs, start = self._runs, self._start
+        if entries and self._first_durable < 0:
+            self._first_durable = entries[0].durable
+        highest = self._durable
+        for found in entries:
+            (at, length, kind, group, incarnation, term, index, partition, base_offset, durable,
+             intact) = found
+            if durable > highest:
+                highest = self._durable = durable
+            run = runs.get(group)
+            if run is None or run.incarnation != incarnation:
+                run = self._run(found)
+                if run is None:
+                    continue
+            if kind is _HARD_STATE:
+                run.removed = False
+                self._hard_states[group] = found
+                continue
+            if (not intact or kind not in _FOLLOWING or self._repair is not None
+                    or at == self._behind_at or group in self._unmarked or run.broken
+                    or run.index is None
+                    or not run.index.append_next(index, term, start + at,
+                                                 (length + _ALIGN) & ~_ALIGN)):
+                self._add(run, found)
+                continue
+            run.removed = False
+            wanted = (self._applied is not None
+                      and index > self._applied.get((group, incarnation), 0))
+            if kind == _DATA:
+                batch = core.batch_info(self._view[at + _HEADER_BYTES:at + length])
+                run.note_batch(partition, base_offset, index, batch)
+                if wanted:
+                    run.tail_entries.append(Entry(kind, group, incarnation, term, index,
+                                                  partition, base_offset, b"", batch))
+            elif wanted:
+                payload = self._data[at + _HEADER_BYTES:at + length]
+                run.tail_entries.append(Entry(kind, group, incarnation, term, index, partition,
+                                              base_offset, payload))
+
+    def _run(self, found: core.ScannedEntry) -> GroupRun | None:
+        """Return the group's run; None for an entry of an earlier incarnation of the group."""
+        run = self._runs.get(found.group)
+        if run is None or found.incarnation > run.incarnation:
+            copies = void(run.copies) if run is not None else []
+            run = self._runs[found.group] = GroupRun(found.group, found.incarnation, copies=copies)
+            self._hard_states.pop(found.group, None)
+            self._unmarked.pop(found.group, None)
+            self._void_breaks(found.group)
+        return run if run.incarnation == found.incarnation else None
+
+    def _add(self, run: GroupRun, found: core.ScannedEntry) -> None:
+        kind = found.kind
+        if found.group in self._unmarked:
+            self._decide(run, self._unmarked.pop(found.group), found)
+        if kind == EntryKind.TOMBSTONE or kind == EntryKind.REINCARNATION:
+            self._take_mark(run, found)
+            return
+        if kind <= LAST_INDEXED_KIND:
+            run.removed = False
+            repair, self._repair = self._repair, None
+            if repair is not None and _is_copy(repair, found):
+                damaged = REPAIR_STRUCT.unpack_from(self._data, repair.at + _HEADER_BYTES)
+                if found.payload_intact:
+                    run.copies.pop()
+                self._take_copy(run, found, *damaged)
+                return
+            if (found.at == self._behind_at
+                    and (run.index is None or found.index <= run.last_index)):
+                self._unmarked[found.group] = found
+                return
+            self._append(run, found)
+        elif kind == EntryKind.SUFFIX_DROP:
+            run.drop(found.index)
+            self._void_breaks(found.group, found.index)
+            if found.length > _HEADER_BYTES:
+                run.given_up = self._start + found.at
+        elif kind == EntryKind.REPAIR:
+            self._repair = found
+            damaged = REPAIR_STRUCT.unpack_from(self._data, found.at + _HEADER_BYTES)
+            run.copies += void([Copy(found.index, found.term, 0, 0, *damaged)])
+        elif kind == EntryKind.LIFT:
+            run.lifted = self._start + found.at
+            run.settled = tuple(HOLE_STRUCT.iter_unpack(
+                self._view[found.at + _HEADER_BYTES:found.at + found.length]))
+
+    def _applied_of(self, found: core.ScannedEntry) -> int:
+        """Return the index above which partition states need the entries of their group."""
+        if self._applied is None:
+            return _NEVER
+        return self._applied.get((found.group, found.incarnation), 0)
+
+    def _append(self, run: GroupRun, found: core.ScannedEntry) -> None:
+        """Add an entry to its run, as missing when its payload is damaged."""
+        position, size = self._start + found.at, (found.length + _ALIGN) & ~_ALIGN
+        applied = self._applied_of(found)
+        run.add(self._entry(found, found.index > applied), position, size, applied)
+        if not found.payload_intact:
+            self._breaks.append(Break(position, "payload", found.group, found.index,
+                                      position + size))
+            if run.last_index == found.index:
+                run.missing[found.index] = position
+
+    def _take_copy(self, run: GroupRun, found: core.ScannedEntry, damaged: int,
+                   damaged_size: int) -> None:
+        position, size = self._start + found.at, (found.length + _ALIGN) & ~_ALIGN
+        if not found.payload_intact:
+            # The log may have no other trace of this entry, so the break names the copy's group.
+            self._breaks.append(Break(position, "payload", -1, found.index, position + size,
+                                      found.group))
+            return
+        copy = Copy(found.index, found.term, position, size, damaged, damaged_size)
+        entry = self._entry(found, found.index > self._applied_of(found))
+        if entry.batch is not None:
+            copy = copy._replace(partition=entry.partition, base_offset=entry.base_offset,
+                                 count=entry.batch.count,
+                                 max_timestamp_ms=entry.batch.max_timestamp_ms)
+        run.copies.append(copy)
+        run.copied[copy.index] = entry
+
+    def _void_breaks(self, group: int, first_gone: int = 0) -> None:
+        """Void the damaged copies of entries that are dropped, as ``void`` does intact ones."""
+        self._breaks = [each._replace(index=0) if each.copied == group
+                        and each.index >= first_gone else each for each in self._breaks]
+
+    def _decide(self, run: GroupRun, unmarked: core.ScannedEntry,
+                then: core.ScannedEntry | None) -> None:
+        """Take an entry right behind an unreadable place as the log's next one if the group's next
+        entry follows it.  Otherwise take it as a copy, because its REPAIR record may have been in
+        that place: as an entry it would drop all behind its index, while a copy of an entry that
+        the log has already changes nothing."""
+        if (then is None or then.kind > LAST_INDEXED_KIND or self._repair is not None
+                or then.index != unmarked.index + 1):
+            return self._take_copy(run, unmarked, NOWHERE, 0)
+        self._append(run, unmarked)
+
+    def _take_mark(self, run: GroupRun, found: core.ScannedEntry) -> None:
+        """Apply a tombstone, or the record of a forced recovery."""
+        position = self._start + found.at
+        payload = self._data[found.at + _HEADER_BYTES:found.at + found.length]
+        try:
+            if found.kind == EntryKind.TOMBSTONE:
+                self._hard_states.pop(found.group, None)
+                run.bury(parse_tombstone(found.term, found.index, payload), position)
+                self._void_breaks(found.group)
+                if self._applied is not None and position >= self._known_to:
+                    self._applied.pop((found.group, found.incarnation), None)
+            else:
+                run.reborn = parse_reincarnation(payload)
+                run.reborn_at, run.reborn_term = (position, found.index), found.term
+        except CorruptEntry as error:
+            run.broken = str(error)
+
+    def _vote(self, found: core.ScannedEntry) -> int:
+        if found.length != _HEADER_BYTES + _U32.size:
+            return 0
+        return _U32.unpack_from(self._data, found.at + _HEADER_BYTES)[0]
+
+    def _entry(self, found: core.ScannedEntry, wanted: bool) -> Entry:
+        """Return the entry for the partition states: of a batch only its fields, so that the
+        segment's bytes can be freed."""
+        payload, batch = b"", None
+        view = self._view[found.at + _HEADER_BYTES:found.at + found.length]
+        if found.kind == EntryKind.DATA:
+            batch = core.batch_info(view) if found.payload_intact else _UNREADABLE_BATCH
+        elif wanted:
+            payload = bytes(view)
+        return Entry(found.kind, found.group, found.incarnation, found.term, found.index,
+                     found.partition, found.base_offset, payload, batch)
+
+    def skip(self, broken: Break) -> None:
+        self._breaks.append(broken)
+        self._behind_at = broken.end - self._start
+
+    def resume(self, at: int) -> int:
+        """Return the position of the next believable entry behind an unreadable place; -1 = none.
+
+        Bytes that look like an entry may be a record's content, of a segment file that was
+        published to a topic.  Durable marks never fall along a journal and never exceed their own
+        position, so an entry that was not written at its position rarely has a mark in that range.
+        """
+        if len(self._data) - at < _HEADER_BYTES or _all_zeros(self._data, at):
+            return -1
+        while True:
+            at = core.find_entry(self._data, at)
+            if at < 0:
+                return -1
+            length = _U32.unpack_from(self._data, at + layout.ENTRY_LENGTH_AT)[0]
+            durable = _U64.unpack_from(self._data, at + layout.ENTRY_DURABLE_AT)[0]
+            if self._durable <= durable <= self._start + at:
+                if at + length <= len(self._data):
+                    return at
+                self._durable = durable  # the batch is torn off; what its header says still holds
+            at += layout.ENTRY_ALIGNMENT
+
+    def later_kind(self, at: int, prev_crc: int) -> int:
+        """Return the kind of an entry that is intact, follows the one before it and is of a kind
+        that only a later version has; -1 = the bytes are no such entry."""
+        length = _U32.unpack_from(self._data, at + layout.ENTRY_LENGTH_AT)[0]
+        if not _HEADER_BYTES <= length <= len(self._data) - at:
+            return -1
+        if self.prev_crc_at(at) != prev_crc:
+            return -1
+        crc = core.crc32c(self._view[at:at + layout.ENTRY_CRC_AT])
+        crc = core.crc32c(self._view[at + layout.ENTRY_PREV_CRC_AT:at + length], crc)
+        if crc != _U32.unpack_from(self._data, at + layout.ENTRY_CRC_AT)[0]:
+            return -1
+        return self._data[at + layout.ENTRY_KIND_AT]
+
+    def prev_crc_at(self, at: int) -> int:
+        return _U32.unpack_from(self._data, at + layout.ENTRY_PREV_CRC_AT)[0]
+
+    def finish(self, at: int, seed: int, last_crc: int) -> SegmentScan:
+        for group, unmarked in self._unmarked.items():
+            self._decide(self._runs[group], unmarked, None)
+        for group, found in self._hard_states.items():
+            self._runs[group].hard_state = HardState(found.term, self._vote(found))
+        index = SegmentIndex(self._start, seed, self._start + at, last_crc, self._first_durable,
+                             self._durable, self._runs)
+        self._breaks.sort()
+        return SegmentScan(index, self._breaks, not _all_zeros(self._data, at))
+
+
+def _is_copy(repair: core.ScannedEntry, found: core.ScannedEntry) -> bool:
+    return ((repair.group, repair.incarnation, repair.term, repair.index)
+            == (found.group, found.incarnation, found.term, found.index))
+
+
+def _all_zeros(data: Buffer, at: int) -> bool:
+    while at < len(data):
+        piece = data[at:at + len(_ZEROS)]
+        if piece != _ZEROS and any(piece):
+            return False
+        at += len(piece)
+    return True

@@ -1,0 +1,397 @@
+"""Start after a crash: read the lane, tell a torn tail from corruption, rebuild everything.
+
+Contract.  ``recover`` reads, judges, cuts the torn tail durably and returns; damage is a value in
+the result, never an exception.  Exceptions are: another node's or a newer format's files, and a
+disk that fails.  Nothing that was durable is cut.  Recovery that is interrupted and started again
+comes to the same result.
+
+The decision, per place P of the lane where no intact entry follows the one before it.  D is the
+highest lane position that anything intact (an entry's durable mark, a checkpoint) calls durable.
+
+    what is at P                     P below D                       P at or above D
+    -------------------------------  ------------------------------  -----------------------------
+    anything but an intact header    damage: all groups of the lane  torn tail: cut at P, the rest
+      (zeros, garbage, wrong chain)    are quarantined                 goes, intact or not
+    intact header, damaged batch     damage: its group is            torn tail: the same
+                                       quarantined, the entry stays
+    a segment's own header           damage: all groups              never finished: file removed
+    the lane's end                   damage: bytes are missing,      the clean end; what is behind
+                                       all groups                      it and not zeros is cut off
+    between two segments (the next   damage: bytes are missing,      the same
+      one's first mark is not P)       all groups
+    an entry whose index or term     it is taken, what contradicts   the same
+      contradicts those before it      it was dropped (lost_truncations.py)
+
+Why.  One write is in flight at a time and its marks say what was durable *before* it.  So a later
+entry that calls P durable proves that P once was readable: that is corruption.  Later entries of
+the same write prove nothing, because pages reach the disk in any order.  What remains unprovable is
+the newest write of a node that never came to start another one (docs/decisions/0002).
+
+The cut is durable before anything is appended: later segments are removed newest first, then the
+file is truncated.  Intact bytes above D are written once more and synced: after a failed sync the
+page cache may show bytes that are not on disk and call them clean (Rebello et al., ATC 2020).
+
+Files that cannot be the lane's are left alone and named (strays.py).  A segment at the lane's end
+whose header is neither intact nor zeros was never left by a crash, which has a header whole or not
+at all: it is set aside under another name, not removed.
+
+Damage of unknown ownership concerns each group that has not settled all of it, but for what a copy
+says stood there (docs/decisions/0009).
+
+Elsewhere.  What the groups are by what was read: rebuild.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from multiraft.codec import layout
+from multiraft.storage.checkpoint import Checkpoint
+from multiraft.storage.config import SEGMENT_BYTES_LIMIT
+from multiraft.storage.errors import CorruptFile, UnknownEntry, UnknownFormat
+from multiraft.storage.filesystem import File, Filesystem
+from multiraft.storage.index_file import read_index_file
+from multiraft.storage.journal.journal import Lane, Segment, SegmentHeader, index_path, segment_path
+from multiraft.storage.journal.segment_index import SegmentIndex, living
+from multiraft.storage.journal.segment_reader import entries_above, read_above
+from multiraft.storage.journal.segment_scan import LATER_FORMAT, Break, SegmentScan, scan_segment
+from multiraft.storage.recovery.rebuild import FoundDamage, rebuild
+from multiraft.storage.recovery.report import Damage, Progress, Recovered
+from multiraft.storage.strays import (
+    SET_ASIDE,
+    Seen,
+    Stray,
+    in_lane,
+    not_of_the_lane,
+    segment_start,
+)
+
+_HEADER_BYTES = layout.SEGMENT_HEADER_BYTES
+
+
+@dataclass(slots=True)
+class _Found:
+    """A segment file and what is in it."""
+
+    segment: Segment
+    size: int
+    seed: int | None  # None: the header is damaged
+    scan: SegmentScan
+    is_complete: bool = False  # an index file says that the last entry is the last there was
+    is_unfinished: bool = False  # no header was ever written
+
+
+def recover(lane: Lane, header: SegmentHeader, checkpoint: Checkpoint,
+            progress: Progress | None = None) -> Recovered:
+    """Read the journal's directory, cut the torn tail that a crash left, and make ``lane`` ready to
+    append; keep ``progress`` up to date meanwhile.
+
+    Raise ``WrongIdentity``, ``UnknownFormat``, ``OSError``.
+    """
+    return _Recovery(lane, header, checkpoint, progress or Progress()).run()
+
+
+class _Recovery:
+    def __init__(self, lane: Lane, header: SegmentHeader, checkpoint: Checkpoint,
+                 progress: Progress):
+        self._lane = lane
+        self._progress = progress
+        self._filesystem: Filesystem = lane.filesystem
+        self._header = header
+        self._checkpoint = checkpoint
+        self._applied = checkpoint.applied()
+        self._result = Recovered()
+        self._found_damage: list[FoundDamage] = []
+
+    def run(self) -> Recovered:
+        files = self._segment_files()
+        self._progress.segments_total = len(files)
+        found = self._of_the_lane([self._examine(*item) for item in files])
+        # All that can be proved durable: marks of intact entries, and the checkpoint, which was
+        # written only when the journal before its position was synced.
+        durable = max([self._checkpoint.position]
+                      + [each.scan.index.highest_durable for each in found])
+        found = self._set_aside(found, durable)
+        cut = self._judge(found, durable)
+        if cut >= 0:
+            found = self._cut(found, cut)
+        found = self._remove_empty_end(found, durable)
+        self._settle(found, durable)
+        rebuild([(each.segment, each.scan.index) for each in found], self._found_damage,
+                self._checkpoint, self._applied, self._result, self._progress,
+                self._lane.directory)
+        self._resume(found, durable)
+        return self._result
+
+    # ---- finding --------------------------------------------------------------------------------
+
+    def _segment_files(self) -> list[tuple[Segment, bool]]:
+        """(segment, is it the last one) in lane order."""
+        directory = self._lane.directory
+        names = self._filesystem.list(directory)
+        self._result.strays += in_lane(directory, names)
+        self._result.strays += [Stray(f"{directory}/{name}", "it is no file")
+                                for name in self._filesystem.others(directory)]
+        starts = sorted(start for name in names if (start := segment_start(name)) is not None)
+        files = []
+        for ordinal, start in enumerate(starts):
+            last = ordinal == len(starts) - 1
+            capacity = (self._lane.capacity_of(ordinal) if last
+                        else starts[ordinal + 1] - start)
+            files.append((Segment(segment_path(directory, start), start, capacity, 0), last))
+        return files
+
+    def _of_the_lane(self, found: list[_Found]) -> list[_Found]:
+        """Return all files but those that cannot be the journal's, each reaching up to the next
+        one."""
+        seen = [Seen(each.segment.start, each.size, each.seed is not None,
+                     each.scan.index.first_durable, each.scan.index.end) for each in found]
+        strays = not_of_the_lane(seen, self._checkpoint.lane_start, self._checkpoint.position)
+        if not strays:
+            return found
+        self._result.strays += [Stray(found[at].segment.path, f"{why}, and its header is not "
+                                f"intact") for at, why in sorted(strays.items())]
+        kept = [each for at, each in enumerate(found) if at not in strays]
+        for each, then in zip(kept, kept[1:]):
+            each.segment.capacity = then.segment.start - each.segment.start
+        if kept:
+            kept[-1].segment.capacity = self._lane.capacity_of(len(kept) - 1)
+        gone = {found[at].segment.path for at in strays}
+        self._result.unindexed = [each for each in self._result.unindexed if each.path not in gone]
+        return kept
+
+    def _set_aside(self, found: list[_Found], durable: int) -> list[_Found]:
+        """Rename files at the journal's end that are no segments and were not left by a crash,
+        because new segments will have their names."""
+        kept = len(found)
+        while (kept and found[kept - 1].seed is None and found[kept - 1].segment.start >= durable):
+            kept -= 1
+        for each in found[kept:]:
+            if each.is_unfinished:
+                continue
+            self._filesystem.rename(each.segment.path, each.segment.path + SET_ASIDE)
+            self._filesystem.sync_directory(self._lane.directory)
+            self._result.strays.append(Stray(each.segment.path + SET_ASIDE,
+                                             "its header was not intact, and it was set aside"))
+        return found[:kept] + [each for each in found[kept:] if each.is_unfinished]
+
+    def _examine(self, segment: Segment, last: bool) -> _Found:
+        """Load the index file of a sealed segment, or scan it."""
+        size = self._filesystem.size(segment.path)
+        file = self._filesystem.open(segment.path)
+        try:
+            head = file.read(_HEADER_BYTES, 0)
+            seed = self._seed(segment, head)
+            segment.seed = seed or 0
+            index = None if last or seed is None else self._index_file(segment, size)
+            if index is not None and self._read_tails(index, file):
+                segment.end = index.end
+                self._result.indexed_segments += 1
+                return _Found(segment, size, seed, SegmentScan(index, []), is_complete=True)
+            scan = self._scan(segment, seed, file, min(size, SEGMENT_BYTES_LIMIT))
+        finally:
+            file.close()
+            self._progress.segments_done += 1
+        if not last and not scan.breaks:
+            self._result.unindexed.append(segment)
+        return _Found(segment, size, seed, scan,
+                      is_complete=index is not None and index.end == scan.index.end,
+                      is_unfinished=not any(head))
+
+    def _seed(self, segment: Segment, data: bytes) -> int | None:
+        """Return the chain's seed from an intact header.  Raise ``UnknownFormat`` or
+        ``WrongIdentity`` for a file of another version, cluster or node."""
+        header = SegmentHeader.parse(data)
+        if header is None or header.start != segment.start:
+            return None
+        header.require(self._header, segment.path)
+        return header.seed
+
+    def _index_file(self, segment: Segment, size: int) -> SegmentIndex | None:
+        """Its content; None = there is none of this segment as it is."""
+        if not self._filesystem.exists(index_path(segment)):
+            return None
+        try:
+            index = read_index_file(self._filesystem, segment)
+        except (CorruptFile, UnknownFormat):
+            return None  # a cache: scanned and written anew
+        return index if size >= index.end - index.start else None
+
+    def _read_tails(self, index: SegmentIndex, file: File) -> bool:
+        """Read the entries that partition states need into the index; return False if the segment
+        has to be scanned instead."""
+        above = entries_above(index, self._applied, self._checkpoint.position)
+        return above is not None and read_above(index, above, file)
+
+    def _scan(self, segment: Segment, seed: int | None, file: File, length: int) -> SegmentScan:
+        data = file.read(length, 0)
+        scan = scan_segment(data, segment.start, seed, self._applied, self._checkpoint.position)
+        for broken in scan.breaks:
+            if broken.reason == LATER_FORMAT:
+                raise UnknownEntry(segment.path, broken.position, broken.index)
+        segment.end = scan.index.end
+        self._result.scanned_bytes += len(data)
+        self._result.scanned_segments += 1
+        return scan
+
+    # ---- judging --------------------------------------------------------------------------------
+
+    def _judge(self, found: list[_Found], durable: int) -> int:
+        """Record all damage below ``durable``; the lane position of a torn tail, -1 = none."""
+        previous, reached = None, -1
+        for each in found:
+            for missing in self._missing_before(each, previous, reached):
+                self._note_break(each.segment.path, missing)
+                # Else what was lost is behind the ends that index files tell.
+                self._result.unindexed = [other for other in self._result.unindexed
+                                          if other.end < reached or other is each.segment]
+            for broken in each.scan.breaks:
+                # Torn tail: nothing intact says that this place was ever durable.  Below the mark
+                # the same bytes are corruption: a later write began, so this one had been synced.
+                if broken.position >= durable:
+                    return broken.position
+                self._note_break(each.segment.path, broken)
+            previous = each
+            if reached < 0 or each.scan.index.first_durable >= 0:
+                reached = each.scan.index.end
+        end = previous.scan.index.end if previous is not None else self._checkpoint.lane_start
+        # Not a torn tail, though nothing behind is unreadable: entries that were durable are gone.
+        if end < durable:
+            path = previous.segment.path if previous is not None else self._lane.directory
+            self._note_break(path, Break(reached if reached >= 0 else end,
+                                         f"missing: {durable} was durable", -1, 0, durable))
+            return -1
+        return self._stray_from(found)
+
+    def _stray_from(self, found: list[_Found]) -> int:
+        """Return the position behind the last entry if other bytes than zeros follow, which are a
+        torn tail too; -1 = none."""
+        for each in reversed(found):
+            if each.scan.stray:
+                return each.scan.index.end
+            if each.scan.index.first_durable >= 0:
+                break
+        return -1
+
+    def _missing_before(self, each: _Found, previous: _Found | None, reached: int) -> list[Break]:
+        """Return a break if entries are missing before a segment.  Its first entry carries the end
+        of the segment before, and reaches the disk only after all of that: a difference is never a
+        torn tail.  ``reached``: end of the last entry before; segments between that lost all
+        entries tell no more."""
+        first_mark = each.scan.index.first_durable
+        if first_mark < 0 or (previous is not None and first_mark == previous.scan.index.end):
+            return []
+        if previous is not None and previous.is_complete and first_mark > each.segment.start:
+            return []  # the first entry is lost, and that is all
+        if previous is None:
+            lane_start = self._checkpoint.lane_start
+            if each.segment.start == lane_start:
+                return []
+            return [Break(lane_start, "missing: the first segment starts later", -1, 0,
+                          each.segment.start)]
+        why = f"missing: the next segment continues from {first_mark}"
+        if first_mark > each.segment.start:  # of what is before that entry no more is known
+            first_mark = previous.scan.index.end + layout.ENTRY_HEADER_BYTES
+            if reached == previous.scan.index.end and first_mark > each.segment.start:
+                return []  # the segment before had no room for another entry
+        return [Break(reached, why, -1, 0, first_mark)]
+
+    def _note_break(self, path: str, broken: Break) -> None:
+        kind = broken.reason.partition(":")[0]
+        kind = kind if kind in ("missing", "payload") else "entry"
+        why = f"unreadable below the durable mark: {broken.reason}"
+        damage = Damage(kind, path, broken.position, broken.group, broken.index, why)
+        self._found_damage.append((broken, damage))
+
+    # ---- cutting --------------------------------------------------------------------------------
+
+    def _cut(self, found: list[_Found], position: int) -> list[_Found]:
+        """Remove everything from ``position`` on, durably; what is left."""
+        at = max(slot for slot, each in enumerate(found) if each.segment.start <= position)
+        torn = found[at]
+        kept = position - torn.segment.start
+        behind = found[at + 1:]
+        self._result.cut_at = position
+        self._result.cut_bytes = torn.size - kept + sum(each.size for each in behind)
+        self._remove(behind)
+        # A replica whose tombstone is cut goes on.
+        self._applied = living(self._checkpoint.applied(), self._checkpoint.position,
+                               [each.scan.index for each in found[:at]])
+        file = self._filesystem.open(torn.segment.path)
+        try:
+            # Durable before anything is appended: intact entries of the torn write must not be on
+            # disk behind new ones after the next crash.
+            file.truncate(kept)
+            file.sync()
+            torn.scan = self._scan(torn.segment, torn.seed, file, kept)
+        finally:
+            file.close()
+        torn.size = kept
+        return found[:at + 1]
+
+    def _remove_empty_end(self, found: list[_Found], durable: int) -> list[_Found]:
+        """Segments that were created ahead, or not even that: without entries, and none missing."""
+        kept = len(found)
+        while (kept and found[kept - 1].scan.index.first_durable < 0
+               and found[kept - 1].segment.start >= durable):
+            kept -= 1
+        self._remove(found[kept:])
+        return found[:kept]
+
+    def _remove(self, found: list[_Found]) -> None:
+        """Newest first, each removal durable: a crash in between leaves the same decision."""
+        for each in reversed(found):
+            self._remove_index(each.segment)
+            self._filesystem.remove(each.segment.path)
+            self._filesystem.sync_directory(self._lane.directory)
+        gone = {each.segment.start for each in found}
+        self._result.unindexed = [each for each in self._result.unindexed
+                                  if each.start not in gone]
+
+    def _remove_index(self, segment: Segment) -> None:
+        if self._filesystem.exists(index_path(segment)):
+            self._filesystem.remove(index_path(segment))
+
+    def _settle(self, found: list[_Found], durable: int) -> None:
+        """Make what is above the mark durable by writing it once more."""
+        for each in found:
+            end = each.scan.index.end - each.segment.start
+            begin = max(0, durable - each.segment.start)
+            # A failed sync may have left bytes in the page cache that are not on disk and that are
+            # marked clean: a sync alone would not write them.
+            if begin < end:
+                file = self._filesystem.open(each.segment.path)
+                try:
+                    file.write([file.read(end - begin, begin)], begin, True)
+                finally:
+                    file.close()
+
+    def _resume(self, found: list[_Found], durable: int) -> None:
+        """Point the lane behind the last entry: in its file, or, when that is damaged, in a new
+        one."""
+        lane = self._lane
+        segments = [each.segment for each in found]
+        since = max((record.since for record in self._checkpoint.records.values()), default=0)
+        if not found:
+            start = max(self._checkpoint.lane_start, _aligned(durable), since)
+            lane.resume([], start, 0, start, None)
+            return
+        last = found[-1]
+        index, segment = last.scan.index, last.segment
+        segment.capacity = max(segment.capacity, _aligned(index.end - segment.start))
+        next_start = max(segment.start + segment.capacity, _aligned(durable), since)
+        # A damaged file is not extended, nor one that a snapshot replaces for its group.
+        if (last.seed is None or last.scan.breaks or index.end < durable
+                or segment.start < since):
+            lane.resume(segments, max(index.end, durable), 0, next_start, None)
+            return
+        # The file grows again: an index file of its present content would hide later entries.
+        self._remove_index(segment)
+        self._filesystem.sync_directory(lane.directory)
+        self._result.unindexed = [each for each in self._result.unindexed if each is not segment]
+        lane.resume(segments, index.end, index.last_crc, next_start,
+                    self._filesystem.open(segment.path))
+
+
+def _aligned(position: int) -> int:
+    return -(-position // layout.ENTRY_ALIGNMENT) * layout.ENTRY_ALIGNMENT

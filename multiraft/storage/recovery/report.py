@@ -1,0 +1,54 @@
+"""Report of a recovery: figures, damage, logs and progress.
+
+Contract.  Values; made by ``recovery.py``, kept by the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from multiraft.partitions.state import PartitionTail
+from multiraft.storage.journal.journal import Segment
+from multiraft.storage.journal_damage import JournalDamage
+from multiraft.storage.stored_log import GroupLog
+from multiraft.storage.strays import Stray
+
+
+class Damage(NamedTuple):
+    """Something that recovery found and that an operator must see."""
+
+    kind: str  # "entry", "payload", "missing", "log", "checkpoint"
+    path: str
+    position: int  # lane position
+    group: int  # -1 = every group of the lane
+    index: int
+    why: str
+
+
+@dataclass(slots=True)
+class Progress:
+    """Progress of a recovery, updated while it runs; other threads may read it."""
+
+    segments_done: int = 0
+    segments_total: int = 0
+    groups_done: int = 0
+    groups_total: int = 0
+
+
+@dataclass(slots=True)
+class Recovered:
+    """Logs that recovery rebuilt, and what it found and did."""
+
+    logs: dict[int, GroupLog] = field(default_factory=dict)
+    tails: dict[int, PartitionTail] = field(default_factory=dict)
+    damage: list[Damage] = field(default_factory=list)
+    strays: list[Stray] = field(default_factory=list)  # files that are not this node's
+    lane_damage: str = ""  # why every group of the lane is quarantined, or empty
+    unindexed: list[Segment] = field(default_factory=list)  # sealed, without a good index file
+    scanned_bytes: int = 0
+    scanned_segments: int = 0
+    indexed_segments: int = 0
+    journal_damage: JournalDamage = field(default_factory=JournalDamage)
+    cut_at: int = -1  # lane position of a torn tail, -1 = none
+    cut_bytes: int = 0  # file bytes behind it

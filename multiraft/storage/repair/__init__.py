@@ -1,0 +1,1 @@
+"""Repair of damaged entries from other replicas, and the scrub that finds damage."""

@@ -1,0 +1,271 @@
+"""Scrub: read the whole journal and the checkpoints in the background, to find damage early.
+
+Contract.  ``Scrubber.next_plan`` gives one piece after the other, ``done`` takes it back and names
+the entries that turned out to be damaged; after the last piece it begins again.  Plans run on any
+thread, one at a time, and reading and checking hold no interpreter.
+
+Theory.  The chain of entry checksums and each batch's own cover every byte that was ever given to
+the lane (docs/storage-format.md), so reading them is proof; of the disk, because it is the disk
+that is read: the page cache may have an intact copy of bytes whose sector is damaged
+(docs/decisions/0046).  Bytes to which no index points (truncated suffixes, damaged entries that
+have a copy) are skipped.  A damaged checkpoint is replaced while all that it contains is in memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from multiraft import core
+from multiraft.codec import layout
+from multiraft.storage.atomic_file import is_whole
+from multiraft.storage.checkpoint import checkpoint_names
+from multiraft.storage.errors import CorruptFile, CorruptPlace, CorruptRange
+from multiraft.storage.filesystem import Buffer, Filesystem
+from multiraft.storage.journal.journal import Segment, SegmentHeader
+from multiraft.storage.store import Store
+
+#: Read and checked at a time: a write waits for so much of the disk at most.
+PIECE_BYTES = 256 << 10
+#: A piece that holds the beginning of an entry only is read again with this length.
+LARGE_PIECE_BYTES = layout.ENTRY_BYTES_MAX + layout.ENTRY_ALIGNMENT
+
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+
+
+class Suspect(NamedTuple):
+    """A place of the lane that is not what was written there."""
+
+    begin: int  # lane position
+    end: int
+    why: str
+
+
+class ScrubPlan:
+    """One piece.  ``suspects``, ``end`` and ``bytes`` are there once it was executed."""
+
+    __slots__ = ("segment", "position", "limit", "prev_crc", "durable", "end", "bytes",
+                 "suspects", "resumed", "entries", "_filesystem")
+
+    def __init__(self, filesystem: Filesystem, segment: Segment, position: int, limit: int,
+                 prev_crc: int | None, durable: int, resumed: int):
+        self.segment = segment
+        self.position = position  # lane position where it begins
+        self.limit = limit  # lane position where the segment's durable entries end
+        self.prev_crc = prev_crc  # None = what the first entry says: the place before is damaged
+        self.durable = durable  # mark of the last entry before it: they never fall
+        self.end = position  # where the next piece begins
+        self.bytes = 0
+        self.suspects: list[Suspect] = []
+        #: Lane position from which on the entries, linked to each other, stand behind a damaged
+        #: place: by the lane alone they may be what a misdirected write left there.  0 = they are
+        #: in their segment's chain, or one of them was in its place.
+        self.resumed = resumed
+        self.entries: list[tuple[int, int, int]] = []  # those: lane position, group, index
+        self._filesystem = filesystem
+
+    def execute(self) -> None:
+        """Blocking.  Raises ``OSError``."""
+        if self.position == self.segment.start + layout.SEGMENT_HEADER_BYTES:
+            self._check_header()
+        for length in (PIECE_BYTES, LARGE_PIECE_BYTES):
+            data = self._filesystem.read_disk(self.segment.path,
+                                              min(length, self.limit - self.position),
+                                              self.position - self.segment.start)
+            self.bytes += len(data)
+            if self._check(data, len(data) < length):
+                return
+        self._skip(data)
+
+    def _check_header(self) -> None:
+        """Check the segment's header: without it the next start does not know where its chain of
+        checksums begins."""
+        start = self.segment.start
+        data = self._filesystem.read_disk(self.segment.path, layout.SEGMENT_HEADER_BYTES, 0)
+        self.bytes += len(data)
+        header = SegmentHeader.parse(data)
+        if header is None or (header.start, header.seed) != (start, self.segment.seed):
+            self.suspects.append(Suspect(start, self.position, "segment header"))
+
+    def _check(self, data: Buffer, is_last: bool) -> bool:
+        """Check a piece; False when it is too short to tell."""
+        prev_crc = self.prev_crc
+        if prev_crc is None and len(data) >= layout.ENTRY_HEADER_BYTES:
+            prev_crc = _U32.unpack_from(data, layout.ENTRY_PREV_CRC_AT)[0]
+        checked = core.check_entries(data, 0, prev_crc or 0)
+        for at, length in checked.damaged:
+            begin = self.position + at
+            self.suspects.append(Suspect(begin, begin + length, "payload"))
+        if not checked.count:
+            return False
+        if self.resumed:
+            self.entries = self._entries(data, prev_crc)
+        self.end = min(self.position + checked.stopped_at, self.limit)
+        self.prev_crc = checked.last_crc
+        self.durable = max(self.durable, checked.last_durable)
+        if is_last and self.end < self.limit:
+            self._suspect(data, checked.stopped_at, checked.reason)
+        return True
+
+    def _entries(self, data: Buffer, prev_crc: int) -> list[tuple[int, int, int]]:
+        """Return the entries that are chained to each other, in several steps, because each one
+        holds the interpreter's lock."""
+        found, at, reason = [], 0, "limit"
+        while reason == "limit":
+            scan = core.scan_entries(data, at, prev_crc, False, at + PIECE_BYTES)
+            found += [(self.position + entry.at, entry.group, entry.index)
+                      for entry in scan.entries]
+            at, prev_crc, reason = scan.stopped_at, scan.last_crc, scan.reason
+        return found
+
+    def _skip(self, data: Buffer) -> None:
+        """Skip the damaged first entry of the piece."""
+        self._suspect(data, 0, "entry")
+
+    def _suspect(self, data: Buffer, at: int, why: str) -> None:
+        """Continue at the next entry behind a damaged one that can have been written where it is
+        (as ``segment_scan``): what a misdirected write left is none."""
+        found = core.find_entry(data, at + layout.ENTRY_ALIGNMENT)
+        while found >= 0:
+            mark = _U64.unpack_from(data, found + layout.ENTRY_DURABLE_AT)[0]
+            if self.durable <= mark <= self.position + found:
+                break
+            found = core.find_entry(data, found + layout.ENTRY_ALIGNMENT)
+        resumed = self.position + found if found >= 0 else min(self.position + len(data),
+                                                               self.limit)
+        self.suspects.append(Suspect(self.position + at, resumed, why))
+        self.end, self.prev_crc = resumed, None
+
+
+class CheckpointsPlan:
+    """All checkpoints.  ``damaged`` and ``bytes`` are there once it was executed."""
+
+    __slots__ = ("bytes", "damaged", "_directory", "_filesystem")
+
+    def __init__(self, filesystem: Filesystem, directory: str):
+        self.bytes = 0
+        self.damaged: list[str] = []
+        self._directory = directory
+        self._filesystem = filesystem
+
+    def execute(self) -> None:
+        """Blocking.  Raises ``OSError``."""
+        for name in checkpoint_names(self._filesystem, self._directory):
+            path = f"{self._directory}/{name}"
+            try:
+                size = self._filesystem.size(path)
+                data = self._filesystem.read_disk(path, size, 0)
+            except FileNotFoundError:
+                continue  # a newer one was written meanwhile
+            self.bytes += len(data)
+            if not is_whole(data):
+                self.damaged.append(path)
+
+
+class Scrubber:
+    """Goes over a store's lane, again and again."""
+
+    def __init__(self, store: Store, position: int = 0):
+        self.position = position  # lane position up to which this pass has come
+        self.bytes = 0  # read since the start
+        self.passes = 0  # completed since the start
+        self._store = store
+        self._prev_crc: int | None = None
+        self._durable = 0  # mark of the last entry
+        self._resumed = 0  # see ``ScrubPlan.resumed``
+        self._has_checkpoints = True  # still to be read in this pass
+
+    def restart(self) -> None:
+        """Begin again with the first piece of the journal.  Not while a plan is being executed."""
+        self.position = self._durable = 0
+        self._prev_crc, self._has_checkpoints = None, True
+
+    @property
+    def scrubbed(self) -> int:
+        """Lane bytes that this pass has behind it."""
+        lane = self._store.table.journal
+        return max(0, self.position - lane.segments[0].start) if lane.segments else 0
+
+    @property
+    def total(self) -> int:
+        """Lane bytes that there are to scrub."""
+        lane = self._store.table.journal
+        return lane.durable - (lane.segments[0].start if lane.segments else lane.durable)
+
+    def next_plan(self) -> ScrubPlan | CheckpointsPlan | None:
+        """Return the next piece; None once at the end of each pass, and while there is nothing to
+        read."""
+        if self._has_checkpoints:
+            self._has_checkpoints = False
+            return CheckpointsPlan(self._store.table.filesystem, self._store.directory)
+        lane = self._store.table.journal
+        for segment in lane.segments:
+            limit = min(segment.end, lane.durable)
+            if limit <= max(self.position, segment.start + layout.SEGMENT_HEADER_BYTES):
+                continue
+            if self.position <= segment.start:
+                self.position = segment.start + layout.SEGMENT_HEADER_BYTES
+                # Without a seed, of a rotten header, no first entry is in its chain.
+                self._prev_crc, self._resumed = segment.seed or None, 0
+            if self._prev_crc is None:
+                self._resumed = self.position
+            return ScrubPlan(self._store.table.filesystem, segment, self.position, limit,
+                             self._prev_crc, self._durable, self._resumed)
+        self.passes += self.position > 0
+        self.position = self._durable = 0
+        self._has_checkpoints = True
+        return None
+
+    def done(self, plan: ScrubPlan | CheckpointsPlan) -> list[CorruptRange | CorruptFile]:
+        """Take an executed plan and return the errors of damaged entries: ``CorruptPlace`` for
+        ranges to which no log points, ``CorruptFile`` for checkpoints.  O(1), O(entries of the
+        node) when there is damage."""
+        self.bytes += plan.bytes
+        if isinstance(plan, CheckpointsPlan):
+            return [CorruptFile(path, "found by the scrub") for path in plan.damaged]
+        self.position = max(plan.end, plan.position + 1)
+        self._prev_crc = plan.prev_crc
+        self._durable = plan.durable
+        return [*self._overwritten(plan),
+                *(error for suspect in plan.suspects for error in self._errors(suspect))]
+
+    def _overwritten(self, plan: ScrubPlan) -> list[CorruptRange]:
+        """Return the logs' entries that a piece's entries behind damage overwrote: none of these is
+        at a position that an index names, so they were not written there, though their marks may be
+        right (all entries of one write have the same).  An entry at its position vouches for all
+        that are chained to it.  If they begin inside an entry, they also overwrote bytes that no
+        index names."""
+        if not plan.resumed:
+            return []
+        repair = self._store.repair
+        if any(repair.is_at(*entry) for entry in plan.entries):
+            self._resumed = 0
+            return []
+        end = plan.suspects[-1].begin if plan.prev_crc is None else plan.end
+        if plan.prev_crc is not None and end < plan.limit or end == plan.resumed:
+            return []  # they go on, or there are none
+        if repair.is_inside(plan.resumed):
+            return self._errors(Suspect(plan.resumed, end, "overwritten"))
+        return self._owned(plan.resumed, end, "overwritten")
+
+    def _owned(self, begin: int, end: int, why: str) -> list[CorruptRange]:
+        return [CorruptRange(group, index, f"found by the scrub: {why}")
+                for group, index in self._store.repair.owners(begin, end)]
+
+    def _errors(self, suspect: Suspect) -> list[CorruptRange]:
+        begin, end, why = suspect
+        errors = self._owned(begin, end, why)
+        if why == "payload" or self._store.repair.is_settled(begin, end):
+            return errors
+        return [*errors, CorruptPlace(self._begin(suspect), end, f"found by the scrub: {why}")]
+
+    def _begin(self, suspect: Suspect) -> int:
+        """Return the position at which the next start will see the range begin.  Without a
+        segment's first entry, that is the end of the segment before.  O(segments)."""
+        end = 0
+        for segment in self._store.table.journal.segments:
+            if segment.start + layout.SEGMENT_HEADER_BYTES == suspect.begin:
+                return end or suspect.begin
+            end = segment.end
+        return suspect.begin

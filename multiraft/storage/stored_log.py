@@ -1,0 +1,292 @@
+"""One group's log in the store: packed index, entries in memory, configurations, damage.
+
+Contract.  Owned by the loop.  ``cached`` holds the newest entries of the group, contiguous up to
+the last one; older entries are read from disk.  Nothing here writes: the store and repair write the
+records, recovery reads them.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import NamedTuple
+
+from multiraft.codec import layout
+from multiraft.raft.log_reader import GroupRestored, LogBounds
+from multiraft.raft.replica_records import Reincarnation, Tombstone
+from multiraft.storage.filesystem import Buffer
+from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
+from multiraft.storage.journal.segment_index import REPAIR_STRUCT
+from multiraft.storage.ranges import Place, merged, unknown
+from multiraft.types import Configuration, Entry, EntryKind, HardState
+
+NO_HARD_STATE = HardState(0, 0)
+NO_CONFIGURATION = Configuration(())
+_NONE_TAKEN: dict[int, int] = {}
+
+
+class CachedEntry(NamedTuple):
+    """Entry in memory; ``buffers[slot:slot + 3]`` are its header, payload and padding."""
+
+    entry: Entry
+    buffers: list[Buffer]
+    slot: int
+    end: int  # lane position after it: cached at least until that is durable
+
+
+class GroupLog:
+    """Log of one group's replica, as this node has it on disk."""
+
+    __slots__ = ("group", "incarnation", "configurations", "barred", "barred_term", "removed",
+                 "buried_at", "group_incarnation", "record_before", "hard_state", "index",
+                 "partitions", "cached", "commit", "quarantined", "missing", "unsure",
+                 "questioned", "doubtful", "lasting", "lifted", "settled", "born", "since",
+                 "broken", "record_key", "record")
+
+    def __init__(self, group: int, incarnation: int,
+                 configuration: Configuration = NO_CONFIGURATION):
+        self.group = group
+        self.incarnation = incarnation
+        #: (index, configuration): the one in force where applied state is, and those above.
+        self.configurations = [(0, configuration)]
+        self.barred = self.barred_term = 0  # see ``marks.Tombstone``
+        self.removed = False  # a tombstone is all there is
+        self.buried_at = 0  # lane position of the last tombstone: the log begins after it
+        self.group_incarnation = 0  # of the group, where it differs from the log's
+        self.record_before = b""  # for checkpoints while the tombstone is not durable
+        self.hard_state = NO_HARD_STATE
+        self.index = GroupIndex()
+        self.partitions: dict[int, PartitionIndex] = {}
+        self.cached: dict[int, CachedEntry] = {}
+        self.commit = 0  # as the last checkpoint knew it
+        self.quarantined = ""  # why, or empty
+        #: Entries that exist and cannot be read: index -> lane position of the damage, 0 = unknown.
+        self.missing: dict[int, int] = {}
+        #: Of the missing: those whose term is a guess; they are committed.
+        self.unsure: set[int] = set()
+        #: Of the missing: those that may have been dropped.  Only what is committed there tells; a
+        #: member that has the same entry may not have heard of the drop either.
+        self.questioned: set[int] = set()
+        self.doubtful = False  # more may be lost than ``missing`` names: the leader has to clear it
+        self.lasting = False  # no repair lifts the quarantine
+        self.lifted = 0  # lane position of the last LIFT
+        #: (begin, end) of the lane: damage there concerns this group no more.  What is damaged
+        #: later, elsewhere, does.
+        self.settled: tuple[Place, ...] = ()
+        self.born = 0  # lane position at which it was created empty; 0 = by an earlier process
+        self.since = 0  # lane position: segments that begin before it say nothing of this log
+        self.broken = ""  # recovery only: why later entries cannot follow
+        self.record_key: tuple | None = None  # of the record below
+        self.record = b""  # encoded for the last checkpoint
+
+    @property
+    def configuration(self) -> Configuration:
+        """Configuration of the last membership entry of the log: it is in force at once."""
+        return self.configurations[-1][1]
+
+    def create_with(self, configuration: Configuration) -> None:
+        """Set the members before the first entry, unless the log knows them."""
+        if self.configurations[0] == (0, NO_CONFIGURATION) and not self.barred:
+            self.configurations[0] = (0, configuration)
+
+    def configuration_at(self, applied: int) -> tuple[int, Configuration]:
+        """Return (index, configuration) in force at the applied index; drop earlier ones."""
+        kept = self.configurations
+        while len(kept) > 1 and kept[1][0] <= applied:
+            del kept[0]
+        return kept[0]
+
+    def learn(self, index: int, configuration: Configuration | None) -> None:
+        """Set or remove the configuration of an entry above the applied state, which was missing
+        and is known now; ``configuration``: None when the entry has none."""
+        kept = [each for each in self.configurations if each[0] != index]
+        if configuration is not None:
+            kept.append((index, configuration))
+        self.configurations = sorted(kept, key=itemgetter(0))
+
+    def bury(self, left: Tombstone, position: int) -> None:
+        """Empty the log at a tombstone: entries before its journal position belong to a removed
+        replica.  Keep the term, vote and vote barrier of the tombstone."""
+        before = self.record_before or self.record
+        self.__init__(self.group, self.incarnation)
+        self.record_before = before
+        self.hard_state, self.barred = left.hard_state, left.barred
+        self.barred_term = left.barred_term
+        self.group_incarnation = left.incarnation
+        self.removed = True
+        self.buried_at = self.lifted = position
+        self.settled = ((0, position),)
+
+    def reincarnate(self, new: Reincarnation, index: int, barred_term: int) -> None:
+        """Apply a forced recovery at the last ``index`` of this log: the group continues in a new
+        incarnation with the named members.  Without members the replica joins a recovered group: it
+        may not vote before it has ``index`` of the term ``barred_term``."""
+        self.group_incarnation = new.incarnation
+        alone = bool(new.configuration.voters)
+        if alone:
+            self.configurations = [(index, new.configuration)]
+        self.barred, self.barred_term = (0, 0) if alone else (index, barred_term)
+
+    def bounds(self) -> LogBounds:
+        return LogBounds(self.index.first_index, self.index.prev_term, self.index.last_index)
+
+    def restored(self, applied: int) -> GroupRestored:
+        last = self.index.last_index
+        index, configuration = self.configurations[0]
+        return GroupRestored(self.bounds(), self.index.term_runs(), self.hard_state,
+                             min(self.commit, last), min(applied, last), configuration,
+                             self.quarantined,
+                             self.doubtful and not self.missing and not self.lasting,
+                             min(index, last), tuple(self.configurations[1:]), self.barred,
+                             self.group_incarnation, self.barred_term)
+
+    def restart(self, bounds: LogBounds, index: int, configuration: Configuration,
+                since: int) -> None:
+        """Replace the log by a snapshot up to ``bounds``, with the configuration of the entry at
+        ``index``; the log's later entries are in segments from position ``since`` on."""
+        self.configurations = [(index, configuration)]
+        self.index = GroupIndex(bounds.first_index, bounds.prev_term)
+        self.partitions = {}
+        self.cached.clear()
+        self.commit = bounds.last_index
+        self.missing.clear()
+        self.unsure.clear()
+        self.questioned.clear()
+        self.since = since
+
+    def quarantine(self, why: str) -> None:
+        """Exclude the replica from consensus; the first reason is kept."""
+        self.quarantined = self.quarantined or why
+
+    def doubt(self, why: str) -> None:
+        """Quarantine the replica until its leader clears it: it may have lost entries, a term or a
+        vote that it does not know of."""
+        self.quarantine(why)
+        self.doubtful = True
+
+    def quarantine_for_good(self, why: str) -> None:
+        """Quarantine the replica permanently: it has to be removed and added again."""
+        self.quarantine(why)
+        self.lasting = True
+
+    def has_settled(self, places: list[Place]) -> bool:
+        """Return True if damage in these ranges of the journal is settled for this group, by one
+        or several ranges of ``settled``."""
+        return not any(unknown(*place, self.settled) for place in places)
+
+    def lift(self) -> None:
+        """End the quarantine."""
+        self.quarantined = ""
+        self.doubtful = self.lasting = False
+
+    def fits(self, index: int, term: int, taken: dict[int, int] = _NONE_TAKEN) -> bool:
+        """Return True if a missing entry may be of that term.  Entries of unknown term are repaired
+        in ascending order, so that terms never fall along the log; ``taken``: index -> term of
+        those that are repaired in the same step.  O(lost)."""
+        if index not in self.unsure:
+            return self.index.holds(index, term)
+        behind = self.sure_behind(index)
+        before = taken.get(index - 1) or self.index.term(index - 1)
+        return (index == min(self.unsure - taken.keys(), default=0) and before <= term
+                and (behind > self.index.last_index or term <= self.index.term(behind)))
+
+    def sure_behind(self, index: int) -> int:
+        """Return the first index behind ``index`` whose term is known, or the log's end + 1.
+        O(lost)."""
+        index += 1
+        while index in self.unsure:
+            index += 1
+        return index
+
+    def lose(self, first: int) -> None:
+        """Add entries up to ``first`` (exclusive) that existed and are lost, as missing entries of
+        unknown term."""
+        lost = range(self.index.last_index + 1, first)
+        self.index.fill(first)
+        self.missing.update(dict.fromkeys(lost, NOWHERE))
+        self.unsure.update(lost)
+
+    def unreadable_places(self) -> list[Place]:
+        """Return the journal ranges of missing entries, ascending, without those that are missing
+        only because they may have been truncated.  O(missing)."""
+        return merged((at, at + self.index.size(index)) for index in self.missing
+                      if index not in self.questioned
+                      and (at := self.index.position(index)) != NOWHERE)
+
+    def left_behind(self, mark: Entry) -> list[Entry]:
+        """Return the REPAIR records to write right behind a mark that removes this replica: without
+        them its damaged entries could have been any other group's.  O(missing)."""
+        if mark.kind != EntryKind.TOMBSTONE:
+            return []
+        # Behind the tombstone: with records in front of it, a torn write could leave a log that
+        # lost its end and does not know.  Without an index: what the group's next replica has of it
+        # first is no copy.
+        return [Entry(EntryKind.REPAIR, self.group, self.incarnation, 0, 0,
+                      payload=REPAIR_STRUCT.pack(begin, end - begin))
+                for begin, end in self.unreadable_places()]
+
+    def question(self, index: int) -> None:
+        """Treat an entry that may have been truncated as missing, until a peer sends the committed
+        entry of that index."""
+        self.missing.setdefault(index, self.index.position(index))
+        if index not in self.unsure:
+            self.questioned.add(index)
+
+    def disown(self, index: int) -> None:
+        """Discard an entry that was truncated: the entry that replaced it is lost, of unknown term.
+        O(partitions)."""
+        self.index.replace(index, NOWHERE, layout.ENTRY_HEADER_BYTES)
+        self.missing[index] = NOWHERE
+        self.unsure.add(index)
+        self.questioned.discard(index)
+        for partition in self.partitions.values():
+            partition.disown(index)
+
+    def replaced(self, index: int, position: int) -> bool:
+        """Return True if an entry at a journal position is not needed: its index is compacted, or
+        an entry of that index was written behind it."""
+        kept = self.index
+        return index < kept.first_index or (index <= kept.last_index and index not in self.missing
+                                            and kept.position(index) > position)
+
+    def repair(self, copy: Copy) -> bool:
+        """Read an entry from its copy from now on; return False if the log does not have the entry.
+        """
+        if copy.index in self.unsure and self.fits(copy.index, copy.term):
+            self.index.retag(copy.index, copy.term, self.sure_behind(copy.index))
+        if not self.index.holds(copy.index, copy.term):
+            return False
+        self.index.replace(copy.index, copy.position, copy.size)
+        self.found(copy.index)
+        return True
+
+    def found(self, index: int) -> None:
+        """Stop counting an entry as missing: it was repaired, or is not needed."""
+        self.missing.pop(index, None)
+        self.unsure.discard(index)
+        self.questioned.discard(index)
+
+    def merge_hard_state(self, found: HardState) -> None:
+        """Take a hard state from a segment if it is later than the known one."""
+        # Within a term a vote is final, so any vote replaces none.
+        known = self.hard_state
+        if found.term > known.term or (found.term == known.term and known.vote == 0):
+            self.hard_state = found
+
+    def lift_term(self) -> None:
+        """Raise the term to that of the last entry.  A round's entries stand before its hard state,
+        so a torn write can leave entries without the term; its vote had not been sent."""
+        if self.index.last_term > self.hard_state.term:
+            self.hard_state = HardState(self.index.last_term, 0)
+
+    def cut(self, first_gone: int) -> None:
+        """Truncate the log from ``first_gone`` on.  O(dropped entries + the group's partitions)."""
+        for index in range(first_gone, self.index.last_index + 1):
+            self.cached.pop(index, None)
+        self.index.cut(first_gone)
+        # A configuration counts as long as its entry is in the log, committed or not (thesis 4.1).
+        while len(self.configurations) > 1 and self.configurations[-1][0] >= first_gone:
+            self.configurations.pop()
+        for gone in [index for index in self.missing if index >= first_gone]:
+            self.found(gone)
+        for partition in self.partitions.values():
+            partition.cut(first_gone)
