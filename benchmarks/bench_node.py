@@ -41,8 +41,8 @@ TARGET_CREATE_S = 5.0
 TARGET_CATCH_UP_MB_PER_S = 100.0
 TARGET_P99 = 2.0
 TARGET_SCRUB = 0.9
-#: What a disk that is never idle is scrubbed at (``node/scrub.py``): one that stands aside costs
-#: nothing.
+#: What a disk that is never idle is scrubbed at (``node/loop/scrub.py``): one that stands aside
+#: costs nothing.
 TARGET_SCRUBBED_MIB_PER_S = 2.5
 SCRUBBED_BYTES = 1 << 30
 #: A consumer that was away catches up with a producer that goes on as fast as it can.

@@ -7,8 +7,9 @@ from pathlib import Path
 if not __debug__:
     sys.exit("multiraft node: refuses to run with python -O: assertions are part of its safety")
 
-from node.log import FORMATS, LEVELS  # noqa: E402  (the refusal above comes first)
+# The refusal above comes first.
 from node.main import init, run  # noqa: E402
+from node.observability.logging import FORMATS, LEVELS  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from node.config import Member, NodeConfig
 from node.errors import BadConfig
-from node.known_nodes import Facts, of_new_cluster
-from node.metadata import Bootstrap, MetadataState, NodeRecord, plan_bootstrap
+from node.metadata.state_machine import Bootstrap, MetadataState, NodeRecord, plan_bootstrap
+from node.peers.registry import Facts, of_new_cluster
 from placement import PlacementError
 from placement.topology import WEIGHT_DEFAULT
 

@@ -63,7 +63,7 @@ class HttpConfig:
 @dataclass(frozen=True, slots=True)
 class MetricsConfig:
     """The table [metrics]: whether and how loads are appended to ``__metrics``
-    (``publishing.py``)."""
+    (``observability/load_publisher.py``)."""
 
     #: Append them.  All nodes of a cluster or none: what is planned from has to be complete.
     publish: bool = False
@@ -104,8 +104,8 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
     """Everything one node is told.  The cluster is what the file says of it, and counts for a new
-    cluster only: afterwards ``known_nodes.py`` and the metadata know.  A node that joins a cluster
-    needs no more of it than its id, if that: empty, 0 and () = the file does not say."""
+    cluster only: afterwards ``peers/registry.py`` and the metadata know.  A node that joins a
+    cluster needs no more of it than its id, if that: empty, 0 and () = the file does not say."""
 
     node: Member
     data_dir: Path

@@ -23,7 +23,7 @@ from node import setup
 from node.clock import wall_ms
 from node.config import NodeConfig, load
 from node.errors import BadDirectory
-from node.space import RESERVE_FILE, is_full
+from node.loop.disk_space import RESERVE_FILE, is_full
 
 #: The numbers of one life grow by random steps up to this: so they say which came first, and leave
 #: room for 2^28 of them, one each 10 s for 85 years.

@@ -14,8 +14,8 @@ from multiraft.codec import layout
 from multiraft.errors import ConfigError
 from multiraft.raft.config import RaftConfig
 from multiraft.storage.config import StorageConfig
-from node.metadata import PARTITIONS_MAX, TOPICS_MAX
-from node.metadata_commands import PARTITIONS_PER_TOPIC_MAX, PRODUCER_IDS_PER_BLOCK_MAX
+from node.metadata.commands import PARTITIONS_PER_TOPIC_MAX, PRODUCER_IDS_PER_BLOCK_MAX
+from node.metadata.state_machine import PARTITIONS_MAX, TOPICS_MAX
 from placement import POOL_SIZE_MAX
 
 #: Partitions that one answer about topics can name: its header has room for so many.

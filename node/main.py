@@ -26,7 +26,7 @@ from multiraft.errors import ConfigError
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.store import Store
 from multiraft.storage.strays import STRAYS_NAMED_MAX
-from node import bootstrap, recover, service_manager, setup
+from node import bootstrap, recover, setup
 from node.assembly.admin import build_admin
 from node.assembly.clients import build_clients
 from node.assembly.driver import build_driver
@@ -39,19 +39,20 @@ from node.assembly.rebalance import build_rebalance
 from node.assembly.replicas import build_replicas
 from node.assembly.status import build_status
 from node.assembly.storage import build_storage
+from node.clients.listener import Listener, listen
 from node.config import NodeConfig, load
 from node.data_directory import draw_life, open_store
-from node.descriptors import connections_max
 from node.errors import BadConfig, NodeError
-from node.garbage import Garbage, settle
-from node.hand_over import HandOver
-from node.http import Attached, HttpThread, disk_busy_ms, loop_silent_ms
-from node.life import SERVING, STOPPING, Life
-from node.listener import Listener, listen
-from node.log import LineWriter, logger, tell_left_out, tell_suppressed
-from node.loop_time import LoopTime
-from node.metadata import FIRST_GROUP_INCARNATION
-from node.security import Security
+from node.loop.fd_limits import connections_max
+from node.loop.gc_schedule import Garbage, settle
+from node.loop.loop_time import LoopTime
+from node.metadata.state_machine import FIRST_GROUP_INCARNATION
+from node.observability import sd_notify
+from node.observability.http import Attached, HttpThread, disk_busy_ms, loop_silent_ms
+from node.observability.logging import LineWriter, logger, tell_left_out, tell_suppressed
+from node.observability.phase import SERVING, STOPPING, Life
+from node.peers.security import Security
+from node.replicas.drain_leadership import HandOver
 
 #: How long a thread keeps the interpreter when another one wants it, in seconds.  The loop lets it
 #: go with each system call, and waits for so long each time while some thread works for later:
@@ -161,7 +162,7 @@ class Node:
                 self.log.info("ready", extra={"client_address": str(config.node.client_address),
                                               "boot_epoch": self.store.boot_epoch,
                                               "groups": len(self.store.groups)})
-                service_manager.tell(os.environ, service_manager.READY)
+                sd_notify.tell(os.environ, sd_notify.READY)
                 async for _signal in signals:
                     break
                 await self._hand_over()
@@ -215,7 +216,7 @@ class Node:
         """Hand the groups led here over, for ``shutdown_ms_max`` at most; they serve until then.
         Then what is still open is answered, and no round follows."""
         self.life.phase = STOPPING
-        service_manager.tell(os.environ, service_manager.STOPPING)
+        sd_notify.tell(os.environ, sd_notify.STOPPING)
         self.log.info("stopping", extra={"leads": self.core.status.led_count})
         with trio.move_on_after(self.config.limits.shutdown_ms_max / 1000):
             await HandOver(self.core, self.admin.roles, self.request_round,

@@ -25,7 +25,8 @@ from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP, Configuration, EntryKind
 from node.config import NodeConfig
 from node.errors import BadDirectory
-from node.metadata import (
+from node.metadata.commands import PARTITIONS_PER_TOPIC_MAX, PRODUCER_IDS_PER_BLOCK_MAX
+from node.metadata.state_machine import (
     FIRST_GROUP_INCARNATION,
     AllocateProducerIds,
     Command,
@@ -33,7 +34,6 @@ from node.metadata import (
     DeleteTopic,
     encode_command,
 )
-from node.metadata_commands import PARTITIONS_PER_TOPIC_MAX, PRODUCER_IDS_PER_BLOCK_MAX
 
 #: Topics of the largest size whose incarnations are used up: a node applies each in 0.2 s.
 TOPICS_USED_UP = 2

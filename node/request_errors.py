@@ -1,7 +1,8 @@
 """Errors that handlers of requests raise -> codes and details of the wire.
 
 Contract.  A handler of a client's or a node's request raises one of ``REFUSED``; anything else is a
-defect.  ``refusals.py`` has the table for the errors of the library, which this one extends.
+defect.  ``clients/error_codes.py`` has the table for the errors of the library, which this one
+extends.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Callable
 
 from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, RequestError
-from node import metadata
-from node.refusals import REFUSALS, refusal
+from node.clients.error_codes import REFUSALS, refusal
+from node.metadata import state_machine
 
 #: Errors that handlers raise for requests that cannot be granted.
-REFUSED = (RequestError, AmbiguousOutcome, metadata.InvalidCommand, *REFUSALS)
+REFUSED = (RequestError, AmbiguousOutcome, state_machine.InvalidCommand, *REFUSALS)
 
 
 def request_error(error: MultiRaftError, leader_detail: Callable[[int], tuple[Code, ErrorDetail]]
@@ -23,6 +24,6 @@ def request_error(error: MultiRaftError, leader_detail: Callable[[int], tuple[Co
     returns them for a group that another node leads."""
     if isinstance(error, (RequestError, AmbiguousOutcome)):
         return error.code, error.detail
-    if isinstance(error, metadata.InvalidCommand):
+    if isinstance(error, state_machine.InvalidCommand):
         return Code.INVALID_REQUEST, ErrorDetail(text=str(error))
     return refusal(error, leader_detail)

@@ -27,12 +27,13 @@ from multiraft.storage.refusal import Mark
 from multiraft.storage.store import LANE_DIRECTORY
 from multiraft.wire.errors import RequestError
 from multiraft.wire.nodes import JoinClusterReply, NodeRow
-from node import bootstrap, known_nodes
+from node import bootstrap
 from node.config import NodeConfig
-from node.dialable import require_dialable, unreachable_hosts
 from node.errors import BadConfig, BadDirectory, NodeRefused
-from node.known_nodes import Facts
-from node.metadata import NodeRecord
+from node.metadata.state_machine import NodeRecord
+from node.peers import registry
+from node.peers.dialable import require_dialable, unreachable_hosts
+from node.peers.registry import Facts
 
 Connect = Callable[[Sequence[str]], object]  # client addresses -> a blocking client
 
@@ -59,7 +60,7 @@ def initialise(filesystem: Filesystem, config: NodeConfig, servers: Sequence[str
         else:
             node, facts = _begin(config)
         filesystem.make_directory(directory)
-        known_nodes.write(filesystem, directory, facts)
+        registry.write(filesystem, directory, facts)
         create(filesystem, directory, Identity(facts.cluster, node, incarnation))
     except (StorageError, OSError) as error:
         raise BadDirectory(f"cannot prepare the data directory {directory}: {error}") from error
@@ -96,14 +97,14 @@ def facts_of(filesystem: Filesystem, config: NodeConfig) -> Facts:
     """What the data directory says of the other nodes; for one of an earlier release, what the
     configuration says.  Raises ``BadDirectory``."""
     try:
-        facts = known_nodes.read(filesystem, str(config.data_dir))
+        facts = registry.read(filesystem, str(config.data_dir))
     except (StorageError, OSError) as error:
         raise BadDirectory(f"cannot read what node {config.node.id} knows of the others: "
                            f"{error}") from error
     if facts is not None:
         return facts
     if not config.members:
-        raise BadDirectory(f"{config.data_dir}/{known_nodes.KNOWN_NODES_FILE} is missing, and "
+        raise BadDirectory(f"{config.data_dir}/{registry.KNOWN_NODES_FILE} is missing, and "
                            f"[cluster] does not name the other nodes")
     return bootstrap.initial_facts(config)
 
@@ -180,6 +181,6 @@ def _join(config: NodeConfig, incarnation: int, servers: Sequence[str],
     if config.cluster_id not in (b"", reply.cluster):
         raise NodeRefused(f"the cluster at {', '.join(servers)} is {reply.cluster.hex()}, the "
                           f"configuration names cluster {config.cluster_id.hex()}")
-    return reply.node, known_nodes.of_joined(
+    return reply.node, registry.of_joined(
         reply.cluster, reply.groups, reply.replication_factor,
         [NodeRecord(*row) for row in reply.nodes], reply.removed, reply.version)

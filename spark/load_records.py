@@ -5,7 +5,8 @@ what each record says of its node to the driver, and of each record whether it c
 is no load record of this format and cluster, or whose tables have columns of different lengths, is
 left out and counted, so that its window is incomplete and not wrong; ``within`` leaves out the
 same.  ``partition_rows`` and ``group_rows`` stay distributed.  The format is that of
-``node.load_records``, which writes it; a test compares the two with docs/spark-planning.md.
+``node.observability.load_records``, which writes it; a test compares the two with
+docs/spark-planning.md.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ SWITCHES = ("switch", "switch", "switch", "kill", "transfer", "isolate-leader")
 PLANS = ("plan", "plan", "plan", "kill", "transfer")
 
 BUGS = (
-    Bug("switch-opens-before-seal", "node.switching", "Switching._sealed",
+    Bug("switch-opens-before-seal", "node.replicas.partition_switch", "Switching._sealed",
         "tail.sealed(partition) if tail is not None else None",
         "(Sealed(place.epoch, tail.next_offset(partition), 0, 0, b'')\n"
         "              if tail is not None and tail.epoch_of(partition) == place.epoch else None)",
@@ -23,13 +23,13 @@ BUGS = (
         "a partition forgets its producers when it is switched (A2, S42)",
         Tests(("tests/consensus/test_tail_switch.py",)),
         Seeds(faults=SWITCHES)),
-    Bug("old-voter-removed-early", "node.plans.replicas", "_learning",
+    Bug("old-voter-removed-early", "node.rebalance.replica_change", "_learning",
         "_change(move, world, seen, seen.voters,",
         "_change(move, world, seen, [node for node in seen.voters if node in move.new],",
         "a voter goes when its successor has only begun to learn (S33)",
         Tests(("tests/node/plans/test_decide.py::test_a_change_of_replicas_step_by_step",)),
         Seeds(faults=PLANS, members=False)),
-    Bug("late-change-is-accepted", "node.plans.looking", "Looking.change",
+    Bug("late-change-is-accepted", "node.rebalance.participant", "Looking.change",
         "index != request.expected_index",
         "index < request.expected_index",
         "a change of members is made whatever they are by now: what came twice or late undoes what "

@@ -217,7 +217,8 @@ class DiskWorker:
         if joined:
             file.write(joined, begin, True)
 
-    # ---- relaxed durability, as ``node/disk.py`` has it -----------------------------------------
+    # ---- relaxed durability, as ``node/loop/disk_worker.py`` has it
+    # -----------------------------------------
 
     def _write_relaxed(self, staged: Sequence[StagedWrite]) -> None:
         """Records alone are written and not synced, unless others have waited long enough."""

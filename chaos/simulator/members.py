@@ -109,7 +109,7 @@ def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...],
 def create_wanted(store: Store, raft: MultiRaft, witness: Witness, repairer: Repairer,
                   event: Event) -> None:
     """A leader has this node as a member, and there is no replica here: make an empty one, as the
-    real node does (``node/replicas.py``)."""
+    real node does (``node/replicas/lifecycle.py``)."""
     group, (incarnation, _, term, _) = event.group, event.fields
     if incarnation != INCARNATION or group in raft.status.groups():
         return

@@ -21,9 +21,8 @@ from chaos.simulator.violations import Violation
 from multiraft.errors import ProposalError
 from multiraft.wire.errors import Code
 from multiraft.wire.plans import PlanLimits, PlannedMove
-from node import openings
-from node.metadata import Location, MetadataState, Switch, Topic
-from node.metadata_commands import (
+from node.clients import partition_open
+from node.metadata.commands import (
     ApplyPlan,
     Bootstrap,
     ControlPlan,
@@ -34,7 +33,8 @@ from node.metadata_commands import (
     decode_command,
     encode_command,
 )
-from node.metadata_result import Result
+from node.metadata.result import Result
+from node.metadata.state_machine import Location, MetadataState, Switch, Topic
 
 #: Partitions of topics are known by this and their incarnation.
 FIRST = 1 << 20
@@ -135,7 +135,7 @@ def place_of(state: MetadataState, partition: int) -> Location | None:
 
 
 def place_for(state: MetadataState, partition: int, seen_index: int) -> Location:
-    """As ``node.directory``: only who is not behind may say that there is no such partition.
+    """As ``node.clients.router``: only who is not behind may say that there is no such partition.
     Raises ``NoSuchPartition``, ``StaleMetadata``."""
     place = place_of(state, partition)
     if place is not None:
@@ -147,7 +147,7 @@ def place_for(state: MetadataState, partition: int, seen_index: int) -> Location
 
 def opening(place: Location) -> bytes:
     """Payload of the entry with which a partition begins, or goes on, where the metadata put it."""
-    return openings.opening_of(place)
+    return partition_open.opening_of(place)
 
 
 class Extent(NamedTuple):

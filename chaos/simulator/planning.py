@@ -1,9 +1,9 @@
 """Plans in a simulated node: the product's controller, observer and handlers, in virtual time.
 
-Contract.  ``Planning`` is what ``node.plans.service.Plans`` is in a node: it paces what this node
-sends, answers what controllers ask of group leaders, and carries the plan out while this node leads
-the metadata group.  What is decided, observed, guarded, paused and written down is the product's;
-only time, concurrency and the way of a request are the simulator's.
+Contract.  ``Planning`` is what ``node.rebalance.service.Plans`` is in a node: it paces what this
+node sends, answers what controllers ask of group leaders, and carries the plan out while this node
+leads the metadata group.  What is decided, observed, guarded, paused and written down is the
+product's; only time, concurrency and the way of a request are the simulator's.
 
 Invariants.  Whatever a controller asks of a group, its voters are those that it has or those that
 the move leads to, nothing between (``OldOrNewVoters``); and it is done to the members that
@@ -21,11 +21,11 @@ from chaos.simulator.violations import Violation
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.wire import plans as wire
 from multiraft.wire.errors import TimedOut
-from node.metadata_commands import Command, StepMove, encode_command
-from node.metadata_result import Result
-from node.plans.driver import Driver
-from node.plans.looking import Looking
-from node.plans.pacing import Pacing
+from node.metadata.commands import Command, StepMove, encode_command
+from node.metadata.result import Result
+from node.rebalance.controller import Driver
+from node.rebalance.participant import Looking
+from node.rebalance.throttle import Pacing
 
 if TYPE_CHECKING:
     from chaos.simulator.metadata import MetadataState
@@ -53,7 +53,7 @@ class _Metadata:
 
 
 class _Tasks:
-    """As ``node.plans.tasks.Tasks``, by the node's clock and with fibres."""
+    """As ``node.rebalance.runtime.Tasks``, by the node's clock and with fibres."""
 
     def __init__(self, node: SimulatedNode):
         self._node = node

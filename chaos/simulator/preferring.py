@@ -1,9 +1,10 @@
 """Preferred leaders: nodes hand groups back by the product's code, and whoever returns leads again.
 
-Contract.  ``Handing`` is one life of a node's part (``node.plans.preferring``), in virtual time.
-``Returns`` is what the end of a run asks of it: ``settle`` waits until nobody is owed a group, so
-that a silent cluster may fall asleep; ``prove`` takes a node that plans have preferred down once
-more, and it has to lead its groups again within ``BACK_MS`` of its start (docs/operations.md).
+Contract.  ``Handing`` is one life of a node's part (``node.rebalance.preferred_leaders``), in
+virtual time. ``Returns`` is what the end of a run asks of it: ``settle`` waits until nobody is owed
+a group, so that a silent cluster may fall asleep; ``prove`` takes a node that plans have preferred
+down once more, and it has to lead its groups again within ``BACK_MS`` of its start
+(docs/operations.md).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from multiraft.raft.multi_raft import MultiRaft
-from node.plans.preferring import LOOK_S, WINDOW_MS, Preferring
+from node.rebalance.preferred_leaders import LOOK_S, WINDOW_MS, Preferring
 
 if TYPE_CHECKING:
     from chaos.simulator.node import SimulatedNode

@@ -1,9 +1,9 @@
 """Group 0: a replicated state machine whose log is compacted, and snapshots of its state.
 
-Contract.  Part of ``node.SimulatedNode``, and as ``node/snapshots.py`` does it: the state goes into
-each checkpoint, consensus forgets all but the newest commands that a checkpoint holds, whoever
-lacks forgotten ones is offered a snapshot, pulls it in chunks that may be lost, and installs it as
-one checkpoint before anybody is told.
+Contract.  Part of ``node.SimulatedNode``, and as ``node/replicas/snapshots.py`` does it: the state
+goes into each checkpoint, consensus forgets all but the newest commands that a checkpoint holds,
+whoever lacks forgotten ones is offered a snapshot, pulls it in chunks that may be lost, and
+installs it as one checkpoint before anybody is told.
 
 Invariants (``StateTruth``).  The state of every replica, applied, recovered or installed, is that
 of the committed commands up to the same index.

@@ -1,8 +1,9 @@
 """Partition switches in a simulated node: the product's driver, step by step.
 
-Contract.  ``Switches`` is what ``node.switching.Switching`` is in a node: ``look`` begins to drive
-each switch that is decided and has a leader here.  The steps, and what the next group's leader does
-about them, are the product's; only their pace and what they await are the simulator's.
+Contract.  ``Switches`` is what ``node.replicas.partition_switch.Switching`` is in a node: ``look``
+begins to drive each switch that is decided and has a leader here.  The steps, and what the next
+group's leader does about them, are the product's; only their pace and what they await are the
+simulator's.
 
 Theory.  A switch has no state but what the metadata and two logs say, so that a node may die
 between any two effects of a step and nothing has to be told to whoever goes on.
@@ -19,9 +20,9 @@ from multiraft.errors import MultiRaftError
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.wire import placements as wire
 from multiraft.wire.errors import Code, exception_for
-from node.metadata_chains import Switch
-from node.metadata_commands import PublishSwitch, encode_command
-from node.switching import LOOK_S, RETRY_S_MAX, RETRY_S_MIN, Switching
+from node.metadata.commands import PublishSwitch, encode_command
+from node.metadata.placement_table import Switch
+from node.replicas.partition_switch import LOOK_S, RETRY_S_MAX, RETRY_S_MIN, Switching
 
 if TYPE_CHECKING:
     from chaos.simulator.node import SimulatedNode

@@ -1,9 +1,10 @@
 """Topics that come and go: who asks for it, and what clients know of it.
 
 Contract.  ``Topics`` is the operator, who proposes commands to whoever leads group 0 until they are
-committed, keeps every node a learner of group 0 (as ``node/learners.py``), and is the clients'
-common knowledge: now and then they take what some node says, and never go back to older metadata.
-Clients append to the incarnation they know until a node says for certain that it is gone.
+committed, keeps every node a learner of group 0 (as ``node/cluster/metadata_learners.py``), and is
+the clients' common knowledge: now and then they take what some node says, and never go back to
+older metadata. Clients append to the incarnation they know until a node says for certain that it is
+gone.
 
 Sleeps.  A run whose seed plays with no topics has none of this.
 """

@@ -14,7 +14,7 @@ tasks of one run.  An attempt of a task stages its records once: what failed is 
 another attempt; the ledger numbers them.  ``abort_run`` says whether the run was committed, and
 changes nothing then.
 
-Elsewhere.  The ledger is ``node/metadata_sinks.py``, why it is so ``decisions/0040``.
+Elsewhere.  The ledger is ``node/metadata/transaction_table.py``, why it is so ``decisions/0040``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Contract.  ``judge`` is a function of what the peer says and of what is known of it; ``History`` is
 what a data directory says of its own lives.  Who keeps what is known, and makes durable what has to
-be, is the driver's business (``node/known_nodes.py``, ``multiraft.storage.identity``).
+be, is the driver's business (``node/peers/registry.py``, ``multiraft.storage.identity``).
 
 Theory.  A data directory that was wiped has forgotten what it voted and acknowledged, so its node
 may not go on under the same id (scenario S28f): an id belongs to one incarnation for ever.  A

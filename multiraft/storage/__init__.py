@@ -22,7 +22,7 @@ reads the
   disk in search of damage, ``journal_damage.py`` has the damaged ranges, ``ranges.py`` computes
   with ranges.
 - Node: ``identity.py`` (cluster, node, boot epoch), ``refusal.py`` (a start that peers rejected),
-  ``room.py`` (disk space), ``snapshot_download.py`` (a snapshot that is being received),
+  ``disk_space.py`` (disk space), ``snapshot_download.py`` (a snapshot that is being received),
   ``inspect.py`` (offline look at a directory).
 - Base: ``filesystem.py``, ``config.py``, ``settings.py``, ``errors.py``.
 """

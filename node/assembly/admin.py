@@ -5,18 +5,18 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from node.admin import Admin
-from node.apply import RoleChanges
+from node.admin.node_requests import NodeAdmin
+from node.admin.placement_requests import PlacementAdmin
+from node.admin.pool_requests import Pool
+from node.admin.requests import Admin
+from node.admin.transaction_requests import SinkAdmin
 from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
 from node.assembly.storage import StorageParts
-from node.node_admin import NodeAdmin
-from node.placement_admin import PlacementAdmin
-from node.pool import Pool
-from node.sink_admin import SinkAdmin
-from node.survey import Surveying, measure_space
+from node.loop.applier import RoleChanges
+from node.observability.group_health import Surveying, measure_space
 
 
 @dataclass(frozen=True, slots=True)

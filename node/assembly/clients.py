@@ -10,11 +10,11 @@ from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
-from node.deadlines import Deadlines
-from node.pending import PendingAppends
-from node.produce import Producing, acknowledged, ambiguous
-from node.session import Sessions
-from node.staged_batches import StagedBatches
+from node.clients.connection_reaper import Deadlines
+from node.clients.pending import PendingAppends
+from node.clients.produce import Producing, acknowledged, ambiguous
+from node.clients.session import Sessions
+from node.clients.staged_batches import StagedBatches
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import functools
 from dataclasses import dataclass
 
 from multiraft.types import METADATA_GROUP
-from node.apply import Applying
 from node.assembly.admin import AdminParts
 from node.assembly.clients import ClientParts
 from node.assembly.env import NodeEnv
@@ -15,10 +14,11 @@ from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
 from node.assembly.replicas import ReplicaParts
 from node.assembly.storage import StorageParts
-from node.metadata_log import MetadataLog
-from node.pending import PendingAppends
-from node.rounds import Rounds
-from node.watchdog import Watchdog
+from node.clients.pending import PendingAppends
+from node.loop.applier import Applying
+from node.loop.round_loop import Rounds
+from node.loop.watchdog import Watchdog
+from node.metadata.log import MetadataLog
 
 
 @dataclass(frozen=True, slots=True)

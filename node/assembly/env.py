@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.settings import RELAXED
 from multiraft.storage.store import Store
-from node.arrivals import Arrivals
 from node.clock import monotonic_ms
 from node.config import NodeConfig
-from node.life import Life
-from node.loop_handle import LoopHandle
-from node.security import Security
-from node.space import Space
-from node.turns import Turns
+from node.loop.disk_space import Space
+from node.loop.loop_handle import LoopHandle
+from node.loop.poller import Arrivals
+from node.loop.turns import Turns
+from node.observability.phase import Life
+from node.peers.security import Security
 
 if TYPE_CHECKING:
     import random

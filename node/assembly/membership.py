@@ -13,11 +13,11 @@ from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts, make_link
 from node.assembly.replicas import ReplicaParts
 from node.clock import wall_ms
+from node.cluster.registration import Registration
 from node.data_directory import renew_life
-from node.peer_listener import PeerListener
-from node.peering import Peering
-from node.registration import Registration
-from node.renewal import Renewal
+from node.peers.life_renewal import Renewal
+from node.peers.link_manager import Peering
+from node.peers.listener import PeerListener
 
 
 @dataclass(frozen=True, slots=True)

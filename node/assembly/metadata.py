@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from multiraft.errors import CodecError
 from multiraft.storage.filesystem import RealFilesystem
 from node import bootstrap
-from node.admission import Admission
 from node.assembly.env import NodeEnv
+from node.clients.router import Directory
 from node.data_directory import mark_refused
-from node.directory import Directory
 from node.errors import BadDirectory
-from node.known_nodes import Facts, KnownNodes
-from node.metadata import Bootstrap
-from node.metadata_log import MetadataLog
+from node.metadata.log import MetadataLog
+from node.metadata.state_machine import Bootstrap
+from node.peers.admission import Admission
+from node.peers.registry import Facts, KnownNodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from multiraft.liveness.store_liveness import Liveness
 from multiraft.wire.messages import Hello, LifeRow
 from node.address import Address
-from node.admission import Admission
 from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.storage import StorageParts
-from node.bulk import Bulk
-from node.handshake import Introduction
-from node.lease_events import LeaseEvents
-from node.liveness import LivenessThread
-from node.metadata_requests import MetadataRequests
-from node.peer_requests import Handlers, PeerRequests
-from node.peers import PeerLink, Peers
+from node.cluster.metadata_client import MetadataRequests
+from node.cluster.peer_requests import Handlers, PeerRequests
+from node.peers.admission import Admission
+from node.peers.append_links import PeerLink, Peers
+from node.peers.bulk_channel import Bulk
+from node.peers.handshake import Introduction
+from node.peers.lease_events import LeaseEvents
+from node.peers.liveness_thread import LivenessThread
 from node.request_errors import request_error
 
 #: (peer) -> the introduction that a connection to the peer begins with.

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.storage import StorageParts
-from node.background import Background
-from node.behind import Behind
-from node.complaints import Complaints
-from node.confirmations import Confirmations
-from node.fetch import Fetching
-from node.load_counts import LoadCounts
-from node.offsets import Offsets
-from node.readable import Readable
-from node.turns import Later
+from node.clients.corruption_reports import Complaints
+from node.clients.fetch import Fetching
+from node.clients.list_offsets import Offsets
+from node.clients.load_counts import LoadCounts
+from node.clients.metadata_wait import Behind
+from node.clients.read_index import Confirmations
+from node.clients.read_view import Readable
+from node.loop.background import Background
+from node.loop.turns import Later
 
 
 @dataclass(frozen=True, slots=True)

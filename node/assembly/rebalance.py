@@ -11,10 +11,10 @@ from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
 from node.assembly.storage import StorageParts
-from node.plans.latency import RecentLatency
-from node.plans.looking import Looking
-from node.plans.service import Plans
-from node.publishing import Publishing
+from node.observability.load_publisher import Publishing
+from node.rebalance.latency import RecentLatency
+from node.rebalance.participant import Looking
+from node.rebalance.service import Plans
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.snapshot_download import PartialImage
-from node.applied import AppliedEntries
 from node.assembly.admin import AdminParts
 from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
 from node.assembly.storage import StorageParts
-from node.checkpoints import Checkpoints
-from node.learners import MetadataLearners
-from node.making_way import MakingWay
-from node.member_reports import MemberReports
-from node.repair import Repairs
-from node.replicas import Replicas
-from node.snapshots import IMAGE_BYTES_MAX, Snapshots
-from node.switching import Switching
+from node.cluster.config_reports import MemberReports
+from node.cluster.metadata_learners import MetadataLearners
+from node.loop.applied_waiters import AppliedEntries
+from node.loop.checkpoints import Checkpoints
+from node.replicas.lifecycle import Replicas
+from node.replicas.partition_switch import Switching
+from node.replicas.repair import Repairs
+from node.replicas.shed_leadership import MakingWay
+from node.replicas.snapshots import IMAGE_BYTES_MAX, Snapshots
 
 
 @dataclass(frozen=True, slots=True)

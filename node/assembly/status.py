@@ -14,9 +14,9 @@ from node.assembly.reads import ReadParts
 from node.assembly.rebalance import RebalanceParts
 from node.assembly.replicas import ReplicaParts
 from node.assembly.storage import StorageParts
-from node.listener import ConnectionCounts
-from node.node_status import NodeStatusRequests
-from node.statistics import CountingParts, Statistics
+from node.clients.listener import ConnectionCounts
+from node.observability.node_status import NodeStatusRequests
+from node.observability.statistics import CountingParts, Statistics
 
 
 @dataclass(frozen=True, slots=True)

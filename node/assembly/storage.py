@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from multiraft.storage.repair.coordinator import Repairer
 from multiraft.storage.settings import RELAXED
 from node.assembly.env import NodeEnv
-from node.disk import DiskWorker, open_probe
-from node.scrub import Scrub
+from node.loop.disk_worker import DiskWorker, open_probe
+from node.loop.scrub import Scrub
 from node.subscribers import Subscribers
 
 

@@ -24,7 +24,7 @@ from multiraft.wire.sinks import (
     TopicEnds,
     VoidRuns,
 )
-from node.metadata_sinks import SinkTable
+from node.metadata.transaction_table import SinkTable
 from tests.admin_cli.fakes import FakeClient, FakeCluster
 
 

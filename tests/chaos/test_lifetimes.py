@@ -152,7 +152,7 @@ def broken(seed: int, bug: Bug) -> str:
 
 
 def test_an_incarnation_that_is_used_again_is_noticed():
-    bug = Bug("used-again", "node.metadata", "MetadataState._delete_topic",
+    bug = Bug("used-again", "node.metadata.state_machine", "MetadataState._delete_topic",
               "self.partitions_count -= topic.partitions",
               "self.partitions_count -= topic.partitions\n"
               "    self._next_incarnation = topic.incarnation", "", Seeds())
@@ -166,7 +166,7 @@ def test_a_node_that_is_behind_and_denies_a_partition_is_noticed():
 
 
 def test_a_state_that_a_checkpoint_does_not_give_back_is_noticed():
-    bug = Bug("forgotten", "node.metadata", "MetadataState._fill",
+    bug = Bug("forgotten", "node.metadata.state_machine", "MetadataState._fill",
               'self._next_incarnation = snapshot["next_incarnation"]',
               "self._next_incarnation = 1", "", Seeds())
     found = [broken(seed, bug) for seed in (2, 4, 5)]

@@ -25,8 +25,8 @@ from chaos.simulator.recording import Recording
 from chaos.simulator.world import Result, World
 from multiraft.errors import ProposalError
 from multiraft.wire import plans as wire
-from node.plans.moves import Phase
-from node.plans.state import ActivePlan
+from node.metadata.move_phases import Phase
+from node.metadata.plan_table import ActivePlan
 from placement.cluster import SNAPSHOT_FORMAT, GroupRow, NodeRow, Snapshot, checked
 from placement.hashing import HASH_VERSION
 from placement.planner import make_plan
@@ -273,14 +273,14 @@ def test_preferred_leaders_get_their_groups_back():
 #: Mistakes in who gets its groups back, and how long the node is down that is to get them.
 FORGETFUL = {
     "a quick restart is no return": (0, Bug(
-        "no-return", "node.plans.preferring", "Preferring.look",
+        "no-return", "node.rebalance.preferred_leaders", "Preferring.look",
         "known if known[0] == life else (life, now_ms)",
         "known if known[0] else (life, now_ms)", "", Seeds())),
     "who led before it went down is owed nothing": (0, Bug(
-        "led-once", "node.plans.preferring", "Preferring.look",
+        "led-once", "node.rebalance.preferred_leaders", "Preferring.look",
         "if self._up[node] == before.get(node)", "if True", "", Seeds())),
     "nobody is ever near enough": (200, Bug(
-        "nobody", "node.plans.preferring", "Preferring._hand_back",
+        "nobody", "node.rebalance.preferred_leaders", "Preferring._hand_back",
         "status.last_index - member.match > LAG_ENTRIES_MAX", "True", "", Seeds())),
 }
 

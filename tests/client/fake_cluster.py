@@ -45,9 +45,9 @@ from multiraft.wire.sinks import (
     StagedTopicsReply,
     VoidRuns,
 )
-from node.metadata_commands import AllocateProducerIds, BumpProducerEpoch
-from node.metadata_producers import ProducerTable
-from node.metadata_sinks import SinkTable
+from node.metadata.commands import AllocateProducerIds, BumpProducerEpoch
+from node.metadata.producer_table import ProducerTable
+from node.metadata.transaction_table import SinkTable
 
 CLUSTER = bytes(range(16))
 TIME_LIMIT_S = 120

@@ -9,8 +9,8 @@ import pytest
 from multiraft.wire import errors, members, nodes, placements, plans, pool
 from multiraft.wire import messages as m
 from multiraft.wire.errors import Code, ErrorDetail
-from node import metadata
-from node.metadata import MetadataState
+from node.metadata import state_machine
+from node.metadata.state_machine import MetadataState
 from tests.client.test_identity import lose
 
 HERE = bytes(range(16))
@@ -29,10 +29,10 @@ class Metadata:
         self.state = MetadataState()
         self.members = {1: (10, (1, 2, 3), ())}  # group -> index, voters, learners
         self.changes = 0  # of members
-        self.apply(metadata.plan_bootstrap(HERE, (
-            metadata.NodeRecord(node, 100 + node, 1, f"n{node}:1", f"n{node}:2")
+        self.apply(state_machine.plan_bootstrap(HERE, (
+            state_machine.NodeRecord(node, 100 + node, 1, f"n{node}:1", f"n{node}:2")
             for node in (1, 2, 3)), 4, 3, 5))
-        self.apply(metadata.CreateTopic("t", bytes(16), 1))
+        self.apply(state_machine.CreateTopic("t", bytes(16), 1))
         for op, handler in (
                 ("join_cluster", self.join), ("remove_node", self.remove),
                 ("set_node_state", self.set_state), ("switch_partition", self.switch),
@@ -43,7 +43,7 @@ class Metadata:
             setattr(cluster, "_" + op, handler)
 
     def apply(self, command):
-        command = metadata.decode_command(metadata.encode_command(command))
+        command = state_machine.decode_command(state_machine.encode_command(command))
         return self.state.apply(self.state.version + 1, command)
 
     def answer(self, command, reply):
@@ -51,28 +51,34 @@ class Metadata:
         return ((result.code, result.error) if result.code else reply(result.value)), ()
 
     async def join(self, _node, request):
-        return self.answer(metadata.RegisterNode(metadata.NodeRecord(*request.node), True),
-                           lambda node: nodes.JoinClusterReply(node.id, HERE, 4, 3, (), (), 1))
+        return self.answer(
+            state_machine.RegisterNode(state_machine.NodeRecord(*request.node), True),
+            lambda node: nodes.JoinClusterReply(node.id, HERE, 4, 3, (), (), 1),
+        )
 
     async def remove(self, _node, request):
-        return self.answer(metadata.RemoveNode(request.node), lambda _: nodes.RemoveNodeReply())
+        return self.answer(
+            state_machine.RemoveNode(request.node), lambda _: nodes.RemoveNodeReply()
+        )
 
     async def set_state(self, _node, request):
-        return self.answer(metadata.SetNodeState(*request), lambda _: plans.SetNodeStateReply())
+        return self.answer(
+            state_machine.SetNodeState(*request), lambda _: plans.SetNodeStateReply()
+        )
 
     async def switch(self, _node, request):
-        return self.answer(metadata.DecideSwitch(*request),
+        return self.answer(state_machine.DecideSwitch(*request),
                            lambda switch: placements.SwitchPartitionReply(*switch))
 
     async def grow(self, _node, request):
-        return self.answer(metadata.GrowPool(request.groups, ((1, 2, 3),)),
+        return self.answer(state_machine.GrowPool(request.groups, ((1, 2, 3),)),
                            lambda _: pool.PoolGrowReply(4, request.groups, 3, ()))
 
     async def pool(self, _node, _request):
         return pool.PoolStatusReply(self.state.pool_size, self.state.last_group, 0, (), 9), ()
 
     async def plan(self, _node, request):
-        return self.answer(metadata.ApplyPlan(
+        return self.answer(state_machine.ApplyPlan(
             request.plan_id, request.cluster_id, request.scope, request.expires_ms, 1,
             request.limits, request.moves),
             lambda state: plans.PlanApplyReply(request.plan_id, state))
@@ -82,9 +88,10 @@ class Metadata:
         if plan is None or (plan.is_over and not request.plan_id):
             return (Code.STALE_PLAN, ErrorDetail("no plan is being carried out")), ()
         plan_id = request.plan_id or plan.plan_id
-        return self.answer(metadata.ControlPlan(plan_id, request.action, request.value, "", False,
-                                                1),
-                           lambda state: plans.PlanControlReply(plan_id, state))
+        return self.answer(
+            state_machine.ControlPlan(plan_id, request.action, request.value, "", False, 1),
+            lambda state: plans.PlanControlReply(plan_id, state),
+        )
 
     async def status(self, _node, _request):
         plan = self.state.plans.plan
@@ -93,7 +100,7 @@ class Metadata:
             PLAN.limits, 0, 0, 0, 0, -1, (), (), (), ""), ()
 
     async def recover(self, _node, request):
-        return self.answer(metadata.RecoverGroup(*request), members.GroupRecoverReply)
+        return self.answer(state_machine.RecoverGroup(*request), members.GroupRecoverReply)
 
     async def group_members(self, node, request):
         index, voters, learners = self.members[request.group]
@@ -231,7 +238,7 @@ def test_a_pool_grows_once(client, cluster, state, verdict, through):
             left[0] -= 1
             return verdict
         if through:  # the growth is through before it is asked for again
-            state.apply(metadata.OpenPool(5))
+            state.apply(state_machine.OpenPool(5))
         return None
 
     cluster.script = script
@@ -269,8 +276,8 @@ def test_a_control_that_is_repeated_does_not_reach_the_next_plan(client, cluster
     def script(_node, event, _connection):
         if type(event.request) is not plans.PlanControl or asked(cluster, plans.PlanControl) > 1:
             return None
-        state.apply(metadata.ControlPlan("p1", plans.CANCEL, 0, "", False, 1))
-        state.apply(metadata.ApplyPlan("p2", PLAN.cluster_id, PLAN.scope, PLAN.expires_ms, 1,
+        state.apply(state_machine.ControlPlan("p1", plans.CANCEL, 0, "", False, 1))
+        state.apply(state_machine.ApplyPlan("p2", PLAN.cluster_id, PLAN.scope, PLAN.expires_ms, 1,
                                        PLAN.limits, PLAN.moves))
         return "cut"
 

@@ -50,7 +50,7 @@ def recovered() -> tuple[Cluster, int, tuple[int, int]]:
 
 
 def join(cluster: Cluster, id_: int) -> None:
-    """What ``node/replicas.py`` does for a leader that wants a replica."""
+    """What ``node/replicas/lifecycle.py`` does for a leader that wants a replica."""
     node = cluster.nodes[id_]
     wanted = next(event for event in node.events if event.kind == "wanted")
     incarnation, _, term, at = wanted.fields

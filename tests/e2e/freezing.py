@@ -1,8 +1,8 @@
 """One thread of a process stands still, and the others go on: what a page fault, a debugger or a
 starved processor do to it.
 
-Contract.  ``frozen(pid, name)`` holds the thread with that name (``node/threads.py``) for as long
-as the context lasts, outside of the interpreter's lock.  It needs leave to trace the process.
+Contract.  ``frozen(pid, name)`` holds the thread with that name (``node/loop/threads.py``) for as
+long as the context lasts, outside of the interpreter's lock.  It needs leave to trace the process.
 
 Theory.  A traced thread can be stopped alone, unlike by SIGSTOP.  Whether it had the interpreter's
 lock is seen by its system call: a thread that waits for events has not.

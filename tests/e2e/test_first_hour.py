@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from multiraft.storage.filesystem import RealFilesystem
-from node.known_nodes import read
+from node.peers.registry import read
 from tests.e2e.test_nodes import data, init, still_serves
 from tests.e2e.world import UP_S, World, run_node, wait_for
 

@@ -13,7 +13,7 @@ import pytest
 from multiraft.liveness.peer_identity import DURABLE
 from multiraft.raft import messages as m
 from multiraft.wire.messages import Hello
-from node import peer_codec
+from node.peers import codec
 from tests.e2e.canary import Canary
 from tests.e2e.raw import Session, next_life
 from tests.e2e.world import World, await_line, steady, wait_for
@@ -54,7 +54,7 @@ class Liar(Session):
 
     def say(self, *messages: m.Message) -> None:
         """Items of one frame."""
-        self.send_bytes(*peer_codec.frame([peer_codec.encode(each, 0) for each in messages]))
+        self.send_bytes(*codec.frame([codec.encode(each, 0) for each in messages]))
 
 
 def led_by_victim(world: World):

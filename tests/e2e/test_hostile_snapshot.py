@@ -20,8 +20,8 @@ from multiraft.partitions.state import PartitionTail
 from multiraft.raft import messages as m
 from multiraft.wire import messages as wire
 from multiraft.wire.frames import FrameReader, encode_frame
-from node import peer_codec
-from node.metadata import MetadataState
+from node.metadata.state_machine import MetadataState
+from node.peers import codec
 from tests.e2e.canary import Canary
 from tests.e2e.raw import Session, next_life
 from tests.e2e.world import POLL_S, World, wait_for
@@ -140,7 +140,7 @@ def offer(world: World, found: dict) -> bool:
     address = world.peer_address(VICTIM)
     with Session(address, next_life(address, hello)) as session:
         said = m.SnapshotOffer(0, 1, term + 1, INDEX, 0)
-        session.send_bytes(*peer_codec.frame([peer_codec.encode(said, 0)]))
+        session.send_bytes(*codec.frame([codec.encode(said, 0)]))
         give_up = time.monotonic() + PATIENCE_S
         while complaints(world) == refused and time.monotonic() < give_up:
             time.sleep(POLL_S)

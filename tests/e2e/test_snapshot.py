@@ -9,7 +9,7 @@ from multiraft.client import Record, blocking
 from multiraft.storage.snapshot_download import PARTIAL_FILE
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import CreateTopic
-from node.snapshots import CHUNK_BYTES
+from node.replicas.snapshots import CHUNK_BYTES
 from tests.e2e.world import STEADY, start, wait_for
 
 TOPICS = 30

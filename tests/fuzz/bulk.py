@@ -24,17 +24,17 @@ from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.frames import Frame, FrameReader, encode_frame
 from multiraft.wire.messages import ProduceReply, ProduceResult
 from multiraft.wire.schema import Malformed
-from node import peer_requests
-from node.bulk import Bulk, NoAnswer
+from node.clients.error_codes import refusal
+from node.cluster import peer_requests
+from node.cluster.peer_requests import PeerRequests
 from node.config import MetricsConfig
-from node.load_records import PARTITIONS, TOPIC
-from node.metadata import MetadataState
-from node.metadata_commands import CreateTopic, plan_bootstrap
-from node.peer_requests import PeerRequests
-from node.publishing import Publishing
-from node.refusals import refusal
-from node.repair import Repairs
-from node.snapshots import IMAGE_BYTES_MAX
+from node.metadata.commands import CreateTopic, plan_bootstrap
+from node.metadata.state_machine import MetadataState
+from node.observability.load_publisher import Publishing
+from node.observability.load_records import PARTITIONS, TOPIC
+from node.peers.bulk_channel import Bulk, NoAnswer
+from node.replicas.repair import Repairs
+from node.replicas.snapshots import IMAGE_BYTES_MAX
 from tests.fuzz import seeds
 from tests.node.harness import silent_log
 from tests.node.test_snapshots import DIRECTORY, LEADER, Core, Side
@@ -85,7 +85,8 @@ def _answering() -> Bulk:
     bulk = Unheard(None, None, FRAME_BYTES_MAX, 1 << 40)
     PeerRequests(bulk, {shape.kind: functools.partial(_answer, op)
                         for op, shape in peer_requests.REQUESTS.items()}, refused)
-    Repairs(Repairer(1, _store(), SimpleNamespace(is_settled=lambda _group: True), lambda _: None),
+    Repairs(Repairer(1, _store(), SimpleNamespace(
+        status=SimpleNamespace(is_settled=lambda _group: True)), lambda _: None),
             bulk, lambda: None, silent_log())
     Side(Core(), bulk)  # of a leader: it has an image to give
     bulk.handlers.update(_publishing().handlers)

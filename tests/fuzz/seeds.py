@@ -30,9 +30,8 @@ from multiraft.wire import nodes, placements, sinks
 from multiraft.wire import plans as wire_plans
 from multiraft.wire.connection import Connection, RequestEvent, Role
 from multiraft.wire.frames import encode_frame
-from node import known_nodes, peer_codec, peer_requests, snapshots
-from node.metadata import MetadataState
-from node.metadata_commands import (
+from node.cluster import peer_requests
+from node.metadata.commands import (
     AllocateProducerIds,
     CreateTopic,
     DecideSwitch,
@@ -44,6 +43,10 @@ from node.metadata_commands import (
     encode_command,
     plan_bootstrap,
 )
+from node.metadata.state_machine import MetadataState
+from node.peers import codec as peer_codec
+from node.peers import registry
+from node.replicas import snapshots
 from placement import cluster, plan
 from placement.cluster import NodeRow
 from placement.planner import make_plan
@@ -392,9 +395,9 @@ def identities() -> list[bytes]:
     identity.create(disk, "/node", identity.Identity(bytes(16), 1, 77))
     identity.claim(disk, "/node", identity.Identity(bytes(16), 1, life=1 << 63), False)
     refusal.write(disk, "/node", refusal.Mark("a copy", Life(4, 1 << 63), 5))
-    known_nodes.write(disk, "/node", known_nodes.of_new_cluster(bytes(16), 2, 3, NODES))
+    registry.write(disk, "/node", registry.of_new_cluster(bytes(16), 2, 3, NODES))
     return [disk.open(f"/node/{name}").read(1 << 16, 0)
-            for name in (identity.NODE_FILE, known_nodes.KNOWN_NODES_FILE, refusal.REFUSED_FILE)]
+            for name in (identity.NODE_FILE, registry.KNOWN_NODES_FILE, refusal.REFUSED_FILE)]
 
 
 class _Lines(list):

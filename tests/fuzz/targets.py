@@ -61,11 +61,14 @@ from multiraft.wire.errors import (
 )
 from multiraft.wire.frames import Frame, FrameReader, WireLimits, decode_header
 from multiraft.wire.schema import Malformed
-from node import config, known_nodes, liveness, peer_codec, peer_requests, repair, snapshots
-from node.bulk import NoAnswer
+from node import config
+from node.cluster import peer_requests
 from node.errors import BadConfig
-from node.metadata_commands import InvalidCommand, decode_command
-from node.scrub import parse_state
+from node.loop.scrub import parse_state
+from node.metadata.commands import InvalidCommand, decode_command
+from node.peers import codec, liveness_thread, registry
+from node.peers.bulk_channel import NoAnswer
+from node.replicas import repair, snapshots
 from placement import PlacementError, canonical, cluster, plan
 from placement.errors import EditedPlan
 from placement.verify import verify
@@ -188,10 +191,10 @@ def peer_frame(data: bytes) -> None:
     """A frame of consensus messages: two bytes say how long its header is."""
     length = int.from_bytes(data[:2], "big")
     frame = Frame(decode_header(data[2:2 + length]), memoryview(data)[2 + length:])
-    for message in peer_codec.decode(frame):
+    for message in codec.decode(frame):
         alone = message._replace(entries=()) if isinstance(message, Append) else message
-        again = peer_codec.frame([peer_codec.encode(alone, 0)])
-        assert peer_codec.decode(Frame(decode_header(again[0][8:]), memoryview(b""))) == [alone]
+        again = codec.frame([codec.encode(alone, 0)])
+        assert codec.decode(Frame(decode_header(again[0][8:]), memoryview(b""))) == [alone]
 
 
 def handshake(data: bytes) -> None:
@@ -207,8 +210,8 @@ def handshake(data: bytes) -> None:
 def liveness_frame(data: bytes) -> None:
     """A question or an answer."""
     fields = decode_header(data)
-    liveness._values(liveness.Question, fields.get("question"))
-    liveness._values(liveness.Answer, fields.get("answer"))
+    liveness_thread._values(liveness_thread.Question, fields.get("question"))
+    liveness_thread._values(liveness_thread.Answer, fields.get("answer"))
 
 
 def repair_frame(data: bytes) -> None:
@@ -380,10 +383,10 @@ def identity_file(data: bytes) -> None:
 
 def known_nodes_file(data: bytes) -> None:
     """known_nodes.json; what was accepted can be written again."""
-    disk = disk_with(known_nodes.KNOWN_NODES_FILE, signed(data))
-    facts = known_nodes.read(disk, DIRECTORY)
-    known_nodes.write(disk, DIRECTORY, facts)
-    assert known_nodes.read(disk, DIRECTORY) == facts
+    disk = disk_with(registry.KNOWN_NODES_FILE, signed(data))
+    facts = registry.read(disk, DIRECTORY)
+    registry.write(disk, DIRECTORY, facts)
+    assert registry.read(disk, DIRECTORY) == facts
 
 
 def refusal_file(data: bytes) -> None:

@@ -24,10 +24,10 @@ from multiraft.wire.connection import NEED_DATA, Connection, RequestEvent, Respo
 from multiraft.wire.messages import BatchPart, CreateTopic, Hello, Produce
 from node.config import NodeConfig, parse
 from node.data_directory import draw_life
-from node.http import HttpThread
-from node.life import Life
 from node.main import Node
-from node.security import Security
+from node.observability.http import HttpThread
+from node.observability.phase import Life
+from node.peers.security import Security
 from tests.ports import free_port
 
 LIMIT_S = 180.0

@@ -13,8 +13,8 @@ from multiraft.wire.messages import (
     Metadata,
     NodeStatus,
 )
-from node import admin as admin_module
-from node import metadata
+from node.admin import requests as admin_module
+from node.metadata import state_machine
 from tests.node.harness import Client, in_trio, serving, until
 
 
@@ -69,8 +69,10 @@ async def test_topics_and_partitions_have_limits_that_the_refusal_names(tmp_path
 async def test_a_topic_deleted_as_soon_as_it_is_there_is_still_an_answer(tmp_path):
     async with serving(tmp_path) as node:
         state = node.metadata.log.state
-        created = state.apply(state.version + 1, metadata.CreateTopic("brief", bytes(16), 2)).value
-        state.apply(state.version + 1, metadata.DeleteTopic("brief", bytes(16)))
+        created = state.apply(
+            state.version + 1, state_machine.CreateTopic("brief", bytes(16), 2)
+        ).value
+        state.apply(state.version + 1, state_machine.DeleteTopic("brief", bytes(16)))
         described = await node.admin.requests._topic_metadata(created)
         assert len(described.partitions) == 2
 

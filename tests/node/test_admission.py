@@ -6,10 +6,10 @@ import trio.testing
 from multiraft.liveness.peer_identity import DURABLE, LIVES_KEPT, NO_LIFE, Life
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.wire.errors import Code
-from node import admission as admission_module
-from node.admission import Admission
 from node.errors import NodeRefused
-from node.known_nodes import read
+from node.peers import admission as admission_module
+from node.peers.admission import Admission
+from node.peers.registry import read
 from tests.node.harness import in_trio, silent_log
 from tests.node.test_known_nodes import again, new_cluster
 

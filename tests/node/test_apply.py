@@ -7,8 +7,8 @@ from multiraft.errors import UnknownGroup
 from multiraft.raft.ready import Committed, Event
 from multiraft.raft.status import Role
 from multiraft.types import METADATA_GROUP
-from node.apply import Applying, RoleChanges
-from node.confirmations import NEVER_MS
+from node.clients.read_index import NEVER_MS
+from node.loop.applier import Applying, RoleChanges
 from tests.node.harness import silent_log
 
 

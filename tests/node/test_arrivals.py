@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from node import arrivals as arrivals_module
-from node.arrivals import POLL_NS, Arrivals
+from node.loop import poller as arrivals_module
+from node.loop.poller import POLL_NS, Arrivals
 
 
 class Sources:

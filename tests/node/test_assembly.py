@@ -7,8 +7,8 @@ import pytest
 
 import node
 from multiraft.wire import messages as wire
-from node import peer_requests
-from node.loop_handle import LoopHandle
+from node.cluster import peer_requests
+from node.loop.loop_handle import LoopHandle
 from node.subscribers import Subscribers
 from tests.node.harness import in_trio, serving
 

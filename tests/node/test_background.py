@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from multiraft.storage.errors import CorruptRange
-from node.background import BYTES_PER_READ_MAX, PLANS_PER_READ_MAX, Background
+from node.loop.background import BYTES_PER_READ_MAX, PLANS_PER_READ_MAX, Background
 
 
 class Limits:

@@ -15,7 +15,7 @@ from multiraft.wire.messages import (
     NodeStatus,
     Produce,
 )
-from node.budget import Budget
+from node.clients.memory_budget import Budget
 from node.limits import Limits
 from tests.node.harness import Client, batch, in_trio, serving, until
 

@@ -9,10 +9,10 @@ import trio.testing
 
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import FrameReader, WireLimits, encode_frame
-from node.bulk import ANSWER_TIMEOUT_S, Bulk, NoAnswer
-from node.dial import dial
-from node.handshake import Introduction
-from node.security import Security
+from node.peers.bulk_channel import ANSWER_TIMEOUT_S, Bulk, NoAnswer
+from node.peers.dial import dial
+from node.peers.handshake import Introduction
+from node.peers.security import Security
 from node.security_config import SecurityConfig
 from tests.certificates import Authority
 from tests.node.harness import connected_pair, in_trio

@@ -2,7 +2,7 @@
 
 import pytest
 
-from node.deadlines import PRESSED_BYTES_MIN, Deadlines, Look
+from node.clients.connection_reaper import PRESSED_BYTES_MIN, Deadlines, Look
 from node.limits import Limits
 
 LIMITS = Limits(frame_timeout_ms=60, idle_timeout_ms=600, answer_timeout_ms=30)

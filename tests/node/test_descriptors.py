@@ -4,10 +4,10 @@ import resource
 
 import pytest
 
-from node import descriptors
-from node.descriptors import CONNECTIONS_MIN, DESCRIPTORS_OWN, connections_that_fit
 from node.errors import BadConfig
 from node.limits import Limits
+from node.loop import fd_limits
+from node.loop.fd_limits import CONNECTIONS_MIN, DESCRIPTORS_OWN, connections_that_fit
 
 LIMITS = Limits(connections_max=1000, connections_per_address_max=10, peer_connections_max=100)
 NEEDED = DESCRIPTORS_OWN + 100 + 1000
@@ -21,8 +21,8 @@ def system(monkeypatch):
     def change(_what, limits):
         now[:] = limits
 
-    monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _what: tuple(now))
-    monkeypatch.setattr(descriptors.resource, "setrlimit", change)
+    monkeypatch.setattr(fd_limits.resource, "getrlimit", lambda _what: tuple(now))
+    monkeypatch.setattr(fd_limits.resource, "setrlimit", change)
     return now
 
 

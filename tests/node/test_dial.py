@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from node.dial import dial
+from node.peers.dial import dial
 
 
 @pytest.mark.parametrize("host", ["..", "x" * 80, "\udcff", "ü-.invalid"])

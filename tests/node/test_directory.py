@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 from multiraft.errors import UnknownPartition
 from multiraft.wire.errors import Code
-from node import directory as directory_module
 from node.bootstrap import initial_facts, plan_of
+from node.clients import router as directory_module
+from node.clients.error_codes import StaleMetadata, refusal
+from node.clients.router import Directory
 from node.config import parse
-from node.directory import Directory
-from node.known_nodes import KnownNodes
-from node.metadata import CreateTopic, DeleteTopic, MetadataState
-from node.refusals import StaleMetadata, refusal
+from node.metadata.state_machine import CreateTopic, DeleteTopic, MetadataState
+from node.peers.registry import KnownNodes
 from tests.node.harness import one_node_table
 
 

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from node.arrivals import Arrivals
-from node.disk import SEALS_WAITING_MAX, DiskWorker, open_probe
 from node.errors import DiskFailed
+from node.loop.disk_worker import SEALS_WAITING_MAX, DiskWorker, open_probe
+from node.loop.poller import Arrivals
 from tests.node.harness import attend, in_trio, until
 
 

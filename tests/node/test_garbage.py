@@ -9,8 +9,8 @@ import weakref
 import pytest
 import trio
 
-from node import garbage
-from node.garbage import YOUNG_MS, Garbage
+from node.loop import gc_schedule
+from node.loop.gc_schedule import YOUNG_MS, Garbage
 from tests.node.harness import until
 
 
@@ -28,7 +28,7 @@ def settled(monkeypatch):
         if phase == "start":
             looks.append(info["generation"])
 
-    garbage.settle()
+    gc_schedule.settle()
     gc.callbacks.append(told)
     yield looks
     gc.callbacks.remove(told)
@@ -52,8 +52,8 @@ def test_a_circle_is_gone_soon_and_python_itself_does_not_collect(settled):
 
 
 def test_all_objects_are_looked_through_seldom(settled, monkeypatch):
-    monkeypatch.setattr(garbage, "ALL_S", 0)
-    monkeypatch.setattr(garbage, "SELDOM", 10**9)
+    monkeypatch.setattr(gc_schedule, "ALL_S", 0)
+    monkeypatch.setattr(gc_schedule, "SELDOM", 10**9)
 
     async def main():
         for _ in range(3):

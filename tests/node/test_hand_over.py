@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from multiraft.errors import ProposalError
-from node.hand_over import UNDER_WAY_MAX, HandOver
+from node.replicas.drain_leadership import UNDER_WAY_MAX, HandOver
 from tests.node.harness import in_trio
 
 

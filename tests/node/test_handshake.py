@@ -12,10 +12,10 @@ from multiraft.raft.messages import VoteRequest
 from multiraft.wire import messages as wire
 from multiraft.wire.frames import FrameReader, encode_frame
 from multiraft.wire.messages import Hello
-from node import peer_codec
-from node import peers as peers_module
-from node.handshake import Introduction, NotAccepted, Reception, next_header
-from node.security import Security, node_name
+from node.peers import append_links as peers_module
+from node.peers import codec
+from node.peers.handshake import Introduction, NotAccepted, Reception, next_header
+from node.peers.security import Security, node_name
 from node.security_config import SecurityConfig, require_protection
 from tests.certificates import Authority
 from tests.node.harness import attend, in_trio, until
@@ -257,8 +257,8 @@ async def test_who_cannot_prove_who_it_is_reaches_nothing(tmp_path, caplog, case
 async def test_a_forged_vote_request_is_never_stepped(tmp_path, opening):
     """Whatever stands before it: nothing of a stranger reaches consensus."""
     receiver = Receiver(secret_file(tmp_path, SECRET))
-    vote = b"".join(peer_codec.frame([peer_codec.encode(
-        VoteRequest(1, 1, peer_codec.TERM_MAX, 1, 1, False, False), 0)]))
+    vote = b"".join(codec.frame([codec.encode(
+        VoteRequest(1, 1, codec.TERM_MAX, 1, 1, False, False), 0)]))
     hello = b"".join(encode_frame(wire.hello_header(HELLO._replace(nonce=bytes(32)))))
     proof = b"".join(encode_frame(wire.proof_header(wire.Proof(bytes(32)))))
     async with trio.open_nursery() as nursery:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from node import health
-from node.life import RECOVERING, SERVING, STARTING, STOPPING, Life
-from node.survey import Named, Survey
+from node.observability import health
+from node.observability.group_health import Named, Survey
+from node.observability.phase import RECOVERING, SERVING, STARTING, STOPPING, Life
 
 
 def life(phase: str) -> Life:

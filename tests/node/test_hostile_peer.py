@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from multiraft.errors import ImpossibleMessage
 from multiraft.raft import messages as m
 from multiraft.types import Entry, EntryKind
-from node.peer_codec import TERM_MAX
+from node.peers.codec import TERM_MAX
 from tests.consensus.solo import GROUP, Solo
 from tests.node.test_peer_codec import MESSAGES
 

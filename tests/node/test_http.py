@@ -12,12 +12,12 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from node import http as http_module
 from node.config import HttpConfig, parse
 from node.errors import BadConfig
-from node.http import Attached, HttpThread
-from node.life import SERVING, STARTING, Life
-from node.survey import Named, Survey
+from node.observability import http as http_module
+from node.observability.group_health import Named, Survey
+from node.observability.http import Attached, HttpThread
+from node.observability.phase import SERVING, STARTING, Life
 from tests.node.harness import (
     LIMIT_S,
     Client,

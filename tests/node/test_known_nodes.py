@@ -11,9 +11,16 @@ from multiraft.storage.errors import CorruptFile, UnknownFormat
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import Hello, LifeRow
-from node import known_nodes as known_nodes_module
 from node.errors import DiskFailed
-from node.known_nodes import (
+from node.metadata.state_machine import (
+    MetadataState,
+    NodeRecord,
+    RegisterNode,
+    RemoveNode,
+    plan_bootstrap,
+)
+from node.peers import registry as known_nodes_module
+from node.peers.registry import (
     KNOWN_NODES_FILE,
     KnownNodes,
     Life,
@@ -22,7 +29,6 @@ from node.known_nodes import (
     read,
     write,
 )
-from node.metadata import MetadataState, NodeRecord, RegisterNode, RemoveNode, plan_bootstrap
 from tests.node.harness import in_trio, until
 
 CLUSTER = bytes(16)

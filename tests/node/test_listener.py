@@ -7,10 +7,10 @@ import pytest
 import trio
 
 from multiraft.wire.errors import RemoteProtocolError
-from node import listener as listener_module
 from node.address import Address
+from node.clients import listener as listener_module
+from node.clients.listener import Listener, listen
 from node.errors import BadConfig
-from node.listener import Listener, listen
 from tests.node.harness import in_trio, until
 from tests.ports import free_port
 

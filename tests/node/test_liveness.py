@@ -13,13 +13,13 @@ import trio
 from multiraft.liveness.store_liveness import LeaseEventKind, Liveness
 from multiraft.wire.frames import FrameReader, encode_frame
 from multiraft.wire.messages import Hello, Welcome, welcome_header
-from node import liveness as liveness_module
 from node.clock import monotonic_ms
 from node.errors import LivenessFailed
-from node.handshake import Introduction
-from node.lease_events import LeaseEvents
-from node.liveness import LIVENESS_LIMITS, LivenessThread
-from node.security import Security
+from node.peers import liveness_thread as liveness_module
+from node.peers.handshake import Introduction
+from node.peers.lease_events import LeaseEvents
+from node.peers.liveness_thread import LIVENESS_LIMITS, LivenessThread
+from node.peers.security import Security
 from node.security_config import SecurityConfig
 from tests.node.harness import connected_pair, in_trio, until
 from tests.ports import free_port

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from node import log as log_module
-from node.log import LineWriter, RateLimit, logger, tell_left_out
+from node.observability import logging as log_module
+from node.observability.logging import LineWriter, RateLimit, logger, tell_left_out
 
 ROOT = Path(__file__).parents[2]
 FORGED = 'x\n{"event": "ready"}\r\n\x1b[31m\u2028"quoted"'
@@ -194,7 +194,7 @@ def test_a_reader_that_has_gone_ends_nothing():
 
 STUCK = '''
 import sys
-from node.log import LineWriter
+from node.observability.logging import LineWriter
 writer = LineWriter(sys.stdout)
 for _ in range(50):
     writer.write("x" * 100_000 + "\\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from node.clock import monotonic_ms
-from node.loop_time import LoopTime
+from node.loop.loop_time import LoopTime
 
 SILENCE_MS = 30
 

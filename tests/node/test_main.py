@@ -15,9 +15,9 @@ import pytest
 import trio
 
 from node import main as main_module
-from node.checkpoints import Checkpoints
 from node.config import parse
 from node.errors import DiskFailed
+from node.loop.checkpoints import Checkpoints
 from node.main import init, run
 from tests.node.harness import make_node, one_node_table
 from tests.ports import free_port

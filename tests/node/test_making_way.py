@@ -9,8 +9,8 @@ import trio.testing
 
 from multiraft.errors import NotLeader
 from multiraft.types import METADATA_GROUP
-from node.hand_over import UNDER_WAY_MAX
-from node.making_way import AGAIN_MS, MakingWay
+from node.replicas.drain_leadership import UNDER_WAY_MAX
+from node.replicas.shed_leadership import AGAIN_MS, MakingWay
 
 WAIT_S = 30.0
 

@@ -10,11 +10,11 @@ from multiraft.errors import ProposalError
 from multiraft.types import Configuration
 from multiraft.wire.errors import LeaderUnknown
 from multiraft.wire.nodes import RecordMembers
-from node import member_reports as reports_module
-from node.learners import MetadataLearners
-from node.member_reports import MemberReports
-from node.metadata import MetadataState, RegisterNode, RemoveNode
-from node.metadata import RecordMembers as RecordCommand
+from node.cluster import config_reports as reports_module
+from node.cluster.config_reports import MemberReports
+from node.cluster.metadata_learners import MetadataLearners
+from node.metadata.state_machine import MetadataState, RegisterNode, RemoveNode
+from node.metadata.state_machine import RecordMembers as RecordCommand
 from tests.node.harness import in_trio, silent_log, until
 from tests.node.test_metadata import bootstrap, node
 

@@ -11,8 +11,9 @@ from multiraft.errors import CodecError
 from multiraft.types import Configuration
 from multiraft.wire.errors import Code
 from multiraft.wire.sinks import NONCE_BYTES, AbortRun, CommitRun, OpenRun
-from node import metadata, metadata_chains, metadata_commands, metadata_producers
-from node.metadata import (
+from node.metadata import commands as metadata_commands
+from node.metadata import placement_table, producer_table, state_machine
+from node.metadata.state_machine import (
     AllocateProducerIds,
     Bootstrap,
     BumpProducerEpoch,
@@ -200,7 +201,7 @@ def test_listing_goes_through_names_in_order_page_by_page():
     ("PARTITIONS_MAX", 3, create("b", 2, 3), "partitions of the cluster: 4"),
     ("PARTITIONS_PER_TOPIC_MAX", 4, create("b", 2, 5), "partitions of a topic: 5")])
 def test_limits_state_limit_and_value(monkeypatch, limit, amount, command, text):
-    monkeypatch.setattr(metadata, limit, amount)
+    monkeypatch.setattr(state_machine, limit, amount)
     result = Replica(create("a"))(command)
     assert result.code == Code.LIMIT_EXCEEDED and text in result.error.text
     assert result.error.limit == amount and result.error.value > amount
@@ -238,7 +239,7 @@ def test_an_overflowing_group_makes_exceptions_that_are_stored_found_and_deleted
 
 
 def test_a_full_exception_table_leaves_new_partitions_where_the_hash_puts_them(monkeypatch):
-    monkeypatch.setattr(metadata_chains, "EXCEPTIONS_MAX", 0)
+    monkeypatch.setattr(placement_table, "EXCEPTIONS_MAX", 0)
     replica = Replica()
     crowd_one_group(replica, 300)
     state = replica.state
@@ -274,7 +275,7 @@ def test_a_bump_that_is_repeated_grants_the_same_epoch_until_another_one_does():
 
 
 def test_the_highest_epoch_of_an_id_is_known_until_epochs_are_forgotten(monkeypatch):
-    monkeypatch.setattr(metadata_producers, "PRODUCER_EPOCHS_MAX", 2)
+    monkeypatch.setattr(producer_table, "PRODUCER_EPOCHS_MAX", 2)
     replica = Replica(AllocateProducerIds(10))
     highest = replica.state.producers.highest_epoch
     assert (highest(0), highest(1), highest(10), highest(11)) == (-1, 0, 0, -1)
@@ -298,7 +299,7 @@ def test_an_id_that_was_never_handed_out_is_refused(producer):
 
 
 def test_the_epoch_bumped_longest_ago_is_forgotten(monkeypatch):
-    monkeypatch.setattr(metadata_producers, "PRODUCER_EPOCHS_MAX", 2)
+    monkeypatch.setattr(producer_table, "PRODUCER_EPOCHS_MAX", 2)
     replica = Replica(AllocateProducerIds(10))
     for producer, epoch in ((1, 5), (2, 5), (1, 6), (3, 5)):  # 2 is forgotten
         assert replica(BumpProducerEpoch(producer, epoch)).value == (producer, epoch + 1)
@@ -307,7 +308,7 @@ def test_the_epoch_bumped_longest_ago_is_forgotten(monkeypatch):
 
 
 def test_a_bump_of_a_known_id_forgets_nobody(monkeypatch):
-    monkeypatch.setattr(metadata_producers, "PRODUCER_EPOCHS_MAX", 2)
+    monkeypatch.setattr(producer_table, "PRODUCER_EPOCHS_MAX", 2)
     replica = Replica(AllocateProducerIds(10))
     for producer, epoch in ((1, 5), (2, 5), (2, 6)):
         replica(BumpProducerEpoch(producer, epoch))
@@ -381,8 +382,8 @@ commands = st.lists(st.one_of(
 @given(commands, st.integers(0, 40))
 def test_a_replica_that_starts_from_a_snapshot_answers_as_one_that_saw_everything(script, cut):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metadata_producers, "PRODUCER_EPOCHS_MAX", 2)
-        patch.setattr(metadata, "PARTITIONS_MAX", 40)
+        patch.setattr(producer_table, "PRODUCER_EPOCHS_MAX", 2)
+        patch.setattr(state_machine, "PARTITIONS_MAX", 40)
         first, second = Replica(), Replica()
         for position, command in enumerate(script):
             if position == cut:

@@ -7,8 +7,8 @@ import pytest
 
 from multiraft.errors import CodecError
 from multiraft.wire.errors import Code
-from node import metadata_chains
-from node.metadata import (
+from node.metadata import placement_table
+from node.metadata.state_machine import (
     ChainLink,
     DecideSwitch,
     DeleteTopic,
@@ -151,7 +151,7 @@ def test_a_deleted_topic_takes_its_chains_and_switches_with_it():
     ("PARTITIONS_PER_GROUP_MAX", 0, "partitions of the group")])
 def test_each_limit_is_named_with_its_value(monkeypatch, name, value, words):
     replica = made()
-    monkeypatch.setattr(metadata_chains, name, value)
+    monkeypatch.setattr(placement_table, name, value)
     refused = replica(DecideSwitch(P, 2, other(replica)))
     assert refused.code == Code.LIMIT_EXCEEDED
     assert words in refused.error.text and refused.error.limit == value
@@ -160,7 +160,7 @@ def test_each_limit_is_named_with_its_value(monkeypatch, name, value, words):
 
 def test_switches_under_way_count_as_the_exceptions_that_they_become(monkeypatch):
     replica = made(partitions=3)
-    monkeypatch.setattr(metadata_chains, "EXCEPTIONS_MAX", 2)
+    monkeypatch.setattr(placement_table, "EXCEPTIONS_MAX", 2)
     for partition in (P, P + 1):
         assert replica(DecideSwitch(partition, 2, other(replica, partition))).code == Code.OK
     assert replica(DecideSwitch(P + 2, 2, other(replica, P + 2))).code == Code.LIMIT_EXCEEDED

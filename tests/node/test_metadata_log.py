@@ -9,11 +9,11 @@ import trio.testing
 from multiraft.errors import NotLeader, QueueFull
 from multiraft.types import METADATA_GROUP, Entry, EntryKind
 from multiraft.wire.errors import AmbiguousOutcome, Code, LeaderUnknown
-from node import metadata_log as metadata_log_module
 from node.bootstrap import initial_facts, plan_of
 from node.config import parse
-from node.metadata import AllocateProducerIds, MetadataState, encode_command
-from node.metadata_log import MetadataLog
+from node.metadata import log as metadata_log_module
+from node.metadata.log import MetadataLog
+from node.metadata.state_machine import AllocateProducerIds, MetadataState, encode_command
 from tests.node.harness import in_trio, one_node_table, until
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.errors import Code
-from node import metadata_nodes
-from node.metadata import (
+from node.metadata import node_table
+from node.metadata.state_machine import (
     MetadataState,
     RecordMembers,
     RegisterNode,
@@ -73,7 +73,7 @@ def test_a_rack_name_is_bounded_in_bytes():
 
 
 def test_the_limit_of_nodes_is_stated(monkeypatch):
-    monkeypatch.setattr(metadata_nodes, "NODES_MAX", 3)
+    monkeypatch.setattr(node_table, "NODES_MAX", 3)
     result = Replica()(RegisterNode(node(4)))
     assert (result.code, result.error.limit, result.error.value) == (Code.LIMIT_EXCEEDED, 3, 4)
 

@@ -21,8 +21,8 @@ from multiraft.wire.sinks import (
     VoidRuns,
     Winner,
 )
-from node import metadata_sinks
-from node.metadata import MetadataState, decode_command, encode_command
+from node.metadata import transaction_table
+from node.metadata.state_machine import MetadataState, decode_command, encode_command
 from tests.node.test_metadata import Replica
 
 
@@ -156,7 +156,7 @@ def test_a_run_that_was_void_before_it_could_be_opened_never_is(replica):
 
 
 def test_void_runs_that_nobody_opened_are_bounded(replica, monkeypatch):
-    monkeypatch.setattr(metadata_sinks, "UNOPENED_VOID_MAX", 2)
+    monkeypatch.setattr(transaction_table, "UNOPENED_VOID_MAX", 2)
     for _ in range(2):
         assert replica(VoidRuns((RunRef(1, 1), RunRef(1, 2)))).code == Code.OK
     refused = replica(VoidRuns((RunRef(1, 2), RunRef(1, 3))))
@@ -178,13 +178,13 @@ def test_failures_in_a_row_take_one_place(replica):
 
 
 def test_limits_are_refusals_with_limit_and_value(replica, monkeypatch):
-    monkeypatch.setattr(metadata_sinks, "SINKS_MAX", 2)
-    monkeypatch.setattr(metadata_sinks, "VOID_RANGES_MAX", 2)
-    monkeypatch.setattr(metadata_sinks, "WINNERS_MAX", 1)
-    monkeypatch.setattr(metadata_sinks, "TASKS_PER_RUN_MAX", 1)
-    monkeypatch.setattr(metadata_sinks, "TOPICS_PER_RUN_MAX", 1)
-    monkeypatch.setattr(metadata_sinks, "ENDS_MAX", 3)
-    monkeypatch.setattr(metadata_sinks, "STAGED_ENDS_MAX", 4)
+    monkeypatch.setattr(transaction_table, "SINKS_MAX", 2)
+    monkeypatch.setattr(transaction_table, "VOID_RANGES_MAX", 2)
+    monkeypatch.setattr(transaction_table, "WINNERS_MAX", 1)
+    monkeypatch.setattr(transaction_table, "TASKS_PER_RUN_MAX", 1)
+    monkeypatch.setattr(transaction_table, "TOPICS_PER_RUN_MAX", 1)
+    monkeypatch.setattr(transaction_table, "ENDS_MAX", 3)
+    monkeypatch.setattr(transaction_table, "STAGED_ENDS_MAX", 4)
     run = 0
     for batch in range(2):  # a void run and a committed one, twice
         for _ in range(2):
@@ -201,7 +201,7 @@ def test_limits_are_refusals_with_limit_and_value(replica, monkeypatch):
         assert (refusal.error.limit, refusal.error.value) == (limit, limit + 1)
     assert replica.state.sinks.snapshot() == before
     replica(begin("b", topics=(TopicEnds(1, (0,) * 3),)))
-    monkeypatch.setattr(metadata_sinks, "VOID_RANGES_MAX", 9)
+    monkeypatch.setattr(transaction_table, "VOID_RANGES_MAX", 9)
     wide = replica(begin(batch=2, run=9, topics=(TopicEnds(1, (0,) * 2),)))
     assert wide.code == Code.LIMIT_EXCEEDED and wide.error[5:7] == (4, 5)
     for attempt_id in range(128):
@@ -245,7 +245,7 @@ class Model:
         if command.batch == last:
             return last_run, COMMITTED
         given_up = [run[1] for run in runs[last_run:] if run[2] == VOID]
-        if command.batch < last or command.nonce in given_up[-metadata_sinks.STALE_NONCES_MAX:]:
+        if command.batch < last or command.nonce in given_up[-transaction_table.STALE_NONCES_MAX:]:
             return Code.STALE_RUN
         if not (runs and runs[-1][2] == OPEN
                 and runs[-1][:2] == [command.batch, command.nonce]):

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from node import metrics
 from node.histogram import Histogram
-from node.life import Life
-from node.statistics import Sample
-from node.survey import Survey
+from node.observability import metrics
+from node.observability.group_health import Survey
+from node.observability.phase import Life
+from node.observability.statistics import Sample
 from tests.node.harness import in_trio, serving
 
 ROOT = Path(__file__).parents[2]

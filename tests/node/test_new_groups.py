@@ -9,8 +9,8 @@ import pytest
 from multiraft.raft.config import RaftConfig
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.types import METADATA_GROUP, Configuration, HardState
-from node.metadata import GrowPool
-from node.replicas import Replicas
+from node.metadata.state_machine import GrowPool
+from node.replicas.lifecycle import Replicas
 from tests.node.harness import silent_log
 from tests.node.test_metadata import Replica
 from tests.storage.damage import DIRECTORY, FIRST, Disk

@@ -17,7 +17,7 @@ from multiraft.wire.messages import (
     OffsetQuery,
     Produce,
 )
-from node import confirmations
+from node.clients import read_index
 from tests.node.harness import Client, in_trio, serving, until
 
 NO_SUCH = 77
@@ -102,7 +102,7 @@ async def test_a_confirmation_waits_until_what_it_covers_is_applied(tmp_path):
 
 @in_trio
 async def test_a_leader_that_nobody_confirms_says_nothing_certain(tmp_path, monkeypatch):
-    monkeypatch.setattr(confirmations, "CONFIRM_MS_MAX", 30)
+    monkeypatch.setattr(read_index, "CONFIRM_MS_MAX", 30)
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         await produce_at(client, topic, 10)
@@ -114,7 +114,7 @@ async def test_a_leader_that_nobody_confirms_says_nothing_certain(tmp_path, monk
         assert answer.reply.results[0].code == Code.OFFSET_NOT_AVAILABLE, (
             "a leader that was replaced while it slept would make the client reset")
         assert not node.reads.confirmations.waiting and not node.reads.confirmations._by_group
-        assert node.reads.confirmations.earliest_ms == confirmations.NEVER_MS
+        assert node.reads.confirmations.earliest_ms == read_index.NEVER_MS
 
 
 @in_trio
@@ -145,7 +145,7 @@ async def test_what_cannot_be_asked_is_answered_at_once(tmp_path):
 @in_trio
 async def test_a_node_that_is_behind_waits_for_the_metadata_its_client_has_seen(tmp_path,
                                                                                monkeypatch):
-    monkeypatch.setattr("node.behind.METADATA_WAIT_S", 60.0)
+    monkeypatch.setattr("node.clients.metadata_wait.METADATA_WAIT_S", 60.0)
     async with (serving(tmp_path) as node, await Client.open(node) as reader,
                 await Client.open(node) as writer):
         seen = node.metadata.log.state.version + 1
@@ -163,7 +163,7 @@ async def test_a_node_that_is_behind_waits_for_the_metadata_its_client_has_seen(
 
 @in_trio
 async def test_waiting_for_metadata_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("node.behind.METADATA_WAIT_S", 0.02)
+    monkeypatch.setattr("node.clients.metadata_wait.METADATA_WAIT_S", 0.02)
     async with serving(tmp_path) as node, await Client.open(node) as client:
         ahead = node.metadata.log.state.version + 5
         with trio.fail_after(30):

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from node.outbox import IOV_BUFFERS_MAX, Outbox, OutboxFull
+from node.loop.outbox import IOV_BUFFERS_MAX, Outbox, OutboxFull
 from tests.node.harness import connected_pair, in_trio
 
 

@@ -10,8 +10,8 @@ from multiraft.raft import messages as m
 from multiraft.types import Entry, EntryKind
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import Frame, FrameReader
-from node import peer_codec
-from node.peer_codec import GROUP_MAX, ITEMS_ACCEPTED_MAX, TERM_MAX, decode
+from node.peers import codec
+from node.peers.codec import GROUP_MAX, ITEMS_ACCEPTED_MAX, TERM_MAX, decode
 from tests.node.harness import batch
 
 u32 = st.integers(0, 2**32 - 1)
@@ -55,13 +55,13 @@ def over_the_wire(buffers: list) -> Frame:
 
 
 def test_every_type_of_message_has_a_strategy():
-    assert set(MESSAGES) == set(peer_codec._TYPES)
+    assert set(MESSAGES) == set(codec._TYPES)
 
 
 @given(st.lists(st.one_of(*MESSAGES.values()), max_size=8))
 def test_messages_come_back_in_order_and_as_they_were(messages):
-    items = [peer_codec.encode(message, 0) for message in messages]
-    assert peer_codec.decode(over_the_wire(peer_codec.frame(items))) == messages
+    items = [codec.encode(message, 0) for message in messages]
+    assert codec.decode(over_the_wire(codec.frame(items))) == messages
 
 
 def test_entries_come_back_with_the_append_that_brought_them():
@@ -73,9 +73,9 @@ def test_entries_come_back_with_the_append_that_brought_them():
     for group, held in ((3, entries), (4, batches)):
         buffers = frame_entries(held, 0, 0)[0]
         append = m.Append(group, 1, held[0].term, held[0].index - 1, 1, held[-1].index, 0)
-        items.append(peer_codec.encode(append, sum(map(len, buffers))))
+        items.append(codec.encode(append, sum(map(len, buffers))))
         payload += buffers
-    first, second = peer_codec.decode(over_the_wire(peer_codec.frame(items, payload)))
+    first, second = codec.decode(over_the_wire(codec.frame(items, payload)))
     assert [(entry.index, entry.term, bytes(entry.payload)) for entry in first.entries] == [
         (5, 7, b"e" * 5), (6, 7, b"e" * 6)]
     assert bytes(second.entries[0].payload) == data
@@ -85,7 +85,7 @@ def test_entries_come_back_with_the_append_that_brought_them():
 def damaged(payload: bytes) -> None:
     append = m.Append(1, 1, 1, 0, 0, 1, 0)
     with pytest.raises(RemoteProtocolError):
-        peer_codec.decode(Frame({"i": [peer_codec.encode(append, len(payload))]},
+        codec.decode(Frame({"i": [codec.encode(append, len(payload))]},
                                 memoryview(payload)))
 
 
@@ -108,7 +108,7 @@ items = st.one_of(values, st.tuples(st.integers(0, 11), st.lists(values, max_siz
 @given(st.one_of(values, st.lists(items, max_size=4)), st.binary(max_size=100))
 def test_whatever_else_is_a_protocol_error_and_nothing_else(header, payload):
     try:
-        decoded = peer_codec.decode(Frame({"i": header}, memoryview(payload)))
+        decoded = codec.decode(Frame({"i": header}, memoryview(payload)))
     except RemoteProtocolError:
         return
     for message in decoded:
@@ -134,7 +134,7 @@ def test_whatever_else_is_a_protocol_error_and_nothing_else(header, payload):
 ])
 def test_items_that_are_almost_right(item):
     with pytest.raises(RemoteProtocolError):
-        peer_codec.decode(Frame({"i": [item]}, memoryview(b"")))
+        codec.decode(Frame({"i": [item]}, memoryview(b"")))
 
 
 def test_a_frame_of_more_items_than_anybody_sends_is_refused():
@@ -147,4 +147,4 @@ def test_a_frame_of_more_items_than_anybody_sends_is_refused():
 
 def test_bytes_that_no_item_claims_are_a_protocol_error():
     with pytest.raises(RemoteProtocolError, match="3 bytes belong to no item"):
-        peer_codec.decode(Frame({"i": []}, memoryview(b"abc")))
+        codec.decode(Frame({"i": []}, memoryview(b"abc")))

@@ -10,16 +10,16 @@ from multiraft.wire import nodes as wire
 from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, LeaderUnknown
 from multiraft.wire.errors import NotLeader as NotLeaderThere
 from multiraft.wire.messages import Hello
-from node import bulk as bulk_module
 from node.address import Address
-from node.bulk import Bulk
-from node.dial import dial
-from node.handshake import Introduction
-from node.listener import Listener, listen
-from node.metadata_requests import MetadataRequests
-from node.peer_listener import PeerListener
-from node.peer_requests import PeerRequests
-from node.security import Security
+from node.clients.listener import Listener, listen
+from node.cluster.metadata_client import MetadataRequests
+from node.cluster.peer_requests import PeerRequests
+from node.peers import bulk_channel as bulk_module
+from node.peers.bulk_channel import Bulk
+from node.peers.dial import dial
+from node.peers.handshake import Introduction
+from node.peers.listener import PeerListener
+from node.peers.security import Security
 from node.security_config import SecurityConfig
 from tests.node.harness import in_trio, silent_log, until
 from tests.node.test_peers import CLUSTER, Core, hello_of, known_nodes

@@ -2,9 +2,9 @@
 
 from types import SimpleNamespace
 
-from node.known_nodes import KnownNodes, of_new_cluster
-from node.metadata import NodeRecord
-from node.peering import Peering
+from node.metadata.state_machine import NodeRecord
+from node.peers.link_manager import Peering
+from node.peers.registry import KnownNodes, of_new_cluster
 from tests.node.harness import silent_log
 
 CLUSTER = bytes(16)

@@ -19,19 +19,20 @@ from multiraft.wire import messages as wire
 from multiraft.wire.errors import Code
 from multiraft.wire.frames import FrameReader, encode_frame
 from multiraft.wire.messages import Hello, hello_header
-from node import peer_codec, peer_listener
-from node import peers as peers_module
 from node.address import Address
-from node.arrivals import Arrivals
+from node.clients.listener import Listener, listen
 from node.errors import DiskFailed
-from node.handshake import Introduction
-from node.known_nodes import KnownNodes, of_joined
-from node.listener import Listener, listen
-from node.metadata import NodeRecord
-from node.peer_listener import PeerListener
-from node.peers import RESIDENT_BYTES_MAX, RESIDENT_ENTRIES_MAX, PeerLink, Peers
-from node.receive import receive_some
-from node.security import Security
+from node.loop.poller import Arrivals
+from node.loop.receive import receive_some
+from node.metadata.state_machine import NodeRecord
+from node.peers import append_links as peers_module
+from node.peers import codec
+from node.peers import listener as peer_listener
+from node.peers.append_links import RESIDENT_BYTES_MAX, RESIDENT_ENTRIES_MAX, PeerLink, Peers
+from node.peers.handshake import Introduction
+from node.peers.listener import PeerListener
+from node.peers.registry import KnownNodes, of_joined
+from node.peers.security import Security
 from node.security_config import SecurityConfig
 from tests.node.harness import attend, in_trio, silent_log, until
 from tests.ports import free_port
@@ -484,9 +485,9 @@ def test_of_what_a_peer_sends_at_once_some_is_stepped_in_a_turn():
         reader = FrameReader()
         incoming = peer_listener._Incoming(listener, core, near, reader, 3)
         arrivals.add(near.fileno(), incoming.receive)
-        items = [peer_codec.encode(TimeoutNow(1, 1, 1), 0)] * 1000
+        items = [codec.encode(TimeoutNow(1, 1, 1), 0)] * 1000
         for _ in range(3):
-            far.sendall(b"".join(peer_codec.frame(items)))
+            far.sendall(b"".join(codec.frame(items)))
         for turn in range(1, 9):
             before = len(stepped)
             assert arrivals.poll() is True

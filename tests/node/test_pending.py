@@ -1,6 +1,6 @@
 """Every pending append is answered exactly once, and never as refused."""
 
-from node.pending import PendingAppends, ProduceRequest
+from node.clients.pending import PendingAppends, ProduceRequest
 
 
 class Table:

@@ -12,9 +12,10 @@ from multiraft.errors import CodecError, NotLeader
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire import pool as wire
 from multiraft.wire.errors import AmbiguousOutcome, Code, InvalidRequest, LimitExceeded
-from node import metadata_chains
-from node import replicas as replicas_module
-from node.metadata import (
+from node.admin.pool_requests import Pool
+from node.loop.turns import Turns
+from node.metadata import placement_table
+from node.metadata.state_machine import (
     CreateTopic,
     DecideSwitch,
     GrowPool,
@@ -26,9 +27,8 @@ from node.metadata import (
     SetNodeState,
     encode_command,
 )
-from node.pool import Pool
-from node.replicas import Replicas
-from node.turns import Turns
+from node.replicas import lifecycle as replicas_module
+from node.replicas.lifecycle import Replicas
 from tests.node.harness import Client, in_trio, make_node, serving, silent_log, until
 from tests.node.test_metadata import Replica, bootstrap, create, node, uuid
 
@@ -67,7 +67,7 @@ def test_what_is_proposed_twice_happens_once_and_the_first_placement_counts():
 
 
 def test_new_topics_fill_the_new_groups_first_and_leave_plans_half_of_the_table(monkeypatch):
-    monkeypatch.setattr(metadata_chains, "EXCEPTIONS_MAX", 100)
+    monkeypatch.setattr(placement_table, "EXCEPTIONS_MAX", 100)
     replica = Replica(create("old", 1, 8_000), GrowPool(10, TWO), OpenPool(10))
     state = replica.state
     for number in range(3):

@@ -8,8 +8,8 @@ from multiraft.core import BatchBuilder
 from multiraft.types import BatchInfo
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import BatchPart, InitProducer, Produce
-from node.producer_ids import DOUBTED_MAX, ProducerIds
-from node.refusals import StaleMetadata, UnknownProducer
+from node.clients.error_codes import StaleMetadata, UnknownProducer
+from node.clients.producer_ids import DOUBTED_MAX, ProducerIds
 from tests.node.harness import Client, in_trio, serving
 
 WAIT_MS = 2_000

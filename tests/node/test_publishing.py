@@ -10,14 +10,14 @@ from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import Code
 from multiraft.wire.messages import Fetch, FetchPart
 from multiraft.wire.schema import Malformed
-from node import load_records
-from node import survey as survey_module
-from node.bulk import NoAnswer
+from node.clients.load_counts import LoadCounts
 from node.config import BadConfig, MetricsConfig, parse
 from node.histogram import Histogram
-from node.load_counts import LoadCounts
-from node.metadata import DeleteTopic
-from node.publishing import OP, next_end
+from node.metadata.state_machine import DeleteTopic
+from node.observability import group_health as survey_module
+from node.observability import load_records
+from node.observability.load_publisher import OP, next_end
+from node.peers.bulk_channel import NoAnswer
 from tests.node.harness import Client, batch, in_trio, make_node, one_node_table, running, until
 
 

@@ -14,8 +14,8 @@ from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import Reincarnation, Tombstone, reincarnation, tombstone
 from multiraft.storage.repair.coordinator import Repairer
 from multiraft.types import Configuration, HardState
-from node.metadata import RecoverGroup
-from node.replicas import NOBODY, Replicas
+from node.metadata.state_machine import RecoverGroup
+from node.replicas.lifecycle import NOBODY, Replicas
 from tests.node.harness import silent_log
 from tests.node.test_metadata import Replica
 from tests.storage.damage import DIRECTORY, FIRST, Disk

@@ -16,13 +16,14 @@ from multiraft.storage.identity import Identity
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP, Entry, EntryKind
 from multiraft.wire.messages import ListTopics
-from node import known_nodes, recover
+from node import recover
 from node.bootstrap import initial_facts, plan_of
 from node.config import NodeConfig, parse
 from node.data_directory import draw_life
-from node.life import SERVING
 from node.main import Node
-from node.metadata import AllocateProducerIds, CreateTopic, encode_command
+from node.metadata.state_machine import AllocateProducerIds, CreateTopic, encode_command
+from node.observability.phase import SERVING
+from node.peers import registry
 from tests.node.harness import CLUSTER, Client, in_trio, make_node, until
 from tests.ports import free_port
 
@@ -41,7 +42,7 @@ def first_of_three(directory: Path) -> NodeConfig:
                     "cluster": {"id": CLUSTER, "groups": 2, "replication_factor": 3,
                                 "nodes": rows}}, directory)
     config.data_dir.mkdir()
-    known_nodes.write(RealFilesystem(), str(config.data_dir),
+    registry.write(RealFilesystem(), str(config.data_dir),
                       initial_facts(config)._replace(admitted=True))
     return config
 

@@ -7,9 +7,9 @@ import pytest
 
 from multiraft import errors
 from multiraft.wire.errors import Code, ErrorDetail
-from node import refusals
-from node.log import logger
-from node.refusals import REFUSALS, refusal
+from node.clients import error_codes
+from node.clients.error_codes import REFUSALS, refusal
+from node.observability.logging import logger
 
 
 def subclasses(kind: type) -> list[type]:
@@ -25,13 +25,13 @@ def made(kind: type) -> Exception:
         return kind(4, 11, 10)
     if kind is errors.MemberBarred:
         return kind(4, 1)
-    if kind is refusals.Elsewhere:
+    if kind is error_codes.Elsewhere:
         return kind(Code.MOVED, ErrorDetail("it is in group 3"))
     return kind("why")
 
 
 @pytest.mark.parametrize("kind", [one for kind in REFUSALS for one in subclasses(kind)
-                                  if one.__module__ in ("multiraft.errors", refusals.__name__)])
+                                  if one.__module__ in ("multiraft.errors", error_codes.__name__)])
 def test_every_definite_refusal_has_a_code_and_says_why(kind):
     code, detail = refusal(made(kind), lambda group: (Code.NOT_LEADER, ErrorDetail(f"{group}")))
     assert code not in (Code.OK, Code.AMBIGUOUS)

@@ -4,9 +4,9 @@ import trio
 
 from multiraft.wire import nodes as wire
 from multiraft.wire.errors import AmbiguousOutcome, Code, LeaderUnknown
-from node.known_nodes import KnownNodes, of_new_cluster
-from node.metadata import NodeRecord
-from node.registration import Registration
+from node.cluster.registration import Registration
+from node.metadata.state_machine import NodeRecord
+from node.peers.registry import KnownNodes, of_new_cluster
 from tests.node.harness import in_trio, silent_log, until
 from tests.node.test_known_nodes import CLUSTER, FIRST_HOUR, RealFilesystem
 

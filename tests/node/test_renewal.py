@@ -10,11 +10,11 @@ from multiraft.storage import identity
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
 from multiraft.wire.errors import Code
-from node import renewal as renewal_module
-from node.admission import Admission
 from node.errors import DiskFailed, NodeRefused
-from node.handshake import NotAccepted
-from node.renewal import Renewal
+from node.peers import life_renewal as renewal_module
+from node.peers.admission import Admission
+from node.peers.handshake import NotAccepted
+from node.peers.life_renewal import Renewal
 from tests.node.harness import in_trio, silent_log, until
 from tests.node.test_known_nodes import new_cluster
 

@@ -11,8 +11,8 @@ import trio.testing
 from chaos.simulator.filesystem import SimulatedFilesystem
 from multiraft.storage.repair.coordinator import Ask, Repairer, Request
 from multiraft.wire.schema import Malformed
-from node.bulk import ANSWER_TIMEOUT_S, NoAnswer
-from node.repair import Repairs
+from node.peers.bulk_channel import ANSWER_TIMEOUT_S, NoAnswer
+from node.replicas.repair import Repairs
 from tests.node.harness import silent_log
 from tests.storage.world import open_store
 

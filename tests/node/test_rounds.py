@@ -9,11 +9,11 @@ import trio.testing
 
 from multiraft.raft.ready import Committed, Envelope, Event, Ready, Writes
 from multiraft.raft.timers import NEVER_MS
-from node import rounds as rounds_module
-from node.arrivals import Arrivals
 from node.clock import monotonic_ms
 from node.errors import RoundFailed
-from node.rounds import Rounds
+from node.loop import round_loop as rounds_module
+from node.loop.poller import Arrivals
+from node.loop.round_loop import Rounds
 from tests.node.harness import in_trio, until
 
 

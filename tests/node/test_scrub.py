@@ -15,9 +15,9 @@ from multiraft.wire.errors import Code
 from multiraft.wire.messages import NodeStatus
 from multiraft.wire.nodes import REQUESTS, ScrubNode
 from multiraft.wire.schema import Malformed
-from node import scrub as node_scrub
 from node.config import parse
-from node.scrub import STATE_FILE, Scrub
+from node.loop import scrub as node_scrub
+from node.loop.scrub import STATE_FILE, Scrub
 from tests.node.harness import (
     LIMIT_S,
     Client,

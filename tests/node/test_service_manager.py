@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from node.service_manager import READY, STOPPING, tell
+from node.observability.sd_notify import READY, STOPPING, tell
 
 
 @pytest.mark.parametrize("kind", ["file", "abstract"])

@@ -36,11 +36,11 @@ from multiraft.wire.messages import (
     Refused,
     Welcome,
 )
-from node.arrivals import Arrivals
+from node.clients.listener import Listener
+from node.clients.session import Sessions
 from node.config import Limits
-from node.listener import Listener
-from node.session import Sessions
-from node.turns import Turns
+from node.loop.poller import Arrivals
+from node.loop.turns import Turns
 from tests.node.harness import HELLO, Client, attend, connected_pair, in_trio, silent_log, until
 
 CLUSTER = bytes(range(16))

@@ -16,11 +16,12 @@ from multiraft.storage.refusal import Mark
 from multiraft.storage.store import LOCK_FILE
 from multiraft.wire.errors import NodeRemoved
 from multiraft.wire.nodes import JoinClusterReply, NodeRow
-from node import bootstrap, data_directory, known_nodes, setup
+from node import bootstrap, data_directory, setup
 from node.address import Address
 from node.commands import node_group
 from node.config import NodeConfig, parse
 from node.errors import BadConfig, BadDirectory, NodeRefused
+from node.peers import registry
 from tests.node.harness import CLUSTER, one_node_table
 
 FILESYSTEM = RealFilesystem()
@@ -151,7 +152,7 @@ def test_a_damaged_identity_is_no_missing_one(config):
 
 def test_a_directory_of_the_first_release_knows_the_others_from_the_configuration(config, joining):
     init(config)
-    (config.data_dir / known_nodes.KNOWN_NODES_FILE).unlink()
+    (config.data_dir / registry.KNOWN_NODES_FILE).unlink()
     assert setup.facts_of(FILESYSTEM, config) == bootstrap.initial_facts(config)
     with pytest.raises(BadDirectory, match="missing"):
         setup.facts_of(FILESYSTEM, joining)

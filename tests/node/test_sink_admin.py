@@ -7,8 +7,8 @@ import trio
 
 from multiraft.wire.errors import AmbiguousOutcome, LimitExceeded
 from multiraft.wire.sinks import OPEN, VOID, CommitRun, RunRef, RunStates, Winner
-from node.sink_admin import SinkAdmin
-from node.turns import Turns
+from node.admin.transaction_requests import SinkAdmin
+from node.loop.turns import Turns
 from tests.node.harness import silent_log
 from tests.node.test_metadata import Replica
 from tests.node.test_metadata_sinks import begin, state_of

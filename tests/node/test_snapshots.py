@@ -16,12 +16,12 @@ from multiraft.raft.log_reader import LogBounds
 from multiraft.storage.snapshot_download import PARTIAL_FILE, PartialImage
 from multiraft.types import METADATA_GROUP, Configuration, Entry, EntryKind
 from multiraft.wire.schema import Malformed
-from node import snapshots as module
-from node.bulk import NoAnswer
 from node.errors import DiskFailed
 from node.limits import Limits
-from node.metadata import MetadataState
-from node.snapshots import Snapshots
+from node.metadata.state_machine import MetadataState
+from node.peers.bulk_channel import NoAnswer
+from node.replicas import snapshots as module
+from node.replicas.snapshots import Snapshots
 from node.subscribers import Subscribers
 from tests.node.harness import in_trio, silent_log, until
 

@@ -26,7 +26,7 @@ from multiraft.wire.sinks import (
     SettleRunsReply,
     producer_identity,
 )
-from node import staged_batches
+from node.clients import staged_batches
 from tests.node.harness import Client, batch, in_trio, serving, until
 
 

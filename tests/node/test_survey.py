@@ -11,10 +11,10 @@ from multiraft.errors import UnknownGroup
 from multiraft.raft.status import GroupStatus, MemberStatus, Role
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.plans import REPLICA_CHANGE, PlanLimits, PlannedMove
-from node import survey as survey_module
-from node.plans.moves import Phase
-from node.plans.state import ActivePlan
-from node.survey import SLICE, Survey, Surveying, measure_space
+from node.metadata.move_phases import Phase
+from node.metadata.plan_table import ActivePlan
+from node.observability import group_health as survey_module
+from node.observability.group_health import SLICE, Survey, Surveying, measure_space
 from tests.node.harness import Client, in_trio, serving
 
 LAG_MAX = 10

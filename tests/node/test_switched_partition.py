@@ -20,7 +20,7 @@ from multiraft.wire.messages import (
     Produce,
 )
 from multiraft.wire.placements import PartitionReplicas, PlacementExplain, SwitchPartition
-from node import switching
+from node.replicas import partition_switch
 from tests.node.harness import Client, in_trio, make_node, running, serving, until
 from tests.node.test_fetch import fetch, result
 
@@ -234,7 +234,7 @@ async def test_a_restart_changes_nothing(tmp_path):
 
 @in_trio
 async def test_links_below_the_log_start_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(switching, "TRIM_S", 0.02)
+    monkeypatch.setattr(partition_switch, "TRIM_S", 0.02)
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         for round_ in range(3):

@@ -19,9 +19,15 @@ from multiraft.partitions.state import PartitionTail
 from multiraft.types import BatchInfo, Entry, EntryKind
 from multiraft.wire import placements as wire
 from multiraft.wire.errors import AmbiguousOutcome, RequestError, StaleEpoch, StaleMetadata
-from node.applied import AppliedEntries
-from node.metadata import CreateTopic, DecideSwitch, DeleteTopic, MetadataState, PublishSwitch
-from node.switching import Switching
+from node.loop.applied_waiters import AppliedEntries
+from node.metadata.state_machine import (
+    CreateTopic,
+    DecideSwitch,
+    DeleteTopic,
+    MetadataState,
+    PublishSwitch,
+)
+from node.replicas.partition_switch import Switching
 from tests.node.harness import silent_log
 from tests.node.test_metadata import bootstrap
 

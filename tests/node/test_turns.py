@@ -4,7 +4,7 @@ import pytest
 import trio
 import trio.testing
 
-from node.turns import ROWS_PER_STEP, Turns, parts
+from node.loop.turns import ROWS_PER_STEP, Turns, parts
 from tests.node.harness import in_trio
 
 

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from node.watchdog import Watchdog
+from node.loop.watchdog import Watchdog
 from tests.node.harness import Client, in_trio, serving, silent_log, until
 
 

@@ -29,7 +29,7 @@ from multiraft.wire.messages import (
 )
 from multiraft.wire.nodes import NodeDescribe, NodeList
 from multiraft.wire.placements import PlacementExplain
-from node.fetch import WaitingFetch
+from node.clients.fetch import WaitingFetch
 from tests.node.harness import Client, batch, in_trio, serving, until
 
 WIDE = 2_000

@@ -37,9 +37,12 @@ from multiraft.types import BatchInfo, Configuration, EntryKind, HardState
 from multiraft.wire import plans, sinks
 from multiraft.wire.plans import DRAINING
 from multiraft.wire.sinks import AbortRun, CommitRun
-from node import known_nodes, load_records, metadata_commands, scrub, snapshots, space
 from node.histogram import Histogram
-from node.metadata import (
+from node.loop import disk_space, scrub
+from node.metadata import commands
+from node.metadata.commands import encode_command
+from node.metadata.move_phases import Phase
+from node.metadata.state_machine import (
     AllocateProducerIds,
     BumpProducerEpoch,
     DecideSwitch,
@@ -50,8 +53,9 @@ from node.metadata import (
     RemoveNode,
     SetNodeState,
 )
-from node.metadata_commands import encode_command
-from node.plans.moves import Phase
+from node.observability import load_records
+from node.peers import registry
+from node.replicas import snapshots
 from placement import cluster as cluster_file
 from placement import plan as plan_file
 from placement import planner
@@ -383,9 +387,9 @@ LIFE = (1 << 63) + 5
 
 
 def test_the_directory_has_its_files():
-    names = (store.LOCK_FILE, identity.NODE_FILE, known_nodes.KNOWN_NODES_FILE,
+    names = (store.LOCK_FILE, identity.NODE_FILE, registry.KNOWN_NODES_FILE,
              refusal.REFUSED_FILE, scrub.STATE_FILE, snapshot_download.PARTIAL_FILE,
-             space.RESERVE_FILE, store.LANE_DIRECTORY)
+             disk_space.RESERVE_FILE, store.LANE_DIRECTORY)
     assert names == FILES
 
 
@@ -409,9 +413,9 @@ def test_refused_json():
 
 def test_known_nodes_json():
     disk = new_disk()
-    facts = known_nodes.Facts(CLUSTER, 4, 1, (node(1),), {1: node(1)}, {9: 1}, 5, {1: 101}, True,
+    facts = registry.Facts(CLUSTER, 4, 1, (node(1),), {1: node(1)}, {9: 1}, 5, {1: 101}, True,
                               {2: (1, LIFE)}, {2: (1, LIFE)})
-    known_nodes.write(disk, DIRECTORY, facts)
+    registry.write(disk, DIRECTORY, facts)
     same("known_nodes.json", json.loads(written(disk, "known_nodes.json")))
 
 
@@ -584,12 +588,12 @@ PHASES = 11
 
 @pytest.mark.parametrize("op", COMMANDS)
 def test_the_command_has_its_keys(op):
-    assert op in metadata_commands.COMMANDS, f"commands of kind {op} are in the journals of nodes"
-    assert metadata_commands.COMMANDS[op].names == COMMANDS[op]
+    assert op in commands.COMMANDS, f"commands of kind {op} are in the journals of nodes"
+    assert commands.COMMANDS[op].names == COMMANDS[op]
 
 
 def test_no_command_is_missing_here():
-    assert {*metadata_commands.COMMANDS} == {*COMMANDS}
+    assert {*commands.COMMANDS} == {*COMMANDS}
 
 
 def test_commands_are_maps_with_version_and_name():

@@ -25,7 +25,8 @@ LONG_MODULES: dict[str, int] = {}
 #: the alternative is a lost traceback.  Each has its reason beside it.
 CATCH_ALL: dict[str, str] = {
     "chaos/run/crashes.py::survive": "a client that crashes is what a run looks for",
-    "node/liveness.py::_main": "a thread's edge: the loop raises it with its traceback",
+    "node/peers/liveness_thread.py::_main":
+        "a thread's edge: the loop raises it with its traceback",
 }
 
 #: Folders whose programs talk to a person; everything else returns values or raises.

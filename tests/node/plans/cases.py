@@ -9,8 +9,8 @@ from multiraft.wire.plans import (
     PlanLimits,
     PlannedMove,
 )
-from node.plans.commands import ApplyPlan, ControlPlan, StepMove
-from node.plans.moves import Phase
+from node.metadata.move_phases import Phase
+from node.metadata.plan_commands import ApplyPlan, ControlPlan, StepMove
 
 CLUSTER = "ab" * 16
 LIMITS = PlanLimits(10_000_000, in_per_node_max=2, out_per_node_max=2, at_once_max=4,

@@ -11,11 +11,11 @@ import random
 from dataclasses import dataclass, field
 
 from multiraft.wire.plans import ALIVE, REPLICA_CHANGE, LookedGroup, LookedMember
-from node.plans.actions import Change, StepTo, Switch, Transfer
-from node.plans.commands import StepMove
-from node.plans.decide import decide, subjects
-from node.plans.state import PlanTable
-from node.plans.world import SeenNode, SeenPartition, World
+from node.metadata.plan_commands import StepMove
+from node.metadata.plan_table import PlanTable
+from node.rebalance.actions import Change, StepTo, Switch, Transfer
+from node.rebalance.cluster_view import SeenNode, SeenPartition, World
+from node.rebalance.scheduler import decide, subjects
 from tests.node.plans.cases import CLUSTER
 
 LOOK_MS = 250

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from multiraft.wire.errors import Code
 from multiraft.wire.plans import ALIVE, CANCEL, DRAINING, MAINTENANCE, PAUSE, RESUME, PlanLimits
-from node.plans import guards
-from node.plans.actions import Change, StepTo, Switch, Transfer
-from node.plans.decide import decide, subjects
-from node.plans.moves import Phase
-from node.plans.pacing import FREE, limits_of
-from node.plans.replicas import order_of
-from node.plans.safety import danger
-from node.plans.state import REPAIR, ActivePlan
-from node.plans.world import SeenNode, SeenPartition, World
+from node.metadata.move_phases import Phase
+from node.metadata.plan_table import REPAIR, ActivePlan
+from node.rebalance import preconditions
+from node.rebalance.actions import Change, StepTo, Switch, Transfer
+from node.rebalance.cluster_view import SeenNode, SeenPartition, World
+from node.rebalance.replica_change import order_of
+from node.rebalance.safety import danger
+from node.rebalance.scheduler import decide, subjects
+from node.rebalance.throttle import FREE, limits_of
 from tests.node.plans.cases import LIMITS, change, control, plan, step, switch, transfer
 from tests.node.plans.model import Cluster, Group
 
@@ -408,14 +408,17 @@ def observed(made, moves):
     (switch(1, partition=104, old=5), "in group 1")])
 def test_every_guard_is_compared_before_anything_begins(move, why):
     made = cluster()
-    assert why in guards.faults((move,), observed(made, (move,)))[0]
+    assert why in preconditions.faults((move,), observed(made, (move,)))[0]
     made.up.discard(2)
     gone = (change(1),)  # node 2 leads it
     world = observed(made, gone)
-    assert guards.faults(gone, world) == [] and "has no leader" in guards.unseen(gone, world)[0]
+    assert (
+        preconditions.faults(gone, world) == []
+        and "has no leader" in preconditions.unseen(gone, world)[0]
+    )
     made.up.add(2)
     sound = (change(1), transfer(2, new=3), switch(3, partition=104))
-    assert guards.faults(sound, observed(made, sound)) == []
+    assert preconditions.faults(sound, observed(made, sound)) == []
 
 
 @pytest.mark.parametrize("move", [change(1, new=(2, 3, 4)), transfer(1, new=4)])
@@ -425,26 +428,29 @@ def test_a_plan_that_gives_something_to_a_node_that_is_spared_is_stale(intent, w
     made = cluster()
     if move.kind == transfer(1).kind:
         made.groups[1].voters = (1, 2, 4)
-    assert guards.faults((move,), observed(made, (move,))) == []
+    assert preconditions.faults((move,), observed(made, (move,))) == []
     made.intents[4] = intent
-    assert why in guards.faults((move,), observed(made, (move,)))[0]
+    assert why in preconditions.faults((move,), observed(made, (move,)))[0]
 
 
 def test_a_leader_that_is_already_where_it_shall_be_makes_no_plan_stale():
     made, move = cluster(), transfer(1, new=2, guard=7)
     assert made.groups[1].leader == 2
-    assert guards.faults((move,), observed(made, (move,))) == []
+    assert preconditions.faults((move,), observed(made, (move,))) == []
     made.groups[1].leader = 1
-    assert "made for index 7" in guards.faults((move,), observed(made, (move,)))[0]
+    assert "made for index 7" in preconditions.faults((move,), observed(made, (move,)))[0]
 
 
 def test_the_floor_is_what_is_appended_to_the_groups_that_are_copied_at_once():
     moves = tuple(change(seq, new=(2, 3, 4)) for seq in (1, 2, 3))
     rates = {1: 100, 2: 300, 3: 200}
     two = PlanLimits(1, in_per_node_max=2, out_per_node_max=2)
-    assert guards.floor(moves, two, rates, {1: 1, 2: 2, 3: 3}) == 600  # (300 + 200) * 1.2
-    assert guards.floor(moves, two._replace(in_per_node_max=1), rates, {1: 1, 2: 2, 3: 3}) == 360
-    assert guards.floor((transfer(1),), two, rates, {}) == 0
+    assert preconditions.floor(moves, two, rates, {1: 1, 2: 2, 3: 3}) == 600  # (300 + 200) * 1.2
+    assert (
+        preconditions.floor(moves, two._replace(in_per_node_max=1), rates, {1: 1, 2: 2, 3: 3})
+        == 360
+    )
+    assert preconditions.floor((transfer(1),), two, rates, {}) == 0
 
 
 def test_streams_share_what_a_node_may_take_in_and_a_pause_stops_them():

@@ -9,9 +9,9 @@ import trio
 import trio.testing
 
 from multiraft.wire.errors import AmbiguousOutcome
-from node.plans.actions import Change, Transfer
-from node.plans.driver import Driver
-from node.plans.tasks import TASKS
+from node.rebalance.actions import Change, Transfer
+from node.rebalance.controller import Driver
+from node.rebalance.runtime import TASKS
 from tests.node.harness import silent_log
 
 

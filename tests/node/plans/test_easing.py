@@ -10,11 +10,11 @@ import pytest
 import trio
 
 from multiraft.wire.plans import THROTTLE, LookedGroup
-from node.plans.commands import ControlPlan, StepMove
-from node.plans.driver import Driver
-from node.plans.safety import CALM_MS, SLOW_PATIENCE_MS
-from node.plans.state import PlanTable
-from node.plans.world import SeenNode, World
+from node.metadata.plan_commands import ControlPlan, StepMove
+from node.metadata.plan_table import PlanTable
+from node.rebalance.cluster_view import SeenNode, World
+from node.rebalance.controller import Driver
+from node.rebalance.safety import CALM_MS, SLOW_PATIENCE_MS
 from tests.node.plans.cases import CLUSTER, LIMITS, change, control, plan
 
 LOOK_MS = 250

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from multiraft.wire.errors import StalePlan
-from node.plans import guards
-from node.plans.decide import decide, subjects
-from node.plans.moves import Phase
+from node.metadata.move_phases import Phase
+from node.rebalance import preconditions
+from node.rebalance.scheduler import decide, subjects
 from tests.node.plans.cases import change, plan
 from tests.node.plans.model import Cluster, Group
 from tests.node.plans.test_requests import Leader, Proposed, asked
@@ -35,7 +35,7 @@ ALLOWED = [(3, (1, 2, 3), (2, 3, 4)), (3, (1, 2, 3), (4, 5, 6)),
 @pytest.mark.parametrize("factor, old, new", REFUSED)
 def test_a_plan_with_too_few_or_too_many_voters_is_not_written_down(factor, old, new):
     made, move = cluster(old, factor), change(1, old=old, new=new)
-    (why,) = guards.faults((move,), made.world([1], []))
+    (why,) = preconditions.faults((move,), made.world([1], []))
     assert why == (f"replicas:g1: group 1 has {len(old)} voters and would have {len(new)}, the "
                    f"replication factor is {factor}: a move keeps the number, or brings it nearer "
                    f"to the factor")
@@ -57,7 +57,7 @@ def test_such_a_move_does_not_begin_and_says_why_and_what_to_do(factor, old, new
 @pytest.mark.parametrize("factor, old, new", ALLOWED)
 def test_drains_and_repairs_are_carried_out(factor, old, new):
     made, move = cluster(old, factor), change(1, old=old, new=new)
-    assert guards.faults((move,), made.world([1], [])) == []
+    assert preconditions.faults((move,), made.world([1], [])) == []
     made.apply(plan(move))
     made.finish()
     assert made.table.plan.records[1].phase is Phase.DONE

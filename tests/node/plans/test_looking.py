@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from multiraft.wire.plans import PartitionLoads
-from node.plans.looking import Looking
+from node.rebalance.participant import Looking
 from tests.node.harness import in_trio
 
 BEFORE, NOW, PARTITION = 1, 2, 70

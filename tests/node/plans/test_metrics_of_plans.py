@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from multiraft.wire.plans import LEADER_TRANSFER, PlanLimits, PlannedMove
-from node.plans.state import PAUSED, ActivePlan
-from node.statistics import of_plan
+from node.metadata.plan_table import PAUSED, ActivePlan
+from node.observability.statistics import of_plan
 
 
 def test_no_plan_is_no_moves():

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from multiraft.types import Configuration
-from node.plans.preferring import AT_ONCE, CALM_MS, WINDOW_MS, Preferring
-from node.plans.state import PlanTable
+from node.metadata.plan_table import PlanTable
+from node.rebalance.preferred_leaders import AT_ONCE, CALM_MS, WINDOW_MS, Preferring
 
 
 class Core:

@@ -8,11 +8,11 @@ import trio
 from multiraft.codec.layout import BATCH_BYTES_MAX
 from multiraft.wire import plans as wire
 from multiraft.wire.errors import InvalidRequest, LeaderUnknown, LimitExceeded, StalePlan
-from node.plans import requests
-from node.plans.commands import ControlPlan
-from node.plans.requests import PlanRequests
-from node.plans.state import PlanTable
-from node.plans.world import SeenNode, World
+from node.metadata.plan_commands import ControlPlan
+from node.metadata.plan_table import PlanTable
+from node.rebalance import requests
+from node.rebalance.cluster_view import SeenNode, World
+from node.rebalance.requests import PlanRequests
 from placement import throttle
 from tests.node.plans.cases import CLUSTER, LIMITS, change, plan, transfer
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from multiraft.wire.plans import NO_ROOM
-from node.plans.decide import decide, subjects
-from node.plans.moves import Phase
+from node.metadata.move_phases import Phase
+from node.rebalance.scheduler import decide, subjects
 from tests.node.plans.cases import change, plan
 from tests.node.plans.model import Cluster, Group
 

@@ -6,10 +6,10 @@ import pytest
 
 from multiraft.wire.plans import PAUSE, RESUME
 from node.histogram import Histogram
-from node.plans.latency import COUNT_MIN, WINDOW_MS, RecentLatency
-from node.plans.safety import CALM_MS, LATE_MS, SLOW_PATIENCE_MS, Watch
-from node.plans.state import PlanTable
-from node.plans.world import SeenNode, World
+from node.metadata.plan_table import PlanTable
+from node.rebalance.cluster_view import SeenNode, World
+from node.rebalance.latency import COUNT_MIN, WINDOW_MS, RecentLatency
+from node.rebalance.safety import CALM_MS, LATE_MS, SLOW_PATIENCE_MS, Watch
 from tests.node.plans.cases import CLUSTER, LIMITS, change, control, plan
 
 LOOK_MS = 250

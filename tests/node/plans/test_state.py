@@ -9,18 +9,10 @@ from hypothesis import strategies as st
 
 from multiraft.wire.errors import Code
 from multiraft.wire.plans import CANCEL, PAUSE, RESUME, THROTTLE
-from node.plans import state
-from node.plans.commands import ApplyPlan, ControlPlan
-from node.plans.moves import FOLLOWING, TERMINAL, Phase, Step, after
-from node.plans.state import (
-    CANCELLED,
-    CANCELLING,
-    DONE,
-    PAUSED,
-    REPAIR,
-    RUNNING,
-    PlanTable,
-)
+from node.metadata import plan_table
+from node.metadata.move_phases import FOLLOWING, TERMINAL, Phase, Step, after
+from node.metadata.plan_commands import ApplyPlan, ControlPlan
+from node.metadata.plan_table import CANCELLED, CANCELLING, DONE, PAUSED, REPAIR, RUNNING, PlanTable
 from tests.node.plans.cases import CLUSTER, LIMITS, change, control, plan, step, switch, transfer
 
 
@@ -263,7 +255,7 @@ def test_a_checkpoint_from_before_moves_were_dated_is_read():
 
 
 def test_the_oldest_dates_go_when_there_are_too_many(monkeypatch):
-    monkeypatch.setattr(state, "MOVED_MAX", 2)
+    monkeypatch.setattr(plan_table, "MOVED_MAX", 2)
     moves = [switch(seq, partition=10 * seq) for seq in (1, 2, 3)]
     replica = Replica(plan(*moves))
     for seq in (1, 2, 3):

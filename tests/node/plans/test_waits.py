@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from multiraft.wire.plans import PlanLimits
-from node.plans.decide import decide, subjects
-from node.plans.moves import Phase
-from node.plans.world import SeenPartition
+from node.metadata.move_phases import Phase
+from node.rebalance.cluster_view import SeenPartition
+from node.rebalance.scheduler import decide, subjects
 from tests.node.plans.cases import change, plan, step, switch, transfer
 from tests.node.plans.model import Cluster, Group
 

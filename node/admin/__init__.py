@@ -1,0 +1,1 @@
+"""Administrative requests of clients."""

@@ -1,0 +1,182 @@
+"""Requests about nodes: join, register, list, describe, remove, scrub; and who is in a group.
+
+Contract.  As ``admin.py``, which calls these handlers: changes are commands of the metadata group,
+questions are answered from this node's copy, groups counted in turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from multiraft.types import METADATA_GROUP
+from multiraft.wire import nodes as wire
+from multiraft.wire.errors import (
+    Code,
+    InvalidRequest,
+    LeaderUnknown,
+    LimitExceeded,
+    UnknownNode,
+    exception_for,
+)
+from node.errors import BadConfig
+from node.loop.scrub import Scrub
+from node.loop.turns import Turns, parts
+from node.metadata import state_machine
+from node.metadata.state_machine import NodeRecord
+from node.peers.dialable import require_dialable_row
+from node.peers.registry import KnownNodes
+
+#: A scrub that was asked for is not slower: at one piece in a few seconds nobody would wait for it.
+SCRUB_BYTES_PER_SECOND_MIN = 64 << 10
+
+
+class NodeAdmin:
+    """See the module's docstring."""
+
+    def __init__(self, core, metadata_log, known: KnownNodes, node: int, scrub: Scrub,
+                 turns: Turns):
+        self._turns = turns
+        self._node = node
+        self._scrub = scrub
+        self._core = core
+        self._metadata_log = metadata_log
+        self._known = known
+
+    @property
+    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+        """Request -> its handler."""
+        return {wire.JoinCluster: self._join_cluster, wire.NodeList: self._node_list,
+                wire.NodeDescribe: self._node_describe, wire.RemoveNode: self._remove_node,
+                wire.ScrubNode: self._scrub_node}
+
+    @property
+    def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+        """The same for what nodes ask."""
+        return {wire.RegisterNode: self.register, wire.RecordMembers: self.record_members,
+                wire.NodesKnown: self.nodes_known}
+
+    async def _join_cluster(self, request: wire.JoinCluster) -> wire.JoinClusterReply:
+        return await self._registered(
+            state_machine.RegisterNode(NodeRecord(*request.node), new=True)
+        )
+
+    async def register(self, request: wire.RegisterNode) -> wire.JoinClusterReply:
+        """A node has started."""
+        return await self._registered(state_machine.RegisterNode(NodeRecord(*request.node)))
+
+    async def nodes_known(self, _request: wire.NodesKnown) -> wire.NodesKnownReply:
+        """What this node knows, led or leading, whether the metadata have a leader or not."""
+        facts = self._known.facts
+        return wire.NodesKnownReply(tuple(wire.NodeRow(*row) for row in self._known.nodes()),
+                                    tuple(sorted(facts.removed)), facts.version)
+
+    async def _registered(self, command: state_machine.RegisterNode) -> wire.JoinClusterReply:
+        self._check_addresses(command.node)
+        node = await self._propose(command)
+        state, table = self._metadata_log.state, self._metadata_log.state.table
+        return wire.JoinClusterReply(
+            node.id, state.cluster_id, state.pool_size, state.replication_factor,
+            tuple(wire.NodeRow(*row) for row in state.nodes()), tuple(sorted(table.removed)),
+            table.version)
+
+    def _check_addresses(self, node: NodeRecord) -> None:
+        """Raises ``InvalidRequest`` for an address that is none, and for a new one that others
+        cannot connect to: what a node has had since an earlier release stays."""
+        known = self._metadata_log.state.node(node.id)
+        try:
+            if known is None or _addresses(known) != _addresses(node):
+                require_dialable_row(node)
+        except BadConfig as error:
+            raise InvalidRequest(str(error)) from error
+
+    async def _node_list(self, _request: wire.NodeList) -> wire.NodeListReply:
+        state = self._state()
+        leads, replicas = await self._counts(state)
+        return wire.NodeListReply(
+            tuple(self._row(row, replicas, leads) for row in state.nodes()),
+            tuple(sorted(state.table.removed)))
+
+    async def _node_describe(self, request: wire.NodeDescribe) -> wire.NodeDescribeReply:
+        state = self._state()
+        found = state.node(request.node)
+        if found is None:
+            gone = request.node in state.table.removed
+            raise UnknownNode(f"node {request.node} was removed from the cluster" if gone else
+                              f"there is no node {request.node}")
+        leads, replicas = await self._counts(state)
+        votes: list[int] = []
+        learns: list[int] = []
+        leader_of: list[int] = []
+        for part in parts(state.last_group + 1):
+            await self._turns.take(len(part))
+            for group in part:
+                configuration = state.configuration(group)
+                if found.id in configuration.voters or found.id in configuration.outgoing:
+                    votes.append(group)
+                if found.id in configuration.learners:
+                    learns.append(group)
+                if self._core.status.leader_hint(group)[0] == found.id:
+                    leader_of.append(group)
+        return wire.NodeDescribeReply(self._row(found, replicas, leads), tuple(votes),
+                                      tuple(learns), tuple(leader_of))
+
+    async def _remove_node(self, request: wire.RemoveNode) -> wire.RemoveNodeReply:
+        await self._propose(state_machine.RemoveNode(request.node))
+        return wire.RemoveNodeReply()
+
+    async def _scrub_node(self, request: wire.ScrubNode) -> wire.ScrubNodeReply:
+        """Named, because an address may have become another node's."""
+        if request.node != self._node:
+            raise UnknownNode(f"this is node {self._node}, not node {request.node}")
+        if 0 < request.bytes_per_second < SCRUB_BYTES_PER_SECOND_MIN:
+            raise LimitExceeded(
+                f"a scrub reads at least {SCRUB_BYTES_PER_SECOND_MIN} bytes per second, not "
+                f"{request.bytes_per_second}", limit=SCRUB_BYTES_PER_SECOND_MIN,
+                value=request.bytes_per_second)
+        scrub = self._scrub
+        passes = scrub.passes
+        pace = scrub.begin(request.bytes_per_second)
+        if not pace:
+            raise InvalidRequest("storage.scrub_bytes_per_second is 0 on this node: name a rate")
+        return wire.ScrubNodeReply(scrub.total_bytes, pace, passes)
+
+    async def record_members(self, request: wire.RecordMembers) -> wire.RecordMembersReply:
+        """The leader of a group says who is in it."""
+        await self._propose(state_machine.RecordMembers(*request))
+        return wire.RecordMembersReply()
+
+    def _state(self) -> state_machine.MetadataState:
+        """The metadata, once there are any."""
+        state = self._metadata_log.state
+        if not state.cluster_id:
+            raise LeaderUnknown(f"this node has not heard of group {METADATA_GROUP} yet; try again")
+        return state
+
+    async def _counts(self, state) -> tuple[dict[int, int], dict[int, int]]:
+        """Groups led by, and groups with a member on, each node.  O(groups), in turns."""
+        leads: dict[int, int] = {}
+        replicas: dict[int, int] = {}
+        for part in parts(state.last_group + 1):
+            await self._turns.take(len(part))
+            for group in part:
+                leader = self._core.status.leader_hint(group)[0]
+                leads[leader] = leads.get(leader, 0) + 1
+                for member in state.configuration(group).members():
+                    replicas[member] = replicas.get(member, 0) + 1
+        return leads, replicas
+
+    def _row(self, node: NodeRecord, replicas: dict[int, int],
+             leads: dict[int, int]) -> wire.NodeState:
+        return wire.NodeState(wire.NodeRow(*node), self._core.status.node_state(node.id),
+                              replicas.get(node.id, 0), leads.get(node.id, 0))
+
+    async def _propose(self, command):
+        """The value of a command that succeeded.  Raises the error its result stands for."""
+        result = await self._metadata_log.propose(command)
+        if result.code != Code.OK:
+            raise exception_for(result.code, result.error)
+        return result.value
+
+
+def _addresses(node: NodeRecord) -> tuple[str, str]:
+    return node.client_address, node.peer_address

@@ -1,0 +1,108 @@
+"""Requests about where partitions are: explained from this node's metadata, switched by command.
+
+Contract.  As ``admin.py``, which calls these handlers.  An explanation has as many rows as were
+asked for, or fewer where partitions have long histories: it ends behind ``LINKS_PER_REPLY_MAX``
+links, and says that there is more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from multiraft.core import default_groups
+from multiraft.wire import placements as wire
+from multiraft.wire.errors import Code, UnknownPartition, UnknownTopic, exception_for
+from node.loop.turns import ROWS_PER_STEP, Turns, parts
+from node.metadata import state_machine
+
+#: Links after which an explanation ends: with the rows of its partitions at about 25 bytes each,
+#: less than half of an answer's header.
+LINKS_PER_REPLY_MAX = 16_384
+#: Partitions explained at a time: with up to ``CHAIN_LINKS_MAX`` links each.
+PARTITIONS_PER_STEP = 32
+
+
+class PlacementAdmin:
+    """See the module's docstring."""
+
+    def __init__(self, core, tails, metadata_log, turns: Turns):
+        self._turns = turns
+        self._core = core
+        self._tails = tails
+        self._metadata_log = metadata_log
+
+    @property
+    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+        """Request -> its handler."""
+        return {wire.PlacementExplain: self._explain, wire.PartitionReplicas: self._replicas,
+                wire.SwitchPartition: self._switch}
+
+    @property
+    def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+        """The same for what nodes ask."""
+        return {wire.PublishSwitch: self._publish, wire.TrimChain: self._trim_chain}
+
+    async def _explain(self, request: wire.PlacementExplain) -> wire.PlacementExplainReply:
+        state = self._metadata_log.state
+        topic = state.topic(request.topic)
+        if topic is None:
+            raise UnknownTopic(f"no topic is named {request.topic!r:.80}")
+        end = min(topic.partitions, request.first + request.count_max)
+        rows: list[wire.PlacementRow] = []
+        links = 0
+        for part in parts(max(0, end - request.first), PARTITIONS_PER_STEP):
+            if links > LINKS_PER_REPLY_MAX:
+                break
+            await self._turns.take(ROWS_PER_STEP)
+            rows += [self._explained(state, topic, request.first + at) for at in part]
+            links += sum(len(row.links) for row in rows[part.start:])
+        return wire.PlacementExplainReply(topic.pool_size, tuple(rows),
+                                          request.first + len(rows) < topic.partitions)
+
+    @staticmethod
+    def _explained(state: state_machine.MetadataState, topic: state_machine.Topic,
+                   number: int) -> wire.PlacementRow:
+        """O(links)."""
+        incarnation = topic.incarnation + number
+        switch = state.placed.switches.get(incarnation, state_machine.Switch(0, 0))
+        links = tuple(wire.LinkRow(*link[:3]) for link in state.chain(topic, incarnation))
+        return wire.PlacementRow(
+            number, incarnation,
+            *default_groups(incarnation, 1, topic.pool_size, state.hash_seed), links, *switch)
+
+    async def _replicas(self, request: wire.PartitionReplicas) -> wire.PartitionReplicasReply:
+        place = self._metadata_log.state.locate(request.incarnation)
+        if place is None:
+            raise UnknownPartition(f"no partition has the incarnation {request.incarnation}")
+        groups = dict.fromkeys(link.group for link in place.chain)
+        if place.switch is not None:
+            groups[place.switch.to_group] = None
+        rows = []
+        for group in groups:
+            tail = self._tails.get(group)
+            if tail is None or not self._core.status.has_group(group):
+                continue
+            state = tail.applied(request.incarnation)
+            found = (0, False, 0) if state is None else (state.epoch, state.sealed,
+                                                         state.next_offset)
+            rows.append(wire.ReplicaRow(group, self._core.status.is_leader(group), *found))
+        return wire.PartitionReplicasReply(tuple(rows))
+
+    async def _switch(self, request: wire.SwitchPartition) -> wire.SwitchPartitionReply:
+        switch = await self._propose(state_machine.DecideSwitch(*request))
+        return wire.SwitchPartitionReply(*switch)
+
+    async def _publish(self, request: wire.PublishSwitch) -> wire.PublishSwitchReply:
+        await self._propose(state_machine.PublishSwitch(*request))
+        return wire.PublishSwitchReply()
+
+    async def _trim_chain(self, request: wire.TrimChain) -> wire.TrimChainReply:
+        await self._propose(state_machine.TrimChain(*request))
+        return wire.TrimChainReply()
+
+    async def _propose(self, command):
+        """The value of a command that succeeded.  Raises the error its result stands for."""
+        result = await self._metadata_log.propose(command)
+        if result.code != Code.OK:
+            raise exception_for(result.code, result.error)
+        return result.value

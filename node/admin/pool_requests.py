@@ -1,0 +1,175 @@
+"""The pool of groups grows: asked for, its new groups created, and opened when they have leaders.
+
+Contract.  ``handlers`` are asked by clients.  A growth is decided by one command that names the
+voters of the new groups; every node creates its own replicas of them (``replicas.py``).  The task
+runs on every node; whoever leads the metadata group opens the pool once each new group has a
+leader, so that no topic waits for an election.  Nothing is kept of a growth but what the metadata
+say, so whoever is the next leader goes on.
+
+What is refused is refused before anything is written down: a size that is not larger, one above
+``limits.groups_max``, a second growth, and nodes that are up in too few racks to place replicas as
+they belong.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+
+from multiraft.errors import MultiRaftError
+from multiraft.types import METADATA_GROUP
+from multiraft.wire import pool as wire
+from multiraft.wire.errors import Code, InvalidRequest, LimitExceeded, exception_for
+from multiraft.wire.plans import DRAINING
+from node.loop.turns import ROWS_PER_STEP, Turns, parts
+from node.metadata.state_machine import GrowPool, MetadataState, NodeRecord, OpenPool
+from placement import PlacementError, Topology, replicas
+
+#: How often is looked whether the new groups have leaders, in seconds.
+LOOK_S = 0.1
+
+
+class Pool:
+    """See the module's docstring."""
+
+    def __init__(self, core, metadata_log, groups_max: int, log: logging.Logger, turns: Turns):
+        self._turns = turns
+        self._core = core
+        self._metadata_log = metadata_log
+        self._groups_max = groups_max
+        self._log = log
+
+    @property
+    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+        """Request -> its handler."""
+        return {wire.PoolGrow: self._grow, wire.PoolStatus: self._status}
+
+    # ---- requests -------------------------------------------------------------------------------
+
+    async def _grow(self, request: wire.PoolGrow) -> wire.PoolGrowReply:
+        self._metadata_log.check_leading()
+        state = self._metadata_log.state
+        if request.groups == state.last_group > state.pool_size:  # asked for again
+            placed = state.table.replicas[state.pool_size + 1:]
+            return await self._reply(state, state.pool_size, placed)
+        self._check(request.groups, state)
+        pool_size = state.pool_size
+        placed = await self._place(request.groups, state)
+        if not request.dry_run:
+            await self._propose(GrowPool(request.groups, placed))
+            self._log.info("pool grows", extra={"from_groups": pool_size,
+                                                "to_groups": request.groups})
+        return await self._reply(state, pool_size, placed)
+
+    def _check(self, groups: int, state: MetadataState) -> None:
+        """Raises ``InvalidRequest``, ``LimitExceeded``."""
+        if state.last_group > state.pool_size:
+            raise InvalidRequest(f"the pool is growing from {state.pool_size} to "
+                                 f"{state.last_group} groups: wait for that",
+                                 value=state.last_group)
+        if groups <= state.pool_size:
+            raise InvalidRequest(f"the pool has {state.pool_size} groups and only grows: {groups} "
+                                 f"is not more", value=state.pool_size)
+        if groups > self._groups_max:
+            raise LimitExceeded(f"groups_max is {self._groups_max}; {groups} groups were asked for",
+                                limit=self._groups_max, value=groups)
+
+    async def _place(self, groups: int, state: MetadataState) -> tuple[tuple[int, ...], ...]:
+        """Voters of the new groups, on nodes that are up and not to be emptied.  Raises
+        ``InvalidRequest``."""
+        factor = state.replication_factor
+        every = [node for node in state.nodes() if state.table.states.get(node.id) != DRAINING]
+        up = [node for node in every if self._is_up(node.id)]
+        try:
+            topology, whole = (Topology.of(node.place for node in nodes) for nodes in (up, every))
+            missing = ({rack.name for rack in whole.racks} - {rack.name for rack in topology.racks}
+                       if len(topology.racks) < min(factor, len(whole.racks)) else ())
+            if missing:
+                raise InvalidRequest(f"no node of rack {', '.join(map(repr, sorted(missing)))} is "
+                                     f"up, so the new groups would have no replica there: start "
+                                     f"{_down(node for node in every if node.rack in missing)}")
+            placed: list[tuple[int, ...]] = []
+            first = state.pool_size + 1
+            at_a_time = max(1, ROWS_PER_STEP // max(1, len(every)))  # each group ranks all nodes
+            for part in parts(groups + 1 - first, at_a_time):
+                await self._turns.take(ROWS_PER_STEP)
+                placed += [replicas(first + at, factor, topology, state.hash_seed) for at in part]
+        except PlacementError as error:
+            down = [node for node in every if node not in up]
+            raise InvalidRequest(f"the new groups cannot be placed: {error}" + (
+                f"; start {_down(down)}" if down else "")) from error
+        return tuple(placed)
+
+    def _is_up(self, node: int) -> bool:
+        return node == self._core.node or self._core.status.node_state(node) == "up"
+
+    async def _reply(self, state: MetadataState, pool_size: int,
+                     placed: tuple[tuple[int, ...], ...]) -> wire.PoolGrowReply:
+        """O(groups), in turns."""
+        has: Counter[int] = Counter()
+        gets: Counter[int] = Counter()
+        leads: Counter[int] = Counter()
+        for part in parts(pool_size + 1):
+            await self._turns.take(len(part))
+            has.update(member for group in part for member in state.configuration(group).members())
+        for part in parts(len(placed)):
+            await self._turns.take(len(part))
+            gets.update(node for nodes in placed[part.start:part.stop] for node in nodes)
+            leads.update(nodes[0] for nodes in placed[part.start:part.stop])
+        rows = tuple(wire.NewReplicas(
+            node.id, node.rack, state.table.states.get(node.id) or
+            ("up" if self._is_up(node.id) else "down"), has[node.id], gets[node.id],
+            leads[node.id]) for node in state.nodes())
+        return wire.PoolGrowReply(pool_size, pool_size + len(placed), state.replication_factor,
+                                  rows)
+
+    async def _status(self, _request: wire.PoolStatus) -> wire.PoolStatusReply:
+        state = self._metadata_log.state
+        waiting = await self._waiting(state)
+        return wire.PoolStatusReply(state.pool_size, max(0, state.last_group), len(waiting),
+                                    tuple(waiting[:wire.GROUPS_NAMED_MAX]), self._groups_max)
+
+    async def _waiting(self, state: MetadataState) -> list[int]:
+        """New groups of which no leader is known here."""
+        found: list[int] = []
+        first = state.pool_size + 1
+        for part in parts(max(0, state.last_group + 1 - first)):
+            await self._turns.take(len(part))
+            found += [first + at for at in part if not self._core.status.leader_hint(first + at)[0]]
+        return found
+
+    # ---- opening --------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            state = self._metadata_log.state
+            grows = state.last_group > state.pool_size > 0
+            if grows and self._core.status.is_settled(METADATA_GROUP):
+                await self.look()
+            await self._metadata_log.applied(self._metadata_log.state.version + 1,
+                                             LOOK_S if grows else float("inf"))
+
+    async def look(self) -> None:
+        """Open the pool if all its groups have leaders."""
+        state = self._metadata_log.state
+        size = state.last_group
+        if await self._waiting(state):
+            return
+        try:
+            await self._propose(OpenPool(size))
+        except MultiRaftError as error:  # the next leader does it, or this one at its next look
+            self._log.info("pool is not opened yet", extra={"reason": str(error)})
+            return
+        self._log.info("pool has grown", extra={"groups": size})
+
+    async def _propose(self, command) -> None:
+        """Raises the error that a refusal stands for."""
+        result = await self._metadata_log.propose(command)
+        if result.code != Code.OK:
+            raise exception_for(result.code, result.error)
+
+
+def _down(nodes: Iterable[NodeRecord]) -> str:
+    return f"node {', '.join(str(node.id) for node in nodes)}"

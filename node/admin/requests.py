@@ -1,0 +1,375 @@
+"""Requests that are not data: topics, producers, groups, status.
+
+Contract.  ``handle`` gives each request a task of its own (they are rare), waits, bounded, until
+this node has applied the metadata its client has seen, and answers exactly once.  Changes of
+metadata go to the metadata group's leader; another node refuses with its address.
+
+Theory.  Retrying a change whose outcome was ambiguous is safe: creating what exists and deleting
+what is gone are answered with their own codes.  How much a request asks for is counted before
+anything of it is done; what is more than a step is done in turns (``turns.py``).
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from itertools import repeat
+
+import trio
+
+from multiraft.errors import NotLeader, ProposalError
+from multiraft.types import METADATA_GROUP
+from multiraft.wire import members
+from multiraft.wire import messages as wire
+from multiraft.wire.connection import RequestEvent
+from multiraft.wire.errors import (
+    Code,
+    ErrorDetail,
+    InvalidRequest,
+    LeaderUnknown,
+    LimitExceeded,
+    StaleMetadata,
+    TimedOut,
+    UnknownTopic,
+    exception_for,
+)
+from multiraft.wire.schema import I16_MAX
+from node.admin.group_requests import GroupRequests
+from node.clients.metadata_wait import METADATA_WAIT_S
+from node.config import NodeConfig
+from node.loop.turns import ROWS_PER_STEP, Turns, parts
+from node.metadata import state_machine
+from node.peers.registry import KnownNodes
+from node.replicas.group_description import describe_group
+from node.request_errors import REFUSED, request_error
+
+#: A transfer is confirmed within this, in seconds, or its outcome is reported as it is.
+TRANSFER_WAIT_S = 3.0
+TRANSFER_RETRY_S = 0.1
+#: What a request costs that names no more than a few rows: it is a task, and perhaps a command.
+REQUEST_ROWS = 32
+#: Requests of this kind at work at a time, of all connections: each is a task.
+ADMIN_REQUESTS_MAX = 1024
+
+
+class Admin:
+    """Handles everything but Produce, Fetch, ListOffsets and Complain."""
+
+    def __init__(self, core, store, metadata_log, directory, config: NodeConfig,
+                 known: KnownNodes, others: dict, request_round, roles, turns: Turns):
+        """``others``: request -> its handler in another part, which may be added later, before the
+        first request arrives."""
+        self._turns = turns
+        self._groups = GroupRequests(core, metadata_log, request_round)
+        self._core = core
+        self._store = store
+        self._metadata_log = metadata_log
+        self._directory = directory
+        self._config = config
+        self._known = known
+        self._others = others
+        self._request_round = request_round
+        self._roles = roles
+        self._nursery: trio.Nursery | None = None
+        self._at_work = 0
+        self._scopes: dict[object, dict[trio.CancelScope, None]] = {}  # by session
+        self._creating = 0  # partitions of topics whose creation is not decided
+        self._wide = trio.Lock()  # held while a command of many partitions is under way
+
+    async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+        """Holds the tasks of requests at work."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await trio.sleep_forever()
+
+    def handle(self, event: RequestEvent, answer) -> None:
+        """``answer`` is called exactly once, later."""
+        if self._at_work >= ADMIN_REQUESTS_MAX:
+            answer.refuse(Code.QUEUE_FULL, ErrorDetail(
+                text="too many administrative requests at a time", limit=ADMIN_REQUESTS_MAX,
+                value=self._at_work + 1))
+            return
+        self._at_work += 1
+        self._nursery.start_soon(self._answer_to, event, answer)
+
+    def forget(self, session) -> None:
+        """A session is gone: nobody waits for what it had asked, and no more is done for it."""
+        for scope in self._scopes.pop(session, ()):
+            scope.cancel()
+
+    async def _answer_to(self, event: RequestEvent, answer) -> None:
+        session, scope = answer.session, trio.CancelScope()
+        self._scopes.setdefault(session, {})[scope] = None
+        try:
+            with scope:
+                await self._answer(event, answer)
+        finally:
+            mine = self._scopes.get(session)
+            if mine is not None:
+                mine.pop(scope, None)
+                if not mine:
+                    del self._scopes[session]
+
+    async def _answer(self, event: RequestEvent, answer) -> None:
+        self._turns.work_for(answer.session)
+        try:
+            if not await self._metadata_log.applied(event.metadata_index, METADATA_WAIT_S):
+                raise StaleMetadata(
+                    f"this node has applied metadata {self._directory.metadata_index}, the client "
+                    f"has seen {event.metadata_index}")
+            await self._turns.take(REQUEST_ROWS)
+            answer(await self._handle(event.request))
+        except REFUSED as error:
+            answer.refuse(*request_error(error, self._directory.leader_detail))
+        finally:
+            self._at_work -= 1
+            self._request_round()  # its answer leaves with a round
+
+    def _handle(self, request):
+        other = self._others.get(type(request))
+        return other(request) if other is not None else self._handlers[type(request)](self, request)
+
+    # ---- topics ----------------------------------------------------------------------------------
+
+    async def _metadata(self, request: wire.Metadata) -> wire.MetadataReply:
+        """A name that is given twice is answered once.  O(partitions of the topics named), in
+        turns.  Raises ``LimitExceeded`` before any of it is done."""
+        state = self._metadata_log.state
+        names = dict.fromkeys(request.topics or ())
+        found = {name: state.topic(name) for name in names}
+        topics = [topic for topic in found.values() if topic is not None]
+        self._check_rows(topics)
+        described = tuple([await self._topic_metadata(topic) for topic in topics])
+        nodes = tuple(wire.NodeAddress(node.id, node.client_address, node.rack)
+                      for node in self._known.nodes())
+        groups = tuple({part.group: None for topic in described for part in topic.partitions})
+        replicas: list[wire.GroupReplicas] = []
+        for part in parts(len(groups)):
+            await self._turns.take(len(part))
+            replicas += [wire.GroupReplicas(group, self._directory.replicas(group))
+                         for group in groups[part.start:part.stop]]
+        return wire.MetadataReply(
+            self._config.cluster_id, nodes, described,
+            tuple(name for name, topic in found.items() if topic is None), tuple(replicas))
+
+    def _check_rows(self, topics: list[state_machine.Topic]) -> None:
+        """Raises ``LimitExceeded`` when these topics have more partitions than one answer tells."""
+        limit = self._config.limits.metadata_rows_max
+        value = sum(topic.partitions for topic in topics)
+        if value > limit:
+            raise LimitExceeded(
+                f"metadata_rows_max is {limit}; the {len(topics)} topics named have {value} "
+                f"partitions: ask for fewer at a time", limit=limit, value=value)
+
+    async def _topic_metadata(self, topic: state_machine.Topic) -> wire.TopicMetadata:
+        """O(partitions), in turns."""
+        rows: list[wire.PartitionMetadata] = []
+        for part in parts(topic.partitions):
+            await self._turns.take(len(part))
+            # Not ``locate``: the topic may have been deleted since its creation was applied.
+            links = self._metadata_log.state.last_links(topic, part)
+            rows += map(self._partition_metadata, repeat(topic), part, links)
+        return wire.TopicMetadata(topic.name, topic.id, topic.incarnation, tuple(rows))
+
+    def _partition_metadata(self, topic: state_machine.Topic, number: int,
+                            link: state_machine.ChainLink) -> wire.PartitionMetadata:
+        leader, term = self._core.status.leader_hint(link.group)
+        return wire.PartitionMetadata(number, topic.incarnation + number, link.group, leader,
+                                      link.leader_epoch_base + term, link.epoch)
+
+    async def _create_topic(self, request: wire.CreateTopic) -> wire.CreateTopicReply:
+        factor = self._known.facts.replication_factor
+        if request.replication_factor not in (0, factor):
+            raise LimitExceeded(
+                f"the replication factor belongs to the pool and is {factor} here; "
+                f"{request.replication_factor} was asked for", limit=factor,
+                value=request.replication_factor)
+        topic_id = _topic_id(request)
+        known = self._metadata_log.state.topic(request.name)
+        if known is None or known.id != topic_id:  # else it is asked again what was done
+            self._check_room(request.partitions)
+        self._creating += request.partitions
+        try:
+            topic = await self._propose_wide(state_machine.CreateTopic(
+                request.name, topic_id, request.partitions), request.partitions)
+        finally:
+            self._creating -= request.partitions
+        return wire.CreateTopicReply(await self._topic_metadata(topic))
+
+    def _check_room(self, partitions: int) -> None:
+        """Raises ``LimitExceeded`` when a topic of so many partitions does not fit.  Only where it
+        would be decided: another node refuses it for a better reason.  What is being created counts
+        as if each were a topic of its own."""
+        limits, state = self._config.limits, self._metadata_log.state
+        if not self._core.status.is_leader(METADATA_GROUP):
+            return
+        for name, value in (
+                ("partitions_per_topic_max", partitions),
+                ("topics_max", state.topics_count + self._creating + 1),
+                ("partitions_max", state.partitions_count + self._creating + partitions)):
+            limit = getattr(limits, name)
+            if value > limit:
+                raise LimitExceeded(f"{name} is {limit}; with this topic there would be {value}",
+                                    limit=limit, value=value)
+
+    async def _delete_topic(self, request: wire.DeleteTopic) -> wire.DeleteTopicReply:
+        topic = self._metadata_log.state.topic(request.name)
+        if topic is None:
+            self._metadata_log.check_leading()
+            raise UnknownTopic(f"no topic is named {request.name!r:.80}")
+        if request.incarnation not in (0, topic.incarnation):
+            self._metadata_log.check_leading()
+            raise UnknownTopic(f"topic {request.name!r:.80} has incarnation {topic.incarnation}: "
+                               f"incarnation {request.incarnation}, which was to be deleted, is "
+                               "gone already, and the name was given away again")
+        await self._propose_wide(
+            state_machine.DeleteTopic(request.name, topic.id), topic.partitions
+        )
+        return wire.DeleteTopicReply()
+
+    async def _list_topics(self, request: wire.ListTopics) -> wire.ListTopicsReply:
+        await self._turns.take(request.count_max)
+        topics, more = self._metadata_log.state.list_topics(request.after, request.count_max)
+        return wire.ListTopicsReply(
+            tuple(wire.TopicSummary(topic.name, topic.id, topic.incarnation, topic.partitions)
+                  for topic in topics), more)
+
+    async def _propose_wide(self, command, partitions: int):
+        """The same as ``_propose``; of those that place or forget many partitions, which every node
+        does in one piece, there is one under way at a time."""
+        if partitions <= ROWS_PER_STEP:
+            return await self._propose(command)
+        async with self._wide:
+            return await self._propose(command)
+
+    async def _propose(self, command):
+        """The value of a command that succeeded.  Raises the error its result stands for."""
+        result = await self._metadata_log.propose(command)
+        if result.code != Code.OK:
+            raise exception_for(result.code, result.error)
+        return result.value
+
+    # ---- producers -------------------------------------------------------------------------------
+
+    async def _init_producer(self, request: wire.InitProducer) -> wire.InitProducerReply:
+        producer, epoch = request
+        if producer >= 0:
+            return wire.InitProducerReply(*await self._propose(state_machine.BumpProducerEpoch(
+                producer, epoch if epoch >= 0 else self._epoch_to_name(producer))))
+        # The last of the ids that are taken: those after it are nobody's, and are refused; how many
+        # lie between two producers' ids nobody can tell beforehand.
+        count = 1 + secrets.randbelow(self._config.limits.producer_id_block)
+        first, count = await self._propose(state_machine.AllocateProducerIds(count))
+        return wire.InitProducerReply(first + count - 1, 0)
+
+    def _epoch_to_name(self, producer: int) -> int:
+        """For a request that names none: one that the owner of the id is not to hit upon when it
+        asks for its next epoch; -1 = the id has none but its first, and another id is as good."""
+        known = self._metadata_log.state.producers.bumped(producer)
+        if known is None:
+            return -1
+        return min(known + 1 + secrets.randbelow(wire.EPOCHS_SKIPPED_MAX), I16_MAX)
+
+    # ---- cluster and groups ----------------------------------------------------------------------
+
+    async def _cluster_status(self, _request: wire.ClusterStatus) -> wire.ClusterStatusReply:
+        state, core, config = self._metadata_log.state, self._core, self._config
+        known = self._known.nodes()
+        leads = {node.id: 0 for node in known}
+        holds = dict(leads)
+        for part in parts(state.last_group + 1):
+            await self._turns.take(len(part))  # a pool of any size cannot stall the loop
+            for group in part:
+                leader, _term = core.status.leader_hint(group)
+                if leader in leads:
+                    leads[leader] += 1
+                configuration = core.status.configuration(group) or state.configuration(group)
+                for member in configuration.members():
+                    holds[member] = holds.get(member, 0) + 1
+        nodes = tuple(wire.NodeSummary(
+            node.id, node.client_address, node.peer_address, node.rack,
+            core.status.node_state(node.id), holds[node.id], leads[node.id]) for node in known)
+        facts = self._known.facts
+        return wire.ClusterStatusReply(
+            config.cluster_id, config.node.id, nodes, state.pool_size or facts.groups,
+            facts.replication_factor, core.status.leader_hint(METADATA_GROUP)[0],
+            state.topics_count, state.partitions_count)
+
+    async def _group_list(self, request: wire.GroupList) -> wire.GroupListReply:
+        state = self._metadata_log.state
+        if not state.pool_size:
+            raise LeaderUnknown("this node does not know the cluster's metadata yet; try again")
+        groups = state.last_group + 1
+        end = min(groups, request.first + request.count_max)
+        rows: list[wire.GroupSummary] = []
+        for part in parts(max(0, end - request.first)):
+            await self._turns.take(len(part))
+            rows += [self._group_summary(state, request.first + at) for at in part]
+        return wire.GroupListReply(tuple(rows), more=end < groups)
+
+    def _group_summary(self, state: state_machine.MetadataState, group: int) -> wire.GroupSummary:
+        leader, term = self._core.status.leader_hint(group)
+        configuration = self._core.status.configuration(group) or state.configuration(group)
+        return wire.GroupSummary(group, state_machine.FIRST_GROUP_INCARNATION, term, leader,
+                                 configuration.voters, configuration.learners)
+
+    async def _group_transfer(self, request: wire.GroupTransfer) -> wire.GroupTransferReply:
+        group, core = request.group, self._core
+        if group > self._metadata_log.state.last_group:
+            raise InvalidRequest(f"there is no group {group}, the last one is "
+                                 f"{self._metadata_log.state.last_group}")
+        if not core.status.is_leader(group):
+            raise NotLeader(group)
+        if request.to and request.to not in core.status.of(group).configuration.voters:
+            raise InvalidRequest(f"node {request.to} is not a voter of group {group}")
+        if request.to != self._config.node.id:
+            await self._begin_transfer(group, request.to)
+            with trio.move_on_after(TRANSFER_WAIT_S):
+                while core.status.is_leader(group) or not core.status.leader_hint(group)[0]:
+                    await self._roles.wait(TRANSFER_WAIT_S)
+        leader, term = core.status.leader_hint(group)
+        return wire.GroupTransferReply(leader, term)
+
+    async def _begin_transfer(self, group: int, to: int) -> None:
+        """A node that has just come back may not be reached yet, and another transfer may be under
+        way: wait, bounded.  Raises ``TimedOut`` saying why, or what ``transfer`` raises."""
+        why = ""
+        with trio.move_on_after(TRANSFER_WAIT_S):
+            while True:
+                try:
+                    self._core.transfer(group, to)
+                    self._request_round()
+                    return
+                except ProposalError as error:
+                    if type(error) is not ProposalError:
+                        raise
+                    why = str(error)
+                await self._roles.wait(TRANSFER_RETRY_S)
+        raise TimedOut(why)
+
+    async def _group_members(self, request: members.GroupMembers) -> members.GroupMembersReply:
+        return await self._groups.members(request)
+
+    async def _group_recover(self, request: members.GroupRecover) -> members.GroupRecoverReply:
+        return await self._groups.recover(request)
+
+    async def _group_describe(self, request: wire.GroupDescribe) -> wire.GroupDescribeReply:
+        return describe_group(self._config.node.id, self._core, self._store, request.group)
+
+    _handlers = {
+        wire.Metadata: _metadata, wire.CreateTopic: _create_topic,
+        wire.DeleteTopic: _delete_topic, wire.ListTopics: _list_topics,
+        wire.InitProducer: _init_producer, wire.ClusterStatus: _cluster_status,
+        wire.GroupList: _group_list, wire.GroupTransfer: _group_transfer,
+        members.GroupMembers: _group_members, members.GroupRecover: _group_recover,
+        wire.GroupDescribe: _group_describe,
+    }
+
+
+def _topic_id(request: wire.CreateTopic) -> bytes:
+    """The id of the topic that is asked for: with a nonce a function of that and the name, so that
+    the state machine knows the request again; nobody gets another topic's by choosing a nonce."""
+    if request.nonce is None:
+        return uuid.uuid4().bytes
+    return uuid.uuid5(uuid.UUID(bytes=request.nonce), request.name).bytes

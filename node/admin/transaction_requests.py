@@ -1,0 +1,205 @@
+"""Requests about sinks: runs are opened, committed and given up by command, and looked up; and runs
+that everybody has left are made void.
+
+Contract.  As ``admin.py``, which calls these handlers.  What became of runs is answered by any node
+from its copy of the ledger; where open runs stage in is answered by the metadata group's leader,
+once a majority has confirmed it, because a plan that missed an open run would cut it in two.  So is
+``settle_runs``, which tells runs that nobody has opened from those that a node has not heard of.
+
+Theory.  Readers stand before what an open run has staged, and its writer may be gone for ever.  The
+metadata group's leader gives it up after ``limits.run_timeout_ms``, by its own clock from when it
+first saw it: a run that ends too early costs its writer another one, and never a row.  A batch of a
+run that nobody has opened is no writer's.  Such a run becomes void by a command, so that its number
+is never handed out: what a reader has left out stays left out (``decisions/0053``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import trio
+
+import multiraft
+from multiraft.errors import MultiRaftError
+from multiraft.types import METADATA_GROUP
+from multiraft.wire import sinks as wire
+from multiraft.wire.errors import (
+    Code,
+    LeaderUnknown,
+    LimitExceeded,
+    StaleMetadata,
+    exception_for,
+)
+from node.clock import monotonic_ms
+from node.loop.turns import Turns, parts
+
+#: Attempts named by one answer about runs, at about ten bytes each: half of its header.  Whoever
+#: asks about more asks twice.
+WINNERS_PER_REPLY_MAX = 50_000
+#: How often is looked at open runs, and who leads the metadata group, while there are any.
+LOOK_S = 10.0
+
+
+class SinkAdmin:
+    """See the module's docstring."""
+
+    def __init__(self, core, metadata_log, confirmations, run_timeout_ms: int,
+                 log: logging.Logger, turns: Turns):
+        self._turns = turns
+        self._core = core
+        self._metadata_log = metadata_log
+        self._confirmations = confirmations
+        self._run_timeout_ms = run_timeout_ms
+        self._log = log
+        self._seen: dict[wire.RunRef, int] = {}  # open run -> when this leader saw it first
+
+    @property
+    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+        """Request -> its handler."""
+        return {wire.OpenRun: self._open, wire.CommitRun: self._commit,
+                wire.AbortRun: self._abort, wire.RunStates: self._states,
+                wire.StagedTopics: self._staged, wire.SinkList: self._list,
+                **self.peer_handlers}
+
+    @property
+    def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+        """Those that nodes ask as well."""
+        return {wire.SettleRuns: self._settle}
+
+    @property
+    def _sinks(self):
+        return self._metadata_log.state.sinks
+
+    async def _open(self, request: wire.OpenRun) -> wire.OpenRunReply:
+        """All tasks of a run ask; the first one's request is an entry of the log."""
+        self._metadata_log.check_leading()
+        joined = self._sinks.joined(request)
+        return joined if joined is not None else await self._propose(request)
+
+    async def _commit(self, request: wire.CommitRun) -> wire.CommitRunReply:
+        await self._propose(request)
+        return wire.CommitRunReply()
+
+    async def _abort(self, request: wire.AbortRun) -> wire.AbortRunReply:
+        run = wire.RunRef(request.sink, request.run)
+        self._metadata_log.check_leading()
+        if self._sinks.known_state(run) == wire.UNOPENED:
+            await self._void((run,))
+        if self._sinks.known_state(run) == wire.VOID:
+            return wire.AbortRunReply(False)
+        return wire.AbortRunReply(await self._propose(request))
+
+    async def _settle(self, request: wire.SettleRuns) -> wire.SettleRunsReply:
+        """A run that is given twice is answered once.  O(runs and their winners)."""
+        self._metadata_log.check_leading()
+        runs = tuple(dict.fromkeys(request.runs))
+        await self._turns.take(len(runs))
+        await self._confirm()
+        unopened = tuple(run for run in runs if self._sinks.known_state(run) == wire.UNOPENED)
+        why = ""
+        if unopened and request.void:
+            try:
+                await self._void(unopened)
+            except MultiRaftError as error:  # the answer says so, and has the other runs
+                why = str(error)[:wire.WHY_MAX]
+        now_ms = monotonic_ms()
+        return wire.SettleRunsReply(self._metadata_log.state.version,
+                                    tuple(self._fact(run, why, now_ms) for run in runs))
+
+    def _fact(self, run: wire.RunRef, why: str, now_ms: int) -> wire.RunFact:
+        state = self._sinks.known_state(run)
+        name, batch = self._sinks.named(run)
+        if state != wire.UNOPENED:
+            why = ""
+        if state != wire.OPEN:
+            return wire.RunFact(*run, state, self._sinks.state_of(run).winners, name, why=why)
+        return wire.RunFact(*run, state, (), name, batch,
+                            now_ms - self._seen.setdefault(run, now_ms))
+
+    async def _void(self, runs: tuple[wire.RunRef, ...]) -> None:
+        """Make runs void that nobody has opened.  Raises ``StaleMetadata`` while nodes of other
+        releases are in the cluster, which may not know the command, and what a refused command
+        stands for."""
+        for node in self._metadata_log.state.nodes():
+            if node.version != multiraft.__version__:
+                raise StaleMetadata(
+                    f"node {node.id} runs release {node.version or 'unknown'}, this one "
+                    f"{multiraft.__version__}: a run that nobody opened becomes void when all "
+                    f"nodes run the same release")
+        await self._propose(wire.VoidRuns(runs))
+        for run in runs:
+            self._log.warning("run is void: it has batches and nobody opened it",
+                              extra={"sink": run.sink, "run": run.run})
+
+    async def _states(self, request: wire.RunStates) -> wire.RunStatesReply:
+        """A run that is given twice is answered twice.  O(runs and their winners), in turns.
+        Raises ``LimitExceeded``."""
+        states: list[wire.RunState] = []
+        winners = 0
+        for part in parts(len(request.runs)):
+            await self._turns.take(len(part))
+            states += map(self._sinks.state_of, request.runs[part.start:part.stop])
+            winners += sum(len(state.winners) for state in states[part.start:])
+            if winners > WINNERS_PER_REPLY_MAX:
+                raise LimitExceeded(
+                    f"the answer names at most {WINNERS_PER_REPLY_MAX} attempts, these "
+                    f"{len(request.runs)} runs have {winners} or more: ask about fewer at a time",
+                    limit=WINNERS_PER_REPLY_MAX, value=winners)
+        return wire.RunStatesReply(tuple(states))
+
+    async def _staged(self, _request: wire.StagedTopics) -> wire.StagedTopicsReply:
+        self._metadata_log.check_leading()
+        await self._confirm()
+        sinks = self._sinks
+        return wire.StagedTopicsReply(sinks.stagings, sinks.staged())
+
+    async def _list(self, request: wire.SinkList) -> wire.SinkListReply:
+        await self._turns.take(request.count_max)
+        return wire.SinkListReply(*self._sinks.rows(request.after, request.count_max))
+
+    async def _confirm(self) -> None:
+        """Everything that was committed before is applied here.  Raises ``LeaderUnknown``."""
+        told, sure = trio.Event(), []
+
+        def then(confirmed: bool) -> None:
+            sure.append(confirmed)
+            told.set()
+
+        if self._confirmations.ask(METADATA_GROUP, then):
+            await told.wait()
+        if sure != [True]:
+            raise LeaderUnknown("the metadata group's leader was not confirmed; try again")
+
+    async def _propose(self, command):
+        """The value of a command that succeeded.  Raises the error its result stands for."""
+        result = await self._metadata_log.propose(command)
+        if result.code != Code.OK:
+            raise exception_for(result.code, result.error)
+        return result.value
+
+    # ---- runs that were left ---------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self.look(monotonic_ms())
+            await self._metadata_log.applied(
+                self._metadata_log.state.version + 1,
+                LOOK_S if self._sinks.open_runs() else float("inf"))
+
+    async def look(self, now_ms: int) -> None:
+        """Give up what has been open for too long, if this node leads.  O(open runs)."""
+        leads = self._core.status.is_settled(METADATA_GROUP)
+        self._seen = {run: self._seen.get(run, now_ms)
+                      for run in (self._sinks.open_runs() if leads else ())}
+        for run, since_ms in self._seen.items():
+            if now_ms - since_ms < self._run_timeout_ms:
+                continue
+            try:
+                committed = await self._propose(wire.AbortRun(*run))
+            except MultiRaftError as error:  # the next leader's turn, or the next look
+                self._log.info("run is not given up yet", extra={"reason": str(error)})
+                return
+            if not committed:
+                self._log.warning("run given up", extra={"sink": run.sink, "run": run.run})

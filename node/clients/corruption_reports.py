@@ -1,0 +1,71 @@
+"""Complaints: a client that got a damaged batch from here asks this node to look at its copy.
+
+Contract.  ``handle`` verifies both copies of the batch, file and memory, off the loop and answers
+with what it found.  A damaged one takes the replica out (``damaged``), which is what starts its
+repair; an intact one means that the damage happened on the way.  A complaint is never believed:
+nobody can put a replica out of service by claiming things.
+"""
+
+from __future__ import annotations
+
+from multiraft.errors import Compacted
+from multiraft.storage.errors import CorruptRange
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.messages import ANY, Complain, ComplainReply
+from node.clients.read_view import Readable, Refused
+from node.errors import DiskFailed
+
+#: Complaints looked into at a time: each reads a batch from the disk, which somebody may repeat.
+COMPLAINTS_MAX = 4
+
+
+class Complaints:
+    """Handles ``Complain`` of all sessions."""
+
+    def __init__(self, readable: Readable, store, background, damaged, request_round):
+        self._readable = readable
+        self._store = store
+        self._background = background
+        self._damaged = damaged  # (CorruptRange): a read found what may not be
+        self._request_round = request_round
+        self._at_work = 0
+        self.received = 0
+        self.confirmed = 0
+
+    def handle(self, request: Complain, answer, seen_index: int = 0) -> None:
+        """``answer`` is called exactly once."""
+        self.received += 1
+        try:
+            span = self._readable.span(request.incarnation, seen_index, ANY, request.offset)
+            plan = self._store.verify_plan(span.group, request.incarnation, request.offset)
+        except Refused as refused:
+            answer.refuse(refused.code, refused.detail)
+            return
+        except Compacted:
+            plan = None
+        if plan is None:
+            answer(ComplainReply(False))  # there is no such batch on this disk
+        elif self._at_work >= COMPLAINTS_MAX:
+            answer.refuse(Code.QUEUE_FULL, ErrorDetail(
+                text="too many complaints at a time", limit=COMPLAINTS_MAX,
+                value=self._at_work + 1))
+        else:
+            self._at_work += 1
+            if not self._background.start(self._verify, plan, answer):
+                self._at_work -= 1
+                answer.refuse(Code.QUEUE_FULL, ErrorDetail(text="too many requests at work"))
+
+    async def _verify(self, plan, answer) -> None:
+        damaged = False
+        try:
+            await self._background.read(plan)
+        except CorruptRange as error:
+            damaged = True
+            self.confirmed += 1
+            self._damaged(error)
+        except OSError as error:
+            raise DiskFailed(f"the lane cannot be read: {error}") from error
+        finally:
+            self._at_work -= 1
+        answer(ComplainReply(damaged))
+        self._request_round()  # the answer leaves with a round

@@ -1,0 +1,411 @@
+"""Fetch: committed batches out, with long polls, from any replica.
+
+Contract.  Only records below the high watermark (applied: committed *and* durable here) leave this
+node.  A fetch that finds nothing waits, in a table by group, until a commit of its group or its
+deadline.  Batches in memory go out as the very buffers that were stored; small ranges that the page
+cache has are read on the loop, all others by a bounded number of threads; both are verified.  A
+fetch of many partitions is looked at in steps: the first one before ``handle`` returns, the others
+by whoever takes the iterator that it returns, or in turns of the loop; and of the long polls that
+one commit wakes, as many are looked at in a round as are a step.
+
+Theory.  ``OFFSET_OUT_OF_RANGE`` makes a client reset, so it is said only when it is certain: below
+the log start, or above the end by a leader that has committed in its own term *and* that a majority
+has confirmed since it was asked.  Everything else above the high watermark is
+``OFFSET_NOT_AVAILABLE``, after the long poll's time: try again, perhaps elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sortedcontainers import SortedKeyList
+
+from multiraft.raft.timers import NEVER_MS
+from multiraft.storage.errors import CorruptRange, OffsetTooLow
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.messages import Fetch, FetchReply, FetchResult
+from node.clients.load_counts import LoadCounts
+from node.clients.read_view import Range, Readable, Refused, not_known_yet, out_of_range
+from node.clock import monotonic_ms
+from node.errors import DiskFailed
+from node.loop.outbox import IOV_BUFFERS_MAX
+from node.loop.turns import ROWS_PER_STEP, Later, Turns, advanced, parts
+
+#: What a fetch costs beside its partitions, in rows, and a partition of which there is something.
+FETCH_ROWS = 4
+TAKEN_ROWS = 4
+#: Rows of long polls that are looked at in one round, and polls whose deadline one round notices.
+WOKEN_ROWS_MAX = 512
+EXPIRED_MAX = 256
+#: Ranges that one fetch reads on the loop, of what the page cache has: each is a system call.
+RESIDENT_READS_MAX = 64
+#: Groups whose leadership is asked to be confirmed at a time.
+GROUPS_PER_STEP = 64
+
+
+class WaitingFetch:
+    """A long poll."""
+
+    __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index", "records",
+                 "led", "sure", "doubtful", "asking", "caught_up")
+
+    def __init__(self, request: Fetch, answer, deadline_ms: int, number: int, seen_index: int):
+        self.request = request
+        self.answer = answer
+        self.deadline_ms = deadline_ms
+        self.number = number
+        self.seen_index = seen_index
+        self.groups: tuple[int, ...] = ()
+        self.sure: set[int] = set()  # groups whose leader, here, was confirmed just now
+        self.doubtful: set[int] = set()  # ... or was not
+        self.asking = 0  # confirmations under way
+        self.records = 0  # found by the last try
+        self.led: list[tuple[int, int, int]] = []  # from groups led here: slot, group, records
+        self.caught_up = False  # the metadata that its client has seen were waited for
+
+
+class Fetching:
+    """Handles ``Fetch`` of all sessions."""
+
+    def __init__(self, readable: Readable, store, limits, confirmations, behind, background,
+                 request_round, damaged, later: Later, turns: Turns,
+                 counts: LoadCounts | None = None):
+        self._later = later
+        self._turns = turns
+        self._looking = 0  # fetches that are looked at over several turns
+        self._commits = 0  # noticed meanwhile
+        self._committed: dict[int, int] = {}  # group -> the last of those
+        self._counts = counts  # None = nobody publishes loads
+        self._readable = readable
+        self._store = store
+        self._limits = limits
+        self._confirmations = confirmations
+        self._behind = behind
+        self._background = background
+        self._request_round = request_round
+        self._damaged = damaged  # (CorruptRange): a read found what may not be
+        self._by_group: dict[int, dict[int, WaitingFetch]] = {}
+        self._by_session: dict[object, dict[int, WaitingFetch]] = {}
+        self._deadlines: SortedKeyList = SortedKeyList(key=_deadline)
+        self.woken: dict[int, WaitingFetch] = {}  # for ``wake_due``
+        self.earliest_ms = NEVER_MS  # no long poll's deadline is before it
+        self._number = 0
+        self.bytes = 0
+        self.records = 0  # from the offsets asked for on
+        self.cold_reads = 0
+        self.resident_reads = 0
+        self.replica_bytes = 0  # of ``bytes``: served by a replica that does not lead
+        self.led_bytes: dict[int, int] = {}  # of ``bytes``: by group, while it was led here
+        self.refusals: dict[int, int] = {}  # wire code -> partitions
+
+    # ---- fetch -----------------------------------------------------------------------------------
+
+    def handle(self, request: Fetch, answer, seen_index: int = 0) -> Iterator[None] | None:
+        """``answer(reply, payload buffers)`` is called exactly once, little later than
+        ``wait_max_ms``.  ``seen_index``: the newest metadata that the client knows of.  None = all
+        of it was looked at, else what is left to do."""
+        wait_ms = min(request.wait_max_ms, self._limits.fetch_wait_ms_max)
+        self._number += 1
+        fetch = WaitingFetch(request, answer, monotonic_ms() + wait_ms, self._number, seen_index)
+        return advanced(self._handle(fetch))
+
+    def _handle(self, fetch: WaitingFetch) -> Iterator[None]:
+        if self._behind.lacks(fetch.seen_index):
+            known = yield from self._behind.knows(fetch.request.partitions)
+            if not known and self._behind.wait(fetch.seen_index, lambda: self._try(fetch)):
+                return
+        yield from self._look(fetch)
+
+    def committed(self, group: int) -> None:
+        """Something of ``group`` was applied: its long polls are looked at again."""
+        if self._looking:
+            self._commits += 1
+            self._committed[group] = self._commits
+        waiting = self._by_group.get(group)
+        if waiting:
+            self.woken.update(waiting)
+
+    def wake_due(self, now_ms: int) -> None:
+        """Look at what a commit or the clock has made due: ``woken``, or at ``earliest_ms``.  As
+        far as one round has room; then the next one is due at once."""
+        expired = 0
+        while (self._deadlines and self._deadlines[0].deadline_ms <= now_ms
+               and expired < EXPIRED_MAX):
+            fetch = self._deadlines[0]
+            self._remove(fetch)
+            self.woken[fetch.number] = fetch
+            expired += 1
+        left = WOKEN_ROWS_MAX
+        woken, self.woken = self.woken, {}
+        while woken and left > 0:
+            fetch = woken.pop(next(iter(woken)))
+            self._remove(fetch)
+            left -= FETCH_ROWS + min(len(fetch.request.partitions), ROWS_PER_STEP)
+            self._try(fetch)
+        self.woken = woken | self.woken
+        self.earliest_ms = (now_ms if self.woken else
+                            self._deadlines[0].deadline_ms if self._deadlines else NEVER_MS)
+
+    def forget(self, session) -> None:
+        """A session is gone, and with it its long polls.  O(those)."""
+        for fetch in list(self._by_session.get(session, {}).values()):
+            self._remove(fetch)
+
+    def hurry(self, session) -> None:
+        """A session reads no more requests: its long polls are answered with the next round."""
+        for fetch in list(self._by_session.get(session, {}).values()):
+            self._remove(fetch)
+            fetch.deadline_ms = 0
+            self.woken[fetch.number] = fetch
+
+    def stop(self) -> None:
+        """The node ends: what waits is asked elsewhere."""
+        for fetch in list(self._deadlines):
+            self._remove(fetch)
+            fetch.answer.refuse(Code.SHUTTING_DOWN, ErrorDetail(text="the node is stopping"))
+
+    def _try(self, fetch: WaitingFetch) -> None:
+        """Look at it again, whoever made it due."""
+        self._later.go_on(fetch.answer.session, self._look(fetch))
+
+    def _look(self, fetch: WaitingFetch) -> Iterator[None]:
+        """Answer it, or have it wait.  O(partitions + bytes read), in steps."""
+        since = -1  # what was committed after the first step may concern a partition of that
+        rows = 0
+        bytes_left = min(fetch.request.bytes_max, self._limits.fetch_bytes_max)
+        results: list = []
+        found: list = []  # (slot, Fetch of the store)
+        size, final, groups = 0, False, []
+        uncertain: set[int] = set()
+        fetch.records = 0
+        fetch.led.clear()
+        for part in fetch.request.partitions:
+            if rows >= ROWS_PER_STEP:
+                rows = 0
+                if since < 0:
+                    since = self._commits
+                    self._looking += 1
+                try:
+                    yield
+                except GeneratorExit:  # its session is gone, and nobody looks any further
+                    self._looked(since, ())
+                    raise
+            rows += 1
+            try:
+                span = self._readable.span(part.incarnation, fetch.seen_index,
+                                           fetch.request.replica, part.offset)
+                groups.append(span.group)
+                self._check_range(part.offset, span, fetch)
+                taken = None
+                if part.offset < span.high_watermark and (bytes_left > 0 or not found):
+                    taken = self._taken(part, span, max(bytes_left, 0))
+            except Refused as refused:
+                if refused.elsewhere and self._catch_up(fetch):
+                    self._looked(since, ())
+                    return
+                if not refused.passing:
+                    final = True
+                    self.refusals[refused.code] = self.refusals.get(refused.code, 0) + 1
+                results.append(FetchResult(part.incarnation, refused.code, -1, -1, 0,
+                                           refused.detail))
+                continue
+            except _Uncertain:
+                uncertain.add(span.group)
+                continue
+            if taken is not None:
+                found.append((len(results), taken))
+                rows += TAKEN_ROWS
+                bytes_left -= taken.bytes
+                size += taken.bytes
+                if span.leads:
+                    fetch.led.append((len(results), span.group,
+                                      taken.next_offset - part.offset))
+                else:
+                    self.replica_bytes += taken.bytes
+                if taken.bytes:
+                    fetch.records += taken.next_offset - part.offset
+            results.append(FetchResult(part.incarnation, Code.OK, span.known_end,
+                                       span.log_start, 0))
+        missed = self._looked(since, groups)
+        if uncertain:
+            yield from self._make_sure(fetch, uncertain)
+        elif not final and size < fetch.request.bytes_min and fetch.deadline_ms > monotonic_ms():
+            self._wait(fetch, groups)
+            if missed:
+                self.woken[fetch.number] = fetch
+                self.earliest_ms = 0
+        else:
+            yield from self._serve(fetch, results, found)
+
+    def _looked(self, since: int, groups: Sequence[int]) -> bool:
+        """A fetch was looked at, over several turns if ``since`` is not -1; whether something was
+        committed in one of its ``groups`` meanwhile."""
+        if since < 0:
+            return False
+        missed = any(self._committed.get(group, 0) > since for group in groups)
+        self._looking -= 1
+        if not self._looking:
+            self._committed.clear()
+        return missed
+
+    def _catch_up(self, fetch: WaitingFetch) -> bool:
+        """Before a client is sent elsewhere by metadata that are older than its own: once, bounded,
+        it is tried again with newer ones.  False = there is nothing to wait for."""
+        if fetch.caught_up or not self._behind.lacks(fetch.seen_index):
+            return False
+        fetch.caught_up = True
+        return self._behind.wait(fetch.seen_index, lambda: self._try(fetch))
+
+    def _check_range(self, offset: int, span: Range, fetch: WaitingFetch) -> None:
+        """Raises ``Refused``, or ``_Uncertain`` when a majority has to be asked first."""
+        if offset < span.log_start:
+            raise out_of_range(offset, span)
+        if offset <= span.high_watermark or (span.settled and offset <= span.next_offset):
+            return
+        if not span.settled or span.group in fetch.doubtful:
+            raise not_known_yet(offset, span)
+        if span.group not in fetch.sure:
+            raise _Uncertain()
+        raise out_of_range(offset, span)
+
+    def _make_sure(self, fetch: WaitingFetch, groups: set[int]) -> Iterator[None]:
+        """Have the leadership of ``groups`` confirmed, then look again."""
+        fetch.asking = len(groups)
+        asked = tuple(groups)
+        for part in parts(len(asked), GROUPS_PER_STEP):
+            if part.start:
+                yield
+            for group in asked[part.start:part.stop]:
+                if not self._confirmations.ask(
+                        group, lambda sure, group=group: self._told(fetch, group, sure)):
+                    self._told(fetch, group, False)
+
+    def _told(self, fetch: WaitingFetch, group: int, sure: bool) -> None:
+        (fetch.sure if sure else fetch.doubtful).add(group)
+        fetch.asking -= 1
+        if not fetch.asking:
+            self._try(fetch)
+
+    def _taken(self, part, span: Range, bytes_max: int):
+        try:
+            return self._store.fetch(span.group, part.incarnation, part.offset,
+                                     min(part.bytes_max, bytes_max), span.high_watermark)
+        except OffsetTooLow as error:  # this replica lacks what the partition has
+            raise Refused(Code.OFFSET_NOT_AVAILABLE, ErrorDetail(text=str(error))) from error
+
+    def _serve(self, fetch: WaitingFetch, results: list, found: list) -> Iterator[None]:
+        read, cold = [], []
+        resident_left = self._limits.resident_read_bytes_max
+        reads_left = RESIDENT_READS_MAX
+        for slot, taken in found:
+            buffers = taken.buffers
+            if taken.plan is not None:
+                buffers = None
+                if taken.plan.bytes <= resident_left and reads_left:
+                    reads_left -= 1
+                    resident_left -= taken.plan.bytes
+                    buffers = self._read_resident(slot, taken.plan, results)
+                if buffers is None:
+                    cold.append((slot, taken.plan))
+                    continue
+            read.append((slot, buffers))
+        if not cold:
+            yield from self._finish(fetch, results, read)
+            return
+        self.cold_reads += 1
+        if not self._background.start(self._serve_cold, fetch, results, read, cold):
+            for slot, _plan in cold:
+                results[slot] = _refused(results[slot], Code.QUEUE_FULL,
+                                         "too many reads from disk wait")
+            yield from self._finish(fetch, results, read)
+
+    def _read_resident(self, slot: int, plan, results: list) -> list | None:
+        """The batches, when no disk has to be waited for; None = a thread shall read them."""
+        try:
+            buffers = plan.execute_resident()
+        except CorruptRange as error:
+            self._found_damage(slot, error, results)
+            return []
+        if buffers is not None:
+            self.resident_reads += 1
+        return buffers
+
+    async def _serve_cold(self, fetch: WaitingFetch, results: list, read: list,
+                          cold: list) -> None:
+        try:
+            ranges = await self._background.read_each([plan for _slot, plan in cold])
+        except OSError as error:
+            raise DiskFailed(f"the lane cannot be read: {error}") from error
+        for (slot, _plan), found in zip(cold, ranges, strict=True):
+            if isinstance(found, CorruptRange):
+                self._found_damage(slot, found, results)
+            else:
+                read.append((slot, found))
+        for _ in self._finish(fetch, results, sorted(read, key=_slot)):
+            await self._turns.take(ROWS_PER_STEP)
+        self._request_round()  # answers leave with a round
+
+    def _found_damage(self, slot: int, error: CorruptRange, results: list) -> None:
+        self._damaged(error)
+        results[slot] = _refused(results[slot], Code.QUARANTINED, str(error))
+
+    def _finish(self, fetch: WaitingFetch, results: list, read: list) -> Iterator[None]:
+        payload: list = []
+        for at, (slot, buffers) in enumerate(read, start=1):
+            if not at % ROWS_PER_STEP:
+                yield
+            length = sum(map(len, buffers))
+            results[slot] = results[slot]._replace(length=length)
+            payload.extend(buffers)
+            self.bytes += length
+        if len(payload) > IOV_BUFFERS_MAX:  # one copy costs less than the calls for small batches
+            payload = [b"".join(payload)]
+        self.records += fetch.records
+        for slot, group, records in fetch.led:
+            size = results[slot].length
+            self.led_bytes[group] = self.led_bytes.get(group, 0) + size
+            if self._counts is not None and size:
+                self._counts.read(group, results[slot].incarnation, records, size)
+        fetch.answer(FetchReply(tuple(results)), payload)
+
+    def _wait(self, fetch: WaitingFetch, groups: list[int]) -> None:
+        fetch.groups = tuple(dict.fromkeys(groups))
+        fetch.sure.clear()  # by the time it is looked at again somebody else may lead
+        fetch.doubtful.clear()
+        self._deadlines.add(fetch)
+        self.earliest_ms = min(self.earliest_ms, fetch.deadline_ms)
+        self._by_session.setdefault(fetch.answer.session, {})[fetch.number] = fetch
+        for group in fetch.groups:
+            self._by_group.setdefault(group, {})[fetch.number] = fetch
+
+    def _remove(self, fetch: WaitingFetch) -> None:
+        self._deadlines.discard(fetch)
+        _take_out(self._by_session, fetch.answer.session, fetch.number)
+        for group in fetch.groups:
+            _take_out(self._by_group, group, fetch.number)
+        fetch.groups = ()
+
+
+class _Uncertain(Exception):
+    """The end has to be made certain before it is said; never leaves this module."""
+
+
+def _refused(result: FetchResult, code: Code, text: str) -> FetchResult:
+    return FetchResult(result.incarnation, code, -1, -1, 0, ErrorDetail(text=text))
+
+
+def _slot(read: tuple) -> int:
+    return read[0]
+
+
+def _take_out(table: dict, key: object, number: int) -> None:
+    """Remove a fetch from under ``key`` if it is there, and ``key`` with its last one."""
+    waiting = table.get(key)
+    if waiting is not None:
+        waiting.pop(number, None)
+        if not waiting:
+            del table[key]
+
+
+def _deadline(fetch: WaitingFetch) -> tuple[int, int]:
+    return fetch.deadline_ms, fetch.number

@@ -1,0 +1,189 @@
+"""List offsets: where a partition begins and ends, and where a time is.
+
+Contract.  ``handle`` answers exactly once: at once, or when a majority has confirmed what must be
+certain.  What is more than ``ROWS_PER_STEP`` rows, of partitions or of links that are searched
+for a time, is done in steps: the first one before ``handle`` returns, the others by whoever takes
+the iterator that it returns, or in turns.  Latest and timestamp of a *linearizable* request hold
+everything that was acknowledged to anybody before the request arrived, so a paused leader that was
+replaced meanwhile never answers them; every other answer is what the asked replica knows, and it is
+never ahead of the truth.
+
+Theory.  A timestamp is answered with the start of a batch (``Store.first_at``): which record of it
+is the first can only be seen inside, batches may be compressed, and the node never opens one.  The
+reader gets that batch anyway and finds the record there.  In a partition that was switched the
+groups of its chain are searched in order: as far as they are here, and then the reader is sent to
+the next one, whose epoch it names when it asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.messages import (
+    ANY,
+    EARLIEST,
+    LEADER,
+    TIMESTAMP,
+    ListOffsets,
+    ListOffsetsReply,
+    OffsetQuery,
+    OffsetResult,
+)
+from node.clients.read_view import (
+    BEING_SWITCHED,
+    NOT_SETTLED,
+    Range,
+    Readable,
+    Refused,
+    not_known_yet,
+)
+from node.loop.turns import ROWS_PER_STEP, Later, advanced, parts
+
+#: Groups whose leadership is asked to be confirmed at a time.
+GROUPS_PER_STEP = 64
+#: What it costs to search a link for a time, in rows.
+LINK_ROWS = 2
+
+#: Why a leader that still believes in itself does not answer.
+NOT_CONFIRMED = ErrorDetail(text="no majority confirms that this node still leads the group")
+
+
+class _Request:
+    """A request that waits for confirmations."""
+
+    __slots__ = ("request", "answer", "seen_index", "confirmed", "missing", "rows")
+
+    def __init__(self, request: ListOffsets, answer, seen_index: int):
+        self.request = request
+        self.answer = answer
+        self.seen_index = seen_index
+        self.confirmed: set[int] = set()  # groups
+        self.missing: set[int] = set()
+        self.rows = 0  # looked at in this step
+
+
+class Offsets:
+    """Handles ``ListOffsets`` of all sessions."""
+
+    def __init__(self, readable: Readable, store, confirmations, behind, later: Later):
+        self._later = later
+        self._readable = readable
+        self._store = store
+        self._confirmations = confirmations
+        self._behind = behind
+
+    def handle(self, request: ListOffsets, answer, seen_index: int = 0) -> Iterator[None] | None:
+        """``answer(reply)`` is called exactly once, maybe before this returns.  None = all is
+        asked, else what is left to do before."""
+        waiting = _Request(request, answer, seen_index)
+        return advanced(self._handle(waiting))
+
+    def _handle(self, waiting: _Request) -> Iterator[None]:
+        if self._behind.lacks(waiting.seen_index):
+            known = yield from self._behind.knows(waiting.request.partitions)
+            if not known and self._behind.wait(waiting.seen_index, lambda: self._later.go_on(
+                    waiting.answer.session, self._begin(waiting))):
+                return
+        yield from self._begin(waiting)
+
+    def _begin(self, waiting: _Request) -> Iterator[None]:
+        waiting.missing = yield from self._groups_to_confirm(waiting)
+        if not waiting.missing:
+            yield from self._answer(waiting)
+            return
+        asked = tuple(waiting.missing)
+        for part in parts(len(asked), GROUPS_PER_STEP):
+            if part.start:
+                yield
+            for group in asked[part.start:part.stop]:
+                if not self._confirmations.ask(
+                        group, lambda sure, group=group: self._confirmed(waiting, group, sure)):
+                    self._confirmed(waiting, group, False)
+
+    def _groups_to_confirm(self, waiting: _Request) -> Generator[None, None, set[int]]:
+        """Those whose leader is here and could know the end.  O(queries)."""
+        groups: set[int] = set()
+        queries = waiting.request.partitions if waiting.request.linearizable else ()
+        for part in parts(len(queries)):
+            if part.start:
+                yield
+            for query in queries[part.start:part.stop]:
+                if query.position != EARLIEST:
+                    try:
+                        span = self._readable.span(query.incarnation, waiting.seen_index, LEADER)
+                    except Refused:
+                        continue  # said again, and answered, when the others are confirmed
+                    if span.settled:
+                        groups.add(span.group)
+        return groups
+
+    def _confirmed(self, waiting: _Request, group: int, sure: bool) -> None:
+        waiting.missing.discard(group)
+        if sure:
+            waiting.confirmed.add(group)
+        if not waiting.missing:
+            self._later.go_on(waiting.answer.session, self._answer(waiting))
+
+    def _answer(self, waiting: _Request) -> Iterator[None]:
+        results: list[OffsetResult] = []
+        for query in waiting.request.partitions:
+            if waiting.rows >= ROWS_PER_STEP:
+                waiting.rows = 0
+                yield
+            waiting.rows += 1
+            results.append(self._result(query, waiting))
+        waiting.answer(ListOffsetsReply(tuple(results)))
+
+    def _result(self, query: OffsetQuery, waiting: _Request) -> OffsetResult:
+        try:
+            offset = self._offset(query, waiting)
+        except Refused as refused:
+            return OffsetResult(query.incarnation, refused.code, -1, refused.detail)
+        return OffsetResult(query.incarnation, Code.OK, offset)
+
+    def _offset(self, query: OffsetQuery, waiting: _Request) -> int:
+        """The offset asked for, -1 = there is none.  Raises ``Refused``."""
+        if query.position == TIMESTAMP:
+            return self._time(query, waiting)
+        linearizable = waiting.request.linearizable
+        span = self._readable.span(query.incarnation, waiting.seen_index,
+                                   LEADER if linearizable else ANY)
+        if query.position == EARLIEST:
+            return span.log_start
+        _check_end(span, waiting)
+        return span.high_watermark
+
+    def _time(self, query: OffsetQuery, waiting: _Request) -> int:
+        """Where the first record at or after a time is, -1 = nowhere.  O(links log n).  Raises
+        ``Refused``."""
+        replica = LEADER if waiting.request.linearizable else ANY
+        place = self._readable.place(query.incarnation, waiting.seen_index)
+        if query.epoch > place.epoch:
+            raise Refused(Code.STALE_METADATA, ErrorDetail(
+                text=f"this node knows of epoch {place.epoch}, not of {query.epoch}"))
+        for at, link in enumerate(place.chain):
+            if link.epoch < query.epoch:
+                continue
+            waiting.rows += LINK_ROWS
+            span = self._readable.link(place, query.incarnation, at, replica)
+            if span.is_last:
+                _check_end(span, waiting)
+            found = self._store.first_at(span.group, query.incarnation, query.timestamp_ms,
+                                         max(span.log_start, span.start_offset),
+                                         span.high_watermark)
+            if found is not None:
+                return found
+            if not span.is_last and not span.complete:
+                raise not_known_yet(span.next_offset, span)
+        return -1
+
+
+def _check_end(span: Range, waiting: _Request) -> None:
+    """Raises ``Refused`` when the end is asked for and not certain."""
+    if not waiting.request.linearizable:
+        return
+    if span.sealed:
+        raise Refused(Code.OFFSET_NOT_AVAILABLE, BEING_SWITCHED)
+    if span.group not in waiting.confirmed or not span.settled:
+        raise Refused(Code.OFFSET_NOT_AVAILABLE, NOT_CONFIRMED if span.settled else NOT_SETTLED)

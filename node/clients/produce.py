@@ -1,0 +1,218 @@
+"""Produce: batches in, proposals out, one answer per request when its last batch is decided.
+
+Contract.  ``handle`` runs on the loop and never waits.  A request of more than
+``BATCHES_AT_ONCE`` batches is not done when it returns, but an iterator over its steps, of which
+its session takes one in a turn of the loop before it handles anything else.  Each batch is checked
+whole (CRC, counts, inner offsets), judged by the tail state of its group's leader and proposed; its
+result comes from the pending table, or at once when it is refused or was in the log already.  A
+partition is opened in its group by the leader's own entry right before its first batch: an idle
+topic costs nothing.
+
+Theory.  Requests of a connection are handled in the order they arrived, so a producer's five
+batches in flight stay in order; what their sequences say is judged in log order by ``tail.admit``.
+The tail decides where a partition takes appends, the metadata only say where to look: a partition
+that is switched takes them in its new group as soon as that has the opening entry in its log,
+because what follows it is committed with it or not at all.  A producer is sent on only when the
+seal is *applied*: one that a new leader may drop is answered with "try again".  A batch of a sink's
+run that this node has not heard of waits for the metadata leader's word (``staged_batches.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+
+from multiraft.codec import layout
+from multiraft.core import check_batch
+from multiraft.errors import PartitionSealed
+from multiraft.partitions.state import PartitionTail
+from multiraft.types import EntryKind
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.messages import Produce, ProduceReply, ProduceResult
+from node.clients.error_codes import REFUSALS, Elsewhere, NoRoom, refusal
+from node.clients.load_counts import LoadCounts
+from node.clients.partition_open import opening_of
+from node.clients.pending import PendingAppends, ProduceRequest
+from node.clients.producer_ids import ProducerIds
+from node.clients.staged_batches import StagedBatches
+from node.clock import monotonic_ns
+from node.histogram import Histogram
+from node.loop.turns import advanced, parts
+from node.metadata.state_machine import Location
+
+#: Batches proposed at a time: each may be of another group, whose log, followers and answers then
+#: are in the round behind it.
+BATCHES_PER_STEP = 32
+#: A request of so many is proposed in one piece: what producers of ordinary topics send.
+BATCHES_AT_ONCE = 64
+
+
+class Producing:
+    """Handles ``Produce`` requests of all sessions."""
+
+    def __init__(self, core, tails, directory, pending: PendingAppends, timeout_ms_max: int,
+                 staged: StagedBatches, space=None, counts: LoadCounts | None = None):
+        self._space = space
+        self._counts = counts  # None = nobody publishes loads
+        self._core = core
+        self._tails = tails  # group -> PartitionTail
+        self._directory = directory
+        self._producer_ids = ProducerIds(directory)
+        self._pending = pending
+        self._timeout_ms_max = timeout_ms_max
+        self._staged = staged
+        self._numbers = count()
+        self.records = 0
+        self.bytes = 0
+        self.batches = 0
+        self.refusals: dict[int, int] = {}  # wire code -> batches
+        #: Ack level -> from a request's acceptance to its answer, when its first batch is in.
+        self.latencies = {"commit": Histogram(), "leader": Histogram(), "none": Histogram()}
+
+    @property
+    def refused(self) -> int:
+        """Batches answered with a definite error."""
+        return sum(self.refusals.values())
+
+    def handle(self, request: Produce, answer, seen_index: int = 0) -> Iterator[None] | None:
+        """``answer(reply)`` is called exactly once, maybe before this returns.  ``seen_index``: the
+        newest metadata that the client knows of.  None = all of it is proposed, else what is left
+        of it."""
+        accepted_ns = monotonic_ns()
+        deadline_ms = accepted_ns // 1_000_000 + min(request.timeout_ms, self._timeout_ms_max)
+        latency = self.latencies[request.acks]
+        produce = ProduceRequest(
+            next(self._numbers), partial(_answered, answer, latency, accepted_ns),
+            len(request.batches), deadline_ms)
+        if not request.batches:
+            answer(ProduceReply(()))
+            return None
+        self._pending.open(produce)
+        if len(request.batches) > BATCHES_AT_ONCE:
+            return advanced(self._steps(request, produce, seen_index))
+        self._take(request, range(len(request.batches)), 0, produce, seen_index)
+        return None
+
+    def _steps(self, request: Produce, produce: ProduceRequest, seen_index: int) -> Iterator[None]:
+        at = 0
+        for part in parts(len(request.batches), BATCHES_PER_STEP):
+            if part.start:
+                yield
+            at = self._take(request, part, at, produce, seen_index)
+
+    def _take(self, request: Produce, slots: range, at: int, produce: ProduceRequest,
+              seen_index: int) -> int:
+        """Propose the batches of these slots, whose bytes begin at ``at``; where they end."""
+        for slot in slots:
+            part = request.batches[slot]
+            batch = request.payload[at:at + part.length]
+            at += part.length
+            try:
+                self._append(part.incarnation, batch, request.acks, produce, slot, seen_index)
+            except REFUSALS as error:
+                self._refuse(produce, slot, error)
+        return at
+
+    def _refuse(self, produce: ProduceRequest, slot: int, error: Exception) -> None:
+        code, detail = refusal(error, self._directory.leader_detail)
+        self.refusals[code] = self.refusals.get(code, 0) + 1
+        produce.complete(slot, ProduceResult(code, -1, detail))
+
+    def _resume(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
+                slot: int, seen_index: int, error: Exception | None) -> None:
+        """A staged batch has waited for what becomes of its run; ``error`` refuses it."""
+        if produce.results[slot] is not None:
+            return  # its time ran out meanwhile, and it was called ambiguous
+        try:
+            if error is not None:
+                raise error
+            self._append(partition, batch, acks, produce, slot, seen_index)
+        except REFUSALS as refused:
+            self._refuse(produce, slot, refused)
+
+    def _append(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
+                slot: int, seen_index: int) -> None:
+        place = self._directory.place_of(partition)
+        if place is None:
+            raise self._directory.unknown(partition, seen_index)
+        group, tail = place.group, self._tails.get(place.group)
+        if place.switch is not None or tail is None or not self._core.status.is_leader(group):
+            group, tail = self._leading(place, partition)
+        if self._space is not None and self._space.full:
+            self._space.refused += 1
+            raise NoRoom(self._space.describe())
+        if not self._core.records_fit(group):
+            raise NoRoom(f"the disks of too many voters of group {group} are full: no majority "
+                         f"could store the records")
+        info = check_batch(batch)
+        if layout.STAGED_PRODUCER_MIN <= info.producer_id <= layout.STAGED_PRODUCER_MAX and (
+                self._staged.waits(info, seen_index, partial(
+                    self._resume, partition, batch, acks, produce, slot, seen_index))):
+            return
+        # Whoever begins, begins at sequence 0; the tail refuses everything else.
+        if (info.base_sequence == 0 and info.producer_id >= 0
+                and tail.begins_producer(partition, info)):
+            self._producer_ids.check(info, seen_index)
+        if tail.epoch_of(partition) < place.epoch:
+            self._core.propose(group, EntryKind.PARTITION_OPEN, opening_of(place),
+                               partition=partition)
+        try:
+            proposed = self._core.propose_batch(group, partition, batch, info)
+        except PartitionSealed as sealed:
+            raise self._elsewhere(place, partition) or sealed from None
+        self.batches += 1
+        self.records += info.count
+        self.bytes += len(batch)
+        if self._counts is not None and not proposed.duplicate:
+            self._counts.appended(group, partition, info.count, len(batch))
+        if acks == "none":
+            produce.complete(slot, ProduceResult(Code.OK, proposed.base_offset))
+        elif proposed.duplicate and proposed.index <= self._covered(group, acks):
+            produce.complete(slot, ProduceResult(Code.OK, proposed.base_offset))
+        else:
+            self._pending.add(group, proposed.index, acks, produce, slot, proposed.base_offset)
+
+    def _leading(self, place: Location, partition: int) -> tuple[int, PartitionTail]:
+        """The group led here that takes the partition's appends.  Raises ``Elsewhere``."""
+        switch = place.switch
+        if switch is not None:
+            tail = self._tails.get(switch.to_group)
+            if (tail is not None and tail.epoch_of(partition) >= switch.epoch
+                    and self._core.status.is_leader(switch.to_group)):
+                return switch.to_group, tail
+        tail = self._tails.get(place.group)
+        if tail is not None and self._core.status.is_leader(place.group):
+            return place.group, tail
+        raise (self._elsewhere(place, partition)
+               or Elsewhere(*self._directory.elsewhere(place, place.chain[-1])))
+
+    def _elsewhere(self, place: Location, partition: int) -> Elsewhere | None:
+        """Where a partition goes on whose seal is applied here; None = that is not known here."""
+        tail = self._tails.get(place.group)
+        state = tail.applied(partition) if tail is not None else None
+        if place.switch is None or state is None or not state.sealed or state.epoch != place.epoch:
+            return None
+        return Elsewhere(*self._directory.gone_on(place.switch))
+
+    def _covered(self, group: int, acks: str) -> int:
+        """Highest index that this ack level already covers here."""
+        durable = self._core.status.durable_index(group)
+        return durable if acks == "leader" else min(durable, self._core.status.commit_index(group))
+
+
+def _answered(answer, latency: Histogram, accepted_ns: int, produce: ProduceRequest) -> None:
+    if produce.results[0].code == Code.OK:
+        latency.observe((monotonic_ns() - accepted_ns) // 1000)
+    answer(ProduceReply(tuple(produce.results)))
+
+
+def acknowledged(base_offset: int) -> ProduceResult:
+    """The result of an append that its ack level covers."""
+    return ProduceResult(Code.OK, base_offset)
+
+
+def ambiguous(why: str) -> ProduceResult:
+    """The result of an append that may or may not have happened."""
+    return ProduceResult(Code.AMBIGUOUS, -1, ErrorDetail(text=f"{why}: the batch may or may not "
+                                                         "have been appended"))

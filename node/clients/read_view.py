@@ -1,0 +1,181 @@
+"""What may be read of a partition at this node now, and who else to ask.
+
+Contract.  ``span`` answers from memory in O(links) or raises ``Refused`` with the code and detail
+that the client gets.  What it names as readable is applied here: committed *and* durable, so it
+survives this node and is never un-read, whoever leads.
+
+Theory.  Applied state is a prefix of what is committed on every replica, so any of them may serve
+it; only the leader knows where the end is, and only a leader that a majority has confirmed since
+knows it for certain.  A sleeping group's members all know the commit index: it sleeps only when
+they do.  A partition that was switched is in several groups, one after the other: the metadata say
+which offsets are where, and each group's applied state how much of its link is here.  A link that
+is not the last one never changes; a last one that is sealed has an end that nobody may name, for
+appends may go on in the next group already.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from multiraft.partitions.state import PartitionState
+from multiraft.wire.errors import Code, ErrorDetail
+from multiraft.wire.messages import ANY
+from node.clients.error_codes import refusal
+from node.metadata.placement_table import ChainLink
+from node.metadata.state_machine import Location
+
+#: Instead of an offset: the partition's end, which is in its last link.
+END = -1
+
+
+class Range(NamedTuple):
+    """What may be served of a link of a partition's chain now."""
+
+    group: int
+    epoch: int
+    start_offset: int  # of the link
+    log_start: int  # of the partition, as this group knows it
+    high_watermark: int
+    next_offset: int
+    leads: bool  # this node leads the group
+    settled: bool  # ... has committed in its own term, and the end is in this link
+    is_last: bool
+    sealed: bool  # the link is the last one and about to have a successor
+    known_end: int  # of the partition, as far as any group here has applied it
+
+    @property
+    def complete(self) -> bool:
+        """Nothing will come behind what is readable: the next link follows."""
+        return not self.is_last and self.high_watermark == self.next_offset
+
+
+class Refused(Exception):
+    """A code and detail for one partition; the part of the node that asked answers with it.
+    ``passing``: the next commit may change it, so a long poll waits.  ``elsewhere``: it sends the
+    client to another node, as the metadata here say."""
+
+    def __init__(self, code: Code, detail: ErrorDetail, passing: bool = False,
+                 elsewhere: bool = False):
+        super().__init__(detail.text)
+        self.code = code
+        self.detail = detail
+        self.passing = passing
+        self.elsewhere = elsewhere
+
+
+class Readable:
+    """Read-only view of partitions."""
+
+    def __init__(self, core, tails, directory):
+        self._core = core
+        self._tails = tails
+        self._directory = directory
+
+    def span(self, partition: int, seen_index: int, replica: str, offset: int = END) -> Range:
+        """The link of a partition that holds ``offset``, at its leader or (``replica`` is ANY) at
+        whatever replica this node has.  ``seen_index``: the newest metadata that the client knows
+        of.  Raises ``Refused``."""
+        place = self.place(partition, seen_index)
+        at = len(place.chain) - 1
+        if offset != END:
+            while at and place.chain[at].start_offset > offset:
+                at -= 1
+        return self.link(place, partition, at, replica)
+
+    def place(self, partition: int, seen_index: int) -> Location:
+        """Where a partition is.  Raises ``Refused``."""
+        place = self._directory.place_of(partition)
+        if place is None:
+            raise Refused(*refusal(self._directory.unknown(partition, seen_index),
+                                   self._directory.leader_detail))
+        return place
+
+    def link(self, place: Location, partition: int, at: int, replica: str) -> Range:
+        """The same of one link.  Raises ``Refused``."""
+        link, core = place.chain[at], self._core
+        is_last = at + 1 == len(place.chain)
+        end = END if is_last else place.chain[at + 1].start_offset
+        group = link.group
+        tail = self._tails.get(group)
+        leads = tail is not None and core.status.is_leader(group)
+        if not leads:
+            if tail is None or replica != ANY or not core.status.has_group(group):
+                raise Refused(*self._directory.elsewhere(place, link, end), elsewhere=True)
+            why = core.status.quarantine_reason(group)
+            if why:
+                raise Refused(Code.QUARANTINED, ErrorDetail(
+                    text=f"the replica of group {group} on this node is damaged: {why}"))
+        if is_last:
+            return self._last(place, link, partition, tail, leads)
+        state = tail.applied(partition)
+        log_start = place.chain[0].start_offset
+        if state is not None:
+            log_start = max(log_start, min(state.log_start, end))
+        return Range(group, link.epoch, link.start_offset, log_start,
+                     _applied_end(link, state, end), end, leads, False, False, False,
+                     self._known_end(place, partition))
+
+    def _last(self, place: Location, link: ChainLink, partition: int, tail, leads: bool) -> Range:
+        state = tail.applied(partition)
+        settled = leads and self._core.status.is_settled(link.group)
+        if state is not None and state.epoch > link.epoch:
+            # It went on elsewhere and came back, which the metadata here do not know yet.
+            raise Refused(Code.STALE_METADATA, ErrorDetail(
+                text=f"this node knows of epoch {link.epoch}, group {link.group} has epoch "
+                     f"{state.epoch}"), passing=True)
+        if state is None or state.epoch != link.epoch:  # not opened yet
+            settled = settled and tail.epoch_of(partition) <= link.epoch
+            next_offset = link.start_offset
+            if tail.epoch_of(partition) == link.epoch:
+                next_offset = tail.next_offset(partition)
+            return Range(link.group, link.epoch, link.start_offset, place.chain[0].start_offset,
+                         link.start_offset, next_offset, leads, settled, True, False,
+                         link.start_offset)
+        return Range(link.group, link.epoch, link.start_offset, state.log_start, state.next_offset,
+                     tail.next_offset(partition), leads, settled and not state.sealed, True,
+                     state.sealed, state.next_offset)
+
+    def _known_end(self, place: Location, partition: int) -> int:
+        """The end of the partition, as the newest link says that this node has a replica of: what
+        it told of that one it must not take back when it serves an earlier one.  O(links)."""
+        for at in range(len(place.chain) - 1, -1, -1):
+            tail, link = self._tails.get(place.chain[at].group), place.chain[at]
+            if tail is None:
+                continue
+            state = tail.applied(partition)
+            if at + 1 < len(place.chain):
+                return _applied_end(link, state, place.chain[at + 1].start_offset)
+            if state is not None and state.epoch >= link.epoch:
+                return state.next_offset
+            return link.start_offset
+        return place.chain[0].start_offset
+
+
+def _applied_end(link: ChainLink, state: PartitionState | None, end: int) -> int:
+    """How far a replica has applied a link that ends at ``end``."""
+    if state is None or state.epoch < link.epoch:
+        return link.start_offset
+    return min(state.next_offset, end) if state.epoch == link.epoch else end
+
+
+#: Why a leader does not say where the end is.
+NOT_SETTLED = ErrorDetail(text="the leader is new and has not committed in its term yet")
+BEING_SWITCHED = ErrorDetail(text="the partition is being switched to another group")
+
+
+def not_known_yet(offset: int, span: Range) -> Refused:
+    """The refusal of an offset above what this replica knows to be committed."""
+    if span.sealed:
+        return Refused(Code.OFFSET_NOT_AVAILABLE, BEING_SWITCHED, passing=True)
+    if span.leads and span.is_last:
+        return Refused(Code.OFFSET_NOT_AVAILABLE, NOT_SETTLED, passing=True)
+    return Refused(Code.OFFSET_NOT_AVAILABLE, ErrorDetail(
+        text=f"offset {offset}: this replica knows of commits up to {span.high_watermark} only",
+        end_offset=span.high_watermark), passing=True)
+
+
+def out_of_range(offset: int, span: Range) -> Refused:
+    """The refusal that makes a client reset: only when it is certain."""
+    return Refused(Code.OFFSET_OUT_OF_RANGE, ErrorDetail(
+        text=f"offset {offset} is outside {span.log_start}..{span.high_watermark}",
+        start_offset=span.log_start, end_offset=span.high_watermark))

@@ -1,0 +1,599 @@
+"""One client connection: wire events to handlers, answers to the socket.
+
+Contract.  A session receives only while it may: ``in_flight_max`` unanswered requests or
+``connection_bytes_in_flight_max`` unanswered append bytes stop the reading, which stops the sender
+through TCP.  So does a large frame for which the node has no memory now (``memory_budget.py``).
+When all connections together are at a bound, requests are refused before any work is done for them.
+Requests are handled in order of arrival; answers go out as they come, gathered per round.  What a
+session handles in one turn of the loop is bounded (``connection_turn_rows_max``): of requests that
+arrived together the rest comes after the other sessions', and a request that is more than a step of
+work is done in turns (``turns.py``), before the next one of its session is read.  A client that
+does not read its answers is closed when its outbox is full.  One that ends its side of the stream
+gets the answers to what it had asked, its long polls at once.
+
+Theory.  The arrivals task reads the socket while the session may be read, handlers run
+synchronously on the loop, and one round follows after everything that has arrived was handled.  The
+session's own task sleeps but for a handshake, a pause or the end.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import ssl
+from collections.abc import Iterator
+
+import trio
+
+from multiraft.wire.connection import (
+    NEED_DATA,
+    PAUSED,
+    BadRequest,
+    Connection,
+    ConnectionClosed,
+    RequestEvent,
+    ResponseEvent,
+    Role,
+    State,
+    answer_to,
+)
+from multiraft.wire.errors import (
+    Code,
+    ErrorDetail,
+    LocalProtocolError,
+    ProtocolError,
+    RemoteProtocolError,
+)
+from multiraft.wire.frames import WireLimits
+from multiraft.wire.messages import (
+    VERSIONS_SUPPORTED,
+    Complain,
+    Fetch,
+    Hello,
+    ListOffsets,
+    Produce,
+    ProduceReply,
+    Refused,
+    Welcome,
+)
+from multiraft.wire.tls import TlsSocket
+from node.clients.connection_reaper import Look
+from node.clients.memory_budget import Budget
+from node.loop.outbox import Outbox
+from node.loop.receive import secured
+from node.loop.turns import ROWS_PER_STEP, Turns
+from node.peers.security import Security
+
+#: What a request costs beside the rows it names, in rows: its frame, its answer.
+REQUEST_ROWS = 4
+#: What a batch costs in rows: it is checked, proposed, staged and acknowledged.
+BATCH_ROWS = 4
+
+
+class Answer:
+    """The way back of one request; called exactly once."""
+
+    __slots__ = ("session", "id", "size")
+
+    def __init__(self, session: "Session", number: int, size: int = 0):
+        self.session = session
+        self.id = number
+        self.size = size  # append bytes that are in flight until the answer
+
+    def __call__(self, reply, payload=()) -> None:
+        self.session.answered(self, ResponseEvent(
+            self.id, reply, metadata_index=self.session.service.metadata_index), payload)
+
+    def refuse(self, code: Code, detail: ErrorDetail) -> None:
+        """Answer with an error instead."""
+        refusals = self.session.service.refusals
+        refusals[code] = refusals.get(code, 0) + 1
+        self.session.answered(self, ResponseEvent(
+            self.id, code=code, error=detail,
+            metadata_index=self.session.service.metadata_index), ())
+
+
+class Session:
+    """State of one client connection; made by ``Sessions``."""
+
+    __slots__ = ("service", "_budget", "_sock", "_connection", "_outbox", "_attention",
+                 "_bytes_in_flight", "_requests", "_reserved", "_starved", "_unsent", "_paused",
+                 "_closed", "_gone", "_problem", "_left", "_more", "_working", "events")
+
+    def __init__(self, service: "Sessions", sock: socket.socket | TlsSocket):
+        self.service = service
+        self._budget = service.budget
+        self._sock = sock
+        self._connection = Connection(Role.SERVER, service.wire_limits)
+        self._connection.reader.admit = self._admit
+        self._outbox = Outbox(sock, service.limits.outbox_bytes_max)
+        self._requests = 0  # not answered
+        self._reserved = 0  # bytes of the large frame that is arriving
+        self._starved = 0  # bytes of the large frame that waits for room
+        self._unsent = 0  # what the budget knows of the outbox
+        self._gone = False
+        self._left = 0  # rows that this turn of the loop still has room for
+        self._more = False  # what was received is not handled: the turn was over
+        self._working = False  # on a request that takes turns
+        self.events = 0  # times that something complete had arrived
+        self._attention = trio.Event()  # the task has to look: an end, a pause, a handshake
+        self._bytes_in_flight = 0
+        self._paused = False
+        self._closed = False
+        self._problem: Exception | None = None  # raised by the task, whoever found it
+
+    async def run(self) -> None:
+        """From hello to end."""
+        self.service.open[self] = None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._drain, nursery.cancel_scope)
+                await self._attend()
+                if self._problem is None and not self._closed:
+                    await self._answer_rest()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._closed = True
+            self._leave()
+        problem, self._problem = self._problem, None
+        try:
+            if problem is not None:
+                raise problem
+        finally:
+            # No circle through its traceback: what has been received goes with the session, and
+            # not when the collector comes by.
+            del problem
+
+    def answered(self, answer: Answer, event: ResponseEvent | None, payload) -> None:
+        """A request is decided; its answer, if it gets one, leaves with this round's flush."""
+        budget = self._budget
+        self._bytes_in_flight -= answer.size
+        budget.bytes -= answer.size
+        if not self._gone:
+            self._requests -= 1
+            budget.requests -= 1
+        if budget.starved:
+            budget.feed()
+        if self._paused or self._connection.state is State.CLOSED:
+            self._call_task()
+        if event is None:
+            return
+        if self._closed or self._connection.state is State.BROKEN:
+            return  # the client is gone
+        try:
+            self._outbox.push(self._encoded(event, payload))
+        except OSError:
+            self._close()
+            return
+        self.service.to_flush[self] = None
+
+    def _encoded(self, event: ResponseEvent, payload) -> list:
+        """The answer's buffers.  One that does not fit into a frame is refused instead, or called
+        ambiguous when what it answers has happened."""
+        try:
+            return self._connection.send(event, payload)
+        except LocalProtocolError as error:
+            if event.code != Code.OK:
+                raise  # nothing smaller can be said: a defect
+            code = Code.AMBIGUOUS if type(event.reply) is ProduceReply else Code.LIMIT_EXCEEDED
+            return self._connection.send(ResponseEvent(
+                event.id, code=code,
+                error=ErrorDetail(f"the answer is too large, ask for less: {error}"),
+                metadata_index=event.metadata_index))
+
+    def flush(self) -> None:
+        """Give the socket what this round produced."""
+        if not self._closed:
+            try:
+                self._outbox.flush()
+            except OSError:
+                self._close()
+            if self._outbox.size != self._unsent:
+                self.account()
+
+    def account(self) -> None:
+        """Tell the budget what is waiting for a client that does not read."""
+        size = 0 if self._gone else self._outbox.size
+        self._budget.unsent += size - self._unsent
+        self._unsent = size
+
+    def _admit(self, size: int) -> bool:
+        """Whether a frame of that size may have its memory; else this session is called when it
+        may."""
+        if self._budget.admits(size):
+            self._budget.bytes += size
+            self._reserved, self._starved = size, 0
+            return True
+        self._starved = size
+        self._budget.starved[self] = size
+        return False
+
+    def fed(self) -> None:
+        """There may be room for the large frame that waits."""
+        self._call_task()
+
+    def _arrived(self) -> None:
+        """The large frame is complete; what it asks for is counted from now on."""
+        self._budget.bytes -= self._reserved
+        self._reserved = 0
+
+    def _leave(self) -> None:
+        """Nothing of this session is counted any more, but appends that are under way."""
+        self._gone = True
+        self._connection.reader.admit = None  # it would hold this session, and that its memory
+        self._budget.requests -= self._requests
+        self._budget.starved.pop(self, None)
+        self._arrived()
+        self.account()
+        if self._budget.starved:
+            self._budget.feed()
+        self.service.gone(self)
+
+    def end(self, reason: str) -> None:
+        """Close this connection, for a reason that the log tells."""
+        self._end(RemoteProtocolError(reason))
+
+    def look(self) -> Look:
+        """What the one who looks after deadlines wants to know."""
+        outbox, connection = self._outbox, self._connection
+        reader = connection.reader
+        return Look(self.events, reader.mid_frame and not self._paused,
+                    bool(connection.in_flight) or self._paused,
+                    reader.arrived if self._reserved else 0, outbox.size, outbox.sent_bytes)
+
+    def _close(self) -> None:
+        self._closed = True
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it is gone already
+        self._call_task()
+
+    async def _drain(self, scope: trio.CancelScope) -> None:
+        try:
+            await self._outbox.drain()
+        except OSError:
+            scope.cancel()
+
+    async def _attend(self) -> None:
+        """Have the socket read while the session may read; the arrivals task does it."""
+        arrivals, file_number = self.service.arrivals, self._sock.fileno()
+        with trio.move_on_after(self.service.limits.hello_timeout_ms / 1000) as hello:
+            while not self._over:
+                arrivals.add(file_number, self.receive)
+                try:
+                    self._begin_to_listen()
+                    await self._attention.wait()
+                finally:
+                    arrivals.remove(file_number)
+                if self._connection.state is State.OPEN:
+                    hello.deadline = math.inf
+                await self._room()
+
+    async def _answer_rest(self) -> None:
+        """The client has ended its side: what it asked for is answered before ours ends."""
+        service, connection = self.service, self._connection
+        if connection.in_flight and not self._closed:
+            service.fetching.hurry(self)
+            service.request_round()
+        try:
+            with trio.move_on_after(service.limits.half_closed_ms_max / 1000):
+                while connection.in_flight and not self._closed:
+                    self._attention = trio.Event()
+                    await self._attention.wait()
+                if not self._closed:
+                    self.flush()
+                    await self._outbox.empty()
+        except OSError as error:
+            self._problem = error
+
+    def _begin_to_listen(self) -> None:
+        """The socket is read from now on."""
+
+    async def _room(self) -> None:
+        """Until more may be read: what was received already has been handled then, too."""
+        self._attention = trio.Event()
+        self._paused |= self._more  # the rest of a turn is this task's, too
+        while self._paused and not self._over:
+            if not self._is_full:
+                await self.service.turns.take(ROWS_PER_STEP)
+                self._left = ROWS_PER_STEP
+                if not self._over and self._take_events():
+                    self.service.request_round()
+                continue
+            if self._starved:  # called, and somebody else was faster
+                self._budget.starved.setdefault(self, self._starved)
+            await self._attention.wait()
+            self._attention = trio.Event()
+
+    @property
+    def _over(self) -> bool:
+        return (self._closed or self._problem is not None
+                or self._connection.state is State.CLOSED)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether more requests have to wait for answers to earlier ones."""
+        return (self._working or self._connection.in_flight >= self._connection.limits.in_flight_max
+                or self._bytes_in_flight > self.service.limits.connection_bytes_in_flight_max
+                or self._starved > 0 and not self._budget.admits(self._starved))
+
+    def receive(self) -> bool:
+        """Take what is there; whether a round is due for it.  What goes wrong is kept for the
+        session's own task."""
+        if self._paused or self._closed:
+            return False
+        self._left = self.service.limits.connection_turn_rows_max
+        if self._more:
+            handled = self._take_events()
+            if self._more or self._paused or self._closed:
+                return handled
+            return self._received() or handled
+        return self._received()
+
+    def _received(self) -> bool:
+        connection = self._connection
+        try:
+            count = self._sock.recv_into(connection.buffer_for_receive())
+        except BlockingIOError:
+            return False  # a spurious wake-up
+        except OSError as error:
+            self._end(error)
+            return False
+        connection.received(count)
+        return self._take_events()
+
+    def _take_events(self) -> bool:
+        """Handle what has arrived completely, as far as this turn has room; whether there was
+        anything."""
+        connection, handled = self._connection, False
+        bytes_max = self.service.limits.connection_bytes_in_flight_max
+        opening = connection.state is State.OPENING
+        self._more = False
+        try:
+            while (self._bytes_in_flight <= bytes_max and not self._closed
+                   and not self._working):
+                if self._left <= 0:
+                    self._rest()
+                    break
+                event = connection.next_event()
+                if event is NEED_DATA:
+                    self._paused = False
+                    if self._starved:
+                        self._pause()
+                    break
+                if event is PAUSED:
+                    self._pause()
+                    break
+                if self._reserved:
+                    self._arrived()
+                handled = True
+                self._left -= REQUEST_ROWS
+                if type(event) is RequestEvent:
+                    self._handle_request(event)
+                    continue
+                self._handle(event)
+                if type(event) is ConnectionClosed or self._closed:
+                    self._call_task()
+                    break
+            else:
+                self._pause()
+        except (OSError, ProtocolError) as error:
+            self._end(error)
+        if opening:
+            self._call_task()  # the handshake has its own patience
+        if handled:
+            self.events += 1
+        return handled
+
+    def _rest(self) -> None:
+        """The turn is over, and more has arrived: it comes with the next one."""
+        self._more = True
+        if not self._paused:  # else this session's own task goes on
+            self.service.arrivals.again(self._sock.fileno())
+
+    def _work(self, steps: Iterator[None] | None, changes: bool = False) -> None:
+        """A request is more than a step of work: the rest in turns, and nothing of this session
+        besides.  One that ``changes`` something goes on though nobody waits for it any more."""
+        if steps is not None:
+            self._working = True
+            self.service.turns.start(self, self._worked(steps, changes))
+
+    def _worked(self, steps: Iterator[None], changes: bool) -> Iterator[None]:
+        for _ in steps:
+            if self._gone and not changes:
+                return
+            self.service.request_round()
+            yield
+        self._working = False
+        self.service.request_round()
+        self._call_task()
+
+    def _call_task(self) -> None:
+        self._attention.set()
+        self.service.arrivals.turn_due = True
+
+    def _pause(self) -> None:
+        self._paused = True
+        self._call_task()
+
+    def _end(self, problem: Exception) -> None:
+        self._problem = problem
+        self._closed = True
+        self._call_task()
+
+    def _handle(self, event) -> None:
+        if isinstance(event, Hello):
+            self._greet(event)
+        elif isinstance(event, BadRequest):
+            self._push(self._connection.send(answer_to(event)))
+
+    def _handle_request(self, event: RequestEvent) -> None:
+        request = event.request
+        kind = type(request)
+        service, budget = self.service, self._budget
+        self._requests += 1
+        budget.requests += 1
+        if service.stopping:
+            self._refuse(event, Code.SHUTTING_DOWN, STOPPING)
+        elif budget.requests > budget.requests_max or budget.bytes > budget.bytes_max:
+            self._refuse(event, Code.QUEUE_FULL, budget.refusal())
+        elif kind is Produce:
+            size = len(request.payload)
+            self._left -= BATCH_ROWS * len(request.batches)
+            self._bytes_in_flight += size
+            budget.bytes += size
+            answer = Answer(self, event.id, size)
+            self._work(service.producing.handle(
+                request, answer_nobody(answer) if request.acks == "none" else answer,
+                event.metadata_index), changes=True)
+        elif kind is Fetch:
+            if budget.unsent > budget.unsent_max:
+                self._refuse(event, Code.QUEUE_FULL, budget.refusal())
+                return
+            self._left -= len(request.partitions)
+            self._work(service.fetching.handle(request, Answer(self, event.id),
+                                               event.metadata_index))
+            service.arrivals.turn_due = True  # a cold range is read by a task
+        elif kind is ListOffsets:
+            self._left -= 2 * len(request.partitions)
+            self._work(service.offsets.handle(request, Answer(self, event.id),
+                                              event.metadata_index))
+        elif kind is Complain:
+            service.complaints.handle(request, Answer(self, event.id), event.metadata_index)
+        else:
+            service.admin.handle(event, Answer(self, event.id))
+            service.arrivals.turn_due = True
+
+    def _refuse(self, event: RequestEvent, code: Code, detail: ErrorDetail) -> None:
+        """Definite, before any work is done; who wants no answer gets none."""
+        if type(event.request) is Produce and event.request.acks == "none":
+            answer_nobody(Answer(self, event.id))(None)
+        else:
+            Answer(self, event.id).refuse(code, detail)
+
+    def _greet(self, hello: Hello) -> None:
+        service = self.service
+        text, code = "", Code.INVALID_REQUEST
+        if hello.version not in VERSIONS_SUPPORTED:
+            text, code = f"version {hello.version} is not known here", Code.UNSUPPORTED
+        elif hello.connection != "client":
+            text = "this is the client port; nodes use the peer port"
+        elif hello.cluster is not None and hello.cluster != service.cluster_id:
+            text, code = "this node belongs to another cluster", Code.WRONG_CLUSTER
+        if text:
+            self._push(self._connection.send(Refused(code, text)))
+            self._outbox.flush()
+            return
+        self._push(self._connection.send(Welcome(
+            service.cluster_id, service.node, service.boot_epoch,
+            service.wire_limits.frame_bytes_max, service.batch_bytes_max,
+            service.wire_limits.in_flight_max)))
+
+    def _push(self, buffers: list) -> None:
+        self._outbox.push(buffers)
+        self.service.to_flush[self] = None
+
+
+class TlsSession(Session):
+    """The same inside TLS, where one readiness of the socket may mean several receives."""
+
+    __slots__ = ()
+
+    def receive(self) -> bool:
+        """Take what is there, all of it: nothing would wake this for the rest."""
+        due = super().receive()
+        while self._sock.pending and not self._paused and not self._over:
+            if self._left <= 0:
+                self._rest()
+                break
+            due |= self._received()
+        return due
+
+    def _begin_to_listen(self) -> None:
+        if self._sock.pending and self.receive():
+            self.service.request_round()
+
+
+#: What a node says to new requests while it hands its leaderships over.
+STOPPING = ErrorDetail("the node is stopping: ask another")
+
+
+def answer_nobody(answer: Answer):
+    """``acks=none``: the bytes are not in flight any more, and nobody is told anything."""
+
+    def done(_reply, _payload=()) -> None:
+        answer.session.answered(answer, None, ())
+
+    return done
+
+
+class Sessions:
+    """What all sessions of a node share."""
+
+    def __init__(self, *, producing, fetching, offsets, complaints, admin, directory, limits,
+                 batch_bytes_max: int, cluster_id: bytes, node: int, boot_epoch: int,
+                 request_round, arrivals, turns: Turns, log, security: Security | None = None):
+        self.producing = producing
+        self.fetching = fetching
+        self.offsets = offsets
+        self.complaints = complaints
+        self.admin = admin
+        self.limits = limits
+        self.batch_bytes_max = batch_bytes_max
+        self.cluster_id = cluster_id
+        self.node = node
+        self.boot_epoch = boot_epoch
+        self.request_round = request_round
+        self.arrivals = arrivals
+        self.turns = turns
+        self.wire_limits = WireLimits(frame_bytes_max=limits.frame_bytes_max,
+                                      in_flight_max=limits.requests_in_flight_max)
+        self.budget = Budget(limits)
+        self.open: dict[Session, None] = {}
+        self.to_flush: dict[Session, None] = {}
+        self._security = security
+        self._directory = directory
+        self._log = log
+        self.stopping = False  # new requests are refused, those under way are answered
+        self.closed_by_error = 0
+        self.refusals: dict[int, int] = {}  # wire code -> whole requests
+
+    @property
+    def metadata_index(self) -> int:
+        """The newest metadata this node has applied."""
+        return self._directory.metadata_index
+
+    async def handle(self, sock: socket.socket) -> None:
+        """Handler of the client port's connections."""
+        context = None if self._security is None else self._security.client_server
+        try:
+            if context is None:
+                await Session(self, sock).run()
+                return
+            tls = None
+            with trio.move_on_after(self.limits.hello_timeout_ms / 1000):
+                tls = await secured(sock, context)
+            if tls is not None:
+                with tls:
+                    await TlsSession(self, tls).run()
+        except ProtocolError as error:
+            self.closed_by_error += 1
+            self._log.info("client connection closed", extra={"reason": str(error)})
+        except ssl.SSLError as error:
+            self.closed_by_error += 1
+            self._log.info("client connection closed", extra={"reason": f"TLS: {error}"})
+
+    def flush(self) -> None:
+        """End of a round: every session with answers gives them to its socket."""
+        if self.to_flush:
+            sessions, self.to_flush = self.to_flush, {}
+            for session in sessions:
+                session.flush()
+
+    def gone(self, session: Session) -> None:
+        """A session ended: its long polls are forgotten, its appends run on unanswered."""
+        self.open.pop(session, None)
+        self.to_flush.pop(session, None)
+        self.fetching.forget(session)
+        self.admin.forget(session)

@@ -1,0 +1,1 @@
+"""Requests between nodes about the cluster: registration, metadata, reported configurations."""

@@ -1,0 +1,86 @@
+"""Leaders tell the metadata who is in their groups, so that every node can say it.
+
+Contract.  ``note`` is called when a configuration came into force here and when this node won a
+group; ``run`` compares each noted group, once its configuration is committed, with what the
+metadata have and reports what differs to the metadata leader, until that has it.  O(1) for a group
+that is recorded as it is; nothing at all for a group that is not noted.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from multiraft.errors import MultiRaftError
+from multiraft.wire.nodes import RecordMembers
+from node.cluster.metadata_client import MetadataRequests
+
+#: Pause when a report could not be given, or a configuration is not committed yet, in seconds.
+RETRY_S = 0.2
+#: Groups looked at without letting others run.
+SLICE = 256
+
+
+class MemberReports:
+    """Task on the loop."""
+
+    def __init__(self, core, metadata_log, requests: MetadataRequests):
+        self._core = core
+        self._metadata_log = metadata_log
+        self._requests = requests
+        self._noted: dict[int, None] = {}
+        self._wanted = trio.Event()
+        self.reported = 0
+
+    def note(self, group: int) -> None:
+        """The members of a group may have changed."""
+        self._noted[group] = None
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            noted, self._noted = list(self._noted), {}
+            waiting = []
+            for at, group in enumerate(noted):
+                if at % SLICE == 0:
+                    await trio.lowlevel.checkpoint()
+                if not await self._report(group):
+                    waiting.append(group)
+            if waiting:
+                await trio.sleep(RETRY_S)
+                for group in waiting:
+                    self.note(group)
+
+    async def _report(self, group: int) -> bool:
+        """Whether nothing is left to say about a group."""
+        record = self._difference(group)
+        if record is None:
+            return True
+        if not record.version:
+            return False
+        try:
+            await self._requests.ask(record)
+        except MultiRaftError:
+            return False  # the metadata group is electing, or away: level-triggered
+        self.reported += 1
+        return True
+
+    def _difference(self, group: int) -> RecordMembers | None:
+        """What the metadata lack; with version 0 it is not committed yet.  None = nothing."""
+        if not self._core.status.is_leader(group):
+            return None  # its leader knows better
+        status = self._core.status.of(group)
+        index = status.configuration_index
+        state = self._metadata_log.state
+        if not state.cluster_id:
+            return RecordMembers(group, 0, 0, ())
+        known = state.table.members.get(group)
+        if known is not None and known[:2] >= (status.incarnation, index):
+            return None
+        if known is None and status.configuration == state.initial_configuration(group):
+            return None
+        if index > status.commit:
+            return RecordMembers(group, 0, 0, ())
+        return RecordMembers(group, status.incarnation, max(index, 1), *status.configuration)

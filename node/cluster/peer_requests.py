@@ -1,0 +1,79 @@
+"""What nodes ask each other: to be registered, to record members, to take a partition over.
+
+Contract.  ``ask(peer, request)`` returns the reply or raises what a client would be told:
+``RequestError`` for a definite refusal, ``AmbiguousOutcome`` when no answer came.  They travel on
+bulk connections, so they are asked by a node that has proven who it is, and no client can do it in
+its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from multiraft.wire import nodes as wire
+from multiraft.wire import placements, plans, sinks
+from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, exception_for
+from multiraft.wire.schema import Malformed, Shape
+from node.peers.bulk_channel import Bulk, NoAnswer
+from node.request_errors import REFUSED
+
+REQUESTS = {**wire.PEER_REQUESTS, **placements.PEER_REQUESTS, **plans.PEER_REQUESTS,
+            **sinks.PEER_REQUESTS}
+RESPONSES = {**wire.PEER_RESPONSES, **placements.PEER_RESPONSES, **plans.PEER_RESPONSES,
+             **sinks.PEER_RESPONSES}
+OPS = {shape.kind: op for op, shape in REQUESTS.items()}
+
+#: Request -> its handler, which raises one of ``REFUSED``.
+Handlers = dict[type, Callable[[object], Awaitable]]
+
+
+class PeerRequests:
+    """Both ends.  ``handlers`` may grow until the first request arrives.  ``refusal(error)``
+    returns code and detail.  ``served``: handlers of the connections on which requests of other
+    nodes arrive, unless these are ``bulk``."""
+
+    def __init__(self, bulk: Bulk, handlers: Handlers, refusal: Callable,
+                 served: dict | None = None):
+        self._bulk = bulk
+        self._handlers = handlers
+        self._refusal = refusal
+        for op, shape in REQUESTS.items():
+            (bulk.handlers if served is None else served)[op] = self._handler(shape)
+
+    async def ask(self, peer: int, request):
+        """One question to one node.  Raises ``RequestError``, ``AmbiguousOutcome``."""
+        op = OPS[type(request)]
+        try:
+            answer = await self._bulk.ask(peer, {"op": op, **request._asdict()})
+            fields = dict(answer.header)
+            code = fields.pop("code", None)
+            if code == Code.OK:
+                return RESPONSES[op].read(fields)
+            refused = _refused(code, fields)
+        except (NoAnswer, Malformed) as error:
+            raise AmbiguousOutcome(f"{op}: {error}") from error
+        raise refused
+
+    def _handler(self, shape: Shape):
+        async def handle(peer: int, header: dict, _payload) -> tuple[dict, tuple]:
+            fields = dict(header)
+            del fields["op"]
+            request = shape.read(fields)
+            if type(request) is wire.RegisterNode and request.node.id != peer:
+                raise Malformed("a node registers nobody but itself")
+            try:
+                reply = await self._handlers[shape.kind](request)
+            except REFUSED as error:
+                code, detail = self._refusal(error)
+                return {"code": int(code), "text": detail.text, "leader": detail.leader}, ()
+            return {"code": int(Code.OK), **reply._asdict()}, ()
+
+        return handle
+
+
+def _refused(code: object, fields: dict) -> Exception:
+    """The error that a refusal stands for.  Raises ``Malformed``."""
+    text, leader = fields.get("text"), fields.get("leader")
+    if type(code) is not int or type(text) is not str or type(leader) is not int:
+        raise Malformed("neither an answer nor a refusal")
+    return exception_for(code, ErrorDetail(text, leader=leader))

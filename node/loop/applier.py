@@ -1,0 +1,173 @@
+"""What this node does with what happened: pending appends answered, metadata applied, polls woken.
+
+Contract.  Called by the round loop only, in the order of ``Ready``: ``observe`` before ``apply``,
+``answer`` at the end.  Applied state of data groups is the tail's own (``MultiRaft.applied`` moves
+it); the metadata group's entries go through ``metadata_log``.
+
+Invariants.  A group is applied in index order without holes; a pending append is acknowledged only
+while this node has led its group without interruption since it was proposed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import trio
+
+from multiraft.raft.status import Role
+from multiraft.types import METADATA_GROUP
+from node.loop.applied_waiters import AppliedEntries
+
+
+class RoleChanges:
+    """Lets tasks wait until some group's leader, or what is known of it, changed."""
+
+    def __init__(self):
+        self._changed = trio.Event()
+
+    def tell(self) -> None:
+        """Something changed; O(waiting tasks)."""
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Until the next change, at most ``timeout_s``."""
+        with trio.move_on_after(timeout_s):
+            await self._changed.wait()
+
+
+class Applying:
+    """Consumer of events, commits and durable marks."""
+
+    def __init__(self, core, store, metadata_log, pending, fetching, confirmations, sessions,
+                 roles: RoleChanges, replicas, log,
+                 members_changed: Callable[[int], None] = lambda _group: None,
+                 applied: AppliedEntries | None = None,
+                 leads_changed: Callable[[], None] = lambda: None,
+                 snapshot_offered: Callable[[int, int], None] = lambda _group, _leader: None):
+        self._core = core
+        self._store = store
+        self._metadata_log = metadata_log
+        self._pending = pending
+        self._fetching = fetching
+        self._confirmations = confirmations
+        self._sessions = sessions
+        self._roles = roles
+        self._replicas = replicas
+        self._log = log
+        self._members_changed = members_changed  # who reports the members of groups led here
+        self._applied = applied or AppliedEntries({})
+        self._leads_changed = leads_changed  # who does something for partitions of groups led here
+        self._snapshot_offered = snapshot_offered  # (group, leader)
+        self.elections = 0
+
+    def observe(self, events: list) -> None:
+        """A group that this node leads no more leaves its pending appends ambiguous; a replica that
+        is damaged stays so across restarts."""
+        for event in events:
+            if event.kind == "role":
+                if self._log.isEnabledFor(logging.DEBUG):
+                    self._log_role(event.group, *event.fields)
+                self._role(event.group, event.fields[0] is Role.LEADER)
+            elif event.kind == "membership":
+                self._members_changed(event.group)
+            elif event.kind == "wanted":
+                self._replicas.wanted(event.group, *event.fields)
+            elif event.kind == "removed":
+                self._replicas.gone(event.group)
+                self._fetching.committed(event.group)  # its polls are sent to the leader
+            elif event.kind == "snapshot_offered":
+                self._snapshot_offered(event.group, event.fields[0])
+            elif event.kind in LOGGED_EVENTS:
+                self._log.log(LOGGED_EVENTS[event.kind], event.kind, extra={
+                    **self._place(event.group), "fields": list(event.fields)})
+                if event.kind == "repaired":
+                    self._replicas.due = True
+                elif event.kind == "quarantine":
+                    self._store.quarantine(event.group, event.fields[0])
+                    self._fetching.committed(event.group)  # its polls are answered QUARANTINED
+
+    def _place(self, group: int) -> dict:
+        """Group and term of a log line; an event of a whole node has neither."""
+        if group < 0:
+            return {}
+        return {"group": group, "term": self._core.status.leader_hint(group)[1]}
+
+    def _log_role(self, group: int, role: Role, term: int, leader: int, why: str) -> None:
+        self._log.debug("role", extra={"group": group, "term": term, "role": role.name.lower(),
+                                       "leader": leader, "reason": why})
+
+    def _role(self, group: int, leads: bool) -> None:
+        # As the event says, not as it is now: a leader that was deposed and won again in between
+        # must not answer for the entries of its earlier term.
+        self._roles.tell()
+        if leads:
+            self.elections += 1
+            self._members_changed(group)
+            self._leads_changed()
+        else:
+            self._pending.lost(group)
+            self._confirmations.lost(group)
+            self._fetching.committed(group)  # its polls are answered NOT_LEADER
+        if group == METADATA_GROUP:
+            self._metadata_log.role_changed(leads)
+
+    def apply(self, committed: list) -> None:
+        """Committed ranges, durable here."""
+        for group, first, last in committed:
+            if group == METADATA_GROUP:
+                self._metadata_log.apply(first, last)
+            self._core.applied(group, last)
+            if group == METADATA_GROUP:
+                self._metadata_log.lead()
+                self._replicas.due = True
+            self._pending.committed(group, last)
+            self._fetching.committed(group)
+            if self._applied.waiting:
+                self._applied.told(group)
+            if self._confirmations.waiting:
+                self._confirmations.committed(group)
+
+    def confirmed(self, reads: list) -> None:
+        """Leaders that a majority has confirmed, after this round's commits."""
+        self._confirmations.ready(reads)
+
+    def durable(self) -> None:
+        """Own writes became durable: acks=leader.  O(groups with such appends pending)."""
+        for group in self._pending.groups_waiting_for_durable():
+            if not self._core.status.has_group(group):
+                continue  # let go by the last round; the next one tells who waits
+            self._pending.durable(group, self._core.status.durable_index(group))
+
+    @property
+    def answers_wait(self) -> bool:
+        """Whether sessions have answers that were not given to their sockets yet."""
+        return bool(self._sessions.to_flush)
+
+    def stop(self) -> None:
+        """The node ends: what is still open is answered, as far as its outcome is known."""
+        self._pending.stop()
+        self._confirmations.stop()
+        self._fetching.stop()
+        self._sessions.flush()
+
+    def answer(self, now_ms: int) -> None:
+        """Deadlines, woken polls, and everything to the sockets."""
+        if self._replicas.due:
+            self._replicas.settle()
+        if self._pending.earliest_ms <= now_ms:
+            self._pending.expire(now_ms)
+        if self._confirmations.earliest_ms <= now_ms:
+            self._confirmations.expire(now_ms)
+        if self._fetching.woken or self._fetching.earliest_ms <= now_ms:
+            self._fetching.wake_due(now_ms)
+        if self._sessions.to_flush:
+            self._sessions.flush()
+
+
+#: Events an operator wants to read about, and how loud they are.  Those of whole nodes have the
+#: node as their first field.
+LOGGED_EVENTS = {"lease": logging.INFO, "room": logging.INFO, "restarted": logging.INFO,
+                 "discredited": logging.WARNING, "needs_snapshot": logging.WARNING,
+                 "quarantine": logging.ERROR, "doubt": logging.WARNING, "repaired": logging.INFO}

@@ -1,0 +1,1 @@
+"""The state machine of the metadata group: topics, nodes, placement, plans, transactions."""

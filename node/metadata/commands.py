@@ -1,0 +1,300 @@
+"""Commands of the metadata state machine: what may stand in a METADATA entry, and its bytes.
+
+Contract.  A command is a frozen value; its payload is one CBOR map ``{"v", "op", fields}``.
+``encode_command`` refuses what ``decode_command`` would refuse, so nothing enters the log that a
+replica could not read.  A payload *in the log* that does not decode is corruption, or the word of a
+newer version: a replica that skipped it would go another way than the others, so ``InvalidCommand``
+stops it.  Nothing in a command depends on who applies it: the proposer has put in every id, and
+there is no clock and no randomness behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import cbor2
+
+from multiraft.codec import shapes
+from multiraft.codec.layout import BATCH_BYTES_MAX
+from multiraft.errors import MultiRaftError
+from multiraft.wire import schema, sinks
+from multiraft.wire.errors import RemoteProtocolError
+from multiraft.wire.frames import decode_header
+from multiraft.wire.messages import ADDRESS_MAX, PARTITIONS_MAX, TEXT_MAX
+from multiraft.wire.schema import Malformed, Shape, list_of, row
+from multiraft.wire.sinks import AbortRun, CommitRun, OpenRun, VoidRuns
+from node.metadata import plan_commands
+from node.metadata.plan_commands import ApplyPlan, ControlPlan, SetNodeState, StepMove
+from placement import POOL_SIZE_MAX, NodePlace, Topology, replicas_of_pool
+from placement.rendezvous import REPLICATION_FACTOR_MAX
+from placement.topology import NODE_ID_MAX, NODES_MAX, RACK_BYTES_MAX, WEIGHT_DEFAULT, WEIGHT_MAX
+
+#: Version of the commands.  A replica that meets another one stops (see above).
+COMMAND_VERSION = 1
+
+#: The largest command is a bootstrap: 32,768 groups of 9 replicas take some 2 MB.
+COMMAND_BYTES_MAX = 4 << 20
+
+#: Partitions of one topic: what one answer on the wire can describe.
+PARTITIONS_PER_TOPIC_MAX = PARTITIONS_MAX
+
+#: Producer ids handed to a node at once; it serves producers from them without asking again.
+PRODUCER_IDS_PER_BLOCK_MAX = 1 << 16
+
+#: A version of the program, as text for people.
+VERSION_TEXT_MAX = 64
+
+TOPIC_ID_BYTES = 16
+CLUSTER_ID_BYTES = 16
+
+assert COMMAND_BYTES_MAX <= BATCH_BYTES_MAX, "a command is an entry's payload"
+
+
+class InvalidCommand(MultiRaftError):
+    """A payload that is no command of this version, or a command that cannot be one."""
+
+
+class NodeRecord(NamedTuple):
+    """A node as the cluster knows it.  ``incarnation`` is bound to its data directory (0 = not yet
+    known), ``boot_epoch`` grows with each of its starts.  ``version`` is that of its program and
+    ``started_ms`` the wall-clock time of its last start, both for people only."""
+
+    id: int
+    incarnation: int
+    boot_epoch: int
+    client_address: str
+    peer_address: str
+    rack: str = ""
+    weight: int = WEIGHT_DEFAULT
+    version: str = ""
+    started_ms: int = 0
+
+    @property
+    def place(self) -> NodePlace:
+        """What placement needs of it."""
+        return NodePlace(self.id, self.rack, self.weight)
+
+
+#: A record as a file or a peer gives it (``multiraft.codec.shapes``).
+NODE_SHAPE = (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, shapes.TEXT, shapes.TEXT, shapes.TEXT,
+              shapes.WHOLE, shapes.TEXT, shapes.WHOLE)
+
+
+class Bootstrap(NamedTuple):
+    """The first command.  ``replicas[group]`` are the voters of groups 0..pool_size at creation,
+    the preferred leader first; nodes that are no voters of group 0 are its learners."""
+
+    cluster_id: bytes
+    nodes: tuple[NodeRecord, ...]
+    pool_size: int
+    replication_factor: int
+    hash_seed: int
+    replicas: tuple[tuple[int, ...], ...]
+
+
+class RegisterNode(NamedTuple):
+    """A node started: it is new, or its addresses, rack, weight or boot epoch changed.  Id 0 = the
+    next free one.  ``new``: it joins, so an id that is known already is another node's."""
+
+    node: NodeRecord
+    new: bool = False
+
+
+class RemoveNode(NamedTuple):
+    """Forget a node that is in no group any more, and never use its id again."""
+
+    node: int
+
+
+class RecordMembers(NamedTuple):
+    """The members of a group, as the entry at index ``version`` made them; it is committed."""
+
+    group: int
+    incarnation: int
+    version: int
+    voters: tuple[int, ...]
+    learners: tuple[int, ...] = ()
+    outgoing: tuple[int, ...] = ()
+
+
+class CreateTopic(NamedTuple):
+    """``topic_id`` is the proposer's (a random UUID); the same id again is the same request."""
+
+    name: str
+    topic_id: bytes
+    partitions: int
+
+
+class DeleteTopic(NamedTuple):
+    """Names the id as well: a delete that was proposed twice cannot hit a recreated topic."""
+
+    name: str
+    topic_id: bytes
+
+
+class AllocateProducerIds(NamedTuple):
+    """A block of ``count`` producer ids that nobody had before."""
+
+    count: int
+
+
+class BumpProducerEpoch(NamedTuple):
+    """The next epoch of a producer id.  ``producer_epoch`` is the one the producer has, -1 = the
+    last one granted.  When that is not known (any more), or the epochs are used up, the producer
+    gets a new id, which is as good: nobody else has it."""
+
+    producer_id: int
+    producer_epoch: int = -1
+
+
+class RecoverGroup(NamedTuple):
+    """Forced recovery: the group goes on from the replica of node ``survivor``, as its only voter,
+    in ``incarnation``, which must be the one after the present one."""
+
+    group: int
+    survivor: int
+    incarnation: int
+
+
+class GrowPool(NamedTuple):
+    """The pool shall have ``pool_size`` groups; ``replicas`` are the voters of the new ones, the
+    preferred leader first.  The groups exist from now on; topics do not use them yet."""
+
+    pool_size: int
+    replicas: tuple[tuple[int, ...], ...]
+
+
+class OpenPool(NamedTuple):
+    """All groups up to ``pool_size`` have leaders: new topics are placed over all of them."""
+
+    pool_size: int
+
+
+class DecideSwitch(NamedTuple):
+    """Partition incarnation ``partition`` is to go on in ``to_group``, at ``epoch``, which must be
+    the one after its present one."""
+
+    partition: int
+    epoch: int
+    to_group: int
+
+
+class PublishSwitch(NamedTuple):
+    """The group that was decided on has opened the partition at ``epoch``: offsets from
+    ``start_offset`` on are there."""
+
+    partition: int
+    epoch: int
+    start_offset: int
+    leader_epoch_base: int
+
+
+class TrimChain(NamedTuple):
+    """Nothing of the partition below ``log_start`` can be read any more."""
+
+    partition: int
+    log_start: int
+
+
+Command = (Bootstrap | RegisterNode | RemoveNode | RecordMembers | CreateTopic | DeleteTopic
+           | AllocateProducerIds | BumpProducerEpoch | RecoverGroup | GrowPool | OpenPool
+           | DecideSwitch | PublishSwitch | TrimChain | ApplyPlan | ControlPlan | StepMove
+           | SetNodeState | OpenRun | CommitRun | AbortRun | VoidRuns)
+
+_u64 = schema.integer(0, schema.U64_MAX)
+_offset = schema.integer(0, schema.I64_MAX)
+_node_id = schema.integer(1, NODE_ID_MAX)
+_topic_id = schema.fixed_bytes(TOPIC_ID_BYTES)
+_address = schema.text(ADDRESS_MAX)
+#: The rule for names is the state machine's, which answers with a code; this only bounds them.
+_any_name = schema.text(TEXT_MAX)
+_row_of_node = row(NodeRecord, schema.integer(0, NODE_ID_MAX), _u64, _u64, _address, _address,
+                   schema.text(RACK_BYTES_MAX), schema.integer(0, WEIGHT_MAX),
+                   schema.text(VERSION_TEXT_MAX), _u64)
+#: Fields of a node's row as 0.1.0 wrote them: without version and start.
+_FIELDS_OF_NODE_0_1 = 7
+_members = list_of(_node_id, NODES_MAX)
+_replicas = list_of(list_of(_node_id, NODES_MAX), POOL_SIZE_MAX + 1)
+
+
+def _node(value):
+    """A node's row; that of an older release lacks its last fields."""
+    if type(value) is list and len(value) == _FIELDS_OF_NODE_0_1:
+        value = [*value, "", 0]
+    return _row_of_node(value)
+
+
+#: op -> fields.
+COMMANDS: dict[str, Shape] = {
+    "bootstrap": Shape(Bootstrap, {
+        "cluster_id": schema.fixed_bytes(CLUSTER_ID_BYTES), "nodes": list_of(_node, NODES_MAX),
+        "pool_size": schema.integer(1, POOL_SIZE_MAX),
+        "replication_factor": schema.integer(1, REPLICATION_FACTOR_MAX), "hash_seed": _u64,
+        "replicas": _replicas}),
+    "register_node": Shape(RegisterNode, {"node": _node, "new": schema.boolean}),
+    "remove_node": Shape(RemoveNode, {"node": _node_id}),
+    "record_members": Shape(RecordMembers, {
+        "group": schema.integer(0, POOL_SIZE_MAX), "incarnation": _u64, "version": _u64,
+        "voters": _members, "learners": _members, "outgoing": _members}),
+    "create_topic": Shape(CreateTopic, {
+        "name": _any_name, "topic_id": _topic_id, "partitions": schema.integer(0, schema.U32_MAX)}),
+    "delete_topic": Shape(DeleteTopic, {"name": _any_name, "topic_id": _topic_id}),
+    "allocate_producer_ids": Shape(AllocateProducerIds, {
+        "count": schema.integer(1, PRODUCER_IDS_PER_BLOCK_MAX)}),
+    "bump_producer_epoch": Shape(BumpProducerEpoch, {
+        "producer_id": schema.integer(0, schema.I64_MAX),
+        "producer_epoch": schema.integer(-1, schema.I16_MAX)}),
+    "recover_group": Shape(RecoverGroup, {
+        "group": schema.integer(0, POOL_SIZE_MAX), "survivor": _node_id,
+        "incarnation": schema.integer(1, schema.U32_MAX)}),
+    "grow_pool": Shape(GrowPool, {
+        "pool_size": schema.integer(1, POOL_SIZE_MAX), "replicas": _replicas}),
+    "open_pool": Shape(OpenPool, {"pool_size": schema.integer(1, POOL_SIZE_MAX)}),
+    "decide_switch": Shape(DecideSwitch, {
+        "partition": _u64, "epoch": _u64, "to_group": schema.integer(0, schema.U32_MAX)}),
+    "publish_switch": Shape(PublishSwitch, {
+        "partition": _u64, "epoch": _u64, "start_offset": _offset,
+        "leader_epoch_base": schema.integer(0, schema.I32_MAX)}),
+    "trim_chain": Shape(TrimChain, {"partition": _u64, "log_start": _offset}),
+    **plan_commands.COMMANDS,
+    **sinks.COMMANDS,
+}
+
+_OPS: dict[type, str] = {shape.kind: op for op, shape in COMMANDS.items()}
+
+
+def encode_command(command: Command) -> bytes:
+    """Payload of a METADATA entry.  Raises ``InvalidCommand`` when a replica could not read it."""
+    payload = cbor2.dumps({"v": COMMAND_VERSION, "op": _OPS[type(command)], **command._asdict()})
+    decode_command(payload)
+    return payload
+
+
+def decode_command(payload: bytes | memoryview) -> Command:
+    """The command of a METADATA entry's payload.  Raises ``InvalidCommand``.  O(bytes)."""
+    if len(payload) > COMMAND_BYTES_MAX:
+        raise InvalidCommand(f"a command of {len(payload)} bytes, the limit is {COMMAND_BYTES_MAX}")
+    try:
+        fields = decode_header(payload)
+    except RemoteProtocolError as error:
+        raise InvalidCommand(f"not a command: {error}") from error
+    version, op = fields.pop("v", None), fields.pop("op", None)
+    if version != COMMAND_VERSION or type(op) is not str or op not in COMMANDS:
+        raise InvalidCommand(f"unknown command {op!r:.60} of version {version!r:.60}")
+    try:
+        return COMMANDS[op].read(fields)
+    except Malformed as error:
+        raise InvalidCommand(f"{op}: {error}") from error
+
+
+def plan_bootstrap(cluster_id: bytes, nodes: Iterable[NodeRecord], pool_size: int,
+                   replication_factor: int, hash_seed: int) -> Bootstrap:
+    """The bootstrap of a new cluster, replicas placed rack first.
+
+    Raises ``placement.PlacementError`` when the nodes cannot carry it.
+    """
+    nodes = tuple(sorted(nodes))
+    topology = Topology.of(node.place for node in nodes)
+    replicas = replicas_of_pool(pool_size, replication_factor, topology, hash_seed)
+    return Bootstrap(cluster_id, nodes, pool_size, replication_factor, hash_seed, replicas)

@@ -1,0 +1,188 @@
+"""Where partitions are that are not where the hash says, and which of them are being switched.
+
+Contract.  A part of the metadata state machine (``metadata.py``): functions of state and command.
+A switch to another group is *decided* here first and *published* here last; between the two only
+the logs of the two groups say how far it is (``switching.py``).  Both commands compare and set the
+partition's epoch, so repeats change nothing and a late one is refused.
+
+Invariants.  Epochs and start offsets of a chain ascend: a link without offsets is replaced by the
+next one.  A partition has at most one switch that is decided and not
+published, and its epoch is the one after the chain's last.  What is decided is published some day
+or its topic is deleted: there is no way back but another switch.
+
+Theory.  X, the producers' windows and the stamps are in the log of the group that the partition
+leaves; nothing of them has to pass through here before the next group goes on.  What is published
+is for readers: where offsets from X on are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from multiraft.codec import shapes
+from multiraft.partitions.state import PARTITIONS_PER_GROUP_MAX
+from multiraft.wire.errors import Code
+from node.metadata.commands import DecideSwitch, PublishSwitch, TrimChain
+from node.metadata.result import Result, over, refused
+
+#: Partitions that are elsewhere than the hash says.  Hashing makes them for far less than 1 % of
+#: the partitions, switches for what is moved; every replica keeps and every checkpoint carries
+#: them.  When the table is full new partitions go where the hash puts them, and others stay where
+#: they are: balance suffers, creating topics does not.
+EXCEPTIONS_MAX = 1 << 16
+
+#: Links of one partition: groups that hold a part of it that retention has not dropped yet.  Each
+#: is in every copy of the metadata, and a look for a time may ask the leader of each.
+CHAIN_LINKS_MAX = 64
+
+#: Switches that are decided and not published: leaders look at all of them when one changes.
+SWITCHES_MAX = 1024
+
+#: Epoch of a partition's first link; a switch to another group makes the next one.
+FIRST_EPOCH = 1
+
+_LINK_1 = (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)  # without a base: versions 1 and 2
+_LINK = (shapes.WHOLE,) * 4
+#: What a snapshot has of this table.
+_SHAPE = {"switches": [(shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)]}
+
+
+class ChainLink(NamedTuple):
+    """Where a partition's offsets from ``start_offset`` on are.  ``leader_epoch_base`` + term is
+    stamped into its batches there."""
+
+    epoch: int
+    group: int
+    start_offset: int
+    leader_epoch_base: int = 0
+
+
+class Switch(NamedTuple):
+    """A switch that is decided: the partition goes on in ``to_group`` at ``epoch``."""
+
+    epoch: int
+    to_group: int
+
+
+Chain = tuple[ChainLink, ...]
+
+
+class ChainTable:
+    """See the module's docstring."""
+
+    __slots__ = ("chains", "switches")
+
+    def __init__(self) -> None:
+        self.chains: dict[int, Chain] = {}
+        self.switches: dict[int, Switch] = {}
+
+    # ---- commands -------------------------------------------------------------------------------
+
+    def decide(self, command: DecideSwitch, chain: Chain, pool_size: int,
+               partitions_there: int) -> Result:
+        """The partition is to go on elsewhere.  O(switches)."""
+        last, pending = chain[-1], self.switches.get(command.partition)
+        wanted = Switch(command.epoch, command.to_group)
+        if wanted in (pending, Switch(last.epoch, last.group)):
+            return Result(Code.OK, wanted)  # proposed twice
+        if pending is not None:
+            return refused(Code.STALE_EPOCH, f"partition {command.partition} is being switched to "
+                           f"group {pending.to_group} at epoch {pending.epoch}: wait for that",
+                           value=pending.epoch)
+        if command.epoch != last.epoch + 1:
+            return refused(Code.STALE_EPOCH, f"partition {command.partition} is at epoch "
+                           f"{last.epoch} in group {last.group}: the next one is "
+                           f"{last.epoch + 1}, not {command.epoch}", value=last.epoch)
+        if not 0 < command.to_group <= pool_size:
+            return refused(Code.INVALID_REQUEST, f"there is no group {command.to_group} for "
+                           f"partitions, the pool has groups 1 to {pool_size}")
+        if command.to_group == last.group:
+            return refused(Code.INVALID_REQUEST, f"partition {command.partition} is in group "
+                           f"{last.group} already")
+        return (self._full(command.partition, chain, partitions_there)
+                or self._begin(command.partition, wanted))
+
+    def _begin(self, partition: int, switch: Switch) -> Result:
+        self.switches[partition] = switch
+        return Result(Code.OK, switch)
+
+    def _full(self, partition: int, chain: Chain, partitions_there: int) -> Result | None:
+        if len(chain) >= CHAIN_LINKS_MAX:
+            return over("groups that hold a part of the partition", CHAIN_LINKS_MAX,
+                        len(chain) + 1)
+        if len(self.switches) >= SWITCHES_MAX:
+            return over("switches under way", SWITCHES_MAX, len(self.switches) + 1)
+        if partition not in self.chains and not self.room:
+            return over("partitions elsewhere than the hash says", EXCEPTIONS_MAX,
+                        EXCEPTIONS_MAX + 1)
+        if partitions_there >= PARTITIONS_PER_GROUP_MAX:
+            return over("partitions of the group", PARTITIONS_PER_GROUP_MAX, partitions_there + 1)
+        return None
+
+    @property
+    def room(self) -> int:
+        """Partitions that may yet become exceptions.  O(switches)."""
+        coming = sum(partition not in self.chains for partition in self.switches)
+        return EXCEPTIONS_MAX - len(self.chains) - coming
+
+    def publish(self, command: PublishSwitch, chain: Chain) -> Result:
+        """The next group has opened the partition: that is where it goes on.  The value is the
+        link that it leaves; None = published before."""
+        partition, last = command.partition, chain[-1]
+        if command.epoch <= last.epoch:
+            return Result(Code.OK)
+        switch = self.switches.get(partition)
+        if switch is None or switch.epoch != command.epoch:
+            return refused(Code.STALE_EPOCH, f"partition {partition} has no switch at epoch "
+                           f"{command.epoch}, it is at {last.epoch}", value=last.epoch)
+        if command.start_offset < last.start_offset:
+            return refused(Code.INVALID_REQUEST, f"partition {partition} begins at "
+                           f"{last.start_offset} in its last group: it cannot go on at "
+                           f"{command.start_offset}")
+        kept = chain if command.start_offset > last.start_offset else chain[:-1]
+        self.chains[partition] = (*kept, ChainLink(switch.epoch, switch.to_group,
+                                                   command.start_offset,
+                                                   command.leader_epoch_base))
+        del self.switches[partition]
+        return Result(Code.OK, last)
+
+    def trim(self, command: TrimChain, chain: Chain) -> Result:
+        """The partition's log start has passed whole links.  The value are the links that went."""
+        gone = 0
+        while gone + 1 < len(chain) and chain[gone + 1].start_offset <= command.log_start:
+            gone += 1
+        if gone:
+            self.chains[command.partition] = chain[gone:]
+        return Result(Code.OK, chain[:gone])
+
+    def forget(self, partition: int) -> None:
+        """Its topic was deleted."""
+        self.chains.pop(partition, None)
+        self.switches.pop(partition, None)
+
+    # ---- checkpoints ----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict:
+        """CBOR-able values."""
+        return {"chains": list(self.chains.items()),
+                "switches": [[partition, *switch] for partition, switch in self.switches.items()]}
+
+    def fill(self, snapshot: dict) -> None:
+        """The state of a snapshot; those of versions 1 and 2 know no switches.  Raises
+        ``KeyError``, ``TypeError``, ``ValueError``."""
+        link = _LINK if "switches" in snapshot else _LINK_1
+        shapes.check({"switches": (), **snapshot},
+                    {**_SHAPE, "chains": [(shapes.WHOLE, [link])]}, "chains")
+        self.chains = {partition: tuple(ChainLink(*row) for row in chain)
+                       for partition, chain in snapshot["chains"]}
+        self.switches = {partition: Switch(*fields)
+                         for partition, *fields in snapshot.get("switches", ())}
+
+    def _check(self) -> None:
+        """Every invariant.  O(exceptions)."""
+        assert len(self.switches) <= SWITCHES_MAX and self.room >= 0
+        for partition, chain in self.chains.items():
+            assert 1 <= len(chain) <= CHAIN_LINKS_MAX, f"partition {partition}: {chain}"
+            for before, after in zip(chain, chain[1:]):
+                assert before.epoch < after.epoch, f"partition {partition}: {chain}"
+                assert before.start_offset < after.start_offset, f"partition {partition}: {chain}"

@@ -1,0 +1,484 @@
+"""The plan that is being carried out, as a part of the metadata state machine.
+
+Contract.  Functions of state and command (``metadata.py``): no clock, no randomness, no I/O.  What
+was asked for wrongly is a ``Result`` with a code and changes nothing.  Every command may come
+twice, late, or after others: a step that has happened or was overtaken is answered with OK and
+False.
+
+Invariants.  At most one plan is under way, and one repair waits for it to end.  No move starts but
+in a running plan, after the moves it depends on have ended, and within the plan's limits per node
+and in all; limits that are lowered bind those that start afterwards.  A move that is JOINT only
+goes forward.  A plan is over when all its moves have ended; then its throttle is over as well,
+everywhere, because it is nowhere but here.
+
+Theory.  Whoever carries the plan out may be killed between any two steps.  What it meant to do is
+here, what happened is in the groups' own configurations, and nothing else counts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from multiraft.codec import shapes
+from multiraft.wire.errors import Code
+from multiraft.wire.plans import (
+    CANCEL,
+    LEADER_TRANSFER,
+    MOVES_MAX,
+    PAUSE,
+    REPLICA_CHANGE,
+    RESUME,
+    TOPIC_SWITCH,
+    PlanLimits,
+    PlannedMove,
+)
+from node.metadata.move_phases import FIRST, TERMINAL, Phase, Step, after
+from node.metadata.plan_commands import ApplyPlan, ControlPlan, StepMove
+from node.metadata.result import Result, over, refused
+
+RUNNING = "running"
+PAUSED = "paused"
+CANCELLING = "cancelling"
+DONE = "done"
+CANCELLED = "cancelled"
+#: A plan in one of these is over.
+OVER = (DONE, CANCELLED)
+
+#: The code of the pause that an operator may end.
+SLOW_COMMITS = "SLOW_COMMITS"
+
+#: The scope that does not wait for its turn.
+REPAIR = "repair"
+
+#: Leaders that were asked for; a group whose entry was pushed out is led by whoever is elected.
+PREFERRED_MAX = 1 << 16
+#: Groups, and partitions, of which is known when a plan moved them last; those whose entry was
+#: pushed out may be moved again at once.
+MOVED_MAX = 1 << 16
+
+_MOVE = (shapes.WHOLE, shapes.TEXT, shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, [shapes.WHOLE],
+         [shapes.WHOLE], shapes.WHOLE, shapes.WHOLE, shapes.TEXT, [shapes.WHOLE])
+_RECORD = (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, shapes.TEXT)
+_LIMITS = (shapes.WHOLE,) * len(PlanLimits._fields)
+_PLAN = {"plan_id": shapes.TEXT, "scope": shapes.TEXT, "state": shapes.TEXT, "reason": shapes.TEXT,
+         "by_safety": shapes.FLAG, "waited": shapes.FLAG, "applied_ms": shapes.WHOLE,
+         "limits": _LIMITS, "moves": [_MOVE], "records": [_RECORD]}
+_NEXT = (shapes.TEXT, shapes.TEXT, shapes.TEXT, shapes.WHOLE, shapes.WHOLE, _LIMITS, [_MOVE])
+_SHAPE = {"plan": shapes.Optional(_PLAN), "next": shapes.Optional(_NEXT),
+          "preferred": [(shapes.WHOLE, shapes.WHOLE)], "moved": [(shapes.WHOLE, shapes.WHOLE)],
+          "switched": [(shapes.WHOLE, shapes.WHOLE)]}
+
+
+class Record(NamedTuple):
+    """Where a move is, since when, who sends what it copies (0 = nobody yet), and why it ended."""
+
+    phase: Phase = Phase.PENDING
+    attempt: int = 0
+    source: int = 0
+    since_ms: int = 0
+    reason: str = ""
+
+    @property
+    def has_ended(self) -> bool:
+        """Is nothing left to do?"""
+        return self.phase in TERMINAL
+
+
+class ActivePlan:
+    """A plan and how far each of its moves is."""
+
+    __slots__ = ("plan_id", "scope", "state", "reason", "by_safety", "applied_ms", "limits",
+                 "moves", "records", "under_way", "left", "waited")
+
+    def __init__(self, plan_id: str, scope: str, applied_ms: int, limits: PlanLimits,
+                 moves: tuple[PlannedMove, ...]):
+        self.plan_id = plan_id
+        self.scope = scope
+        self.state = RUNNING
+        self.reason = ""  # why it is not running
+        self.by_safety = False  # it paused itself, and goes on by itself
+        self.applied_ms = applied_ms
+        self.limits = limits
+        self.moves: dict[int, PlannedMove] = {move.seq: move for move in moves}
+        self.records: dict[int, Record] = {move.seq: Record() for move in moves}
+        #: Moves that have begun and not ended, in the order in which they began.
+        self.under_way: dict[int, None] = {}
+        self.left = len(moves)  # moves that have not ended
+        #: Another plan was undone first, which changed configurations: its moves are judged by the
+        #: voters that they were planned for.
+        self.waited = False
+
+    @property
+    def is_over(self) -> bool:
+        """Has every move ended?"""
+        return self.state in OVER
+
+    def replicas_under_way(self) -> tuple[dict[int, int], dict[int, int], int]:
+        """(node -> replicas it receives, node -> replicas it sends, moves that copy).
+        O(moves under way)."""
+        into: dict[int, int] = {}
+        out: dict[int, int] = {}
+        copying = 0
+        for seq in self.under_way:
+            record = self.records[seq]
+            if record.phase is Phase.LEARNING:
+                copying += 1
+                for node in self.moves[seq].joining:
+                    into[node] = into.get(node, 0) + 1
+                    out[record.source] = out.get(record.source, 0) + 1
+        return into, out, copying
+
+    def obstacle(self, move: PlannedMove, source: int) -> Result | None:
+        """Why the move may not start now, from ``source``; None = it may.
+        O(moves under way)."""
+        if self.state != RUNNING:
+            return refused(Code.STALE_PLAN, f"the plan is {self.state}")
+        for seq in move.depends_on:
+            if not self.records[seq].has_ended:
+                return refused(Code.STALE_PLAN, f"needs the room that {self.moves[seq].move_id} "
+                               f"frees, which is {self.records[seq].phase.name.lower()}: begins "
+                               f"when that is done and its old replica is removed")
+        if move.kind == REPLICA_CHANGE:
+            return self._copies_at_limit(move, source)
+        others = sum(self.moves[seq].kind != REPLICA_CHANGE for seq in self.under_way)
+        if others < self.limits.transfers_at_once_max:
+            return None
+        under_way = ("1 leader transfer or switch is" if others == 1 else
+                     f"{others} leader transfers and switches are")
+        which = "it" if others == 1 else "one of them"
+        return self._at_limit("transfers_at_once_max", others + 1, f"{under_way} under way",
+                              f"begins when {which} is through, which takes seconds")
+
+    def _copies_at_limit(self, move: PlannedMove, source: int) -> Result | None:
+        """Which limit of copies the move would exceed."""
+        limits = self.limits
+        into, out, copying = self.replicas_under_way()
+        if copying >= limits.at_once_max:
+            return self._copying("at_once_max", copying + 1,
+                                 f"{_counted(copying, 'replica change')} "
+                                 f"{'copies' if copying == 1 else 'copy'}")
+        for node in move.joining:
+            if into.get(node, 0) >= limits.in_per_node_max:
+                return self._copying("in_per_node_max", into[node] + 1, f"node {node} receives "
+                                     f"{_counted(into[node], 'replica')}")
+        sent, more = out.get(source, 0), len(move.joining)
+        # A change of several replicas is one stream each, and must not wait for ever.
+        if sent and sent + more > limits.out_per_node_max:
+            what = f"node {source} sends {_counted(sent, 'replica')}"
+            return self._copying("out_per_node_max", sent + more, what if more == 1 else
+                                 f"{what}, this move is {more} more")
+        return None
+
+    def _copying(self, name: str, value: int, what: str) -> Result:
+        return self._at_limit(name, value, what, "begins when one of them has caught up. For more "
+                              "at once cancel this plan, and make one by `multiraft rebalance plan "
+                              f"--policy` with a larger {name}")
+
+    def _at_limit(self, name: str, value: int, what: str, end: str) -> Result:
+        """A move waits for its turn, which is no error: what is under way, which limit that is,
+        what ends the wait.  ``value``: how many it would be with the move."""
+        limit = getattr(self.limits, name)
+        return refused(Code.LIMIT_EXCEEDED, f"{what}, and {name} of the plan is {limit}: {end}",
+                       limit, value)
+
+
+class PlanTable:
+    """See the module's docstring.  ``version`` grows with each change, in this process only."""
+
+    __slots__ = ("plan", "next", "preferred", "moved", "switched", "version")
+
+    def __init__(self) -> None:
+        self.plan: ActivePlan | None = None  # under way, or the last one
+        self.next: ApplyPlan | None = None  # a repair that waits for the plan to end
+        self.preferred: dict[int, int] = {}  # group -> the leader that was asked for
+        #: Group -> when a plan last changed its voters, partition -> when one last switched it, in
+        #: milliseconds since 1970, the latest last: the next plans leave them alone for a while.
+        self.moved: dict[int, int] = {}
+        self.switched: dict[int, int] = {}
+        self.version = 0
+
+    @property
+    def active(self) -> ActivePlan | None:
+        """The plan under way."""
+        return self.plan if self.plan is not None and not self.plan.is_over else None
+
+    # ---- commands -------------------------------------------------------------------------------
+
+    def apply(self, command: ApplyPlan, cluster_id: str) -> Result:
+        """Begin a plan.  The value is its state.  O(moves)."""
+        if self.plan is not None and self.plan.plan_id == command.plan_id:
+            return Result(Code.OK, self.plan.state)  # proposed twice
+        if self.next is not None and self.next.plan_id == command.plan_id:
+            return Result(Code.OK, "waiting")
+        refusal = self._fault(command, cluster_id)
+        if refusal is not None:
+            return refusal
+        self.version += 1
+        active = self.active
+        if active is None:
+            self._begin(command)
+            return Result(Code.OK, RUNNING)
+        if command.scope != REPAIR or active.scope == REPAIR:
+            return refused(Code.PLAN_ACTIVE, f"plan {active.plan_id:.12} is {active.state}: wait "
+                           f"for its end, or cancel it with `multiraft rebalance cancel`")
+        self.next = command
+        self._cancel(active, f"repair plan {command.plan_id:.12} goes first", command.now_ms)
+        return Result(Code.OK, RUNNING if self.next is None else "waiting")
+
+    @staticmethod
+    def _fault(command: ApplyPlan, cluster_id: str) -> Result | None:
+        """Why the plan can never be carried out."""
+        if command.cluster_id != cluster_id:
+            return refused(Code.STALE_PLAN, f"the plan is for cluster {command.cluster_id:.40}, "
+                           f"this is {cluster_id}")
+        if command.now_ms > command.expires_ms:
+            return refused(Code.STALE_PLAN, f"the plan has expired "
+                           f"{(command.now_ms - command.expires_ms) // 1000} s ago: make a new one")
+        if not command.moves:
+            return refused(Code.INVALID_REQUEST, "a plan without moves has nothing to be carried "
+                           "out")
+        if len(command.moves) > MOVES_MAX:
+            return over("moves of a plan", MOVES_MAX, len(command.moves))
+        fault = _contradiction(command.moves)
+        return refused(Code.INVALID_REQUEST, fault) if fault else None
+
+    def _begin(self, command: ApplyPlan) -> None:
+        self.plan = ActivePlan(command.plan_id, command.scope, command.now_ms, command.limits,
+                               command.moves)
+
+    def control(self, command: ControlPlan) -> Result:
+        """The value is the plan's state afterwards.  O(moves) for a cancellation, else O(1)."""
+        plan = self.plan
+        if plan is None or plan.plan_id != command.plan_id:
+            return refused(Code.STALE_PLAN, f"plan {command.plan_id:.12} is not being carried out")
+        if plan.is_over:
+            if command.action == CANCEL:
+                return Result(Code.OK, plan.state)
+            return refused(Code.STALE_PLAN, f"plan {plan.plan_id:.12} is {plan.state}")
+        self.version += 1
+        if command.action == CANCEL:
+            if plan.state != CANCELLING:
+                self._cancel(plan, command.reason or "cancelled by the operator", command.now_ms)
+        elif command.action == PAUSE:
+            self._pause(plan, command)
+        elif command.action == RESUME:
+            self._resume(plan, command.by_safety)
+        else:
+            if command.value < 1:
+                return refused(Code.INVALID_REQUEST, "a throttle is at least 1 byte per second; "
+                               "to stop copying, pause the plan")
+            plan.limits = plan.limits._replace(throttle=command.value)
+        return Result(Code.OK, plan.state)
+
+    @staticmethod
+    def _pause(plan: ActivePlan, command: ControlPlan) -> None:
+        if plan.state == RUNNING or (plan.state == PAUSED and plan.by_safety):
+            plan.state = PAUSED
+            plan.reason = command.reason or "paused by the operator"
+            plan.by_safety = command.by_safety
+
+    @staticmethod
+    def _resume(plan: ActivePlan, by_safety: bool) -> None:
+        """Safety does not resume what an operator paused, nor an operator what is in danger: it
+        would be paused again at once.  But that commits are slow may be accepted, for the rest of
+        the plan: it may be the cure."""
+        if plan.state != PAUSED or (by_safety and not plan.by_safety):
+            return
+        if plan.by_safety and not by_safety:
+            if not plan.reason.startswith(SLOW_COMMITS):
+                return
+            plan.limits = plan.limits._replace(commit_ms_max=0)
+        plan.state, plan.reason, plan.by_safety = RUNNING, "", False
+
+    def _cancel(self, plan: ActivePlan, reason: str, now_ms: int) -> None:
+        """What has not begun does not begin; what has is undone, or finished, by the driver."""
+        plan.state, plan.reason, plan.by_safety = CANCELLING, reason, False
+        for seq, record in plan.records.items():
+            if record.phase is Phase.PENDING:
+                plan.records[seq] = record._replace(phase=Phase.CANCELLED, since_ms=now_ms,
+                                                    reason=reason[:100])
+                plan.left -= 1
+        self._end_if_over(plan)
+
+    def step(self, command: StepMove) -> Result:
+        """The value says whether the step was news.  O(moves under way)."""
+        plan = self.plan
+        if plan is None or plan.plan_id != command.plan_id or command.seq not in plan.moves:
+            return Result(Code.OK, False)  # of a plan that is no more
+        move, record = plan.moves[command.seq], plan.records[command.seq]
+        phase = Phase(command.phase)
+        step = after(move.kind, record.phase, record.attempt, phase, command.attempt)
+        if step is Step.IMPOSSIBLE:
+            return refused(Code.INVALID_REQUEST, f"{move.move_id} is {record.phase.name} in "
+                           f"attempt {record.attempt}: {phase.name} in attempt "
+                           f"{command.attempt} does not follow")
+        if step is Step.OLD:
+            return Result(Code.OK, False)
+        if phase is FIRST[move.kind]:
+            obstacle = plan.obstacle(move, command.source)
+            if obstacle is not None:
+                return obstacle
+        self.version += 1
+        self._enter(plan, command, phase)
+        return Result(Code.OK, True)
+
+    def _enter(self, plan: ActivePlan, command: StepMove, phase: Phase) -> None:
+        seq = command.seq
+        if phase is Phase.PENDING and plan.state == CANCELLING:
+            phase = Phase.CANCELLED  # what would have been tried again is not
+        source = command.source or plan.records[seq].source
+        plan.records[seq] = Record(phase, command.attempt, source, command.now_ms, command.reason)
+        if phase in TERMINAL or phase is Phase.PENDING:
+            plan.under_way.pop(seq, None)
+        else:
+            plan.under_way[seq] = None
+        self._date(plan.moves[seq], phase, command.now_ms)
+        if phase in TERMINAL:
+            plan.left -= 1
+            if phase is Phase.DONE:
+                self._prefer(plan.moves[seq])
+        self._end_if_over(plan)
+
+    def _date(self, move: PlannedMove, phase: Phase, now_ms: int) -> None:
+        """Note when what is moved went where it shall be."""
+        if phase is Phase.GRACE:
+            _put_last(self.moved, move.subject, now_ms, MOVED_MAX)
+        elif phase is Phase.DONE and move.kind == TOPIC_SWITCH:
+            _put_last(self.switched, move.subject, now_ms, MOVED_MAX)
+
+    def _prefer(self, move: PlannedMove) -> None:
+        """The leader that a finished move was to bring about stays the preferred one."""
+        leader = move.new[0] if move.kind == LEADER_TRANSFER else move.leader
+        if move.kind == REPLICA_CHANGE and self.preferred.get(move.subject) in move.leaving:
+            del self.preferred[move.subject]
+        if leader and move.kind in (LEADER_TRANSFER, REPLICA_CHANGE):
+            _put_last(self.preferred, move.subject, leader, PREFERRED_MAX)
+
+    def _end_if_over(self, plan: ActivePlan) -> None:
+        if plan.left:
+            return
+        plan.state = CANCELLED if plan.state == CANCELLING else DONE
+        if self.next is not None:
+            waiting, self.next = self.next, None
+            self._begin(waiting)
+            self.plan.waited = True
+
+    def forget_node(self, node: int) -> None:
+        """The node was removed for ever."""
+        for group in [group for group, leader in self.preferred.items() if leader == node]:
+            del self.preferred[group]
+
+    def forget_partition(self, partition: int) -> None:
+        """Its topic was deleted."""
+        self.switched.pop(partition, None)
+
+    # ---- checkpoints ----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict:
+        """CBOR-able values."""
+        plan, waiting = self.plan, self.next
+        return {
+            "plan": None if plan is None else {
+                "plan_id": plan.plan_id, "scope": plan.scope, "state": plan.state,
+                "reason": plan.reason, "by_safety": plan.by_safety, "waited": plan.waited,
+                "applied_ms": plan.applied_ms, "limits": list(plan.limits),
+                "moves": [list(move) for move in plan.moves.values()],
+                "under_way": list(plan.under_way),
+                "records": [[int(record.phase), *record[1:]]
+                            for record in plan.records.values()]},
+            "next": None if waiting is None else [*waiting[:5], list(waiting.limits),
+                                                  [list(move) for move in waiting.moves]],
+            "preferred": list(self.preferred.items()), "moved": list(self.moved.items()),
+            "switched": list(self.switched.items())}
+
+    def fill(self, snapshot: dict) -> None:
+        """The state of a snapshot; those of versions 4 and 5 do not know when what was moved.
+        Raises ``KeyError``, ``TypeError``, ``ValueError``."""
+        snapshot = {"moved": (), "switched": (), **snapshot}
+        shapes.check(snapshot, _SHAPE, "plans")
+        fields, waiting = snapshot["plan"], snapshot["next"]
+        if fields is not None:
+            self.plan = _restored(fields)
+        if waiting is not None:
+            self.next = ApplyPlan(*waiting[:5], PlanLimits(*waiting[5]), _moves(waiting[6]))
+        self.preferred = dict(snapshot["preferred"])
+        self.moved = dict(snapshot["moved"])
+        self.switched = dict(snapshot["switched"])
+
+    def _check(self) -> None:
+        """Every invariant.  O(moves)."""
+        assert max(len(self.moved), len(self.switched)) <= MOVED_MAX
+        assert self.next is None or (self.active is not None and self.next.scope == REPAIR)
+        plan = self.plan
+        if plan is None:
+            return
+        assert len(plan.moves) == len(plan.records)
+        assert plan.left == sum(not record.has_ended for record in plan.records.values())
+        assert plan.is_over == (plan.left == 0), f"{plan.state} with {plan.left} moves left"
+        begun = {seq for seq, record in plan.records.items()
+                 if not record.has_ended and record.phase is not Phase.PENDING}
+        assert begun == {*plan.under_way}, f"{begun} != {plan.under_way}"
+        assert plan.state in (RUNNING, PAUSED) or not any(
+            record.phase is Phase.PENDING for record in plan.records.values())
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _put_last(table: dict[int, int], key: int, value: int, count_max: int) -> None:
+    """Set a value as the latest of at most so many; the oldest ones go."""
+    table.pop(key, None)
+    while len(table) >= count_max:
+        del table[next(iter(table))]
+    table[key] = value
+
+
+def _moves(rows: list) -> tuple[PlannedMove, ...]:
+    return tuple(PlannedMove(*row[:5], tuple(row[5]), tuple(row[6]), *row[7:10], tuple(row[10]))
+                 for row in rows)
+
+
+def _restored(fields: dict) -> ActivePlan:
+    plan = ActivePlan(fields["plan_id"], fields["scope"], fields["applied_ms"],
+                      PlanLimits(*fields["limits"]), _moves(fields["moves"]))
+    plan.state, plan.reason = fields["state"], fields["reason"]
+    plan.by_safety, plan.waited = fields["by_safety"], fields["waited"]
+    records = [Record(Phase(phase), *rest) for phase, *rest in fields["records"]]
+    plan.records = dict(zip(plan.moves, records, strict=True))
+    plan.under_way = dict.fromkeys(fields["under_way"])
+    plan.left = sum(not record.has_ended for record in records)
+    return plan
+
+
+def _contradiction(moves: tuple[PlannedMove, ...]) -> str:
+    """Why these moves are no plan; empty when they are one.  O(moves)."""
+    seqs: dict[int, None] = {}
+    subjects: dict[str, None] = {}
+    for move in moves:
+        if move.seq in seqs:
+            return f"two moves are number {move.seq}"
+        if any(seq not in seqs for seq in move.depends_on):
+            return f"move {move.seq} depends on {move.depends_on!r:.60}, which do not come before"
+        subject = "switch" if move.kind not in (LEADER_TRANSFER, REPLICA_CHANGE) else "group"
+        subject += f" {move.subject}"
+        if subject in subjects:
+            return f"move {move.seq} is the second one of {subject}"
+        seqs[move.seq] = None
+        subjects[subject] = None
+        fault = _move_fault(move)
+        if fault:
+            return f"move {move.seq}: {fault}"
+    return ""
+
+
+def _move_fault(move: PlannedMove) -> str:
+    if len({*move.new}) != len(move.new) or not move.new:
+        return f"{move.new!r:.60} is no destination"
+    if move.kind != REPLICA_CHANGE:
+        return "" if len(move.new) == 1 else f"{move.new!r:.60} is more than one destination"
+    if {*move.new} == {*move.old} or not move.old:
+        return "it changes nothing"
+    if move.leader and move.leader not in move.new:
+        return f"node {move.leader} is to lead and is no voter"
+    return ""

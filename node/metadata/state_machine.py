@@ -1,0 +1,529 @@
+"""The metadata state machine: nodes, topics, placement exceptions, producer ids, sinks.
+
+Contract.  ``apply(index, command)`` is called for every METADATA entry of group 0 in order, on
+every replica, and is a function of the state and the command: no clock, no randomness, no I/O.
+What a client did wrong is a ``Result`` with a code, never an exception, so that all replicas agree
+on it.  ``version`` is the index of the last command applied; replies carry it, and a node behind it
+waits.
+
+Invariants.  Incarnations come from one counter and are never used twice.  A topic's partitions have
+consecutive incarnations, the first of which is the topic's own.  The counts per group are kept up
+to date at each change, no command walks all topics.  Group 0 holds no partitions.
+
+Theory.  The hash proposes, the metadata decides: a partition without a stored chain is where
+``placement.default_group`` puts it for the pool size recorded with its topic, at epoch 1 from
+offset 0.  Only exceptions are stored (``placement_table.py``), so a topic costs one tuple, two map
+entries and no object per partition.  Topics are tuples of plain values, which the garbage collector
+stops visiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sortedcontainers import SortedDict
+
+from multiraft.codec import shapes
+from multiraft.core import default_groups
+from multiraft.errors import CodecError
+from multiraft.types import METADATA_GROUP, Configuration
+from multiraft.wire.errors import Code
+from multiraft.wire.sinks import AbortRun, CommitRun, OpenRun, VoidRuns
+from node.metadata import placement_table
+from node.metadata.commands import (
+    PARTITIONS_PER_TOPIC_MAX,
+    AllocateProducerIds,
+    ApplyPlan,
+    Bootstrap,
+    BumpProducerEpoch,
+    Command,
+    ControlPlan,
+    CreateTopic,
+    DecideSwitch,
+    DeleteTopic,
+    GrowPool,
+    InvalidCommand,
+    NodeRecord,
+    OpenPool,
+    PublishSwitch,
+    RecordMembers,
+    RecoverGroup,
+    RegisterNode,
+    RemoveNode,
+    SetNodeState,
+    StepMove,
+    TrimChain,
+    decode_command,
+    encode_command,
+    plan_bootstrap,
+)
+from node.metadata.node_table import NodeTable, bootstrap_fault
+from node.metadata.placement_table import FIRST_EPOCH, Chain, ChainLink, ChainTable, Switch
+from node.metadata.plan_table import PlanTable
+from node.metadata.producer_table import ProducerTable
+from node.metadata.result import Result, over, refused
+from node.metadata.topics import Location, Topic, topic_name_fault
+from node.metadata.transaction_table import SinkTable
+from placement import assign
+
+__all__ = [
+    "AllocateProducerIds",
+    "ApplyPlan",
+    "Bootstrap",
+    "BumpProducerEpoch",
+    "ChainLink",
+    "Command",
+    "ControlPlan",
+    "CreateTopic",
+    "DecideSwitch",
+    "DeleteTopic",
+    "GrowPool",
+    "InvalidCommand",
+    "Location",
+    "MetadataState",
+    "NodeRecord",
+    "OpenPool",
+    "PublishSwitch",
+    "RecordMembers",
+    "RecoverGroup",
+    "RegisterNode",
+    "RemoveNode",
+    "Result",
+    "SetNodeState",
+    "StepMove",
+    "Switch",
+    "Topic",
+    "TrimChain",
+    "decode_command",
+    "encode_command",
+    "plan_bootstrap",
+    "topic_name_fault",
+]
+
+#: Version 1 knew no removed nodes and no recorded members, version 2 no switches, version 3 no
+#: plans and no states of nodes, version 4 no growth of the pool: every group was one of the pool,
+#: version 5 not when a plan had moved what, version 6 no sinks, version 7 no runs that are void
+#: without having been opened.  They are read.
+SNAPSHOT_VERSION = 8
+SNAPSHOT_VERSIONS_READ = (1, 2, 3, 4, 5, 6, 7, 8)
+
+#: Topics of a cluster: the design aims at a million; at some 600 bytes each this stays near 1 GiB.
+TOPICS_MAX = 1 << 21
+
+#: Partitions of a cluster, for the same reason: each may take state in its group's replicas.
+PARTITIONS_MAX = 1 << 22
+
+#: Incarnation of the groups that bootstrap creates.
+FIRST_GROUP_INCARNATION = 1
+
+_make_link = ChainLink._make
+_PAIR = (shapes.WHOLE, shapes.WHOLE)
+#: What a snapshot has beside the nodes and the groups' members.
+_SHAPE = {"index": shapes.WHOLE, "cluster_id": shapes.BYTES, "pool_size": shapes.WHOLE,
+          "replication_factor": shapes.WHOLE, "hash_seed": shapes.WHOLE,
+          "group_counts": [shapes.WHOLE], "next_incarnation": shapes.WHOLE,
+          "next_producer_id": shapes.WHOLE,
+          "topics": [(shapes.TEXT, shapes.BYTES, shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)],
+          "producer_epochs": [_PAIR], "recovered": [(shapes.WHOLE, _PAIR)]}
+
+
+
+class MetadataState:
+    """One replica's copy of the cluster's metadata.
+
+    ``cluster_id`` is empty until the bootstrap is applied; until then it refuses other commands.
+    """
+
+    __slots__ = ("version", "cluster_id", "pool_size", "replication_factor", "hash_seed",
+                 "partitions_count", "table", "placed", "plans", "sinks", "_group_counts",
+                 "producers", "_next_incarnation", "_topics", "_by_incarnation",
+                 "_recovered")
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.cluster_id = b""
+        self.pool_size = 0
+        self.replication_factor = 0
+        self.hash_seed = 0
+        self.partitions_count = 0
+        self.table = NodeTable()  # nodes and members of groups; changed by commands only
+        self.placed = ChainTable()  # partitions that are elsewhere, or going there; likewise
+        self.plans = PlanTable()  # what is being moved; likewise
+        self.sinks = SinkTable()  # writers whose batches become visible at once; likewise
+        self.producers = ProducerTable()  # ids that batches may carry; likewise
+        self._group_counts: list[int] = []
+        self._next_incarnation = 1
+        self._topics: SortedDict[str, Topic] = SortedDict()
+        #: The same topics by their own incarnation, which is their first partition's.
+        self._by_incarnation: SortedDict[int, Topic] = SortedDict()
+        #: group -> (incarnation, the node whose replica it goes on from), after forced recoveries
+        self._recovered: dict[int, tuple[int, int]] = {}
+
+    # ---- commands -------------------------------------------------------------------------------
+
+    def apply(self, index: int, command: Command) -> Result:
+        """Apply the command at raft ``index``.  O(log topics + partitions of the topic)."""
+        assert index > self.version, f"command {index} after {self.version}"
+        self.version = index
+        if not self.cluster_id and type(command) is not Bootstrap:
+            return refused(Code.INVALID_REQUEST, "the cluster is not bootstrapped")
+        return _APPLY[type(command)](self, command)
+
+    def _bootstrap(self, command: Bootstrap) -> Result:
+        if self.cluster_id:
+            return refused(Code.INVALID_REQUEST, "the cluster is bootstrapped already")
+        fault = bootstrap_fault(command)
+        if fault:
+            return refused(Code.INVALID_REQUEST, fault)
+        self.cluster_id = command.cluster_id
+        self.pool_size = command.pool_size
+        self.replication_factor = command.replication_factor
+        self.hash_seed = command.hash_seed
+        self.table.bootstrap(self.version, command.nodes, command.replicas)
+        self._group_counts = [0] * (command.pool_size + 1)
+        return Result(Code.OK)
+
+    def _grow_pool(self, command: GrowPool) -> Result:
+        return self.table.grow(command, self.pool_size, self.replication_factor)
+
+    def _open_pool(self, command: OpenPool) -> Result:
+        size = command.pool_size
+        if size > self.pool_size and size != self.last_group:
+            return refused(Code.INVALID_REQUEST, f"the pool does not grow to {size} groups")
+        self._group_counts += [0] * (size - self.pool_size)
+        self.pool_size = max(size, self.pool_size)  # proposed twice: it stays
+        return Result(Code.OK)
+
+    def _register_node(self, command: RegisterNode) -> Result:
+        return self.table.register(self.version, command)
+
+    def _remove_node(self, command: RemoveNode) -> Result:
+        result = self.table.remove(self.version, command)
+        if result.code == Code.OK:
+            self.plans.forget_node(command.node)
+        return result
+
+    def _set_node_state(self, command: SetNodeState) -> Result:
+        return self.table.set_state(command)
+
+    def _apply_plan(self, command: ApplyPlan) -> Result:
+        return self.plans.apply(command, self.cluster_id.hex())
+
+    def _control_plan(self, command: ControlPlan) -> Result:
+        return self.plans.control(command)
+
+    def _step_move(self, command: StepMove) -> Result:
+        return self.plans.step(command)
+
+    def _create_topic(self, command: CreateTopic) -> Result:
+        known = self._topics.get(command.name)
+        if known is not None and known.id == command.topic_id:
+            return Result(Code.OK, known)  # proposed twice
+        refusal = self._create_refusal(command, known)
+        if refusal is not None:
+            return refusal
+        topic = Topic(command.name, command.topic_id, self._next_incarnation, command.partitions,
+                      self.pool_size)
+        self._next_incarnation += topic.partitions
+        self._topics[topic.name] = topic
+        self._by_incarnation[topic.incarnation] = topic
+        for group in self._place(topic):
+            self._group_counts[group] += 1
+        self.partitions_count += topic.partitions
+        return Result(Code.OK, topic)
+
+    def _create_refusal(self, command: CreateTopic, known: Topic | None) -> Result | None:
+        fault = topic_name_fault(command.name)
+        if fault:
+            return refused(Code.INVALID_TOPIC_NAME, fault)
+        if known is not None:
+            return refused(Code.TOPIC_EXISTS, f"topic {command.name} exists")
+        if command.partitions < 1:
+            return refused(Code.INVALID_REQUEST, "a topic has at least one partition")
+        if command.partitions > PARTITIONS_PER_TOPIC_MAX:
+            return over("partitions of a topic", PARTITIONS_PER_TOPIC_MAX, command.partitions)
+        if len(self._topics) >= TOPICS_MAX:
+            return over("topics", TOPICS_MAX, len(self._topics) + 1)
+        partitions = self.partitions_count + command.partitions
+        if partitions > PARTITIONS_MAX:
+            return over("partitions of the cluster", PARTITIONS_MAX, partitions)
+        return None
+
+    def _place(self, topic: Topic) -> tuple[int, ...]:
+        """Groups of a new topic's partitions; records those that are not where the hash says.
+        After a growth old groups are full, and many are: half of the table is left to plans."""
+        incarnations = range(topic.incarnation, topic.incarnation + topic.partitions)
+        hashed = default_groups(topic.incarnation, topic.partitions, topic.pool_size,
+                                self.hash_seed)
+        groups, exceptions = assign(incarnations, self._group_counts, self.partitions_count,
+                                    self.hash_seed, hashed)
+        if len(exceptions) > self.placed.room - placement_table.EXCEPTIONS_MAX // 2:
+            return tuple(hashed)
+        for incarnation, group in exceptions:
+            self.placed.chains[incarnation] = (ChainLink(FIRST_EPOCH, group, 0),)
+        return groups
+
+    def _delete_topic(self, command: DeleteTopic) -> Result:
+        topic = self._topics.get(command.name)
+        if topic is None or topic.id != command.topic_id:
+            return refused(Code.UNKNOWN_TOPIC, f"no topic {command.name!r:.80} with id "
+                            f"{command.topic_id.hex()}")
+        links = self.last_links(topic, range(topic.partitions))
+        for incarnation, link in enumerate(links, topic.incarnation):
+            self._group_counts[link.group] -= 1
+            self.placed.forget(incarnation)
+            self.plans.forget_partition(incarnation)
+        del self._topics[topic.name]
+        del self._by_incarnation[topic.incarnation]
+        self.partitions_count -= topic.partitions
+        return Result(Code.OK, topic)
+
+    def _decide_switch(self, command: DecideSwitch) -> Result:
+        location = self.locate(command.partition)
+        if location is None:
+            return _no_partition(command.partition)
+        there = (self._group_counts[command.to_group]
+                 if command.to_group < len(self._group_counts) else 0)
+        return self.placed.decide(command, location.chain, self.pool_size, there)
+
+    def _publish_switch(self, command: PublishSwitch) -> Result:
+        location = self.locate(command.partition)
+        if location is None:
+            return _no_partition(command.partition)
+        result = self.placed.publish(command, location.chain)
+        if result.value is not None:
+            self._group_counts[result.value.group] -= 1
+            self._group_counts[self.placed.chains[command.partition][-1].group] += 1
+        return result
+
+    def _trim_chain(self, command: TrimChain) -> Result:
+        location = self.locate(command.partition)
+        if location is None:
+            return _no_partition(command.partition)
+        return self.placed.trim(command, location.chain)
+
+    def _recover_group(self, command: RecoverGroup) -> Result:
+        group, survivor, incarnation = command
+        if not 0 < group <= self.last_group:
+            return refused(Code.INVALID_REQUEST, f"there is no group {group} to recover")
+        if self.node(survivor) is None:
+            return refused(Code.INVALID_REQUEST, f"there is no node {survivor}")
+        if self._recovered.get(group) == (incarnation, survivor):
+            return Result(Code.OK, incarnation)  # proposed twice
+        present = self.recovered(group)[0]
+        if incarnation != present + 1:
+            return refused(Code.INVALID_REQUEST, f"group {group} is in incarnation {present}: the "
+                           f"next one is {present + 1}, not {incarnation}")
+        self._recovered[group] = (incarnation, survivor)
+        return Result(Code.OK, incarnation)
+
+    def recovered(self, group: int) -> tuple[int, int]:
+        """(incarnation of a group, the node it was recovered from or 0)."""
+        return self._recovered.get(group, (FIRST_GROUP_INCARNATION, 0))
+
+    @property
+    def recoveries(self) -> int:
+        """Grows with each forced recovery."""
+        return sum(incarnation for incarnation, _ in self._recovered.values())
+
+    def recovered_groups(self) -> tuple[tuple[int, tuple[int, int]], ...]:
+        """(group, (incarnation, survivor)) of all groups that were ever recovered by force."""
+        return tuple(self._recovered.items())
+
+    # ---- questions ------------------------------------------------------------------------------
+
+    @property
+    def last_group(self) -> int:
+        """Groups are 0 to this one, -1 before the bootstrap.  Those above ``pool_size`` are new:
+        the pool grows, and topics do not use them yet."""
+        return len(self.table.replicas) - 1
+
+    @property
+    def topics_count(self) -> int:
+        return len(self._topics)
+
+    @property
+    def exceptions_count(self) -> int:
+        """Partitions that are not where the hash says; at most ``EXCEPTIONS_MAX``."""
+        return len(self.placed.chains)
+
+    def topic(self, name: str) -> Topic | None:
+        """The living topic of that name.  O(1)."""
+        return self._topics.get(name)
+
+    def list_topics(self, after: str = "", count_max: int = 1000) -> tuple[list[Topic], bool]:
+        """Topics with names after ``after`` in order, and whether there are more.
+        O(log topics + count)."""
+        names = self._topics.irange(after, inclusive=(False, True))
+        found = [self._topics[name] for name, _ in zip(names, range(count_max + 1), strict=False)]
+        return found[:count_max], len(found) > count_max
+
+    def locate(self, incarnation: int) -> Location | None:
+        """Where the partition takes appends; None = no such partition (any more).
+        O(1) for a topic's first partition, O(log topics) for the others."""
+        topic = self._by_incarnation.get(incarnation)
+        if topic is None:
+            place = self._by_incarnation.bisect_right(incarnation) - 1
+            if place < 0:
+                return None
+            topic = self._by_incarnation.peekitem(place)[1]
+            if incarnation >= topic.incarnation + topic.partitions:
+                return None
+        chain = self.chain(topic, incarnation)
+        link = chain[-1]
+        return Location(topic, incarnation - topic.incarnation, link.group, link.epoch,
+                        link.start_offset, chain, self.placed.switches.get(incarnation))
+
+    def last_links(self, topic: Topic, partitions: range) -> list[ChainLink]:
+        """Where these partitions take appends, in their order.  O(partitions log pool)."""
+        first = topic.incarnation + partitions.start
+        links = [_make_link((FIRST_EPOCH, group, 0, 0)) for group in default_groups(
+            first, len(partitions), topic.pool_size, self.hash_seed)]
+        if self.placed.chains:
+            for at, incarnation in enumerate(range(first, first + len(partitions))):
+                chain = self.placed.chains.get(incarnation)
+                if chain is not None:
+                    links[at] = chain[-1]
+        return links
+
+    def chain(self, topic: Topic, incarnation: int) -> Chain:
+        """The partition's history, oldest link first; never empty.  O(log pool)."""
+        chain = self.placed.chains.get(incarnation)
+        if chain is None:
+            group, = default_groups(incarnation, 1, topic.pool_size, self.hash_seed)
+            return (ChainLink(FIRST_EPOCH, group, 0),)
+        return chain
+
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """All nodes by id."""
+        return tuple(node for _, node in sorted(self.table.nodes.items()))
+
+    def node(self, node_id: int) -> NodeRecord | None:
+        return self.table.nodes.get(node_id)
+
+    def group_partitions(self, group: int) -> int:
+        """Partitions whose appends go to ``group``.  O(1)."""
+        return self._group_counts[group]
+
+    def initial_configuration(self, group: int) -> Configuration:
+        """Members of a group at its creation.  Every node has a copy of the metadata group."""
+        return self.table.initial(group)
+
+    def configuration(self, group: int) -> Configuration:
+        """Members of a group, as its leader recorded them last."""
+        return self.table.configuration(group)
+
+    def groups_of(self, node_id: int) -> tuple[int, ...]:
+        """Groups that the node is a member of, as recorded.  O(groups)."""
+        return self.table.groups_of(node_id)
+
+    # ---- checkpoints ----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict:
+        """The state as CBOR-able values.  O(topics), but only copies references."""
+        return {
+            "version": SNAPSHOT_VERSION, "index": self.version, "cluster_id": self.cluster_id,
+            "pool_size": self.pool_size, "replication_factor": self.replication_factor,
+            "hash_seed": self.hash_seed, **self.table.snapshot(),
+            "group_counts": list(self._group_counts),
+            "next_incarnation": self._next_incarnation,
+            "topics": list(dict.values(self._by_incarnation)),  # in order of creation
+            **self.placed.snapshot(),
+            **self.producers.snapshot(),
+            "recovered": list(self._recovered.items()),
+            "plans": self.plans.snapshot(),
+            **self.sinks.snapshot(),
+        }
+
+    @classmethod
+    def restore(cls, snapshot: dict) -> MetadataState:
+        """The state that ``snapshot`` described.  Raises ``CodecError`` when it is not one."""
+        try:
+            if snapshot["version"] not in SNAPSHOT_VERSIONS_READ:
+                raise CodecError(f"metadata of version {snapshot['version']}, known are "
+                                 f"{SNAPSHOT_VERSIONS_READ}")
+            state = cls()
+            state._fill(snapshot)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CodecError(f"malformed metadata: {error!r}") from error
+        return state
+
+    def _fill(self, snapshot: dict) -> None:
+        shapes.check({"recovered": (), **snapshot}, _SHAPE, "metadata")
+        self.version = snapshot["index"]
+        self.cluster_id = snapshot["cluster_id"]
+        self.pool_size = snapshot["pool_size"]
+        self.replication_factor = snapshot["replication_factor"]
+        self.hash_seed = snapshot["hash_seed"]
+        self.table.fill(snapshot)
+        self._group_counts = list(snapshot["group_counts"])
+        self._next_incarnation = snapshot["next_incarnation"]
+        topics = list(map(Topic._make, snapshot["topics"]))
+        self._topics = SortedDict((topic.name, topic) for topic in topics)
+        self._by_incarnation = SortedDict((topic.incarnation, topic) for topic in topics)
+        self.partitions_count = sum(topic.partitions for topic in topics)
+        self.placed.fill(snapshot)
+        if snapshot["version"] > 3:
+            self.plans.fill(snapshot["plans"])
+        if snapshot["version"] > 6:
+            self.sinks.fill(snapshot)
+        if snapshot["version"] < 5 and self.last_group > self.pool_size:
+            raise CodecError(f"metadata of version {snapshot['version']} with a pool of "
+                             f"{self.pool_size} groups and replicas of {self.last_group}")
+        self.producers.fill(snapshot["next_producer_id"], snapshot["producer_epochs"])
+        self._recovered = {group: tuple(row) for group, row in snapshot.get("recovered", ())}
+
+    def _check(self) -> None:
+        """Every invariant.  O(partitions); for tests and the simulator."""
+        counts = [0] * len(self._group_counts)
+        chained, switched, end = 0, 0, 1
+        for first, topic in self._by_incarnation.items():
+            assert topic.incarnation == first >= end, f"{topic} overlaps the one before"
+            assert self._topics[topic.name] is topic
+            end = first + topic.partitions
+            for incarnation in range(first, end):
+                counts[self.chain(topic, incarnation)[-1].group] += 1
+                chained += incarnation in self.placed.chains
+                switched += incarnation in self.placed.switches
+        assert end <= self._next_incarnation
+        assert len(self._topics) == len(self._by_incarnation) <= TOPICS_MAX
+        assert counts == self._group_counts, f"{counts} != {self._group_counts}"
+        assert self.partitions_count == sum(counts) <= PARTITIONS_MAX
+        assert not counts or counts[METADATA_GROUP] == 0, "the metadata group holds no partitions"
+        assert chained == len(self.placed.chains), "a chain without a partition"
+        assert switched == len(self.placed.switches), "a switch without a partition"
+        self.placed._check()
+        self.plans._check()
+        self.sinks._check()
+        self.producers._check()
+        self.table._check()
+        assert self.pool_size == max(0, len(counts) - 1) <= max(0, self.last_group)
+
+
+def _no_partition(incarnation: int) -> Result:
+    return refused(Code.UNKNOWN_PARTITION, f"no partition has the incarnation {incarnation}")
+
+
+_APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
+    Bootstrap: MetadataState._bootstrap,
+    RegisterNode: MetadataState._register_node,
+    RemoveNode: MetadataState._remove_node,
+    RecordMembers: lambda state, command: state.table.record(command),
+    CreateTopic: MetadataState._create_topic,
+    DeleteTopic: MetadataState._delete_topic,
+    AllocateProducerIds: lambda state, command: state.producers.allocate(command),
+    BumpProducerEpoch: lambda state, command: state.producers.bump(command),
+    RecoverGroup: MetadataState._recover_group,
+    GrowPool: MetadataState._grow_pool,
+    OpenPool: MetadataState._open_pool,
+    DecideSwitch: MetadataState._decide_switch,
+    PublishSwitch: MetadataState._publish_switch,
+    TrimChain: MetadataState._trim_chain,
+    SetNodeState: MetadataState._set_node_state,
+    ApplyPlan: MetadataState._apply_plan,
+    ControlPlan: MetadataState._control_plan,
+    StepMove: MetadataState._step_move,
+    **dict.fromkeys((OpenRun, CommitRun, AbortRun, VoidRuns),
+                    lambda state, command: state.sinks.apply(command)),
+}

@@ -1,0 +1,444 @@
+"""The ledger of sinks: which runs of their batches are committed, open, or void.
+
+Contract.  A part of the metadata state machine (``metadata.py``): functions of state and command.
+What was asked for wrongly is a ``Result`` with a code and changes nothing.  Every command may come
+twice, late, or after others: opening with the same nonce joins, committing what is committed is
+answered as before, and what was decided of a run never changes.
+
+Invariants.  A sink's runs are numbered from 1, in the order in which they were opened; only the
+newest can be open.  Its committed batches ascend, and a batch has one committed run.  A run that is
+neither open nor void is committed: so a sink costs one row, however many batches it has, and only
+failures take more.  A run that was void before it could be opened is never opened: its number is
+passed over, in this sink or in the one that gets that number later.
+
+Theory.  The run's number is a fencing token: whatever a run stages carries it, wherever and however
+late it arrives.  Committing is one entry of one log, and with it all of the run's records, in all
+groups, are committed at once.  A nonce says which tasks belong together; those of runs that were
+given up since the last commit are remembered, so that a late task of one does not end a newer run.
+Attempts of a task are numbered in the order in which they came, so that the first one, which is
+nearly always the one that counts, needs no place in what is remembered of a committed run.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from multiraft.codec import layout, shapes
+from multiraft.wire.errors import Code
+from multiraft.wire.sinks import (
+    COMMITTED,
+    ENDS_MAX,
+    OPEN,
+    STAGED_ENDS_MAX,
+    TOPICS_PER_RUN_MAX,
+    UNOPENED,
+    VOID,
+    AbortRun,
+    CommitRun,
+    OpenRun,
+    OpenRunReply,
+    RunRef,
+    RunState,
+    SinkRow,
+    TopicEnds,
+    VoidRuns,
+    Winner,
+)
+from node.metadata.result import Result, over, refused
+
+#: Sinks are never forgotten, because what they staged may be there for years: every replica keeps
+#: a row of some 300 bytes of each.
+SINKS_MAX = 1 << 12
+#: Void runs of one sink, runs that follow each other counted as one.  A reader asks for any of
+#: them for as long as their records exist.
+VOID_RANGES_MAX = 1 << 10
+#: Tasks of committed runs of one sink whose attempt was not the first one.
+WINNERS_MAX = 1 << 12
+#: Tasks of one run; their attempts are remembered until it is decided.
+TASKS_PER_RUN_MAX = 1 << 16
+#: Runs of all sinks together that are void without having been opened: batches of them were made up
+#: by somebody, and are in logs.  Leaders refuse such batches, so few are ever needed; 16,384 take
+#: some 3 MB on each node.
+UNOPENED_VOID_MAX = 1 << 14
+#: Nonces of void runs that are remembered until the next commit.
+STALE_NONCES_MAX = 16
+
+_PAIR = (shapes.WHOLE, shapes.WHOLE)
+_TOPICS = [(shapes.WHOLE, [shapes.WHOLE])]
+#: What a snapshot has of the ledger; ``never_opened`` since version 8.
+_SHAPE = {
+    "stagings": shapes.WHOLE,
+    "sinks": [
+        (
+            shapes.TEXT,
+            shapes.MARK,
+            shapes.WHOLE,
+            shapes.WHOLE,
+            shapes.MARK,
+            shapes.BYTES,
+            _TOPICS,
+            [_PAIR],
+            [(shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)],
+            [shapes.BYTES],
+            [(shapes.WHOLE, [shapes.WHOLE])],
+        )
+    ],
+}
+
+
+class _Sink:
+    """One sink."""
+
+    __slots__ = ("name", "last_batch", "last_run", "newest_run", "open_batch", "nonce", "topics",
+                 "voids", "winners", "stale", "attempts")
+
+    def __init__(self, name: str):
+        self.name = name
+        self.last_batch = -1  # the last one committed, -1 = none
+        self.last_run = 0  # the run that it was
+        self.newest_run = 0
+        self.open_batch = -1  # of the newest run while it is open; else -1
+        self.nonce = b""  # of the newest run
+        self.topics: dict[int, tuple[int, ...]] = {}  # what the open run may stage in
+        self.voids: list[tuple[int, int]] = []  # first and last run of each range, ascending
+        self.winners: dict[int, tuple[Winner, ...]] = {}  # run -> where it is not attempt 0
+        self.stale: tuple[bytes, ...] = ()  # nonces of runs given up since the last commit
+        self.attempts: dict[int, tuple[int, ...]] = {}  # task of the open run -> its attempts' ids
+
+    @property
+    def is_open(self) -> bool:
+        return self.open_batch >= 0
+
+    def is_void(self, run: int) -> bool:
+        """O(log void ranges)."""
+        at = bisect_right(self.voids, run, key=_first) - 1
+        return at >= 0 and run <= self.voids[at][1]
+
+    def state_of(self, run: int) -> str:
+        """What a run is that was opened."""
+        if self.is_open and run == self.newest_run:
+            return OPEN
+        return VOID if self.is_void(run) else COMMITTED
+
+    def give_up(self) -> None:
+        """The open run is void."""
+        run = self.newest_run
+        if self.voids and self.voids[-1][1] == run - 1:
+            self.voids[-1] = (self.voids[-1][0], run)
+        else:
+            self.voids.append((run, run))
+        self.stale = (*self.stale, self.nonce)[-STALE_NONCES_MAX:]
+        self.close()
+
+    def close(self) -> None:
+        """The newest run is decided."""
+        self.open_batch = -1
+        self.topics = {}
+        self.attempts = {}
+
+    def is_run_of(self, command: OpenRun) -> bool:
+        """Whether the open run is the one that the command means."""
+        return self.is_open and (command.batch, command.nonce) == (self.open_batch, self.nonce)
+
+    def opened(self, number: int, command: OpenRun) -> OpenRunReply:
+        """The answer to who has joined the open run."""
+        attempt = 0 if command.task < 0 else self.attempts[command.task].index(command.attempt_id)
+        return OpenRunReply(number, self.newest_run, OPEN, tuple(self.topics), attempt)
+
+
+class SinkTable:
+    """See the module's docstring.  Sinks are numbered from 1."""
+
+    __slots__ = ("stagings", "_sinks", "_numbers", "_open", "_never")
+
+    def __init__(self) -> None:
+        self.stagings = 0  # runs opened and topics named, ever: a version of what is staged where
+        self._sinks: list[_Sink] = []  # by number - 1
+        self._numbers: dict[str, int] = {}
+        self._open: set[int] = set()  # numbers of sinks with an open run
+        self._never: set[RunRef] = set()  # void without having been opened: they never will be
+
+    # ---- commands -------------------------------------------------------------------------------
+
+    def apply(self, command: OpenRun | CommitRun | AbortRun | VoidRuns) -> Result:
+        """The result of a command: an ``OpenRunReply``, None, or whether an aborted run is
+        committed.  O(log void ranges + what the command names)."""
+        if type(command) is OpenRun:
+            return self._open_run(command)
+        if type(command) is VoidRuns:
+            return self._void_runs(command)
+        number, run = command.sink, command.run
+        if not (0 < number <= len(self._sinks)
+                and 0 < run <= self._sinks[number - 1].newest_run):
+            return refused(Code.INVALID_REQUEST, f"sink {number} has no run {run}")
+        if type(command) is CommitRun:
+            return self._commit_run(command, self._sinks[number - 1])
+        return self._abort_run(command, self._sinks[number - 1])
+
+    def _open_run(self, command: OpenRun) -> Result:
+        joined = self.joined(command)
+        if joined is not None:
+            return Result(Code.OK, joined)
+        if not command.sink:
+            return refused(Code.INVALID_REQUEST, "a sink has a name")
+        number = self._numbers.get(command.sink)
+        sink = _Sink(command.sink) if number is None else self._sinks[number - 1]
+        joins = sink.is_run_of(command)
+        refusal = (self._stale(sink, command) or self._full(sink, number, joins)
+                   or self._too_wide(sink, joins, command.topics)
+                   or _too_many(sink.attempts if joins else {}, command))
+        if refusal is not None:
+            return refusal
+        if number is None:
+            self._sinks.append(sink)
+            number = self._numbers[command.sink] = len(self._sinks)
+        if not joins:
+            if sink.is_open:
+                sink.give_up()
+            self._begin(number, sink, command)
+        for topic in command.topics:
+            if topic.incarnation not in sink.topics:
+                sink.topics[topic.incarnation] = topic.offsets
+                self.stagings += 1
+        attempts = sink.attempts.get(command.task, ())
+        if command.task >= 0 and command.attempt_id not in attempts:
+            sink.attempts[command.task] = (*attempts, command.attempt_id)
+        return Result(Code.OK, sink.opened(number, command))
+
+    def _next_run(self, number: int, sink: _Sink) -> int:
+        """The number of a sink's next run.  O(1) amortised: what is passed over once stays so."""
+        run = sink.newest_run + 1
+        while RunRef(number, run) in self._never:
+            run += 1
+        return run
+
+    def _begin(self, number: int, sink: _Sink, command: OpenRun) -> None:
+        sink.newest_run = self._next_run(number, sink)
+        sink.open_batch, sink.nonce = command.batch, command.nonce
+        self.stagings += 1
+        self._open.add(number)
+
+    def joined(self, command: OpenRun) -> OpenRunReply | None:
+        """The answer to a command that would change nothing: the batch is committed, or its run is
+        open and knows the topics and the attempt.  None = it has to be applied."""
+        number = self._numbers.get(command.sink)
+        if number is None:
+            return None
+        sink = self._sinks[number - 1]
+        if command.batch == sink.last_batch:
+            return OpenRunReply(number, sink.last_run, COMMITTED)
+        if (sink.is_run_of(command)
+                and all(topic.incarnation in sink.topics for topic in command.topics)
+                and (command.task < 0
+                     or command.attempt_id in sink.attempts.get(command.task, ()))):
+            return sink.opened(number, command)
+        return None
+
+    def _stale(self, sink: _Sink, command: OpenRun) -> Result | None:
+        if command.batch < sink.last_batch:
+            return refused(Code.STALE_RUN, f"sink {sink.name!r} has committed batch "
+                           f"{sink.last_batch}: batch {command.batch} is over, or belongs to "
+                           f"another writer of that name", value=sink.last_batch)
+        if command.nonce in sink.stale:
+            return refused(Code.STALE_RUN, f"another run of batch {command.batch} of sink "
+                           f"{sink.name!r} has taken over from this one")
+        return None
+
+    def _full(self, sink: _Sink, number: int | None, joins: bool) -> Result | None:
+        if number is None and len(self._sinks) >= SINKS_MAX:
+            return over("sinks", SINKS_MAX, len(self._sinks) + 1)
+        if joins:
+            return None
+        run = self._next_run(number or len(self._sinks) + 1, sink)
+        if run > layout.STAGED_RUNS_MAX:
+            return over("runs of the sink", layout.STAGED_RUNS_MAX, run)
+        # The run that begins may become void; one that it ends is in the same range then.
+        if len(sink.voids) + 1 > VOID_RANGES_MAX:
+            return over(f"void runs of sink {sink.name!r}, which needs another name",
+                        VOID_RANGES_MAX, len(sink.voids) + 1)
+        return None
+
+    def _too_wide(self, sink: _Sink, joins: bool, added: Iterable[TopicEnds]) -> Result | None:
+        """The refusal of a run that stages in too many topics or partitions."""
+        known = sink.topics if joins else {}
+        topics = {**{topic.incarnation: topic.offsets for topic in added}, **known}
+        if len(topics) > TOPICS_PER_RUN_MAX:
+            return over("topics of a run", TOPICS_PER_RUN_MAX, len(topics))
+        partitions = sum(map(len, topics.values()))
+        if partitions > ENDS_MAX:
+            return over("partitions of a run", ENDS_MAX, partitions)
+        others = (self._sinks[number - 1] for number in self._open)
+        total = partitions + sum(map(len, (offsets for other in others if other is not sink
+                                           for offsets in other.topics.values())))
+        return over("partitions of open runs", STAGED_ENDS_MAX, total) if (
+            total > STAGED_ENDS_MAX) else None
+
+    def _commit_run(self, command: CommitRun, sink: _Sink) -> Result:
+        if (command.run, command.batch) == (sink.last_run, sink.last_batch):
+            return Result(Code.OK)  # proposed twice, or by whoever runs the batch again
+        if not sink.is_open or (command.run, command.batch) != (sink.newest_run, sink.open_batch):
+            return refused(Code.STALE_RUN, f"run {command.run} of sink {sink.name!r} is not open "
+                           f"for batch {command.batch}: another run has taken over, or it was "
+                           f"aborted", value=sink.newest_run)
+        winners = tuple(sorted(set(command.winners)))
+        if len({winner.task for winner in winners}) != len(winners):
+            return refused(Code.INVALID_REQUEST, "a task has one attempt that counts")
+        known = sum(map(len, sink.winners.values()))
+        if known + len(winners) > WINNERS_MAX:
+            return over(f"repeated tasks of sink {sink.name!r}, which needs another name",
+                        WINNERS_MAX, known + len(winners))
+        if winners:
+            sink.winners[command.run] = winners
+        sink.last_batch, sink.last_run, sink.stale = command.batch, command.run, ()
+        sink.close()
+        self._open.discard(command.sink)
+        return Result(Code.OK)
+
+    def _abort_run(self, command: AbortRun, sink: _Sink) -> Result:
+        if sink.is_open and command.run == sink.newest_run:
+            sink.give_up()
+            self._open.discard(command.sink)
+        return Result(Code.OK, self.known_state(RunRef(command.sink, command.run)) == COMMITTED)
+
+    def _void_runs(self, command: VoidRuns) -> Result:
+        """All or none: who is over the limit is told so, and nothing changes."""
+        new = {run for run in command.runs if self.known_state(run) == UNOPENED}
+        if len(self._never) + len(new) > UNOPENED_VOID_MAX:
+            return over("runs that are void without having been opened", UNOPENED_VOID_MAX,
+                        len(self._never) + len(new))
+        self._never |= new
+        return Result(Code.OK)
+
+    # ---- questions ------------------------------------------------------------------------------
+
+    def known_state(self, run: RunRef) -> str:
+        """The state of a run by the commands applied here: UNOPENED where none has opened it, which
+        says nothing about commands that are not applied here yet.  O(log void ranges)."""
+        if not run.sink or not run.run or run in self._never:
+            return VOID  # numbers begin with 1
+        if run.sink > len(self._sinks) or run.run > self._sinks[run.sink - 1].newest_run:
+            return UNOPENED
+        return self._sinks[run.sink - 1].state_of(run.run)
+
+    def state_of(self, run: RunRef) -> RunState:
+        """The state of a run as readers are told it: one that was not opened here is OPEN, because
+        it may be elsewhere.  O(log void ranges)."""
+        state = self.known_state(run)
+        winners = self._sinks[run.sink - 1].winners.get(run.run, ()) if state == COMMITTED else ()
+        return RunState(*run, OPEN if state == UNOPENED else state, winners)
+
+    def named(self, run: RunRef) -> tuple[str, int]:
+        """The name of a run's sink ("" = there is none of that number) and, while the run is open,
+        its batch, else -1."""
+        if not 0 < run.sink <= len(self._sinks):
+            return "", -1
+        sink = self._sinks[run.sink - 1]
+        return sink.name, sink.open_batch if run.run == sink.newest_run else -1
+
+    def staged(self) -> tuple[TopicEnds, ...]:
+        """From where on topics may hold records of open runs; O(partitions of open runs)."""
+        found: dict[int, tuple[int, ...]] = {}
+        for number in sorted(self._open):
+            for incarnation, offsets in self._sinks[number - 1].topics.items():
+                known = found.get(incarnation, offsets)
+                found[incarnation] = tuple(map(min, known, offsets))
+        return tuple(map(TopicEnds._make, found.items()))
+
+    def open_runs(self) -> tuple[RunRef, ...]:
+        """O(open runs)."""
+        return tuple(RunRef(number, self._sinks[number - 1].newest_run)
+                     for number in sorted(self._open))
+
+    def rows(self, after: int, count_max: int) -> tuple[tuple[SinkRow, ...], bool]:
+        """Sinks with numbers above ``after``, and whether there are more.  O(count)."""
+        found = tuple(SinkRow(number, sink.name, sink.last_batch, sink.last_run, sink.newest_run,
+                              sink.open_batch)
+                      for number, sink in islice(self._numbered(after), count_max))
+        return found, after + len(found) < len(self._sinks)
+
+    def _numbered(self, after: int) -> Iterator[tuple[int, _Sink]]:
+        for at in range(after, len(self._sinks)):
+            yield at + 1, self._sinks[at]
+
+    # ---- checkpoints ----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict:
+        """The ledger as CBOR-able values.  O(sinks and what they remember)."""
+        never = sorted(map(list, self._never))
+        return {"stagings": self.stagings, "never_opened": never, "sinks": [
+            [sink.name, sink.last_batch, sink.last_run, sink.newest_run, sink.open_batch,
+             sink.nonce, [[topic, list(ends)] for topic, ends in sink.topics.items()],
+             list(map(list, sink.voids)),
+             [[run, *winner] for run, each in sink.winners.items() for winner in each],
+             list(sink.stale), [[task, list(ids)] for task, ids in sink.attempts.items()]]
+            for sink in self._sinks]}
+
+    def fill(self, snapshot: dict) -> None:
+        """Take over what ``snapshot`` returned.  Raises ``ValueError`` when it is not that."""
+        shapes.check(snapshot, _SHAPE, "sinks")
+        self.stagings = snapshot["stagings"]
+        never = snapshot.get("never_opened", [])
+        shapes.check(never, [_PAIR], "never_opened")
+        self._never = {RunRef(sink, run) for sink, run in never}
+        for (name, last_batch, last_run, newest_run, open_batch, nonce, topics, voids, winners,
+             stale, attempts) in snapshot["sinks"]:
+            sink = _Sink(name)
+            sink.last_batch, sink.last_run, sink.newest_run = last_batch, last_run, newest_run
+            sink.open_batch, sink.nonce, sink.stale = open_batch, nonce, tuple(stale)
+            sink.topics = {topic: tuple(ends) for topic, ends in topics}
+            sink.attempts = {task: tuple(ids) for task, ids in attempts}
+            sink.voids = [(first, last) for first, last in voids]
+            for run, task, attempt in winners:
+                sink.winners[run] = (*sink.winners.get(run, ()), Winner(task, attempt))
+            self._sinks.append(sink)
+            self._numbers[name] = len(self._sinks)
+            if sink.is_open:
+                self._open.add(len(self._sinks))
+
+    def _check(self) -> None:
+        """Every invariant.  O(sinks and what they remember); for tests."""
+        assert len(self._numbers) == len(self._sinks) <= SINKS_MAX
+        assert len(self._never) <= UNOPENED_VOID_MAX
+        assert not any(RunRef(number, sink.newest_run) in self._never
+                       for number, sink in self._numbered(0)), "it was opened all the same"
+        assert self.stagings >= sum(sink.newest_run - self._passed_over(number, sink)
+                                    + len(sink.topics) for number, sink in self._numbered(0))
+        for number, sink in self._numbered(0):
+            assert self._numbers[sink.name] == number
+            assert sink.is_open == (number in self._open)
+            assert sink.is_open or not (sink.topics or sink.attempts), f"{sink.name} is not open"
+            assert len(sink.attempts) <= TASKS_PER_RUN_MAX
+            assert all(0 < len(set(ids)) == len(ids) <= layout.STAGED_ATTEMPTS_MAX + 1
+                       for ids in sink.attempts.values())
+            assert (sink.last_batch < 0) == (sink.last_run == 0)
+            assert sink.last_run <= sink.newest_run - sink.is_open
+            assert not sink.is_open or sink.open_batch > sink.last_batch
+            assert len(sink.voids) <= VOID_RANGES_MAX and len(sink.stale) <= STALE_NONCES_MAX
+            ends = [run for each in sink.voids for run in each]
+            assert ends == sorted(ends) and all(0 < run <= sink.newest_run for run in ends)
+            assert all(later[0] > before[1] + 1
+                       for before, later in zip(sink.voids, sink.voids[1:], strict=False))
+            assert sum(map(len, sink.winners.values())) <= WINNERS_MAX
+            assert all(sink.state_of(run) == COMMITTED and RunRef(number, run) not in self._never
+                       for run in sink.winners)
+
+    def _passed_over(self, number: int, sink: _Sink) -> int:
+        return sum(run.sink == number and run.run <= sink.newest_run for run in self._never)
+
+
+def _first(span: tuple[int, int]) -> int:
+    return span[0]
+
+
+def _too_many(known: dict[int, tuple[int, ...]], command: OpenRun) -> Result | None:
+    """The refusal of one task or attempt more than an id can tell apart, or may be remembered."""
+    attempts = known.get(command.task, ())
+    if command.task < 0 or command.attempt_id in attempts:
+        return None
+    if len(attempts) > layout.STAGED_ATTEMPTS_MAX:
+        return over("attempts of a task", layout.STAGED_ATTEMPTS_MAX + 1, len(attempts) + 1)
+    if not attempts and len(known) >= TASKS_PER_RUN_MAX:
+        return over("tasks of a run", TASKS_PER_RUN_MAX, len(known) + 1)
+    return None

@@ -1,0 +1,1 @@
+"""Metrics, health, logs and the loads that a node publishes."""

@@ -1,0 +1,80 @@
+"""What a probe may conclude of a node: alive, and ready.
+
+Contract.  Pure functions from what was seen to a status and its reason.  *Healthy* asks whether
+ending the process could help: no while it recovers, however long that takes; yes when its loop or
+its disk has been stuck for ``stall_ms_max``.  *Ready* asks whether another node may be taken down
+now: only when every replica here has what its leader committed, so that this node counts again.
+
+Theory.  A rolling restart that waits for ``ready`` before it takes the next node never has two
+members of a group away at once, whatever the groups were doing.  That is why a quarantined replica
+and a group without a leader make a node unready: taking down another one would stop that group, or
+it has stopped already.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from node.observability.group_health import Named, Survey
+from node.observability.phase import RECOVERING, SERVING, Life
+
+#: Groups that a reason names.
+_NAMED_IN_REASON = 5
+
+
+class Verdict(NamedTuple):
+    """``details`` are for the JSON answer; ``reason`` is empty when there is nothing to say."""
+
+    good: bool
+    reason: str
+    details: dict
+
+
+def health(life: Life, loop_silent_ms: int, disk_busy_ms: int, stall_ms_max: int) -> Verdict:
+    """Alive?  ``loop_silent_ms``: since the round loop answered; ``disk_busy_ms``: how long the
+    disk has owed its oldest answer."""
+    reason = ""
+    if life.phase != SERVING:
+        return Verdict(True, life.describe(), {"phase": life.phase})
+    if loop_silent_ms > stall_ms_max:
+        reason = f"the round loop has not answered for {loop_silent_ms} ms"
+    elif disk_busy_ms > stall_ms_max:
+        reason = f"the disk has not completed a write for {disk_busy_ms} ms"
+    return Verdict(not reason, reason, {"phase": life.phase, "loop_silent_ms": loop_silent_ms,
+                                        "disk_busy_ms": disk_busy_ms})
+
+
+def readiness(life: Life, survey: Survey | None) -> Verdict:
+    """Caught up?  ``survey`` None = the loop gave none in time."""
+    details: dict = {"phase": life.phase}
+    if life.phase == RECOVERING:
+        progress = life.recovery
+        details["segments"] = [progress.segments_done, progress.segments_total]
+        details["groups"] = [progress.groups_done, progress.groups_total]
+    if life.phase != SERVING:
+        return Verdict(False, life.describe(), details)
+    if survey is None:
+        return Verdict(False, "the round loop does not answer", details)
+    details.update(groups=survey.groups, behind=survey.behind.count, filling=survey.filling.count,
+                   leaderless=survey.leaderless.count, quarantined=survey.quarantined.count,
+                   lag_entries=survey.lag_entries)
+    reason = _why_not_ready(survey)
+    return Verdict(not reason, reason, details)
+
+
+def _why_not_ready(survey: Survey) -> str:
+    if survey.quarantined.count:
+        return f"quarantined and not repaired yet: {_named(survey.quarantined)}"
+    if survey.leaderless.count:
+        return f"no leader is known: {_named(survey.leaderless)}"
+    if survey.behind.count:
+        return (f"catching up: {_named(survey.behind)} behind, {survey.lag_entries} entries at "
+                "most")
+    return ""
+
+
+def _named(groups: Named) -> str:
+    """``2 groups (4, 7)``"""
+    shown = ", ".join(map(str, groups.groups[:_NAMED_IN_REASON]))
+    more = ", ..." if groups.count > _NAMED_IN_REASON else ""
+    return f"{groups.count} group{'' if groups.count == 1 else 's'} ({shown}{more})"

@@ -1,0 +1,247 @@
+"""Appends what this node carried to the topic ``__metrics``, window after window.
+
+Contract.  One task, idle between windows.  At the end of each window it takes what was counted
+(``load_counts.py``), makes records of it and appends them at the leader of the node's partition of
+the topic, here or over the peer port, with acks=commit.  It works until the middle of the next
+window; what is not in by then is lost, and counted.  Nothing that goes wrong here touches anything
+else of the node.
+
+Invariants.  At most one window waits.  What a window takes is bounded by ``partitions_max``:
+memory, work and bytes.  A record that was retried may stand twice; node, boot epoch, window and
+part tell.
+
+Theory.  Windows begin at multiples of the interval since 1970, so those of all nodes agree as far
+as their clocks do.  The log start of the topic's partitions that are led here follows
+``retention_ms``: this is the product's only retention so far, and what is below it cannot be read
+any more; its space is not given back.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from itertools import islice
+
+import trio
+
+from multiraft.errors import MultiRaftError
+from multiraft.types import METADATA_GROUP, EntryKind
+from multiraft.wire.errors import Code, ErrorDetail, InvalidRequest, LeaderUnknown, exception_for
+from multiraft.wire.messages import BatchPart, Produce
+from multiraft.wire.schema import Malformed
+from node.clients.fetch import Fetching
+from node.clients.load_counts import Counted, LoadCounts
+from node.clients.produce import Producing
+from node.clients.router import Directory
+from node.clock import monotonic_ms, wall_ms
+from node.config import NodeConfig
+from node.loop.disk_worker import DiskWorker
+from node.metadata import state_machine
+from node.metadata.log import MetadataLog
+from node.observability import load_records
+from node.observability.group_health import Surveying
+from node.observability.load_records import PARTITIONS, ROWS_PER_RECORD, TOPIC, Counters, Window
+from node.peers.bulk_channel import Bulk, NoAnswer
+
+#: Pause before a record that was not taken is tried again, in seconds.
+RETRY_S = 0.1
+#: An append is answered within this, in milliseconds: elections included.
+APPEND_TIMEOUT_MS = 5_000
+#: The peer request's name.
+OP = "append_loads"
+
+
+class Publishing:
+    """Task on the loop."""
+
+    def __init__(self, config: NodeConfig, counts: LoadCounts | None, *, core, store,
+                 metadata_log: MetadataLog, directory: Directory, producing: Producing,
+                 fetching: Fetching, disk: DiskWorker, surveying: Surveying, bulk: Bulk,
+                 request_round: Callable[[], None], log: logging.Logger):
+        """``counts``: the loads since the last window, None = nothing is published; ``bulk``: the
+        connections on which records go to leaders elsewhere."""
+        self._place = config.node
+        self._cluster_id = config.cluster_id
+        self._config = config.metrics
+        self._counts = counts
+        self._core = core
+        self._store = store
+        self._metadata_log = metadata_log
+        self._directory = directory
+        self._producing = producing
+        self._fetching = fetching
+        self._disk = disk
+        self._surveying = surveying
+        self._bulk = bulk
+        self._request_round = request_round
+        self._log = log
+        self.published = 0  # windows
+        self.lost = 0  # windows
+        self.left_out = 0  # batches and answers beyond ``partitions_max``
+
+    @property
+    def handlers(self) -> dict[str, Callable]:
+        """What other nodes ask of this one on bulk connections."""
+        return {OP: self._asked}
+
+    async def run(self) -> None:
+        """Until cancelled; at once when it is off."""
+        if self._counts is None:
+            return
+        interval_ms = self._config.interval_ms
+        before, began_ms, end_ms = self._counters(), monotonic_ms(), 0
+        while True:
+            end_ms = next_end(wall_ms(), end_ms, interval_ms)
+            await trio.sleep((end_ms - wall_ms()) / 1000)
+            counted, now, now_ms = self._counts.take(), self._counters(), monotonic_ms()
+            window = Window(end_ms - interval_ms, interval_ms, max(1, now_ms - began_ms))
+            self.left_out += counted.left_out
+            with trio.move_on_after(interval_ms / 2000) as waiting:
+                await self._publish(window, counted, load_records.counter_fields(now, before))
+                self._retain(wall_ms())
+            if waiting.cancelled_caught:
+                self.lost += 1
+                self._log.warning("loads not published", extra={"window_ms": window.begin_ms})
+            before, began_ms = now, now_ms
+
+    def _counters(self) -> Counters:
+        producing, fetching = self._producing, self._fetching
+        return Counters((producing.bytes, producing.records, producing.batches, fetching.bytes,
+                         fetching.records), self._disk.latency.copy(),
+                        producing.latencies["commit"].copy())
+
+    # ---- one window ---------------------------------------------------------------------------
+
+    async def _publish(self, window: Window, counted: Counted, counters: dict[str, int]) -> None:
+        """Returns when every part is in."""
+        fields = {**await self._node_fields(window), **counters, "left_out": counted.left_out,
+                  "parts": max(1, -(-len(counted.partitions) // ROWS_PER_RECORD))}
+        rows = iter(counted.partitions.items())
+        for part in range(fields["parts"]):
+            groups = counted.groups.items() if part == 0 else ()
+            record = {**fields, "part": part,
+                      "groups": load_records.group_columns(self._core, self._store, groups),
+                      "partitions": load_records.partition_columns(
+                          self._metadata_log.state, self._store.tails,
+                          islice(rows, ROWS_PER_RECORD))}
+            batch = load_records.encoded(self._place.id, record,
+                                         window.begin_ms + window.interval_ms)
+            while not await self._appended(bytes(batch)):
+                await trio.sleep(RETRY_S)
+        self.published += 1
+
+    async def _node_fields(self, window: Window) -> dict:
+        place = self._place
+        used, free, _total = await self._surveying.space_now()
+        return {"v": load_records.LOADS_FORMAT, "cluster": self._cluster_id.hex(),
+                "node": place.id, "boot_epoch": self._store.boot_epoch,
+                "window_ms": window.begin_ms, "interval_ms": window.interval_ms,
+                "length_ms": window.length_ms, "rack": place.rack, "weight": place.weight,
+                "disk_used": used, "disk_capacity": used + free,
+                "ingress_capacity": self._config.ingress_capacity,
+                "egress_capacity": self._config.egress_capacity,
+                "groups_led": self._core.status.led_count, "lost_windows": self.lost}
+
+    async def _appended(self, batch: bytes) -> bool:
+        """Whether a batch is in the log; False = try again."""
+        topic = self._metadata_log.state.topic(TOPIC)
+        try:
+            if topic is None:
+                await self._create()
+                return False
+            incarnation = topic.incarnation + self._place.id % topic.partitions
+            place = self._directory.place_of(incarnation)
+            leader = self._core.status.leader_hint(place.group)[0]
+            if leader == self._place.id:
+                await self._append_here(incarnation, batch)
+            elif leader:
+                await self._append_there(leader, incarnation, batch)
+            return leader != 0
+        except (MultiRaftError, NoAnswer, Malformed) as error:
+            self._log.debug("loads not appended yet", extra={"reason": str(error)})
+            return False
+
+    async def _create(self) -> None:
+        """The topic, by whoever leads the metadata.  Raises ``MultiRaftError``."""
+        if self._core.status.is_leader(METADATA_GROUP):
+            await self._metadata_log.propose(state_machine.CreateTopic(
+                TOPIC, uuid.uuid4().bytes, PARTITIONS))
+
+    # ---- appending ----------------------------------------------------------------------------
+
+    async def _append_here(self, incarnation: int, batch: bytes) -> None:
+        """Raises ``MultiRaftError`` when it is not in."""
+        replies, done = [], trio.Event()
+
+        def answer(reply) -> None:
+            replies.append(reply)
+            done.set()
+
+        self._producing.handle(
+            Produce("commit", APPEND_TIMEOUT_MS, (BatchPart(incarnation, len(batch)),),
+                    memoryview(bytearray(batch))), answer)  # the leader stamps it in place
+        self._request_round()
+        await done.wait()
+        result = replies[0].results[0]
+        if result.code != Code.OK:
+            raise exception_for(result.code, result.error or ErrorDetail(text="not appended"))
+
+    async def _append_there(self, leader: int, incarnation: int, batch: bytes) -> None:
+        """Raises ``NoAnswer``, ``LeaderUnknown``."""
+        answer = await self._bulk.ask(leader, {"op": OP, "incarnation": incarnation},
+                                              [batch])
+        if answer.header.get("code") != Code.OK:
+            raise LeaderUnknown(f"node {leader}: {answer.header.get('text', '')!s:.200}")
+
+    async def _asked(self, _peer: int, header: dict, payload) -> tuple[dict, tuple]:
+        """Another node's record, for a partition of the topic that is led here.  Raises
+        ``Malformed``."""
+        incarnation = header.get("incarnation")
+        if header.keys() != {"op", "incarnation"} or type(incarnation) is not int:
+            raise Malformed(f"{OP} takes an incarnation")
+        try:
+            topic = self._metadata_log.state.topic(TOPIC)
+            if topic is None or not 0 <= incarnation - topic.incarnation < topic.partitions:
+                raise InvalidRequest(f"{incarnation} is no partition of {TOPIC}")
+            await self._append_here(incarnation, bytes(payload))
+        except MultiRaftError as error:
+            return {"code": int(Code.LEADER_UNKNOWN), "text": str(error)[:200]}, ()
+        return {"code": int(Code.OK), "text": ""}, ()
+
+    # ---- retention ----------------------------------------------------------------------------
+
+    def _retain(self, now_ms: int) -> None:
+        """Move the log starts of the topic's partitions that are led here.  O(its partitions)."""
+        state = self._metadata_log.state
+        topic = state.topic(TOPIC)
+        if topic is None:
+            return  # deleted behind the last append
+        for incarnation in range(topic.incarnation, topic.incarnation + topic.partitions):
+            place = state.locate(incarnation)
+            if (
+                place is None
+                or place.switch is not None
+                or not self._core.status.is_leader(place.group)
+            ):
+                continue
+            applied = self._store.tails[place.group].applied(incarnation)
+            if applied is None or applied.sealed or applied.epoch != place.epoch:
+                continue
+            kept = self._store.first_at(
+                place.group, incarnation, now_ms - self._config.retention_ms,
+                max(applied.log_start, applied.start_offset), applied.next_offset)
+            if kept is not None and kept > applied.log_start:
+                try:
+                    self._core.propose(place.group, EntryKind.LOG_START, b"",
+                                      partition=incarnation, base_offset=kept)
+                except MultiRaftError:
+                    continue  # no longer the leader, or no room just now: the next window does it
+                self._request_round()
+
+
+def next_end(now_ms: int, last_ms: int, interval_ms: int) -> int:
+    """When the window after the one that ended at ``last_ms`` ends.  Sleep may end a little early:
+    no window ends twice.  A clock that was set back far begins anew."""
+    end_ms = (now_ms // interval_ms + 1) * interval_ms
+    return last_ms + interval_ms if end_ms == last_ms else end_ms

@@ -1,0 +1,122 @@
+"""Records of the topic ``__metrics``: what one node carried in one window, as JSON.
+
+Contract.  ``node_fields``, ``group_columns`` and ``partition_columns`` are pure but for reading the
+state that they are given; ``encoded`` makes a record's value of them.  The format is
+``LOADS_FORMAT``, described in docs/spark-planning.md, and a test compares that page, this module
+and ``spark.load_records``, which reads it.  Fields may be added; one that changes its meaning makes
+another version.
+
+A window with many partitions is several records, *parts* that each carry the node's own fields.
+Only what had load is named: a partition, or a group, that is absent had none.  Tables are by
+column, so that names are not repeated for each row.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from multiraft.codec.layout import CODEC_GZIP
+from multiraft.core import BatchBuilder
+from node.histogram import Histogram
+from node.replicas.group_description import log_bytes
+
+#: Of the topic's records.
+LOADS_FORMAT = 1
+TOPIC = "__metrics"
+#: Partitions of the topic: a node appends to the one of its id modulo this.
+PARTITIONS = 8
+#: Partitions that one record names: some 100 KB of JSON, 20 KB of them left when compressed.
+ROWS_PER_RECORD = 1_000
+#: Above what a full record takes: names of topics are the longest part of it.
+RECORD_BYTES_MAX = 1 << 20
+
+GROUP_COLUMNS = ("group", "bytes_in", "bytes_out", "stored")
+PARTITION_COLUMNS = ("incarnation", "topic", "partition", "group", "epoch", "links", "bytes_in",
+                     "records_in", "appends", "bytes_out", "records_out", "reads", "first_offset",
+                     "next_offset", "moved_ms")
+#: Names in the order of ``Counters``.
+COUNTER_FIELDS = ("bytes_in", "records_in", "appends", "bytes_out", "records_out")
+
+
+class Window(NamedTuple):
+    """When: ``begin_ms`` since 1970, a multiple of the interval; ``length_ms`` as the node's
+    monotonic clock had it, less than the interval for a node that started inside it."""
+
+    begin_ms: int
+    interval_ms: int
+    length_ms: int
+
+
+class Counters(NamedTuple):
+    """A node's running totals at one moment, in the order of ``COUNTER_FIELDS``, and copies of its
+    latencies."""
+
+    totals: tuple[int, ...]
+    disk: Histogram
+    commit: Histogram
+
+
+def latency_us(now: Histogram, before: Histogram) -> int:
+    """99 of 100 durations between the two were shorter, as far as powers of two can tell; -1 =
+    there were none.  O(buckets)."""
+    counts = [after - old for after, old in zip(now.counts, before.counts, strict=True)]
+    total, seen = sum(counts), 0
+    for bits, count in enumerate(counts):
+        seen += count
+        if total and seen * 100 >= total * 99:
+            return 1 << bits
+    return -1
+
+
+def counter_fields(now: Counters, before: Counters) -> dict[str, int]:
+    """What a node did between two moments, all partitions and groups together."""
+    done = {name: after - old for name, after, old in
+            zip(COUNTER_FIELDS, now.totals, before.totals, strict=True)}
+    return {**done, "fsync_p99_us": latency_us(now.disk, before.disk),
+            "commit_p99_us": latency_us(now.commit, before.commit)}
+
+
+def group_columns(core, store, groups: Iterable[tuple[int, Sequence[int]]]) -> dict[str, list]:
+    """Groups with their sums and the bytes of their logs here.  O(groups named)."""
+    rows = []
+    for group, (bytes_in, bytes_out) in groups:
+        stored = 0
+        if core.status.has_group(group):
+            status = core.status.of(group)
+            stored = log_bytes(store, status, status.first_index)
+        rows.append((group, bytes_in, bytes_out, stored))
+    return _by_column(GROUP_COLUMNS, rows)
+
+
+def partition_columns(state, tails, rows: Iterable[tuple[int, Sequence[int]]]) -> dict[str, list]:
+    """Partitions with their counts and what the metadata ``state`` says of them.  One that was
+    deleted meanwhile is left out.  O(partitions named)."""
+    named = []
+    for incarnation, (group, *counts) in rows:
+        place = state.locate(incarnation)
+        if place is None:
+            continue
+        tail = tails.get(group)
+        applied = tail.applied(incarnation) if tail is not None else None
+        offsets = (applied.log_start, applied.next_offset) if applied is not None else (0, 0)
+        named.append((incarnation, place.topic.name, place.partition, place.group, place.epoch,
+                      len(place.chain) if incarnation in state.placed.chains else 0, *counts,
+                      *offsets, state.plans.switched.get(incarnation, 0)))
+    return _by_column(PARTITION_COLUMNS, named)
+
+
+def _by_column(names: Sequence[str], rows: Sequence[Sequence]) -> dict[str, list]:
+    return {name: [row[at] for row in rows] for at, name in enumerate(names)}
+
+
+def encoded(node: int, fields: dict, now_ms: int) -> bytearray:
+    """A batch of one record, compressed."""
+    builder = BatchBuilder(RECORD_BYTES_MAX)
+    value = json.dumps(fields, separators=(",", ":")).encode()
+    builder.append(now_ms, b"%d" % node, value)
+    machine = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+    return builder.build(codec=CODEC_GZIP,
+                         block=machine.compress(builder.records_block()) + machine.flush())

@@ -1,0 +1,249 @@
+"""Structured logs: one line per event, with the node's id in each, as JSON or for people.
+
+Contract.  ``logger`` returns a standard ``logging.Logger``; ``extra`` fields become keys.  Text
+from outside (client ids, reasons of strangers) is escaped and cannot forge a line, in either form.
+A flood of one event becomes a few lines and the number of those that were left out.  Nobody who
+logs waits for whoever reads: ``LineWriter`` has a thread and a bound, and counts what it drops.
+
+Theory.  The loop logs, and a pipe that nobody empties would stop it, and end its leases with it.
+What repeats is told apart by its event alone: events are words of ours, and few.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import re
+import sys
+import threading
+from datetime import datetime, timezone
+from typing import TextIO
+
+import trio
+
+from node.clock import monotonic_ms
+from node.loop.threads import name_this_thread
+
+FORMATS = ("json", "text")
+LEVELS = ("debug", "info", "warning", "error")
+
+#: So many lines of one event within a window, and no more.
+BURST = 50
+#: Errors are rarer and each may name another group; all groups of a large pool stay readable.
+ERROR_BURST = 1_000
+WINDOW_S = 10.0
+#: Events that are told apart; there are a few dozen.
+EVENTS_MAX = 1_000
+#: Lines that wait for the thread; more are dropped and counted.
+LINES_MAX = 10_000
+#: What is left is written within this at the end, in seconds.
+CLOSE_S = 2.0
+
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_PLAIN = re.compile(r"[\w.:/+\[\]@-]+", re.ASCII)
+
+
+def _fields(record: logging.LogRecord) -> dict:
+    return {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
+
+
+def _at(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
+
+
+class JsonLines(logging.Formatter):
+    """Formats a record as one line of JSON."""
+
+    def __init__(self, node: int):
+        super().__init__()
+        self._node = node
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"at": _at(record), "level": record.levelname.lower(),
+                "node": self._node, "event": record.getMessage(), **_fields(record)}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class TextLines(logging.Formatter):
+    """Formats a record for a terminal: time, level, node, the event, ``key=value``; a traceback
+    follows behind bars, so that no line of it passes for an event."""
+
+    def __init__(self, node: int):
+        super().__init__()
+        self._node = node
+
+    def format(self, record: logging.LogRecord) -> str:
+        words = [_at(record), f"{record.levelname.lower():<8}", f"node={self._node}",
+                 _shown(record.getMessage(), _EVENT)]
+        words += [f"{key}={_shown(value, _PLAIN)}" for key, value in _fields(record).items()]
+        if record.exc_info:
+            lines = self.formatException(record.exc_info).splitlines()
+            words += [f"\n  | {_escaped(line)}" for line in lines]
+        return " ".join(words)
+
+
+_EVENT = re.compile(r"[\w ,.:'-]+", re.ASCII)
+
+
+def _shown(value: object, plain: re.Pattern) -> str:
+    """A value as it is when it cannot be mistaken, else as a JSON text."""
+    if isinstance(value, (list, tuple, dict)):
+        return json.dumps(value, default=str)
+    text = str(value)
+    return text if plain.fullmatch(text) else json.dumps(text)
+
+
+def _escaped(line: str) -> str:
+    """Control characters as escapes."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
+
+
+class _Window:
+    """Lines of one event since its window began."""
+
+    __slots__ = ("began_ms", "count", "left_out", "level")
+
+    def __init__(self, began_ms: int, level: int):
+        self.began_ms = began_ms
+        self.level = level
+        self.count = 0
+        self.left_out = 0
+
+
+class RateLimit(logging.Filter):
+    """Lets ``BURST`` lines of an event pass per window; critical ones always, and those of the
+    level debug: who asks for them wants all, and checks who led what with them."""
+
+    def __init__(self):
+        super().__init__()
+        self._windows: dict[str, _Window] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        if (record.levelno >= logging.CRITICAL or record.levelno <= logging.DEBUG
+                or record.msg == LEFT_OUT):
+            return True
+        now_ms = monotonic_ms()
+        event = record.getMessage()
+        window = self._windows.get(event)
+        if window is None or (not window.left_out and _is_over(window, now_ms)):
+            if len(self._windows) >= EVENTS_MAX:
+                self._windows.clear()
+            window = self._windows[event] = _Window(now_ms, record.levelno)
+        window.count += 1
+        if window.count <= (ERROR_BURST if record.levelno >= logging.ERROR else BURST):
+            return True
+        window.left_out += 1
+        return False
+
+    def take_left_out(self, now_ms: int | None = None) -> list[tuple[str, int, int]]:
+        """(event, level, lines left out) of the windows that are over, or with None of all; those
+        events begin anew."""
+        due = [(event, window) for event, window in self._windows.items()
+               if window.left_out and (now_ms is None or _is_over(window, now_ms))]
+        for event, _window in due:
+            del self._windows[event]
+        return [(event, window.level, window.left_out) for event, window in due]
+
+
+def _is_over(window: _Window, now_ms: int) -> bool:
+    return now_ms - window.began_ms >= WINDOW_S * 1000
+
+
+#: The event that tells of lines that were not written.
+LEFT_OUT = "repeated"
+
+
+def tell_left_out(log: logging.Logger, now_ms: int | None = None) -> None:
+    """Say what was left out in the windows that are over, or with None in all."""
+    for limit in log.filters:
+        if isinstance(limit, RateLimit):
+            for event, level, lines in limit.take_left_out(now_ms):
+                log.log(level, LEFT_OUT, extra={"of": event, "lines_left_out": lines})
+
+
+async def tell_suppressed(log: logging.Logger) -> None:
+    """Task: says what was left out, once per window; a flood that has ended is told of too."""
+    while True:
+        await trio.sleep(WINDOW_S)
+        tell_left_out(log, monotonic_ms())
+
+
+class LineWriter:
+    """A stream for a handler: lines go out on a thread of its own.
+
+    What has a descriptor is written past Python's buffers: a thread that is stuck in one of those
+    holds its lock, and the interpreter may want that at the end, when it flushes standard output.
+    """
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+        self._descriptor = _descriptor_of(stream)
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._main, name="log", daemon=True)
+        self._told = 0
+        self.dropped = 0  # lines
+        self._thread.start()
+
+    def write(self, line: str) -> None:
+        """Queue one line; never waits."""
+        if self._lines.qsize() >= LINES_MAX:
+            self.dropped += 1
+            return
+        self._lines.put(line)
+
+    def flush(self) -> None:
+        """The thread does, after each line."""
+
+    def close(self) -> None:
+        """Write what waits, bounded."""
+        self._lines.put(None)
+        self._thread.join(CLOSE_S)
+
+    def _main(self) -> None:
+        name_this_thread(self._thread.name)
+        while (line := self._lines.get()) is not None:
+            try:
+                self._out(line)
+                if self.dropped != self._told:
+                    lost, self._told = self.dropped - self._told, self.dropped
+                    self._out(json.dumps({"event": "lines lost", "level": "warning",
+                                          "lines": lost}) + "\n")
+            except (OSError, ValueError):
+                self.dropped += 1  # nobody reads; a node does not end for that
+
+
+    def _out(self, text: str) -> None:
+        if self._descriptor is None:
+            self._stream.write(text)
+            self._stream.flush()
+            return
+        data = memoryview(text.encode("utf-8", "backslashreplace"))
+        while data:
+            data = data[os.write(self._descriptor, data):]
+
+
+def _descriptor_of(stream: TextIO) -> int | None:
+    """Of what ``stream`` writes to, or None when that is no file."""
+    try:
+        stream.flush()
+        return stream.fileno()
+    except OSError:  # io.UnsupportedOperation is one
+        return None
+
+
+def logger(node: int, stream: TextIO | LineWriter | None = None, style: str = "json",
+           level: str = "info") -> logging.Logger:
+    """The node's logger, writing to ``stream``; None = standard output."""
+    log = logging.getLogger(f"multiraft.node.{node}")
+    log.propagate = False
+    log.setLevel(level.upper())
+    handler = logging.StreamHandler(sys.stdout if stream is None else stream)
+    handler.setFormatter(JsonLines(node) if style == "json" else TextLines(node))
+    log.handlers = [handler]
+    log.filters = [RateLimit()]
+    return log

@@ -1,0 +1,27 @@
+"""The request ``node_status``: the counters of the node that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from multiraft.wire import messages as wire
+from node.observability.group_health import Surveying
+from node.observability.statistics import Statistics
+
+
+class NodeStatusRequests:
+    """Handler of ``NodeStatus``; ``Admin`` calls it.  ``node`` is this node's id."""
+
+    def __init__(self, node: int, statistics: Statistics, surveying: Surveying):
+        self._node = node
+        self._statistics = statistics
+        self._surveying = surveying
+
+    @property
+    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+        """The request and its handler."""
+        return {wire.NodeStatus: self._node_status}
+
+    async def _node_status(self, _request: wire.NodeStatus) -> wire.NodeStatusReply:
+        survey = await self._surveying.fresh()
+        return wire.NodeStatusReply(self._node, self._statistics.snapshot(survey))

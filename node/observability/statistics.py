@@ -1,0 +1,231 @@
+"""Counters of one node, gathered in one place: what ``node_status`` answers and metrics show.
+
+Contract.  ``snapshot`` and ``sample`` run on the loop, are O(1) in topics and groups and touch no
+lock; what needs a look at every group comes from a ``Survey``.  Every key of ``snapshot`` is
+documented in ``docs/protocol.md``, in this order.  Counters count from the start of the process.
+The parts keep plain attributes; nothing is called when something happens.
+"""
+
+from __future__ import annotations
+
+import platform
+import resource
+from dataclasses import dataclass, field
+
+import multiraft
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.storage.store import Store
+from node.clients.fetch import Fetching
+from node.clients.listener import ConnectionCounts
+from node.clients.produce import Producing
+from node.clients.session import Sessions
+from node.histogram import Histogram
+from node.loop.applier import Applying
+from node.loop.checkpoints import Checkpoints
+from node.loop.disk_space import Space
+from node.loop.disk_worker import DiskWorker
+from node.loop.round_loop import Rounds
+from node.loop.scrub import Scrub
+from node.loop.watchdog import Watchdog
+from node.metadata.log import MetadataLog
+from node.metadata.plan_table import ActivePlan
+from node.observability import health
+from node.observability.group_health import Survey
+from node.observability.load_publisher import Publishing
+from node.observability.phase import Life
+from node.peers.append_links import Peers
+from node.peers.bulk_channel import Bulk
+from node.peers.lease_events import LeaseEvents
+from node.peers.liveness_thread import LivenessThread
+from node.replicas.lifecycle import Replicas
+from node.replicas.partition_switch import Switching
+from node.replicas.repair import Repairs
+from node.replicas.snapshots import Snapshots
+
+#: Bytes per page of ``/proc/self/statm``.
+_PAGE_BYTES = resource.getpagesize()
+
+
+@dataclass(slots=True)
+class Sample:
+    """All that is measured, at one moment.  Not changed once it is made."""
+
+    counters: dict
+    survey: Survey
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+    #: Kind of request -> wire code -> how many.
+    refusals: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CountingParts:
+    """The parts of a node that keep counters."""
+
+    life: Life
+    store: Store
+    core: MultiRaft
+    applying: Applying
+    watchdog: Watchdog
+    producing: Producing
+    fetching: Fetching
+    disk: DiskWorker
+    rounds: Rounds
+    peers: Peers
+    liveness: LivenessThread
+    bulk: Bulk
+    checkpoints: Checkpoints
+    repairs: Repairs
+    scrub: Scrub
+    space: Space
+    snapshots: Snapshots
+    replicas: Replicas
+    metadata_log: MetadataLog
+    switching: Switching
+    publishing: Publishing
+    sessions: Sessions
+    lease_events: LeaseEvents
+    #: Of the client port.
+    connections: ConnectionCounts
+
+
+class Statistics:
+    """Reads the counters that the parts of a node keep."""
+
+    def __init__(self, parts: CountingParts):
+        self._parts = parts
+
+    def snapshot(self, survey: Survey) -> dict:
+        """Whole numbers, but for the texts ``version``, ``phase`` and ``not_ready`` and the lists
+        of groups."""
+        verdict = health.readiness(self._parts.life, survey)
+        return {
+            "version": multiraft.__version__,
+            "phase": self._parts.life.phase,
+            "ready": int(verdict.good),
+            "not_ready": verdict.reason,
+            "uptime_ms": self._parts.life.uptime_ms,
+            "recovery_ms": self._parts.life.recovery_ms,
+            "boot_epoch": self._parts.store.boot_epoch,
+            **self._of_groups(survey),
+            **self._of_requests(),
+            **self._of_parts(),
+            **_of_process(),
+        }
+
+    def _of_groups(self, survey: Survey) -> dict:
+        parts = self._parts
+        return {
+            "groups": len(parts.store.groups),
+            "groups_led": parts.core.status.led_count,
+            "groups_awake": parts.core.status.awake_count,
+            "groups_quarantined": survey.quarantined.count,
+            "groups_behind": survey.behind.count,
+            "groups_leaderless": survey.leaderless.count,
+            "groups_under_replicated": survey.under_replicated.count,
+            "quarantined": list(survey.quarantined.groups),
+            "leaderless": list(survey.leaderless.groups),
+            "under_replicated": list(survey.under_replicated.groups),
+            "lag_entries": survey.lag_entries,
+            "log_bytes": survey.log_bytes,
+            "disk_used_bytes": survey.disk_used_bytes,
+            "disk_free_bytes": survey.disk_free_bytes,
+            "disk_total_bytes": survey.disk_total_bytes,
+            "elections_won": parts.applying.elections,
+            "groups_resigned": parts.watchdog.resigned,
+        }
+
+    def _of_requests(self) -> dict:
+        parts = self._parts
+        return {
+            "records_appended": parts.producing.records,
+            "batches_appended": parts.producing.batches,
+            "bytes_appended": parts.producing.bytes,
+            "batches_refused": parts.producing.refused,
+            "records_fetched": parts.fetching.records,
+            "bytes_fetched": parts.fetching.bytes,
+            "cold_reads": parts.fetching.cold_reads,
+        }
+
+    def _of_parts(self) -> dict:
+        parts = self._parts
+        return {
+            "disk_writes": parts.disk.writes,
+            "disk_bytes": parts.disk.bytes_written,
+            "disk_write_us": parts.disk.latency.total_us,
+            "rounds": parts.rounds.rounds,
+            "round_us_max": parts.rounds.round_micros_max,
+            "peer_frames": parts.peers.frames_sent,
+            "liveness_messages": parts.liveness.messages,
+            "bulk_bytes_sent": parts.bulk.bytes_sent,
+            "checkpoints": parts.checkpoints.written,
+            "entries_damaged": parts.repairs.found,
+            "replicas_repairing": parts.repairs.waiting,
+            "replicas_repaired": parts.repairs.repaired,
+            "scrub_bytes": parts.scrub.bytes,
+            "scrub_completed_ms": parts.scrub.completed_ms,
+            "scrub_active": int(parts.scrub.active),
+            "scrub_requested": int(parts.scrub.requested_pace > 0),
+            "scrub_pass_bytes": parts.scrub.pass_bytes,
+            "scrub_total_bytes": parts.scrub.total_bytes,
+            "scrub_bytes_per_second": parts.scrub.pace,
+            "scrub_passes": parts.scrub.passes,
+            "scrub_damaged": parts.scrub.found,
+            "disk_full": int(parts.space.full),
+            "snapshots_installed": parts.snapshots.installed,
+            "replicas_created": parts.replicas.created,
+            "replicas_removed": parts.replicas.removed,
+            "switches_under_way": len(parts.metadata_log.state.placed.switches),
+            "partitions_sealed": parts.switching.sealed,
+            "partitions_opened": parts.switching.opened,
+            "switches_published": parts.switching.published,
+            "loads_published": parts.publishing.published,
+            "loads_lost": parts.publishing.lost,
+            "loads_left_out": parts.publishing.left_out,
+            **of_plan(parts.metadata_log.state.plans.active),
+            "client_connections": parts.connections.connections,
+            "client_connections_accepted": parts.connections.accepted,
+            "client_connections_turned_away": parts.connections.turned_away,
+            "client_connections_broken": parts.sessions.closed_by_error,
+        }
+
+    def sample(self, survey: Survey) -> Sample:
+        """For metrics: copies, which another thread may read at leisure."""
+        parts = self._parts
+        latencies = parts.producing.latencies
+        return Sample(
+            self.snapshot(survey), survey,
+            {"append_commit": latencies["commit"].copy(),
+             "append_leader": latencies["leader"].copy(),
+             "disk_write": parts.disk.latency.copy(),
+             "loop_delay": parts.lease_events.loop_delay.copy(),
+             "round": parts.rounds.durations.copy()},
+            {"produce": dict(parts.producing.refusals), "fetch": dict(parts.fetching.refusals),
+             "whole": dict(parts.sessions.refusals)})
+
+
+def _of_process() -> dict:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "cpu_ms": round((usage.ru_utime + usage.ru_stime) * 1000),
+        "memory_bytes": _resident_bytes(),
+        "memory_max_kib": usage.ru_maxrss,
+    }
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * _PAGE_BYTES
+
+
+def build() -> dict[str, str]:
+    """What runs here, as labels."""
+    return {"version": multiraft.__version__, "python": platform.python_version()}
+
+
+def of_plan(plan: ActivePlan | None) -> dict:
+    """Of the plan under way, as this node's metadata have it."""
+    if plan is None:
+        return {"plan_state": "none", "plan_moves": 0, "plan_moves_left": 0,
+                "plan_moves_under_way": 0}
+    return {"plan_state": plan.state, "plan_moves": len(plan.moves), "plan_moves_left": plan.left,
+            "plan_moves_under_way": len(plan.under_way)}

@@ -1,0 +1,1 @@
+"""Connections between nodes: handshake, append and bulk connections, liveness, admission."""

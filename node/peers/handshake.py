@@ -1,0 +1,211 @@
+"""How two nodes convince each other before anything else is said.
+
+    dialler                                   acceptor
+    hello(class, cluster, node, epoch, nonce)  ->
+                                   <-  challenge(node, epoch, nonce)     only with a secret
+    proof(HMAC "dialler")                      ->
+                                   <-  welcome(..., HMAC "acceptor")
+
+Contract.  ``Introduction`` is the dialler's side and ``Reception`` the acceptor's, both without
+I/O; ``introduce`` runs an introduction over a socket for tasks of the loop, the liveness thread
+drives its own.  With certificates all of it happens inside TLS, and either side's certificate must
+name the node that it says it is.  ``NotAccepted`` says why a connection is of no use.
+
+Theory.  A proof is an HMAC with the shared secret over everything that was said and could be
+exchanged for something else: cluster, class of connection, both nodes, both boot epochs, the life
+that the dialler names, both nonces.  So it proves presence now, on this connection, in this role;
+it cannot be replayed, reflected or carried to another node.  The dialler proves first: who only
+asks gets nothing to try passwords on.  What is said afterwards is *not* authenticated frame by
+frame: on a network where others can alter packets the answer is TLS (decision 0012).
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import socket
+import struct
+
+from multiraft.liveness.peer_identity import Life
+from multiraft.wire import messages as wire
+from multiraft.wire.errors import Code, RemoteProtocolError
+from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, encode_frame
+from multiraft.wire.schema import Malformed
+from multiraft.wire.tls import TlsSocket
+from node.errors import NodeError
+from node.loop.receive import receive_some, secured
+from node.peers.security import Security, node_name
+
+_DIALLER = b"multiraft dialler 1"
+_ACCEPTOR = b"multiraft acceptor 1"
+_SAID = struct.Struct(">16s16sIQQQ32sIQ32s")
+_AFTER = struct.Struct(">QQ")
+
+
+class NotAccepted(NodeError):
+    """The other side is not who it should be, or does not think so of this node.  ``code`` is for
+    the wire; ``proven``: whoever gave it has proven to be the peer, as far as this cluster asks;
+    ``remembered``: the life of this node that the peer knows of, if it says one."""
+
+    def __init__(self, text: str, code: int = Code.INVALID_REQUEST, proven: bool = False,
+                 remembered: Life | None = None):
+        super().__init__(text)
+        self.code = code
+        self.proven = proven
+        self.remembered = remembered
+
+
+def _proof(secret: bytes, role: bytes, cluster_id: bytes, hello: wire.Hello,
+           challenge: wire.Challenge) -> bytes:
+    said = _SAID.pack(cluster_id, hello.connection.encode(), hello.node, hello.boot_epoch,
+                      hello.incarnation, hello.process, hello.nonce, challenge.node,
+                      challenge.boot_epoch, challenge.nonce)
+    if hello.after is not None:
+        said += _AFTER.pack(*hello.after)
+    return hmac.digest(secret, role + said, "sha256")
+
+
+def check_certificate(sock, node: int, cluster_id: bytes) -> None:
+    """Raises ``NotAccepted`` when the connection has certificates and the other side's does not
+    name ``node``."""
+    if isinstance(sock, TlsSocket):
+        name = node_name(node, cluster_id)
+        if name not in sock.peer_names:
+            raise NotAccepted(f"its certificate does not name {name}, but "
+                              f"{', '.join(sock.peer_names)[:200] or 'nothing'}")
+
+
+class Introduction:
+    """The dialler's side: what to say to ``peer``, and whether it has accepted."""
+
+    def __init__(self, security: Security, hello: wire.Hello, peer: int):
+        self.security = security
+        self.peer = peer
+        self.accepted = False
+        self._secret = security.secrets[0] if security.secrets else None
+        self._hello = hello
+        if self._secret is not None:
+            self._hello = hello._replace(nonce=os.urandom(wire.NONCE_BYTES))
+        self._expected: bytes | None = None
+
+    @property
+    def server_name(self) -> str:
+        """What the peer's certificate must say."""
+        return node_name(self.peer, self.security.cluster_id)
+
+    def first(self) -> bytes:
+        """The first frame."""
+        return _frame(wire.hello_header(self._hello))
+
+    def answer(self, header: dict) -> bytes:
+        """Take what the peer said; what to send then, b"" = nothing.  Raises ``NotAccepted``."""
+        try:
+            said = wire.read_answer(header)
+        except Malformed as error:
+            raise NotAccepted(f"it does not answer as a node would: {error}") from error
+        if isinstance(said, wire.Refused):
+            remembered = Life(*said.remembered) if said.remembered is not None else None
+            raise NotAccepted(f"it refuses this node: {said.text}", said.code,
+                              self._is_proven(said.proof), remembered)
+        if said.node != self.peer:
+            raise NotAccepted(f"node {said.node} answers at the address of node {self.peer}")
+        if isinstance(said, wire.Challenge):
+            return self._prove(said)
+        self._check(said)
+        self.accepted = True
+        return b""
+
+    def _prove(self, challenge: wire.Challenge) -> bytes:
+        if self._secret is None:
+            raise NotAccepted("it asks for the cluster's secret, and none is configured here "
+                              "(security.peer_secret)")
+        if self._expected is not None:
+            raise NotAccepted("it asks for a second proof")
+        said = self._secret, self._hello, challenge
+        cluster = self.security.cluster_id
+        self._expected = _proof(said[0], _ACCEPTOR, cluster, *said[1:])
+        return _frame(wire.proof_header(wire.Proof(_proof(said[0], _DIALLER, cluster, *said[1:]))))
+
+    def _check(self, welcome: wire.Welcome) -> None:
+        if welcome.cluster != self.security.cluster_id:
+            raise NotAccepted(f"it belongs to the cluster {welcome.cluster.hex()}")
+        if self._secret is not None:
+            if self._expected is None or welcome.proof is None:
+                raise NotAccepted("it does not prove that it knows the cluster's secret")
+            if not self._is_proven(welcome.proof):
+                raise NotAccepted("its proof of the cluster's secret is wrong")
+
+    def _is_proven(self, proof: bytes | None) -> bool:
+        """Whether the peer has proven itself, as far as this cluster asks for it."""
+        if self._secret is None:
+            return True
+        return (self._expected is not None and proof is not None
+                and hmac.compare_digest(self._expected, proof))
+
+
+class Reception:
+    """The acceptor's side, once a hello has been read and judged."""
+
+    def __init__(self, security: Security, node: int, boot_epoch: int, hello: wire.Hello):
+        self._security = security
+        self._hello = hello
+        self._challenge = wire.Challenge(node, boot_epoch, os.urandom(wire.NONCE_BYTES))
+
+    def challenge(self) -> bytes:
+        """What has to be answered by a proof; b"" = nothing has to be proven.  Raises
+        ``NotAccepted``."""
+        if not self._security.secrets:
+            return b""
+        if self._hello.nonce is None:
+            raise NotAccepted("nodes of this cluster prove that they know its secret "
+                              "(security.peer_secret)")
+        return _frame(wire.challenge_header(self._challenge))
+
+    def proven(self, header: dict) -> bytes:
+        """This node's own proof, when the dialler's is right.  Raises ``NotAccepted``."""
+        try:
+            given = wire.read_proof(header).proof
+        except Malformed as error:
+            raise NotAccepted(str(error)) from error
+        right = None
+        for secret in self._security.secrets:  # all of them, always: time tells nothing
+            if hmac.compare_digest(self._of(secret, _DIALLER), given):
+                right = secret
+        if right is None:
+            raise NotAccepted("the proof of the cluster's secret is wrong")
+        return self._of(right, _ACCEPTOR)
+
+    def _of(self, secret: bytes, role: bytes) -> bytes:
+        return _proof(secret, role, self._security.cluster_id, self._hello, self._challenge)
+
+
+async def introduce(sock: socket.socket, introduction: Introduction):
+    """Open a fresh connection to a peer: the socket to use from now on, and its reader.  The caller
+    bounds the time, and closes ``sock`` when this raises ``OSError``, ``NotAccepted`` or
+    ``RemoteProtocolError``."""
+    if introduction.security.peer_client is not None:
+        sock = await secured(sock, introduction.security.peer_client, introduction.server_name)
+        check_certificate(sock, introduction.peer, introduction.security.cluster_id)
+    reader = FrameReader(HANDSHAKE_LIMITS)
+    sock.send(introduction.first())  # a fresh socket takes it whole
+    while not introduction.accepted:
+        header = await next_header(sock, reader)
+        if header is None:
+            raise ConnectionError("the connection ended in the handshake")
+        if said := introduction.answer(header):
+            sock.send(said)
+    return sock, reader
+
+
+async def next_header(sock, reader: FrameReader) -> dict | None:
+    """The next frame of a handshake, which has no payload; None = the stream ended."""
+    while (frame := reader.next_frame()) is None:
+        if not await receive_some(sock, reader):
+            return None
+    if len(frame.payload):
+        raise RemoteProtocolError(f"payload of {len(frame.payload)} bytes in the handshake")
+    return frame.header
+
+
+def _frame(header: dict) -> bytes:
+    return b"".join(encode_frame(header))

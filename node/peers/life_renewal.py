@@ -1,0 +1,103 @@
+"""The number of a life is drawn anew while the life lasts, so that a copy of the directory of a
+running node is soon an older one.
+
+Contract.  ``run`` draws a number after each ``RENEW_S`` in which something was written, makes it
+durable, and introduces the node with it to every peer that can be reached and remembers lives.  A
+peer that cannot be reached goes on remembering an earlier number, which stays one of the
+directory's own; one of the release before goes on with the number of the start.
+
+Theory.  A snapshot of a machine's disk is usually taken while the node runs, and brought back when
+it has run on for days, in the same life.  What tells it apart is a number that the snapshot does
+not have.  What the node acknowledged since the last number is not covered (docs/decisions/0052).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from multiraft.liveness.peer_identity import Life
+from multiraft.storage.errors import StorageError
+from multiraft.wire.errors import RemoteProtocolError
+from node.errors import DiskFailed
+from node.peers.admission import Admission
+from node.peers.handshake import NotAccepted, introduce
+from node.peers.registry import KnownNodes
+
+#: Seconds between two numbers of a node that is written to.  Each costs a small synced file here
+#: and one at each peer.
+RENEW_S = 10.0
+#: A peer that does not answer within this, in seconds, hears of the next number.
+INTRODUCE_S_MAX = 2.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Renewal:
+    """See the module's docstring.  ``written()`` grows with what is written; ``renew()`` makes a
+    new number durable and blocks; ``dial`` and ``introduction`` open a connection to a peer."""
+
+    def __init__(self, admission: Admission, known: KnownNodes, written: Callable[[], int],
+                 renew: Callable[[], tuple[Life, ...]], dial: Callable[[int], Awaitable],
+                 introduction, log):
+        self._admission = admission
+        self._known = known
+        self._written = written
+        self._renew = renew
+        self._dial = dial
+        self._introduction = introduction
+        self._log = log
+
+    async def run(self) -> None:
+        """Task."""
+        await self._admission.taking_part.wait()
+        before = self._written()
+        while True:
+            await trio.sleep(RENEW_S)
+            now = self._written()
+            if now != before:
+                before = now
+                await self.renew()
+
+    async def renew(self) -> None:
+        """Draw a number now, and tell the peers.  Raises ``DiskFailed``, ``NodeRefused``."""
+        try:
+            lives = await trio.to_thread.run_sync(self._renew)
+        except (OSError, StorageError) as error:
+            if getattr(error, "errno", None) not in _FULL:
+                raise DiskFailed(f"a new number of this life cannot be kept: {error}") from error
+            self._log.debug("no room for a new number of this life")
+            return
+        self._admission.renewed(lives)
+        async with trio.open_nursery() as nursery:
+            for node in self._known.peers():
+                if self._admission.remembers(node.id):
+                    nursery.start_soon(self._tell, node.id)
+
+    async def _tell(self, peer: int) -> None:
+        """Once more when the peer asks for another number of this directory."""
+        with trio.move_on_after(INTRODUCE_S_MAX):
+            if not await self._introduced(peer) and await self._admission.linked(peer):
+                await self._introduced(peer)
+
+    async def _introduced(self, peer: int) -> bool:
+        """Tell whether the peer knows the number now."""
+        sock = await self._dial(peer)
+        if sock is None:
+            return False
+        try:
+            opened, _ = await introduce(sock, self._introduction(peer))
+            opened.close()
+        except NotAccepted as error:
+            if error.proven:
+                self._admission.refused(peer, error.code, str(error), error.remembered)
+            return False
+        except (OSError, RemoteProtocolError) as error:
+            self._log.debug("not told of a new number",
+                            extra={"peer": peer, "reason": str(error)})
+            return False
+        finally:
+            sock.close()
+        self._admission.welcomed(peer)
+        return True

@@ -1,0 +1,60 @@
+"""Links and leases follow the nodes that are known, while the node runs.
+
+Contract.  ``begin`` connects to every known peer; ``follow`` takes over what the metadata say and
+adds, moves or ends what differs; ``changed`` does the same after ``KnownNodes`` learned from
+elsewhere.  O(nodes), and only when a node was registered or removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from node.address import Address, parse_address
+from node.errors import BadConfig
+from node.peers.registry import KnownNodes
+
+
+class Peering:
+    """See the module's docstring.  ``make_link(peer, address)`` makes an append link;
+    ``end_incoming(peer)`` ends the append connection that a removed node has opened here."""
+
+    def __init__(self, known: KnownNodes, peers, liveness,
+                 make_link: Callable[[int, Address], object],
+                 end_incoming: Callable[[int], None], log):
+        self._known = known
+        self._peers = peers
+        self._liveness = liveness
+        self._make_link = make_link
+        self._end_incoming = end_incoming
+        self._log = log
+        self._addresses: dict[int, str] = {}
+
+    def follow(self, state) -> None:
+        """Metadata were applied."""
+        if self._known.applied(state):
+            self.changed()
+
+    def changed(self) -> None:
+        """What is known of nodes changed; the first time, all is new."""
+        wanted = {node.id: node.peer_address for node in self._known.peers()}
+        for peer in [peer for peer in self._addresses if peer not in wanted]:
+            del self._addresses[peer]
+            self._peers.remove(peer)
+            self._liveness.remove(peer)
+            self._end_incoming(peer)
+        for peer, text in wanted.items():
+            if self._addresses.get(peer) != text:
+                self._connect(peer, text)
+
+    def _connect(self, peer: int, text: str) -> None:
+        try:
+            where = parse_address(text, f"the peer address of node {peer}")
+        except BadConfig as error:
+            self._log.warning("a node cannot be dialled", extra={"peer": peer,
+                                                                 "reason": str(error)})
+            return
+        if peer in self._addresses:
+            self._peers.remove(peer)
+        self._addresses[peer] = text
+        self._peers.add(self._make_link(peer, where))
+        self._liveness.add(peer, where.host, where.port)

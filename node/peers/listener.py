@@ -1,0 +1,309 @@
+"""The peer port: append connections are read here, liveness connections go to their own thread.
+
+Contract.  The first frame is a ``Hello`` that names this cluster.  The node that it names then has
+to prove that it is that node (``handshake.py``), and to be known as it says (``registry.py``);
+anything else is refused with a code and the reason.  Until then nothing is stepped or noted, and at
+most a frame of a handshake is read.  After it, an append connection is a stream of peer frames:
+messages are stepped into the core in order, and a round is asked for once per receive, not per
+message.  Of what one connection brings at once ``MESSAGES_PER_TURN`` are stepped, and the rest in
+the next turn of the loop.  A frame that is not the protocol, an entry whose CRC fails or a message
+that no correct node can have sent ends the connection and nothing else.
+
+Invariants.  One append connection per node: a new one ends the one before, which is half open or
+about to be, so that dead connections do not pile up.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+
+import trio
+
+from multiraft.errors import ImpossibleMessage
+from multiraft.raft.messages import Append
+from multiraft.types import EntryKind
+from multiraft.wire import messages as wire
+from multiraft.wire.errors import Code, RemoteProtocolError
+from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, WireLimits, encode_frame
+from multiraft.wire.schema import Malformed
+from multiraft.wire.tls import TlsSocket
+from node.loop.receive import secured
+from node.peers import codec
+from node.peers.handshake import NotAccepted, Reception, check_certificate, next_header
+from node.peers.registry import KnownNodes, Life, Verdict
+from node.peers.security import Security
+
+#: Messages of one connection that are stepped in one turn of the loop, at some 5 us each; one that
+#: brings entries counts as one more for each ``ENTRIES_PER_MESSAGE``.
+MESSAGES_PER_TURN = 512
+ENTRIES_PER_MESSAGE = 4
+
+
+class PeerListener:
+    """Handler of the peer port's connections."""
+
+    def __init__(self, core, request_round, liveness, security: Security, node: int,
+                 boot_epoch: int, known: KnownNodes, frame_bytes_max: int, hello_timeout_ms: int,
+                 arrivals, log, bulk=None, space=None):
+        self.space = space
+        self._core = core
+        self._request_round = request_round
+        self._liveness = liveness
+        self._security = security
+        self._cluster_id = security.cluster_id
+        self._node = node
+        self._boot_epoch = boot_epoch
+        self._known = known
+        self._limits = WireLimits(frame_bytes_max=frame_bytes_max)
+        self._hello_timeout_ms = hello_timeout_ms
+        self.arrivals = arrivals
+        self._bulk = bulk
+        self._log = log
+        self._receiving: dict[int, tuple[trio.CancelScope, int]] = {}  # with the boot epoch
+        self.frames = 0
+        self.refused = 0
+
+    async def handle(self, sock: socket.socket) -> None:
+        """One connection from hello to end."""
+        reader = FrameReader(HANDSHAKE_LIMITS)
+        hello = None
+        with trio.move_on_after(self._hello_timeout_ms / 1000):
+            if self._security.peer_server is not None:
+                sock = await self._secured(sock)
+            hello = await self._greet(sock, reader)
+        try:
+            if hello is not None:
+                await self._serve(sock, reader, hello)
+        finally:
+            sock.close()
+
+    async def _secured(self, sock: socket.socket) -> TlsSocket:
+        try:
+            return await secured(sock, self._security.peer_server)
+        except OSError as error:
+            self._note_refused(f"no TLS: {error}")
+            raise
+
+    async def _serve(self, sock, reader: FrameReader, hello: wire.Hello) -> None:
+        if hello.connection == "liveness":
+            moved = (sock.moved() if isinstance(sock, TlsSocket)
+                     else socket.socket(fileno=sock.detach()))
+            self._liveness.adopt(hello.node, moved, reader)
+            return
+        if hello.connection == "bulk":
+            await self._bulk.serve(sock, reader, hello.node)
+            return
+        reader.limits = self._limits
+        try:
+            await self._receive_alone(sock, reader, hello)
+        except (RemoteProtocolError, ImpossibleMessage) as error:
+            self._log.warning("append connection closed", extra={"peer": hello.node,
+                                                                "reason": str(error)})
+
+    def end(self, peer: int) -> None:
+        """The peer is no node any more: its append connection ends."""
+        if peer in self._receiving:
+            self._receiving[peer][0].cancel()
+
+    async def _receive_alone(self, sock, reader: FrameReader, hello: wire.Hello) -> None:
+        """Receive until the end, or until the same node connects again."""
+        peer = hello.node
+        with trio.CancelScope() as scope:
+            self.end(peer)
+            mine = self._receiving[peer] = scope, hello.boot_epoch
+            try:
+                await self._receive(sock, reader, peer)
+            finally:
+                if self._receiving.get(peer) is mine:
+                    del self._receiving[peer]
+
+    async def _greet(self, sock, reader: FrameReader) -> wire.Hello | None:
+        try:
+            header = await next_header(sock, reader)
+            if header is None:
+                return None
+            hello = wire.read_hello(header)
+            self._judge(hello)
+            check_certificate(sock, hello.node, self._cluster_id)
+            proof = await self._proven(sock, reader, hello)
+        except (Malformed, RemoteProtocolError) as error:
+            self._refuse(sock, Verdict(Code.INVALID_REQUEST, str(error)))
+            return None
+        except NotAccepted as error:
+            self._refuse(sock, Verdict(error.code, str(error)))
+            return None
+        verdict = (self._known.judge(hello, self._is_alive)
+                   or await self._known.bind(hello, self._is_alive))
+        if verdict is not None:
+            self._refuse(sock, verdict, proof)
+            return None
+        welcome = wire.Welcome(self._cluster_id, self._node, self._boot_epoch, proof=proof)
+        sock.send(b"".join(encode_frame(wire.welcome_header(welcome))))
+        return hello
+
+    async def _proven(self, sock, reader: FrameReader, hello: wire.Hello) -> bytes | None:
+        """This node's own proof, once the other side's is there and right; None = none is asked.
+        Raises ``NotAccepted``."""
+        reception = Reception(self._security, self._node, self._boot_epoch, hello)
+        challenge = reception.challenge()
+        if not challenge:
+            return None
+        sock.send(challenge)
+        header = await next_header(sock, reader)
+        if header is None:
+            raise NotAccepted("the connection ended before the proof")
+        return reception.proven(header)
+
+    def _refuse(self, sock, verdict: Verdict, proof: bytes | None = None) -> None:
+        """Say why, with this node's proof when the other side has given its own: what ends a node
+        for good is not to be had from just anybody."""
+        if verdict.code != Code.UNLINKED_LIFE:  # each start of a peer is asked once
+            self._note_refused(verdict.text)
+        remembered = verdict.remembered
+        refused = wire.Refused(
+            verdict.code, verdict.text, proof=proof,
+            remembered=wire.LifeRow(*remembered) if remembered is not None else None)
+        sock.send(b"".join(encode_frame(wire.refused_header(refused))))
+
+    def _note_refused(self, reason: str) -> None:
+        self.refused += 1
+        self._log.warning("peer connection refused", extra={"reason": reason})
+
+    def _judge(self, hello: wire.Hello) -> None:
+        """What can be said of a hello before anything is proven.  Raises ``NotAccepted``."""
+        if hello.version not in wire.VERSIONS_SUPPORTED:
+            raise NotAccepted(f"version {hello.version} is not known here", Code.UNSUPPORTED)
+        if hello.connection == "client":
+            raise NotAccepted("this is the peer port; clients use the client port")
+        if hello.cluster != self._cluster_id:
+            raise NotAccepted("this node belongs to another cluster", Code.WRONG_CLUSTER)
+
+    def _is_alive(self, peer: int, life: Life) -> bool:
+        """Whether that life of a peer is connected and heard of right now."""
+        receiving = self._receiving.get(peer)
+        return (receiving is not None and receiving[1] == life.boot_epoch
+                and self._core.status.supported_epoch(peer) == life.boot_epoch)
+
+    async def _receive(self, sock, reader: FrameReader, peer: int) -> None:
+        kind = _TlsIncoming if isinstance(sock, TlsSocket) else _Incoming
+        incoming = kind(self, self._core, sock, reader, peer)
+        file_number = sock.fileno()
+        self.arrivals.add(file_number, incoming.receive)
+        try:
+            if incoming.begin() or self.arrivals.left:
+                self._request_round()
+            if isinstance(sock, TlsSocket) and incoming.receive():
+                self._request_round()  # what was decrypted already wakes nobody
+            await incoming.over.wait()
+        finally:
+            self.arrivals.remove(file_number)
+        if incoming.problem is not None:
+            raise incoming.problem
+
+
+def _carries_records(message) -> bool:
+    return (type(message) is Append
+            and any(entry.kind == EntryKind.DATA for entry in message.entries))
+
+
+class _Incoming:
+    """One append connection, read by the arrivals task; its own task waits for the end."""
+
+    __slots__ = ("_listener", "_core", "_sock", "_reader", "_peer", "_ended", "_decoded", "_left",
+                 "_more", "over", "problem")
+
+    def __init__(self, listener: PeerListener, core, sock, reader: FrameReader, peer: int):
+        self._listener = listener
+        self._core = core
+        self._sock = sock
+        self._reader = reader
+        self._peer = peer
+        self._ended = False
+        self._decoded: deque = deque()  # messages of a frame that are not stepped yet
+        self._left = 0  # messages that this turn still has room for
+        self._more = False  # what was received is not stepped: the turn was over
+        self.over = trio.Event()  # the connection's task takes it from here
+        self.problem: Exception | None = None
+
+    def receive(self) -> bool:
+        """Take what is there; whether a round is due for it.  What goes wrong is kept for the
+        connection's own task."""
+        if self._ended:
+            return False
+        self._left = MESSAGES_PER_TURN
+        if self._more:
+            due = self._take_frames()
+            return due if self._more or self._ended else self._received() or due
+        return self._received()
+
+    def _received(self) -> bool:
+        reader = self._reader
+        try:
+            count = self._sock.recv_into(reader.buffer_for_receive())
+        except BlockingIOError:
+            return False  # a spurious wake-up
+        except OSError as error:
+            self._end(error)
+            return False
+        if not count:
+            self._end(None)
+            return False
+        reader.received(count)
+        return self._take_frames()
+
+    def begin(self) -> bool:
+        """What came right behind the hello."""
+        self._left = MESSAGES_PER_TURN
+        return self._take_frames()
+
+    def _take_frames(self) -> bool:
+        """Step what is complete, as far as this turn has room; whether the core has anything to do
+        then: most acknowledgements that complete no majority have no consequence, and cost no
+        round."""
+        core, decoded, peer, stepped = self._core, self._decoded, self._peer, False
+        space = self._listener.space
+        self._more = False
+        try:
+            while decoded or self._next_frame():
+                if self._left <= 0:
+                    self._more = True
+                    self._listener.arrivals.again(self._sock.fileno())
+                    break
+                message = decoded.popleft()
+                self._left -= 1
+                stepped = True
+                if type(message) is Append:
+                    self._left -= len(message.entries) // ENTRIES_PER_MESSAGE
+                    if space is not None and space.full and _carries_records(message):
+                        space.refused += 1  # lost, which is always safe: there is no room for it
+                        continue
+                core.step(peer, message)
+        except (RemoteProtocolError, ImpossibleMessage) as error:
+            self._end(error)
+        return stepped and core.has_work
+
+    def _next_frame(self) -> bool:
+        """Decode one more frame with messages, if one is complete."""
+        while not self._decoded and (frame := self._reader.next_frame()) is not None:
+            self._listener.frames += 1
+            self._decoded.extend(codec.decode(frame))
+        return bool(self._decoded)
+
+    def _end(self, problem: Exception | None) -> None:
+        self._ended = True
+        self.problem = problem
+        self.over.set()
+
+
+class _TlsIncoming(_Incoming):
+    """The same inside TLS, where one readiness of the socket may mean several receives."""
+
+    __slots__ = ()
+
+    def receive(self) -> bool:
+        """Take what is there, all of it: nothing would wake this for the rest."""
+        due = super().receive()
+        while self._sock.pending and not self._ended and not self._more:
+            due |= self._received()
+        return due

@@ -1,0 +1,426 @@
+"""The liveness thread: node leases on connections of their own, so that bulk data never delays
+them.
+
+Contract.  The thread owns ``leases.Liveness`` and its sockets; the loop owns everything else.  They
+share three one-way channels: ``publish`` (the loop's digests, one tuple, swapped at once),
+``events`` (lease events, read by the loop when ``wake_fd`` is readable) and the nudge (the thread
+wakes the loop every interval and sees whether it answered).
+
+Theory.  A lease is renewed only while this node is worth it: the round loop answers nudges within
+``loop_stall_ms_max`` and the oldest disk write is younger than ``disk_stall_ms_max``.  A node whose
+process is alive but whose loop or disk hangs stops asking *and* answering, so its groups are
+elected elsewhere (scenarios S1, S11; hashicorp/raft#503).
+
+A process that ends breaks its connections at once, and its host refuses new ones: then there is
+nothing to wait for, and the leases of that node end before their time.  Either sign alone is not
+enough: connections break for many reasons, and a refusal may come from a filter on one direction.
+
+Invariants.  At most one dialled and one adopted link per peer.  A link that stays silent is closed
+and dialled anew: after a partition TCP would go on waiting for as long as the partition lasted.
+When the thread ends without ``stop``, ``failure`` says why and ``wake_fd`` is readable: a node
+without leases must not live on in silence.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+import socket
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+from multiraft.liveness.store_liveness import Answer, Liveness, Question
+from multiraft.wire import frames
+from multiraft.wire.errors import Code, RemoteProtocolError
+from multiraft.wire.tls import TlsSocket
+from node.clock import monotonic_ms, monotonic_us
+from node.loop.threads import name_this_thread
+from node.peers.handshake import Introduction, NotAccepted, check_certificate
+
+#: A liveness frame is a handful of integers.
+LIVENESS_LIMITS = frames.WireLimits(frame_bytes_max=4096, header_bytes_max=4092, in_flight_max=1)
+#: Dialing a node that is away is repeated at this pace.
+REDIAL_MS = 300
+#: One that worked until now is dialled at this pace, for so long: when a process ends, its ports
+#: close one after the other, and a dial may still get into a queue that nobody reads.
+INSIST_PACE_MS = 10
+INSIST_MS = 200
+#: One that waits for this node to say which life came before this one is dialled at this pace.
+UNLINKED_PACE_MS = 50
+#: A dialled link that brought no answer for so many leases is closed.
+SILENT_LEASES_MAX = 2
+
+
+@dataclass(slots=True)
+class Link:
+    """One liveness connection: dialled (questions go out) or adopted (answers go out)."""
+
+    peer: int
+    sock: socket.socket
+    reader: frames.FrameReader
+    dialled: bool
+    ready: bool  # a dialled one: connected, and accepted by the peer
+    heard_ms: int  # when it was begun or brought something
+    introduction: Introduction | None = None  # of a dialled one
+    connected: bool = True
+    handshaking: bool = False  # with TLS
+    answered: bool = False  # a dialled one that brought an answer
+
+
+class LivenessThread:
+    """Runs ``Liveness`` against the other nodes.  ``introduction(peer)``: what a dialled link
+    begins with."""
+
+    def __init__(self, liveness: Liveness, introduction, loop_stall_ms_max: int,
+                 disk_stall_ms_max: int, disk, space=None):
+        self._liveness = liveness
+        self._members: dict[int, tuple[str, int]] = {}  # whom to dial, and where
+        self._moves: deque = deque()  # (peer, where or None): from the loop thread
+        self._introduction = introduction
+        self._loop_stall_ms_max = loop_stall_ms_max
+        self._disk_stall_ms_max = disk_stall_ms_max
+        self._disk = disk
+        self._space = space  # its ``full`` is read here and written by the loop; None = never full
+        self._selector = selectors.DefaultSelector()
+        self._dialled: dict[int, Link] = {}
+        self._adopted: dict[int, Link] = {}
+        self._redial_at_ms: dict[int, int] = {}
+        #: Peers whose address refused the last dial.
+        self._refused: set[int] = set()
+        #: Peers whose link worked and broke -> until when they are dialled at the quicker pace.
+        self._insist_until_ms: dict[int, int] = {}
+        self._adopting: deque = deque()
+        self._waker_receive, self._waker_send = socket.socketpair()
+        self._waker_receive.setblocking(False)
+        self._waker_send.setblocking(False)
+        self._stopping = False
+        self._thread = threading.Thread(target=self._main, name="liveness", daemon=True)
+        self.failure: BaseException | None = None
+        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.events: deque = deque()
+        self.published: tuple = ({}, {}, 0)
+        self.loop_seen_ms = monotonic_ms()
+        self.nudged_us = 0  # when the loop was nudged last
+        self.messages = 0  # questions and answers sent
+
+    def start(self) -> None:
+        """Begin asking."""
+        self._selector.register(self._waker_receive, selectors.EVENT_READ, None)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and close what it had; blocks until it is gone.  May be repeated."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._wake()
+        if self._thread.is_alive():
+            self._thread.join()
+        for _peer, sock, _reader in self._adopting:
+            sock.close()
+        self._waker_receive.close()
+        self._waker_send.close()
+        os.close(self.wake_fd)
+
+    def adopt(self, peer: int, sock: socket.socket, reader: frames.FrameReader) -> None:
+        """Take over an accepted liveness connection, with what was received behind its hello (from
+        the loop thread)."""
+        self._adopting.append((peer, sock, reader))
+        self._wake()
+
+    def add(self, peer: int, host: str, port: int) -> None:
+        """Exchange questions with a peer, or with one that has moved (from the loop thread)."""
+        self._moves.append((peer, (host, port)))
+        self._wake()
+
+    def remove(self, peer: int) -> None:
+        """The peer is no node any more: its leases end (from the loop thread)."""
+        self._moves.append((peer, None))
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._waker_send.send(b"w")
+        except BlockingIOError:
+            pass  # a wake-up is pending already
+
+    # ---- the thread ----------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        name_this_thread(self._thread.name)
+        try:
+            self._run()
+        except BaseException as error:
+            self.failure = error  # the loop raises it
+            os.eventfd_write(self.wake_fd, 1)
+        finally:
+            for key in list(self._selector.get_map().values()):
+                if key.data is not None:
+                    key.fileobj.close()
+            self._selector.close()
+
+    def _run(self) -> None:
+        next_turn_ms = monotonic_ms()
+        while not self._stopping:
+            timeout_ms = max(0, min([next_turn_ms, *self._insisting()]) - monotonic_ms())
+            for key, mask in self._selector.select(timeout_ms / 1000):
+                if key.data is None:
+                    self._woken()
+                else:
+                    self._ready(key.data, mask)
+            now_ms = monotonic_ms()
+            if now_ms >= min([next_turn_ms, *self._insisting()]):
+                self._turn(now_ms)
+                next_turn_ms = self._liveness.next_deadline_ms(now_ms)
+            self._hand_over()
+
+    def _insisting(self) -> list[int]:
+        """When those are dialled that were there a moment ago."""
+        return [self._redial_at_ms[peer] for peer in self._insist_until_ms
+                if peer not in self._dialled]
+
+    def _turn(self, now_ms: int) -> None:
+        """When something is due: nudge the loop, ask peers, see which leases ended."""
+        self.nudged_us = monotonic_us()
+        os.eventfd_write(self.wake_fd, 1)
+        self._publish(now_ms)
+        self._liveness.expire(now_ms)
+        silent_ms = SILENT_LEASES_MAX * self._liveness.lease_ms
+        for peer, (host, port) in self._members.items():
+            link = self._dialled.get(peer)
+            if link is not None and now_ms - link.heard_ms > silent_ms:
+                self._close(link)
+            elif link is None and self._redial_at_ms.get(peer, 0) <= now_ms:
+                self._dial(peer, host, port)
+        for peer, question in self._liveness.questions(now_ms):
+            link = self._dialled.get(peer)
+            if link is not None and link.ready:
+                self._send(link, {"question": list(question)})
+
+    def _publish(self, now_ms: int) -> None:
+        led, believed, led_version = self.published
+        full = self._space is not None and self._space.full
+        busy_since_ms = self._disk.busy_since_ms
+        healthy = (now_ms - self.loop_seen_ms <= self._loop_stall_ms_max
+                   and (busy_since_ms is None
+                        or now_ms - busy_since_ms <= self._disk_stall_ms_max))
+        self._liveness.publish(led, believed, led_version, healthy, full)
+
+    def _hand_over(self) -> None:
+        events = self._liveness.events()
+        if events:
+            self.events.extend(events)
+            os.eventfd_write(self.wake_fd, 1)
+
+    def _move(self, peer: int, where: tuple[str, int] | None) -> None:
+        """A peer is new, has moved or is gone."""
+        self._refused.discard(peer)  # whatever was found out belongs to its old address
+        if peer in self._dialled:
+            self._close(self._dialled[peer])
+        self._redial_at_ms.pop(peer, None)
+        self._insist_until_ms.pop(peer, None)
+        if where is not None:
+            self._members[peer] = where
+            self._liveness.add_peer(peer)
+        elif self._members.pop(peer, None) is not None:
+            if peer in self._adopted:
+                self._close(self._adopted[peer])
+            self._liveness.remove_peer(peer)
+
+    def _woken(self) -> None:
+        self._waker_receive.recv(4096)
+        while self._moves:
+            self._move(*self._moves.popleft())
+        while self._adopting:
+            peer, sock, reader = self._adopting.popleft()
+            sock.setblocking(False)
+            reader.limits = LIVENESS_LIMITS
+            link = Link(peer, sock, reader, dialled=False, ready=True, heard_ms=monotonic_ms())
+            before = self._adopted.get(peer)
+            self._adopted[peer] = link
+            if before is not None:
+                self._close(before)
+            self._selector.register(sock, selectors.EVENT_READ, link)
+            self._take(link)  # what came with the hello
+            if isinstance(sock, TlsSocket) and sock.pending:
+                self._receive(link)
+
+    def _dial(self, peer: int, host: str, port: int) -> None:
+        self._plan_redial(peer)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:
+            return  # out of descriptors: again later
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            error = sock.connect_ex((host, port))
+        except OSError:  # the host's name is not known
+            error = errno.EHOSTUNREACH
+        if error not in (0, errno.EINPROGRESS):
+            sock.close()
+            self._not_connected(peer, error)
+            return
+        link = Link(peer, sock, frames.FrameReader(LIVENESS_LIMITS), dialled=True, ready=False,
+                    heard_ms=monotonic_ms(), introduction=self._introduction(peer),
+                    connected=False)
+        self._dialled[peer] = link
+        self._selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, link)
+
+    def _ready(self, link: Link, mask: int) -> None:
+        if link.sock.fileno() == -1:
+            return  # closed by what the same look at the sockets found before
+        if not link.connected and mask & selectors.EVENT_WRITE:
+            error = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error:
+                self._close(link)
+                self._not_connected(link.peer, error)
+                return
+            link.connected = True
+            self._refused.discard(link.peer)
+            self._begin(link)
+        elif link.handshaking:
+            self._shake(link)
+        elif mask & selectors.EVENT_READ:
+            self._receive(link)
+
+    def _begin(self, link: Link) -> None:
+        """Connected: TLS if there is any, then the hello."""
+        context = link.introduction.security.peer_client
+        if context is not None:
+            link.sock = TlsSocket(link.sock, context, link.introduction.server_name)
+            link.handshaking = True
+            self._shake(link)
+            return
+        self._selector.modify(link.sock, selectors.EVENT_READ, link)
+        self._send_bytes(link, link.introduction.first())
+
+    def _shake(self, link: Link) -> None:
+        """Go on with the handshake of TLS."""
+        try:
+            link.handshaking = not link.sock.handshake()
+            if not link.handshaking:
+                check_certificate(link.sock, link.peer, link.introduction.security.cluster_id)
+        except (OSError, NotAccepted):
+            self._close(link)  # the append connection fails in the same way, and says so
+            return
+        events = selectors.EVENT_READ
+        self._selector.modify(
+            link.sock, events | selectors.EVENT_WRITE if link.sock.wants_write else events, link)
+        if not link.handshaking:
+            self._send_bytes(link, link.introduction.first())
+            self._receive(link)
+
+    def _receive(self, link: Link) -> None:
+        """Take what is there; inside TLS one readiness may mean several receives."""
+        self._receive_once(link)
+        while isinstance(link.sock, TlsSocket) and link.sock.pending and link.sock.fileno() != -1:
+            self._receive_once(link)
+
+    def _receive_once(self, link: Link) -> None:
+        try:
+            size = link.sock.recv_into(link.reader.buffer_for_receive())
+            if not size:
+                self._close(link)
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            self._close(link)
+            return
+        link.reader.received(size)
+        self._take(link)
+
+    def _take(self, link: Link) -> None:
+        """Handle the frames that are complete."""
+        try:
+            while (frame := link.reader.next_frame()) is not None:
+                self._frame(link, frame.header)
+        except RemoteProtocolError:
+            self._close(link)
+        except NotAccepted as error:
+            self._close(link)
+            if error.code == Code.UNLINKED_LIFE:  # the append connection sees to it
+                now_ms = monotonic_ms()
+                self._insist_until_ms[link.peer] = now_ms + INSIST_MS
+                self._redial_at_ms[link.peer] = now_ms + UNLINKED_PACE_MS
+
+    def _frame(self, link: Link, header: dict) -> None:
+        now_ms = link.heard_ms = monotonic_ms()
+        if link.dialled:
+            if link.ready:
+                link.answered = True
+                self._publish(now_ms)
+                self._liveness.answered(now_ms, link.peer, _values(Answer, header.get("answer")))
+                return
+            said = link.introduction.answer(header)
+            link.ready = link.introduction.accepted
+            if said:
+                self._send_bytes(link, said)
+            return
+        question = _values(Question, header.get("question"))
+        self._publish(now_ms)
+        answer = self._liveness.answer(now_ms, link.peer, question)
+        if answer is not None:
+            self._send(link, {"answer": list(answer)})
+
+    def _send(self, link: Link, header: dict) -> None:
+        self.messages += 1
+        self._send_bytes(link, b"".join(frames.encode_frame(header)))
+
+    def _send_bytes(self, link: Link, data: bytes) -> None:
+        """A liveness message that does not fit into the socket at once is late anyway: the
+        connection is closed and dialled anew."""
+        try:
+            if link.sock.send(data) != len(data):
+                self._close(link)
+        except OSError:
+            self._close(link)
+
+    def _close(self, link: Link) -> None:
+        if link.sock.fileno() == -1:
+            return
+        self._selector.unregister(link.sock)
+        link.sock.close()
+        links = self._dialled if link.dialled else self._adopted
+        if links.get(link.peer) is link:
+            del links[link.peer]
+        if link.dialled:
+            if link.answered:
+                self._insist_until_ms[link.peer] = monotonic_ms() + INSIST_MS
+            self._plan_redial(link.peer)
+        else:
+            self._judge_ended(link.peer)
+
+    def _plan_redial(self, peer: int) -> None:
+        now_ms = monotonic_ms()
+        if now_ms < self._insist_until_ms.get(peer, 0):
+            self._redial_at_ms[peer] = now_ms + INSIST_PACE_MS
+        else:
+            self._insist_until_ms.pop(peer, None)
+            self._redial_at_ms[peer] = now_ms + REDIAL_MS
+
+    def _not_connected(self, peer: int, error: int) -> None:
+        """A dial failed."""
+        if error == errno.ECONNREFUSED:
+            self._insist_until_ms.pop(peer, None)  # that is what it was about
+            self._refused.add(peer)
+            self._judge_ended(peer)
+
+    def _judge_ended(self, peer: int) -> None:
+        """Whether ``peer`` is not there any more: nobody listens, and nobody asks."""
+        if peer in self._refused and peer not in self._adopted and peer not in self._dialled:
+            self._liveness.ended(peer)
+
+
+def _values(kind: type, values: object):
+    """A question or an answer: so many whole numbers.  Raises ``RemoteProtocolError``."""
+    if type(values) is not list or len(values) != len(kind._fields):
+        raise RemoteProtocolError(f"not a liveness {kind.__name__}: {values!r}")
+    for value in values:
+        if type(value) is not int and type(value) is not bool:
+            raise RemoteProtocolError(f"not a liveness {kind.__name__}: {values!r}")
+    return kind(*values)

@@ -1,0 +1,170 @@
+"""The controller: the metadata group's leader looks at the plan under way, and does what is next.
+
+Contract.  Every node runs the task, which paces what that node sends; only the metadata leader does
+more, and nobody anything while there is no plan.  A look gathers a ``World``, decides, writes steps
+down and asks leaders of groups.  What cannot be done now is tried at the next look; nothing here
+remembers what was done.
+
+Theory.  Two controllers can overlap while a leader does not know yet that it is none: their steps
+are commands of the metadata group, of which only one leader's are committed, and what they ask of
+groups names a configuration.  So the later one is refused, or did the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from multiraft.errors import MultiRaftError
+from multiraft.types import METADATA_GROUP
+from multiraft.wire.errors import Code
+from multiraft.wire.plans import PAUSE, RESUME, THROTTLE, PlanChange, PlanTransfer
+from node.metadata.commands import DecideSwitch
+from node.metadata.plan_commands import REASON_MAX, ControlPlan, StepMove
+from node.metadata.plan_table import SLOW_COMMITS, ActivePlan
+from node.rebalance import safety
+from node.rebalance.actions import Action, Change, StepTo, Switch, Transfer
+from node.rebalance.backoff import Easing
+from node.rebalance.cluster_view import World
+from node.rebalance.observer import Observer
+from node.rebalance.progress import Meter
+from node.rebalance.runtime import TASKS, Tasks
+from node.rebalance.scheduler import decide, subjects
+from node.rebalance.throttle import Pacing
+
+#: How often is looked while a plan is under way, in seconds, if nothing else happens.
+LOOK_S = 0.25
+#: A leader that does not answer within this is asked again at the next look, in seconds: what is
+#: asked of one node stands in one queue, and a node that hangs must not keep a look.
+DO_S = 2.0
+#: Nodes of which nothing was heard since this node leads are waited for so long, in milliseconds.
+HEARING_MS = 3_000
+
+
+class Driver:
+    """Task on the loop.  ``ask(peer, request)`` reaches any node, this one included."""
+
+    def __init__(self, core, metadata_log, ask: Callable[[int, object], Awaitable],
+                 pacing: Pacing, log, tasks: Tasks = TASKS):
+        self._tasks = tasks
+        self._pacing = pacing
+        self._core = core
+        self._metadata_log = metadata_log
+        self._ask = ask
+        self._log = log
+        self.observer = Observer(core, metadata_log, ask, tasks)
+        self.meter = Meter()
+        self._leads_since_ms: int | None = None
+        self._watch = safety.Watch()
+        self._easing = Easing(lambda: Observer(core, metadata_log, ask, tasks), tasks)
+        self._refused: dict[int, str] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            plan = self._plan
+            self._pacing.follow(plan)
+            if plan is None or not self._core.status.is_settled(METADATA_GROUP):
+                self._leads_since_ms = None
+                await self._metadata_log.applied(self._metadata_log.state.version + 1,
+                                                 LOOK_S if plan is not None else float("inf"))
+                continue
+            if self._leads_since_ms is None:
+                self._leads_since_ms = self._tasks.monotonic_ms()
+                self._log.info("plan is carried out from here", extra={"plan": plan.plan_id[:12]})
+            version = self._metadata_log.state.plans.version
+            await self.look(plan)
+            if self._metadata_log.state.plans.version == version:
+                await self._metadata_log.applied(self._metadata_log.state.version + 1, LOOK_S)
+
+    async def look(self, plan: ActivePlan) -> None:
+        """Observe, decide, do."""
+        world = await self.observer.look_for(plan, *subjects(plan))
+        if plan is not self._plan or self._is_new_here(world):
+            return
+        self._refused = {}
+        due = self._watch.judge(plan, world, self._tasks.monotonic_ms())
+        if due is not None:
+            await self._control(plan, *due)
+        found = decide(plan, world)
+        await self._tasks.together([partial(self._do, plan, action) for action in found.actions])
+        self.meter.look(plan, world, {**found.waits, **self._refused},
+                        self._tasks.monotonic_ms())
+
+    @property
+    def _plan(self) -> ActivePlan | None:
+        return self._metadata_log.state.plans.active
+
+    def _is_new_here(self, world: World) -> bool:
+        """Whether nodes may be up that this leader has not heard of yet."""
+        return (self._tasks.monotonic_ms() - self._leads_since_ms < HEARING_MS
+                and any(node.state == "unknown" for node in world.nodes.values()))
+
+    # ---- doing ----------------------------------------------------------------------------------
+
+    async def _do(self, plan: ActivePlan, action: Action) -> None:
+        try:
+            await self._done(plan, action)
+        except MultiRaftError as error:  # at the next look things may be otherwise
+            self._refused[action.seq] = str(error)
+
+    async def _done(self, plan: ActivePlan, action: Action) -> None:
+        if isinstance(action, StepTo):
+            result = await self._metadata_log.propose(StepMove(
+                plan.plan_id, action.seq, action.attempt, int(action.phase), action.source,
+                action.reason[:REASON_MAX], self._tasks.wall_ms()))
+            if result.code == Code.OK and result.value:
+                self._log.info("move", extra={
+                    "plan": plan.plan_id[:12], "move": plan.moves[action.seq].move_id,
+                    "phase": action.phase.name.lower(), "reason": action.reason})
+        elif isinstance(action, Change):
+            await self._begun(action, PlanChange(*action[1:2], *action[3:]))
+            return
+        elif isinstance(action, Transfer):
+            await self._begun(action, PlanTransfer(action.group, action.to))
+            return
+        else:
+            assert isinstance(action, Switch)
+            result = await self._metadata_log.propose(DecideSwitch(*action[1:]))
+        if result.error is not None:
+            self._refused[action.seq] = result.error.text
+
+    async def _begun(self, action: Change | Transfer, request) -> None:
+        """The leader of a group was asked to begin something."""
+        why = await self._tasks.within(DO_S, partial(self._asked, action.leader, request))
+        if why is None:
+            why = f"node {action.leader} did not answer"
+        if why:
+            self._refused[action.seq] = why
+
+    async def _asked(self, node: int, request) -> str:
+        """Why a node did not do what it was asked for; empty when it did."""
+        try:
+            await self._ask(node, request)
+        except MultiRaftError as error:
+            return str(error)
+        return ""
+
+    async def _control(self, plan: ActivePlan, action: str, why: str) -> None:
+        """Safety speaks: pause, or go on."""
+        self._log.warning("plan", extra={"plan": plan.plan_id[:12], "action": action,
+                                         "reason": why})
+        try:
+            if action == RESUME and plan.reason.startswith(SLOW_COMMITS) and self._watch.is_cause:
+                await self._ease(plan)
+            await self._metadata_log.propose(ControlPlan(
+                plan.plan_id, action, 0, why[:REASON_MAX], True, self._tasks.wall_ms()))
+            if action == PAUSE and why.startswith(SLOW_COMMITS):
+                await self._easing.paused(plan)
+        except MultiRaftError as error:
+            self._log.info("plan control waits", extra={"reason": str(error)})
+
+    async def _ease(self, plan: ActivePlan) -> None:
+        """It made appends slow: less of it."""
+        throttle = await self._easing.eased(plan)
+        if throttle is not None:
+            why = f"{plan.limits.throttle} bytes per second made appends slow"
+            self._log.warning("plan", extra={"plan": plan.plan_id[:12], "action": THROTTLE,
+                                             "reason": f"{throttle} from now on: {why}"})
+            await self._metadata_log.propose(ControlPlan(
+                plan.plan_id, THROTTLE, throttle, why, True, self._tasks.wall_ms()))

@@ -1,0 +1,197 @@
+"""Gathers what is decided upon: asks the leaders of groups, and every node now and then.
+
+Contract.  ``look(groups, partitions)`` returns a ``World`` within ``ASK_S`` or so: who did not
+answer is missing from it.  Times in it are how long *this* observer has seen something.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+
+from multiraft.errors import MultiRaftError
+from multiraft.wire.plans import (
+    ALIVE,
+    GROUPS_MAX,
+    REPLICA_CHANGE,
+    LookedGroup,
+    PlanLook,
+    PlanLookReply,
+)
+from node.metadata.move_phases import Phase
+from node.metadata.plan_table import ActivePlan
+from node.rebalance.cluster_view import UP, SeenNode, SeenPartition, World, member_of
+from node.rebalance.runtime import TASKS, Tasks
+
+#: A node that does not answer within this is looked at again the next time, in seconds.
+ASK_S = 2.0
+#: How a node is is asked at most this often, in milliseconds, if it has nothing else to tell.
+FACTS_MS = 1_000
+#: Majorities are counted, and partitions looked up, without letting others run for so many.
+SLICE = 512
+
+
+class Observer:
+    """``ask(peer, request)`` reaches any node, this one included."""
+
+    def __init__(self, core, metadata_log, ask: Callable[[int, object], Awaitable],
+                 tasks: Tasks = TASKS):
+        self._tasks = tasks
+        self._core = core
+        self._metadata_log = metadata_log
+        self._ask = ask
+        self._told: dict[int, tuple[int, PlanLookReply]] = {}  # node -> (when, how it is)
+        self._phases: dict[int, tuple[tuple[int, int], int]] = {}  # move -> (phase, since)
+        self._plan_id = ""
+        self._matches: dict[int, tuple[int, int]] = {}  # group -> (sum of matches, since)
+
+    async def look(self, groups: Iterable[int], partitions: Iterable[int] = ()) -> World:
+        """Everything about these, and all nodes."""
+        by_leader, unreachable = self._by_leader(groups)
+        now_ms = self._tasks.monotonic_ms()
+        for node in self._state.table.nodes:
+            told_ms = self._told.get(node, (0, None))[0]
+            if self._core.status.node_state(node) == UP and now_ms - told_ms >= FACTS_MS:
+                by_leader.setdefault(node, [])
+        seen: dict[int, LookedGroup] = {}
+        leaders: dict[int, int] = {}
+        await self._tasks.together([partial(self._look_at, node, wanted, seen, leaders, unreachable)
+                                    for node, wanted in by_leader.items()])
+        return World(self._nodes(), seen, leaders, unreachable, await self._partitions(partitions),
+                     await self._bare(), {}, {}, self._state.replication_factor)
+
+    async def look_for(self, plan: ActivePlan, groups: Iterable[int],
+                       partitions: Iterable[int]) -> World:
+        """The same, with how long each move of ``plan`` has waited."""
+        world = await self.look(groups, partitions)
+        return world._replace(waited_ms=self._waited(plan), still_ms=self._still(plan, world))
+
+    # ---- groups and nodes -----------------------------------------------------------------------
+
+    def _by_leader(self, groups: Iterable[int]) -> tuple[dict[int, list[int]], dict[int, str]]:
+        found: dict[int, list[int]] = {}
+        unreachable: dict[int, str] = {}
+        for group in groups:
+            leader = self._core.status.leader_hint(group)[0]
+            if leader and self._core.status.node_state(leader) == UP:
+                found.setdefault(leader, []).append(group)
+            else:
+                unreachable[group] = (f"node {leader}, which led group {group}, is not up"
+                                      if leader else f"group {group} has no leader")
+        return found, unreachable
+
+    async def _look_at(self, node: int, wanted: list[int], seen: dict[int, LookedGroup],
+                       leaders: dict[int, int], unreachable: dict[int, str]) -> None:
+        found = partial(self._answers, node, wanted, seen, leaders)
+        why = await self._tasks.within(ASK_S, found) or f"node {node} did not answer"
+        for group in wanted:
+            if group not in seen:
+                unreachable[group] = why
+
+    async def _answers(self, node: int, wanted: list[int], seen: dict[int, LookedGroup],
+                       leaders: dict[int, int]) -> str:
+        """Takes what a node tells; why there is nothing about the others."""
+        for at in range(0, max(1, len(wanted)), GROUPS_MAX):
+            reply = await self._asked(node, PlanLook(tuple(wanted[at:at + GROUPS_MAX])))
+            if isinstance(reply, str):
+                return reply
+            self._told[node] = (self._tasks.monotonic_ms(), reply)
+            for group in reply.groups:
+                seen[group.group] = group
+                leaders[group.group] = node
+        return f"node {node} does not lead it any more"
+
+    async def _asked(self, node: int, request: PlanLook) -> PlanLookReply | str:
+        """The answer, or why there is none.  Asked twice: a connection that was not used for a
+        while may be that of an earlier life of the node, which shows when it is used."""
+        with contextlib.suppress(MultiRaftError):
+            return await self._ask(node, request)
+        try:
+            return await self._ask(node, request)
+        except MultiRaftError as error:
+            return f"node {node}: {error}"
+
+    def _nodes(self) -> dict[int, SeenNode]:
+        table = self._state.table
+        nodes = {}
+        for node in table.nodes:
+            state = self._core.status.node_state(node)
+            intent = table.states.get(node, ALIVE)
+            told = self._told.get(node)
+            if told is None or state != UP:
+                nodes[node] = SeenNode(node, state, intent)
+                continue
+            reply = told[1]
+            nodes[node] = SeenNode(node, state, intent, reply.disk_used, reply.disk_total,
+                                   reply.disk_full, reply.damaged, reply.commit_ms)
+        return nodes
+
+    async def _partitions(self, partitions: Iterable[int]) -> dict[int, SeenPartition | None]:
+        found: dict[int, SeenPartition | None] = {}
+        for at, partition in enumerate(partitions, start=1):
+            if not at % SLICE:
+                await self._tasks.checkpoint()
+            found[partition] = self._seen(partition)
+        return found
+
+    def _seen(self, partition: int) -> SeenPartition | None:
+        place = self._state.locate(partition)
+        if place is None:
+            return None
+        switch = place.switch
+        return SeenPartition(place.group, place.epoch, switch.epoch if switch else 0,
+                             switch.to_group if switch else 0)
+
+    async def _bare(self) -> tuple[int, ...]:
+        """Groups without a majority of voters that are up.  O(groups) while a node is down."""
+        state = self._state
+        up = {node: self._core.status.node_state(node) == UP for node in state.table.nodes}
+        if all(up.values()):
+            return ()
+        bare = []
+        for group in range(len(state.table.replicas)):
+            if group % SLICE == SLICE - 1:
+                await self._tasks.checkpoint()
+            voters = state.configuration(group).voters
+            if 2 * sum(up.get(node, False) for node in voters) <= len(voters):
+                bare.append(group)
+        return tuple(bare)
+
+    # ---- how long -------------------------------------------------------------------------------
+
+    def _waited(self, plan: ActivePlan) -> dict[int, int]:
+        now_ms = self._tasks.monotonic_ms()
+        if plan.plan_id != self._plan_id:
+            self._plan_id, self._phases, self._matches = plan.plan_id, {}, {}
+        phases = {}
+        for seq in plan.under_way:
+            record = plan.records[seq]
+            at = (record.attempt, int(record.phase))
+            known = self._phases.get(seq)
+            phases[seq] = known if known is not None and known[0] == at else (at, now_ms)
+        self._phases = phases
+        return {seq: now_ms - since_ms for seq, (_, since_ms) in phases.items()}
+
+    def _still(self, plan: ActivePlan, world: World) -> dict[int, int]:
+        """How long what catches up has not moved.  A pause of the plan does not count."""
+        now_ms = self._tasks.monotonic_ms()
+        matches = {}
+        for seq in plan.under_way:
+            move = plan.moves[seq]
+            seen = world.groups.get(move.subject)
+            if (move.kind != REPLICA_CHANGE or plan.records[seq].phase is not Phase.LEARNING
+                    or seen is None):
+                continue
+            members = [member_of(seen, node) for node in move.joining]
+            total = sum(member.match for member in members if member is not None)
+            lacking = any(member is None or member.match < seen.last_index for member in members)
+            known = self._matches.get(move.subject)
+            moves_on = known is None or known[0] != total or not lacking or plan.state != "running"
+            matches[move.subject] = (total, now_ms if moves_on else known[1])
+        self._matches = matches
+        return {group: now_ms - since_ms for group, (_, since_ms) in matches.items()}
+
+    @property
+    def _state(self):
+        return self._metadata_log.state

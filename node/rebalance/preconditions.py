@@ -1,0 +1,103 @@
+"""Is a plan still for this cluster as it is?  Asked once, before anything of it is done.
+
+Contract.  ``faults`` compares every move with what the leaders of the groups and the metadata say
+now; pure.  The same guards are compared again when each move begins (``decide``), because hours may
+lie between.  ``floor`` is the least throttle at which a plan can come to an end, ``too_low`` says
+so of one below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from multiraft.wire.plans import LEADER_TRANSFER, REPLICA_CHANGE, PlanLimits, PlannedMove
+from node.rebalance.cluster_view import World
+from placement import throttle
+
+#: Moves that a refusal names.
+NAMED_MAX = 3
+
+
+def faults(moves: Iterable[PlannedMove], world: World) -> list[str]:
+    """Why the plan is stale or impossible, by move.  O(moves)."""
+    found = []
+    for move in moves:
+        why = _fault(move, world)
+        if why:
+            found.append(f"{move.move_id}: {why}")
+    return found
+
+
+def unseen(moves: Iterable[PlannedMove], world: World) -> list[str]:
+    """Moves of groups of which nothing can be said now, and why.  O(moves)."""
+    return [f"{move.move_id}: {world.unreachable.get(move.subject, 'its leader did not answer')}"
+            for move in moves if move.kind in (LEADER_TRANSFER, REPLICA_CHANGE)
+            and move.subject not in world.groups]
+
+
+def _fault(move: PlannedMove, world: World) -> str:
+    if move.kind not in (LEADER_TRANSFER, REPLICA_CHANGE):
+        place = world.partitions.get(move.subject)
+        if place is None:
+            return "there is no such partition any more"
+        if (place.epoch, place.group) != (move.guard, move.old[0] if move.old else 0):
+            return (f"it is in group {place.group} at epoch {place.epoch}, the plan was made for "
+                    f"group {move.old[0] if move.old else 0} at epoch {move.guard}")
+        return ""
+    for node in move.receivers:
+        if node not in world.nodes:
+            return f"there is no node {node}"
+    why = world.spared(move.receivers) or off_factor(move, world)
+    if why:
+        return why
+    seen = world.groups.get(move.subject)
+    if seen is None:
+        return ""  # nobody can say: ``unseen``
+    if seen.incarnation != move.incarnation:
+        return f"it is in incarnation {seen.incarnation}, the plan was made for {move.incarnation}"
+    if move.kind == LEADER_TRANSFER and world.leaders.get(move.subject) == move.new[0]:
+        return ""  # leaders drift: nothing is left to do
+    if seen.conf_index != move.guard:
+        return (f"its members were changed at index {seen.conf_index}, the plan was made for index "
+                f"{move.guard}")
+    if move.kind == REPLICA_CHANGE and {*seen.voters} != {*move.old}:
+        return f"its voters are {seen.voters}, not {move.old}"
+    if move.kind == LEADER_TRANSFER and move.new[0] not in seen.voters:
+        return f"node {move.new[0]} is no voter of it"
+    return ""
+
+
+def off_factor(move: PlannedMove, world: World) -> str:
+    """Why the number of voters that the move leads to is none that it may; empty when it is.
+
+    A move keeps the number, also of a group that has fewer or more than the replication factor: a
+    drain does not wait for a repair.  Or it brings the number nearer to the factor, as a repair
+    does.  What a change goes through on its way, learners and two sets of voters, is none of it.
+    It is asked here and not by the state machine, which takes again what it took once.
+    """
+    before, after, factor = len(move.old), len(move.new), world.replication_factor
+    if move.kind != REPLICA_CHANGE or min(before, factor) <= after <= max(before, factor):
+        return ""
+    return (f"group {move.subject} has {before} voters and would have {after}, the replication "
+            f"factor is {factor}: a move keeps the number, or brings it nearer to the factor")
+
+
+def floor(moves: Iterable[PlannedMove], limits: PlanLimits, rates: Mapping[int, int],
+          leaders: Mapping[int, int]) -> int:
+    """Bytes per second below which some replica might never catch up (``placement.throttle``).
+    ``rates``: appended bytes per second by group.  O(moves log moves)."""
+    return throttle.least(_copies(moves, rates, leaders), limits.in_per_node_max,
+                          limits.out_per_node_max)
+
+
+def too_low(moves: Iterable[PlannedMove], limits: PlanLimits, rates: Mapping[int, int],
+            leaders: Mapping[int, int]) -> throttle.TooLow | None:
+    """Why the limits' throttle is refused; None = it is not."""
+    return throttle.too_low(limits.throttle, _copies(moves, rates, leaders),
+                            limits.in_per_node_max, limits.out_per_node_max)
+
+
+def _copies(moves: Iterable[PlannedMove], rates: Mapping[int, int],
+            leaders: Mapping[int, int]) -> list[tuple[int, int, tuple[int, ...]]]:
+    return [(rates.get(move.subject, 0), leaders.get(move.subject, 0), move.joining)
+            for move in moves if move.kind == REPLICA_CHANGE]

@@ -1,0 +1,103 @@
+"""Groups go back to the leaders that a plan gave them, when those come back.
+
+Contract.  Every node runs the task.  When a node that plans made the preferred leader of groups
+comes up (it was restarted, or this node was; not when a plan begins to prefer it), whoever leads
+those groups hands them back, a few at a time, as soon as it has caught up.  Only then, and once: a
+group that is handed to another node afterwards stays there until the preferred one returns the next
+time.  Nothing is handed to a node in maintenance, draining or without room, nor while a plan is
+under way, which decides by itself.
+
+Theory.  Leaders drift with every restart, and a balance that was planned would last until the first
+one.  The preference is in the metadata (``PlanTable.preferred``); this costs nothing per group
+unless there is one and its node has just come back.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from multiraft.errors import ProposalError
+from node.clock import monotonic_ms
+from node.rebalance.cluster_view import UP
+
+#: How often is looked, in seconds: at the nodes, and at preferences while one came up lately.
+LOOK_S = 1.0
+#: A node that came back is given so long to catch up before the first group, and then so long for
+#: all of them, in milliseconds.
+CALM_MS = 5_000
+WINDOW_MS = 120_000
+#: Transfers begun in one look: elections of so many groups per second are not noticed.
+AT_ONCE = 8
+#: Entries that the preferred leader may lack.
+LAG_ENTRIES_MAX = 1_000
+
+
+class Preferring:
+    """Task on the loop."""
+
+    def __init__(self, core, metadata_log, request_round, log):
+        self._core = core
+        self._metadata_log = metadata_log
+        self._request_round = request_round
+        self._log = log
+        self._up: dict[int, tuple[int, int]] = {}  # node -> (boot epoch, since when it is up in it)
+        #: Node that came up lately -> groups that it has led since, of those that prefer it.
+        self._led: dict[int, set[int]] = {}
+        self.handed_back = 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await trio.sleep(LOOK_S)
+            self.look(monotonic_ms())
+
+    def look(self, now_ms: int) -> None:
+        """Begin some transfers.  O(nodes); O(preferences) while one has just come up."""
+        state = self._metadata_log.state
+        before, self._up = self._up, {}
+        for node in state.table.nodes:
+            if self._core.status.node_state(node) == UP:
+                # A restart may be over within one look: only the epoch tells of it.
+                life = self._core.status.heard_epoch(node)
+                known = before.get(node, (0, 0))
+                self._up[node] = known if known[0] == life else (life, now_ms)
+        recent = {node: since_ms for node, (_, since_ms) in self._up.items()
+                  if now_ms - since_ms < WINDOW_MS and node != self._core.node}
+        self._led = {node: self._led.get(node, set()) if self._up[node] == before.get(node)
+                     else set() for node in recent}
+        if not recent:
+            return
+        back = {node for node, since_ms in recent.items()
+                if now_ms - since_ms >= CALM_MS and self._may_lead(node)}
+        if state.plans.active is not None:
+            back.clear()
+        begun = 0
+        for group, node in state.plans.preferred.items():
+            if node not in recent:
+                continue
+            if self._core.status.leader_hint(group)[0] == node:
+                self._led[node].add(group)
+            elif (node in back and begun < AT_ONCE and group not in self._led[node]
+                    and self._core.status.is_leader(group) and self._hand_back(group, node)):
+                begun += 1
+        if begun:
+            self.handed_back += begun
+            self._log.info("leaders go back", extra={"groups": begun, "nodes": sorted(back)})
+            self._request_round()
+
+    def _may_lead(self, node: int) -> bool:
+        return (node not in self._metadata_log.state.table.states
+                and not self._core.is_known_full(node))
+
+    def _hand_back(self, group: int, node: int) -> bool:
+        status = self._core.status.of(group)
+        member = next((member for member in status.members if member.node == node), None)
+        if (member is None or node not in status.configuration.voters or status.transferee
+                or member.state != "replicate"
+                or status.last_index - member.match > LAG_ENTRIES_MAX):
+            return False
+        try:
+            self._core.transfer(group, node)
+        except ProposalError:
+            return False  # not reached: at the next look
+        return True

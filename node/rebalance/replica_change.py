@@ -1,0 +1,245 @@
+"""What is next for a change of replicas that has begun: learner, catch-up, joint, grace, removal.
+
+Contract.  Part of ``decide``: a function of the move's phase and the group's configuration.  Before
+JOINT is written down the change can be undone, by removing the learners that it added, and nothing
+else was changed; from then on it only goes forward, whatever becomes of the plan.  But who shall
+vote may be lost before its group was asked: then a cancelled move has failed.
+
+Theory.  Consensus does the dangerous part: the joint configuration is entered by one entry and left
+by the leader itself, whoever that is (``multiraft.raft.conf_change``).  A voter is never removed
+before its successor counts, because both happen in that entry.  What was replaced stays a learner
+for the time of grace, in step with the group, so that there is something to go back to.
+"""
+
+from __future__ import annotations
+
+from multiraft.types import METADATA_GROUP
+from multiraft.wire.plans import LookedGroup, PlannedMove
+from node.metadata.move_phases import ATTEMPTS_MAX, Phase
+from node.metadata.plan_table import CANCELLING, RUNNING, ActivePlan, Record
+from node.rebalance.actions import Change, Next, StepTo, Transfer
+from node.rebalance.cluster_view import World, member_of
+from placement.throttle import STILL_MS_MAX
+
+#: A learner that lacks no more entries than this may become a voter; the leader has the last word
+#: (``promotion_lag_entries_max``).
+LAG_ENTRIES_MAX = 1_000
+#: And no more bytes: the joint majority would wait for them.
+LAG_BYTES_MAX = 8 << 20
+#: The leader is asked to hand over before a change that it is not part of, for so long.
+HAND_OVER_MS = 3_000
+#: Pause before the second attempt, doubled for each further one, in milliseconds.
+RETRY_MS = 5_000
+
+
+def go_on(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
+          result: Next) -> None:
+    """The next action of a move that is under way, or why there is none."""
+    seen = world.groups.get(move.subject)
+    if seen is None:
+        result.waits[move.seq] = world.unreachable.get(move.subject, "its leader has not answered")
+        return
+    found = _PHASES[record.phase](plan, move, record, world, seen)
+    if isinstance(found, str):
+        result.waits[move.seq] = found
+        return
+    result.actions.append(found)
+    if isinstance(found, Change):
+        result.waits[move.seq] = "a change of its members is asked for"
+    elif isinstance(found, Transfer):
+        result.waits[move.seq] = f"node {found.to} is asked to lead"
+
+
+def _to(move: PlannedMove, record: Record, phase: Phase, reason: str = "") -> StepTo:
+    return StepTo(move.seq, record.attempt, phase, reason or record.reason)
+
+
+def _change(move: PlannedMove, world: World, seen: LookedGroup, voters, learners) -> Change:
+    return Change(move.seq, move.subject, world.leaders[move.subject], tuple(voters),
+                  tuple(sorted({*learners})), seen.conf_index)
+
+
+def _is_through(move: PlannedMove, seen: LookedGroup) -> bool:
+    return {*seen.voters} == {*move.new} and not seen.outgoing and not seen.is_open
+
+
+# ---- LEARNING -----------------------------------------------------------------------------------
+
+def _learning(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
+              seen: LookedGroup) -> StepTo | Change | str:
+    if _is_through(move, seen):
+        return _to(move, record, Phase.GRACE)
+    if seen.outgoing and {*seen.voters} == {*move.new}:
+        return _to(move, record, Phase.JOINT)
+    if seen.incarnation != move.incarnation:
+        return _to(move, record, Phase.FAILED, f"the group was recovered by force, it is in "
+                   f"incarnation {seen.incarnation}")
+    if seen.is_open:
+        return f"the change of members at index {seen.conf_index} is not committed yet"
+    if {*seen.voters} != {*move.old}:
+        return _to(move, record, Phase.UNDOING, "somebody else changed the voters")
+    if plan.state == CANCELLING:
+        return _to(move, record, Phase.UNDOING, plan.reason)
+    missing = [node for node in move.joining if node not in seen.learners]
+    lost = [node for node in move.joining if not world.is_up(node)]
+    still_ms = world.still_ms.get(move.subject, 0)
+    if still_ms > STILL_MS_MAX and plan.state == RUNNING:
+        whom = lost or move.joining
+        return _to(move, record, Phase.UNDOING, f"{_named(whom)} got nothing for "
+                   f"{still_ms // 1000} s")
+    if plan.state != RUNNING:
+        return f"the plan is {plan.state}: {plan.reason}"
+    if any(world.is_draining(node) for node in move.joining):  # it would have to leave again
+        return _to(move, record, Phase.UNDOING, world.spared(move.joining))
+    if lost:
+        return f"{_are(lost)} not up"
+    if missing:
+        return _change(move, world, seen, seen.voters, (*seen.learners, *missing))
+    lacking = _lacking(move, seen)
+    return lacking or _to(move, record, Phase.JOINT)
+
+
+def _lacking(move: PlannedMove, seen: LookedGroup) -> str:
+    """What the joining replicas lack; empty when it is little enough."""
+    for node in move.joining:
+        member = member_of(seen, node)
+        if member is None:
+            return f"node {node} is not fed yet"
+        entries = seen.last_index - member.match
+        # What stood in the log when it became a learner has to be there: it votes for nobody
+        # before.
+        if (entries > LAG_ENTRIES_MAX or member.bytes_left > LAG_BYTES_MAX
+                or member.match < seen.conf_index or member.state != "replicate"):
+            return (f"node {node} lacks {member.bytes_left:,} bytes in {entries:,} entries "
+                    f"({member.state})")
+    return ""
+
+
+# ---- JOINT --------------------------------------------------------------------------------------
+
+def _joint(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
+           seen: LookedGroup) -> StepTo | Change | Transfer | str:
+    if _is_through(move, seen):
+        return _to(move, record, Phase.GRACE)
+    if seen.outgoing:
+        return "both majorities have to commit"
+    if seen.is_open:
+        return f"the change of members at index {seen.conf_index} is not committed yet"
+    if {*seen.voters} != {*move.old}:
+        return _to(move, record, Phase.FAILED, "somebody else changed the voters")
+    lost = [node for node in move.joining if not world.is_up(node)]
+    if lost and plan.state == CANCELLING:
+        return _given_up(plan, move, record, world, seen, lost)
+    missing = [node for node in move.joining if node not in seen.learners]
+    if missing:  # somebody took them away: they have to come back, there is no other way
+        return _change(move, world, seen, seen.voters, (*seen.learners, *missing))
+    lacking = _lacking(move, seen) or _bare(move, world)
+    if lacking:
+        return lacking
+    successor = _successor(move, world, seen)
+    if successor and world.waited_ms.get(move.seq, 0) < HAND_OVER_MS:
+        if seen.transferee:
+            return f"it is being handed to node {seen.transferee}"
+        return Transfer(move.seq, move.subject, world.leaders[move.subject], successor)
+    kept = [node for node in move.leaving if world.is_up(node)] if plan.limits.grace_ms else []
+    others = [node for node in seen.learners if node not in move.joining]
+    return _change(move, world, seen, order_of(move, seen.voters), (*others, *kept))
+
+
+def _given_up(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
+              seen: LookedGroup, lost: list[int]) -> StepTo | Change:
+    """Nobody has voted yet, and who shall may be gone for ever.  Without its learners the group
+    refuses what was asked before and comes late."""
+    added = [node for node in seen.learners if node in move.joining]
+    if added and move.subject != METADATA_GROUP:
+        return _change(move, world, seen, seen.voters,
+                       (node for node in seen.learners if node not in added))
+    return _to(move, record, Phase.FAILED, f"{_are(lost)} not up: {plan.reason}")
+
+
+def _bare(move: PlannedMove, world: World) -> str:
+    """Why the group would stand still with its new voters; empty when it would not.  The old ones
+    have a majority, for somebody leads."""
+    lost = [node for node in move.new if not world.is_up(node)]
+    if 2 * len(lost) < len(move.new):
+        return ""
+    return f"{_are(lost)} not up: the new voters would have no majority"
+
+
+def _successor(move: PlannedMove, world: World, seen: LookedGroup) -> int:
+    """Who takes over from a leader that leaves; 0 = it does not leave, or nobody stays."""
+    if world.leaders[move.subject] not in move.leaving:
+        return 0
+    staying = [node for node in seen.voters if node in move.new and world.is_up(node)]
+    staying = [node for node in staying if not world.spared((node,))] or staying
+    return move.leader if move.leader in staying else next(iter(staying), 0)
+
+
+def order_of(move: PlannedMove, voters: tuple[int, ...]) -> tuple[int, ...]:
+    """The new voters in the order of preference: who is to lead first, then as before, the joining
+    ones in the places of those that leave."""
+    joining = list(move.joining)
+    order = [node if node in move.new else joining.pop(0) if joining else 0 for node in voters]
+    order = [node for node in (*order, *joining) if node]
+    if move.leader:
+        order = [move.leader, *(node for node in order if node != move.leader)]
+    return tuple(order)
+
+
+# ---- GRACE --------------------------------------------------------------------------------------
+
+def _grace(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
+           seen: LookedGroup) -> StepTo | Change | Transfer | str:
+    if seen.is_open or seen.outgoing:
+        return f"the change of members at index {seen.conf_index} is not committed yet"
+    if {*seen.voters} != {*move.new}:
+        return _to(move, record, Phase.DONE, "the voters were changed again since")
+    elapsed_ms = world.waited_ms.get(move.seq, 0)
+    leader = world.leaders[move.subject]
+    if (move.leader not in (0, leader) and world.is_up(move.leader) and not seen.transferee
+            and not world.spared((move.leader,)) and elapsed_ms < HAND_OVER_MS):
+        return Transfer(move.seq, move.subject, leader, move.leader)
+    kept = [node for node in seen.learners if node in move.leaving]
+    if not kept or move.subject == METADATA_GROUP:  # every node is at least a learner of that
+        return _to(move, record, Phase.DONE)
+    if elapsed_ms < plan.limits.grace_ms and plan.state != CANCELLING:
+        return (f"{_are(kept)} kept in step for another "
+                f"{(plan.limits.grace_ms - elapsed_ms) / 1000:.1f} s")
+    return _change(move, world, seen, seen.voters,
+                   (node for node in seen.learners if node not in kept))
+
+
+# ---- UNDOING ------------------------------------------------------------------------------------
+
+def _undoing(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
+             seen: LookedGroup) -> StepTo | Change | str:
+    if _is_through(move, seen):
+        return _to(move, record, Phase.DONE, "somebody else finished it")
+    if seen.is_open or seen.outgoing:
+        return f"the change of members at index {seen.conf_index} is not committed yet"
+    added = [node for node in seen.learners if node in move.joining]
+    if added and move.subject != METADATA_GROUP:
+        return _change(move, world, seen, seen.voters,
+                       (node for node in seen.learners if node not in added))
+    if plan.state == CANCELLING:
+        return _to(move, record, Phase.CANCELLED)
+    again = record.attempt + 1
+    if again == ATTEMPTS_MAX:
+        return _to(move, record, Phase.FAILED)
+    pause_ms = RETRY_MS << record.attempt
+    if world.waited_ms.get(move.seq, 0) < pause_ms:
+        return f"tried again after {pause_ms / 1000:g} s: {record.reason}"
+    return StepTo(move.seq, again, Phase.PENDING, record.reason)
+
+
+def _named(nodes) -> str:
+    listed = ", ".join(map(str, nodes))
+    return f"node {listed}" if len(nodes) == 1 else f"nodes {listed}"
+
+
+def _are(nodes) -> str:
+    return f"{_named(nodes)} {'is' if len(nodes) == 1 else 'are'}"
+
+
+_PHASES = {Phase.LEARNING: _learning, Phase.JOINT: _joint, Phase.GRACE: _grace,
+           Phase.UNDOING: _undoing}

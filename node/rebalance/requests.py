@@ -1,0 +1,168 @@
+"""Requests about plans: apply one, see how far it is, control it; states of nodes; facts.
+
+Contract.  As ``admin.py``, which calls these handlers.  Changes are the metadata leader's; so is
+the status, because it alone knows what is waited for.  A plan is compared with the cluster before
+anything of it is written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from multiraft.wire import plans as wire
+from multiraft.wire.errors import (
+    Code,
+    InvalidRequest,
+    LeaderUnknown,
+    LimitExceeded,
+    StalePlan,
+    exception_for,
+)
+from node.clock import wall_ms
+from node.loop.turns import parts
+from node.metadata.commands import ApplyPlan, ControlPlan, SetNodeState
+from node.rebalance.cluster_view import World
+from node.rebalance.controller import Driver
+from node.rebalance.observer import Observer
+from node.rebalance.participant import next_turn
+from node.rebalance.preconditions import NAMED_MAX, faults, too_low, unseen
+from placement import throttle
+
+#: What is appended to a group is measured over this, in seconds.
+MEASURE_S = 1.0
+
+
+class PlanRequests:
+    """See the module's docstring."""
+
+    def __init__(self, metadata_log, driver: Driver, observer: Callable[[], Observer],
+                 take: Callable[[int], Awaitable[None]] = next_turn):
+        """``take(rows)`` waits until the loop has room for the work of so many rows."""
+        self._metadata_log = metadata_log
+        self._driver = driver
+        self._observer = observer  # () -> a new one
+        self._take = take
+
+    @property
+    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+        """Request -> its handler."""
+        return {wire.PlanApply: self._apply, wire.PlanStatus: self._status,
+                wire.PlanControl: self._control, wire.SetNodeState: self._set_node_state,
+                wire.PlacementFacts: self._facts}
+
+    # ---- apply ----------------------------------------------------------------------------------
+
+    async def _apply(self, request: wire.PlanApply) -> wire.PlanApplyReply:
+        self._metadata_log.check_leading()
+        table = self._metadata_log.state.plans
+        known = table.plan is not None and table.plan.plan_id == request.plan_id
+        if not known:
+            await self._check(request)
+        state = await self._propose(ApplyPlan(
+            request.plan_id, request.cluster_id, request.scope, request.expires_ms, wall_ms(),
+            request.limits, request.moves))
+        return wire.PlanApplyReply(request.plan_id, state)
+
+    async def _check(self, request: wire.PlanApply) -> None:
+        """Raises ``StalePlan``, ``LimitExceeded``, ``LeaderUnknown``."""
+        state = self._metadata_log.state
+        if len({(move.kind, move.subject) for move in request.moves}) < len(request.moves):
+            raise InvalidRequest("the plan moves one of its subjects twice in the same way")
+        if request.cluster_id != state.cluster_id.hex():
+            raise StalePlan(f"the plan is for cluster {request.cluster_id:.40}, this is "
+                            f"{state.cluster_id.hex()}")
+        world = await self._observe(request.moves)
+        found: list[str] = []
+        missing: list[str] = []
+        for part in parts(len(request.moves)):
+            await self._take(len(part))
+            found += faults(request.moves[part.start:part.stop], world)
+            missing += unseen(request.moves[part.start:part.stop], world)
+        if found:
+            more = f"; and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
+            raise StalePlan(f"{'; '.join(found[:NAMED_MAX])}{more}. Make a new plan")
+        if missing:
+            raise LeaderUnknown(f"{len(missing)} of {len(request.moves)} moves cannot be compared "
+                                f"with the cluster now: {'; '.join(missing[:NAMED_MAX])}")
+        await self._check_throttle(request.moves, request.limits, world)
+
+    async def _observe(self, moves: tuple[wire.PlannedMove, ...]) -> World:
+        groups = [move.subject for move in moves
+                  if move.kind in (wire.LEADER_TRANSFER, wire.REPLICA_CHANGE)]
+        return await self._observer().look(groups, [move.subject for move in moves
+                                                    if move.kind == wire.TOPIC_SWITCH])
+
+    async def _check_throttle(self, moves: tuple[wire.PlannedMove, ...], limits: wire.PlanLimits,
+                              before: World) -> None:
+        """Raises ``LimitExceeded`` when replicas would be appended to faster than they catch up,
+        or get so little that they are given up."""
+        changes = tuple(move for move in moves if move.kind == wire.REPLICA_CHANGE)
+        _check_throttle_max(limits.throttle)
+        if not changes:
+            return
+        await trio.sleep(MEASURE_S)
+        after = await self._observe(changes)
+        rates = {group: max(0, int((seen.bytes - before.groups[group].bytes) / MEASURE_S))
+                 for group, seen in after.groups.items() if group in before.groups}
+        found = too_low(changes, limits, rates, after.leaders)
+        if found is not None:
+            raise LimitExceeded(found.text, limit=found.least, value=limits.throttle)
+
+    # ---- status and control ---------------------------------------------------------------------
+
+    async def _status(self, _request: wire.PlanStatus) -> wire.PlanStatusReply:
+        self._metadata_log.check_leading()
+        return self._driver.meter.report(self._metadata_log.state.plans)
+
+    async def _control(self, request: wire.PlanControl) -> wire.PlanControlReply:
+        self._metadata_log.check_leading()
+        plan = self._metadata_log.state.plans.plan
+        if plan is None or (plan.is_over and not request.plan_id):
+            raise StalePlan("no plan is being carried out")
+        plan_id = request.plan_id or plan.plan_id
+        if request.action == wire.THROTTLE and plan_id == plan.plan_id and not plan.is_over:
+            if request.value < 1:
+                raise InvalidRequest("a throttle is at least 1 byte per second; to stop copying, "
+                                     "pause the plan")
+            left = tuple(move for seq, move in plan.moves.items()
+                         if not plan.records[seq].has_ended)
+            await self._check_throttle(left, plan.limits._replace(throttle=request.value),
+                                       await self._observe(left))
+        state = await self._propose(ControlPlan(plan_id, request.action, request.value, "", False,
+                                                wall_ms()))
+        return wire.PlanControlReply(plan_id, state)
+
+    # ---- nodes and facts ------------------------------------------------------------------------
+
+    async def _set_node_state(self, request: wire.SetNodeState) -> wire.SetNodeStateReply:
+        await self._propose(SetNodeState(*request))
+        return wire.SetNodeStateReply()
+
+    async def _facts(self, _request: wire.PlacementFacts) -> wire.PlacementFactsReply:
+        state = self._metadata_log.state
+        if not state.cluster_id:
+            raise LeaderUnknown("this node does not know the cluster's metadata yet; try again")
+        active = state.plans.active
+        return wire.PlacementFactsReply(
+            state.cluster_id.hex(), state.version, state.pool_size, state.replication_factor,
+            state.hash_seed, state.exceptions_count,
+            tuple(wire.NodeIntent(*item) for item in sorted(state.table.states.items())),
+            tuple((group, incarnation) for group, (incarnation, _)
+                  in state.recovered_groups()[:wire.ROWS_MAX]),
+            tuple(state.plans.preferred.items()), active.plan_id if active is not None else "")
+
+    async def _propose(self, command):
+        """The value of a command that succeeded.  Raises the error its result stands for."""
+        result = await self._metadata_log.propose(command)
+        if result.code != Code.OK:
+            raise exception_for(result.code, result.error)
+        return result.value
+
+
+def _check_throttle_max(rate: int) -> None:
+    if rate > throttle.THROTTLE_MAX:
+        raise LimitExceeded(f"a throttle of {rate:,} bytes per second is above THROTTLE_MAX, "
+                            f"{throttle.THROTTLE_MAX:,}: no node sends that much",
+                            limit=throttle.THROTTLE_MAX, value=rate)

@@ -1,0 +1,141 @@
+"""When a plan pauses itself, and when it goes on.
+
+Contract.  ``danger`` names the first reason why nothing should be moved now, empty when there is
+none; a function of the plan and what is observed.  A plan that was paused by such a reason goes on
+by itself when there has been none for ``CALM_MS``; one that an operator paused does not.  ``Watch``
+says which of the two is due.
+
+Which reasons: a group without a majority; a node that is down, so that its groups lack a replica
+without a plan; a damaged replica that votes (one that only learns is perhaps what a move brings,
+and would wait for its entries until the pause is over); a disk above the cap on a node that
+receives; appends that take too long.  A repair is there because a node is down and replicas are
+missing, so that these do not stop it, and the nodes that a plan empties because they are dead stop
+nobody.
+
+Theory.  Slow appends are the one reason that a plan can be the cure of: a cluster that takes more
+than it can is relieved by moving.  While a plan is paused it copies nothing; when appends are still
+slow after ``SLOW_PATIENCE_MS`` of that, it is not the cause, and goes on until they have been fast
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from multiraft.wire.plans import PAUSE, RESUME
+from node.metadata.move_phases import Phase
+from node.metadata.plan_table import PAUSED, REPAIR, RUNNING, SLOW_COMMITS, ActivePlan
+from node.rebalance.cluster_view import UP, World
+from node.rebalance.disk_room import DISK_CAP_PERMILLE
+
+#: Nothing was wrong for so long: go on, in milliseconds.
+CALM_MS = 3_000
+#: A node that is not heard of for less is late, not down, in milliseconds: leases end after 600,
+#: and a machine that is busy answers late now and then.
+LATE_MS = 2_000
+#: A plan that is paused because appends are slow, and they stay so, is paused for no longer, in
+#: milliseconds: some windows over which appends are judged.
+SLOW_PATIENCE_MS = 20_000
+#: Reasons that moves have when the node they leave is dead.
+REPAIR_DEAD = "REPAIR_DEAD"
+
+
+class Watch:
+    """Memory of one controller: since when it sees what.  One that takes over begins anew."""
+
+    def __init__(self) -> None:
+        self._plan_id = ""
+        self._begin(None)
+
+    def _begin(self, plan: ActivePlan | None) -> None:
+        self._plan_id = plan.plan_id if plan is not None else ""
+        self._calm_since_ms: int | None = None
+        self._stood_since_ms: int | None = None  # paused for slow appends
+        self._is_not_ours = False  # appends are slow without the plan as well
+        self._silent_since_ms: dict[int, int] = {}  # node -> since when it is not up
+
+    @property
+    def is_cause(self) -> bool:
+        """Whether appends were slow because of the plan, as far as can be told: they are not
+        without it."""
+        return not self._is_not_ours
+
+    def judge(self, plan: ActivePlan, world: World, now_ms: int) -> tuple[str, str] | None:
+        """(``PAUSE``, why) or (``RESUME``, "") when that is due; None = leave it as it is.
+        O(nodes + moves)."""
+        if plan.plan_id != self._plan_id:
+            self._begin(plan)
+        self._weigh(plan, world, now_ms)
+        self._silent_since_ms = {node.id: self._silent_since_ms.get(node.id, now_ms)
+                                 for node in world.nodes.values() if node.state != UP}
+        late = {node for node, since_ms in self._silent_since_ms.items()
+                if now_ms - since_ms < LATE_MS}
+        why = danger(plan, world, late, slow_too=not self._is_not_ours)
+        if why:
+            self._calm_since_ms = None
+            known = plan.state == PAUSED and plan.reason.split(":")[0] == why.split(":")[0]
+            is_due = plan.state == RUNNING or (plan.state == PAUSED and plan.by_safety
+                                               and not known)
+            return (PAUSE, why) if is_due else None
+        if self._calm_since_ms is None:
+            self._calm_since_ms = now_ms
+        if (plan.state == PAUSED and plan.by_safety
+                and now_ms - self._calm_since_ms >= CALM_MS):
+            return RESUME, ""
+        return None
+
+    def _weigh(self, plan: ActivePlan, world: World, now_ms: int) -> None:
+        """Whether slow appends are the plan's doing."""
+        if not _slow_appends(plan, world):
+            self._stood_since_ms, self._is_not_ours = None, False
+        elif plan.state != PAUSED or not plan.reason.startswith(SLOW_COMMITS):
+            self._stood_since_ms = None
+        elif self._stood_since_ms is None:
+            self._stood_since_ms = now_ms
+        elif now_ms - self._stood_since_ms >= SLOW_PATIENCE_MS:
+            self._is_not_ours = True
+
+
+def danger(plan: ActivePlan, world: World, late: Container[int] = (),
+           slow_too: bool = True) -> str:
+    """Why the plan should pause; empty when it need not.  ``late``: nodes that may come back at
+    once.  O(nodes + moves)."""
+    dead = given_up(plan)
+    if world.bare:
+        groups = ", ".join(map(str, world.bare[:8]))
+        return f"NO_QUORUM: group {groups} has no majority of its voters"
+    if plan.scope != REPAIR:
+        for node in world.nodes.values():
+            if node.state != UP and node.id not in dead and node.id not in late:
+                return f"NODE_DOWN: node {node.id} is {node.state}"
+            if node.damaged:
+                return f"UNDER_REPLICATED: node {node.id} repairs {node.damaged} replicas"
+    return _full_disk(plan, world) or (_slow_appends(plan, world) if slow_too else "")
+
+
+def given_up(plan: ActivePlan) -> set[int]:
+    """Nodes that the plan empties because they are dead."""
+    return {node for move in plan.moves.values() if move.reason == REPAIR_DEAD
+            for node in move.leaving}
+
+
+def _full_disk(plan: ActivePlan, world: World) -> str:
+    receiving = {node for seq, record in plan.records.items() if not record.has_ended
+                 and record.phase in (Phase.PENDING, Phase.LEARNING)
+                 for node in plan.moves[seq].joining}
+    for node in world.nodes.values():
+        if node.disk_full:
+            return f"DISK_FULL: node {node.id} has no room left"
+        if node.id in receiving and node.disk_permille > DISK_CAP_PERMILLE:
+            return (f"DISK_FULL: the disk of node {node.id} is filled to "
+                    f"{node.disk_permille / 10:g} %, it may be {DISK_CAP_PERMILLE / 10:g} %")
+    return ""
+
+
+def _slow_appends(plan: ActivePlan, world: World) -> str:
+    bound = plan.limits.commit_ms_max
+    for node in world.nodes.values():
+        if bound and node.commit_ms > bound:
+            return (f"{SLOW_COMMITS}: one append in a hundred of node {node.id} takes more than "
+                    f"{bound} ms")
+    return ""

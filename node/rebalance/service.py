@@ -1,0 +1,52 @@
+"""The parts of a node that carry out and serve rebalance plans.
+
+Contract.  ``handlers`` are asked by clients, ``peer_handlers`` by nodes; ``run`` paces this node's
+streams, carries the plan out at the metadata leader, and hands groups back to preferred leaders.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from multiraft.raft.multi_raft import MultiRaft
+from node.cluster.peer_requests import PeerRequests
+from node.metadata.log import MetadataLog
+from node.rebalance.controller import Driver
+from node.rebalance.observer import Observer
+from node.rebalance.participant import Looking
+from node.rebalance.preferred_leaders import Preferring
+from node.rebalance.requests import PlanRequests
+from node.rebalance.throttle import Pacing
+
+
+class Plans:
+    """See the module's docstring."""
+
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, looking: Looking,
+                 peers: PeerRequests, request_round: Callable[[], None],
+                 take: Callable[[int], Awaitable[None]], log: logging.Logger):
+        """``looking``: handlers of the node that carries out a plan; ``take(rows)`` waits until
+        the loop has room for the work of so many rows."""
+        self._core = core
+        self._peers = peers
+        self.driver = Driver(core, metadata_log, self._ask, Pacing(core, request_round), log)
+        requests = PlanRequests(metadata_log, self.driver,
+                                lambda: Observer(core, metadata_log, self._ask), take)
+        self.handlers = {**looking.handlers, **requests.handlers}
+        self.peer_handlers = looking.peer_handlers
+        self.preferring = Preferring(core, metadata_log, request_round, log)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.driver.run)
+            nursery.start_soon(self.preferring.run)
+
+    async def _ask(self, node: int, request):
+        """The answer of any node, this one included."""
+        if node == self._core.node:
+            return await self.peer_handlers[type(request)](request)
+        return await self._peers.ask(node, request)

@@ -1,0 +1,1 @@
+"""Replicas on this node: creation, removal, snapshots, repair, partition switches, leadership."""

@@ -1,0 +1,182 @@
+"""Repair of damaged replicas from their peers, over bulk connections.
+
+Contract.  ``damaged`` takes note of what a read found; ``run`` is the task that asks peers for
+copies, one request at a time, until nothing is quarantined that can be repaired; ``answer`` serves
+the others.  What is to be done next is decided in ``multiraft.storage.repair.coordinator``; here it
+is done.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+
+from multiraft.core import frame_entries, parse_entries
+from multiraft.errors import Compacted, CorruptEntry
+from multiraft.storage.errors import CorruptFile, CorruptRange
+from multiraft.storage.repair.coordinator import (
+    ENTRIES_PER_REQUEST,
+    Answer,
+    Ask,
+    Extend,
+    Repairer,
+    Request,
+)
+from multiraft.wire.schema import Malformed
+from node.errors import DiskFailed
+from node.peers.bulk_channel import Bulk, NoAnswer
+
+OPERATION = "repair"
+#: Between two turns over the groups that are under repair, in seconds: peers that are away and
+#: leaders that have to commit something take about as long.
+TURN_S = 0.1
+_U64 = (1 << 64) - 1
+
+
+class Repairs:
+    """Task on the loop."""
+
+    def __init__(self, repairer: Repairer, bulk: Bulk, request_round, log: logging.Logger):
+        self._repairer = repairer
+        self._bulk = bulk
+        self._request_round = request_round
+        self._log = log
+        self._wanted = trio.Event()
+        self._silent: set[int] = set()  # peers that did not answer in this turn over the groups
+        self.found = 0  # entries that were found damaged since the start
+        bulk.handlers[OPERATION] = self.answer
+
+    @property
+    def waiting(self) -> int:
+        """Replicas under repair."""
+        return len(self._repairer.groups)
+
+    @property
+    def repaired(self) -> int:
+        """Replicas that came back since the start."""
+        return self._repairer.repaired
+
+    def damaged(self, error: CorruptRange | CorruptFile) -> None:
+        """A read found a damaged entry: its replica is out until it has a copy from a peer.  Or the
+        scrub a damaged checkpoint: another one is written."""
+        if isinstance(error, CorruptFile):
+            self._log.warning("checkpoint damaged, another one is written", extra={
+                "path": error.path})
+        else:
+            self.found += 1
+        self._repairer.damaged(error)
+        self._wanted.set()
+        self._request_round()
+
+    def look(self) -> None:
+        """The replicas that this node starts with are known."""
+        self._repairer.look()
+        if self._repairer.groups:
+            self._wanted.set()
+
+    def created(self, group: int) -> None:
+        """There is a new replica here, which may begin in doubt."""
+        self._repairer.created(group)
+        if self._repairer.groups:
+            self._wanted.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if self._repairer.groups:
+            self._wanted.set()
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            while self._repairer.groups:
+                self._silent.clear()
+                for group in sorted(self._repairer.groups):
+                    await self._step(group)
+                self._request_round()
+                await trio.sleep(TURN_S)
+
+    async def _step(self, group: int) -> None:
+        action = self._repairer.step(group)
+        if isinstance(action, Ask):
+            await self._ask(action)
+        elif isinstance(action, Extend):
+            try:
+                entries = await trio.to_thread.run_sync(action.plan.execute)
+            except CorruptRange as error:
+                self.damaged(error)
+                return
+            except OSError as error:
+                raise DiskFailed(f"the lane cannot be read: {error}") from error
+            self._repairer.tail_read(group, entries)
+
+    async def _ask(self, ask: Ask) -> None:
+        request = ask.request
+        if ask.peer in self._silent:
+            return  # a node that hangs is not waited for once per group; another one is next
+        try:
+            frame = await self._bulk.ask(ask.peer, {
+                "op": OPERATION, "group": request.group, "incarnation": request.incarnation,
+                "wanted": list(map(list, request.wanted)), "term": request.term})
+            answer = _read_answer(request, frame.header, frame.payload)
+        except (NoAnswer, Malformed) as error:
+            self._silent.add(ask.peer)
+            self._log.info("repair not answered", extra={"group": request.group, "peer": ask.peer,
+                                                         "reason": str(error)})
+            return
+        if answer is not None:
+            self._repairer.answered(answer)
+
+    async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, list]:
+        """What this node has of what a peer lacks.  Raises ``Malformed``."""
+        request = _read_request(header)
+        found = self._repairer.answer_plans(request)
+        if found is None:
+            return {"op": OPERATION, "known": False}, []
+        plans, answer = found
+        entries = []
+        for plan in plans:
+            try:
+                entries += await trio.to_thread.run_sync(plan.execute)
+            except CorruptRange as error:
+                self.damaged(error)
+            except Compacted:
+                continue
+            except OSError as error:
+                raise DiskFailed(f"the lane cannot be read: {error}") from error
+        buffers = frame_entries(entries, 0, 0)[0] if entries else []
+        return {"op": OPERATION, "known": True, "leads": answer.leads,
+                "absent": list(map(list, answer.absent)),
+                "compacted": list(map(list, answer.compacted))}, buffers
+
+
+def _read_request(header: dict) -> Request:
+    group, incarnation = header.get("group"), header.get("incarnation")
+    term = header.get("term", 0)  # nodes of earlier builds do not say it
+    # Incarnation 0 is what a group has that is not here: nothing of it can be asked for.
+    for value, least in ((group, 0), (incarnation, 1), (term, 0)):
+        if type(value) is not int or not least <= value <= _U64:
+            raise Malformed("a repair request without group and incarnation, or with a wrong term")
+    return Request(group, incarnation, _places(header.get("wanted")), term)
+
+
+def _read_answer(request: Request, header: dict, payload: memoryview) -> Answer | None:
+    """None = the peer does not know the group.  Raises ``Malformed``."""
+    if header.get("op") != OPERATION or not header.get("known"):
+        return None
+    try:
+        entries = tuple(parse_entries(payload)) if len(payload) else ()
+    except CorruptEntry as error:
+        raise Malformed(f"a copy from a peer: {error}") from error
+    return Answer(request.group, request.incarnation, entries, _places(header.get("absent")),
+                  header.get("leads") is True, _places(header.get("compacted", [])),
+                  request.wanted)
+
+
+def _places(rows: object) -> tuple[tuple[int, int], ...]:
+    if type(rows) is not list or len(rows) > ENTRIES_PER_REQUEST:
+        raise Malformed(f"more than {ENTRIES_PER_REQUEST} entries in a repair")
+    for row in rows:
+        if (type(row) is not list or len(row) != 2
+                or not all(type(value) is int and 0 <= value <= _U64 for value in row)):
+            raise Malformed(f"no (index, term): {row!r:.60}")
+    return tuple((index, term) for index, term in rows)
