@@ -11,7 +11,10 @@ import click
 COMMANDS = {
     "run": ("chaos.run.command:run_command", "A cluster of real nodes: load, faults, a verdict."),
     "report": ("chaos.report.command:report_command", "The page of a run."),
-    "sim": ("chaos.simulator.command:simulate", "Whole clusters simulated, from one seed each."),
+    "sim": (
+        "chaos.simulator.runner.command:simulate",
+        "Whole clusters simulated, from one seed each.",
+    ),
     "faults": ("chaos.nemeses.command:faults", "Which faults can be caused here, each proven."),
     "planted": ("chaos.planted.command:planted", "Known mistakes planted, to see them caught."),
     "check": ("chaos.checkers.command:check_command", "The verdict on a run's folder."),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from chaos.planted.bug import Bug, Seeds, Tests
 
 BUGS = (
-    Bug("failed-sync-counts", "chaos.simulator.disk", "DiskWorker._begin",
+    Bug("failed-sync-counts", "chaos.simulator.disk.disk_worker", "DiskWorker._begin",
         "self._failed = failed = True\n        done = self._ending(error, no_room)",
         "pass",
         "a driver goes on after a failed write or sync, as a retry would let it (rostam #94)",
@@ -24,7 +24,7 @@ BUGS = (
         "if False:",
         "a segment finds no room in the middle of a gathered write",
         Seeds((5,), faults=("disk-full", "disk-full", "kill"))),
-    Bug("full-disk-is-the-end", "chaos.simulator.disk", "DiskWorker._create",
+    Bug("full-disk-is-the-end", "chaos.simulator.disk.disk_worker", "DiskWorker._create",
         "if not is_full(error):",
         "if True:",
         "no room for a segment stops the node instead of its records",

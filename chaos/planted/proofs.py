@@ -22,9 +22,9 @@ from typing import NamedTuple
 from chaos.checkers import check
 from chaos.planted.bug import Bug, Histories, Nodes, Run, Scripts, Seeds, Tests, planted
 from chaos.planted.plugin import VARIABLE
-from chaos.simulator import world
-from chaos.simulator.parameters import Parameters
-from chaos.simulator.recording import Recording
+from chaos.simulator import simulation
+from chaos.simulator.clients.history import Recording
+from chaos.simulator.env.parameters import Parameters
 
 #: Seeds that are tried behind the pinned ones: a changed system goes other ways.
 SEEDS_MAX = 80
@@ -134,7 +134,7 @@ def _failing_seed(bug: Bug, proof: Seeds) -> str:
     """The first seed that breaks an invariant, as the command that replays it; empty = none."""
     for seed in dict.fromkeys((*proof.pinned, *range(1, SEEDS_MAX + 1))):
         with planted(bug):
-            result = world.run(dense(seed, proof))
+            result = simulation.run(dense(seed, proof))
         if result.failure:
             return f"seed {seed}: {str(result.failure).splitlines()[0]}"
     return ""
@@ -157,7 +157,7 @@ def _anomalies(bug: Bug | None, seed: int, proof: Histories) -> set[str]:
     """What the checkers call a seed in which no invariant is asked."""
     recording = Recording()
     with planted(bug):
-        world.run(dense(seed, Seeds(faults=proof.faults)), history=recording, judged=False)
+        simulation.run(dense(seed, Seeds(faults=proof.faults)), history=recording, judged=False)
     return {anomaly.name for anomaly in check(recording.finish()).anomalies}
 
 

@@ -18,7 +18,7 @@ The folder::
 
 A seed of the simulator leaves ``run.json``, ``history.jsonl``, ``leadership.jsonl``,
 ``findings.json``, ``verdict.json`` and ``report.html`` of the same kind, and ``trace.txt``
-(``chaos.simulator.folder``).
+(``chaos.simulator.runner.run_folder``).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Contract.  A part of the metadata state machine (``metadata.py``): functions of state and command.
 A switch to another group is *decided* here first and *published* here last; between the two only
-the logs of the two groups say how far it is (``switching.py``).  Both commands compare and set the
-partition's epoch, so repeats change nothing and a late one is refused.
+the logs of the two groups say how far it is (``replicas/partition_switch.py``).  Both commands
+compare and set the partition's epoch, so repeats change nothing and a late one is refused.
 
 Invariants.  Epochs and start offsets of a chain ascend: a link without offsets is replaced by the
 next one.  A partition has at most one switch that is decided and not

@@ -9,11 +9,11 @@ import pytest
 
 from chaos.checkers import check
 from chaos.checkers.checker import Limits
-from chaos.simulator.nemesis import SLOW_DISK_FACTOR
-from chaos.simulator.parameters import Parameters
-from chaos.simulator.recording import Recording
-from chaos.simulator.variant import Variant
-from chaos.simulator.world import WARM_UP_MS, World
+from chaos.simulator.clients.history import Recording
+from chaos.simulator.env.parameters import Parameters
+from chaos.simulator.faults.nemesis import SLOW_DISK_FACTOR
+from chaos.simulator.runner.variant import Variant
+from chaos.simulator.simulation import WARM_UP_MS, World
 
 #: All groups have elected by then, and what elections began has been handed over.
 SETTLE_MS = 10_000

@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from chaos.checkers import Anomaly, Verdict
-from chaos.simulator import campaign, counters
-from chaos.simulator.command import simulate
-from chaos.simulator.counting import Totals, why_not
-from chaos.simulator.parameters import Parameters
-from chaos.simulator.shrink import shrink, way_of
-from chaos.simulator.variant import Variant
-from chaos.simulator.world import Result
+from chaos.simulator.env.parameters import Parameters
+from chaos.simulator.runner import batch_runner, soak_log
+from chaos.simulator.runner.command import simulate
+from chaos.simulator.runner.coverage import Totals, why_not
+from chaos.simulator.runner.shrink import shrink, way_of
+from chaos.simulator.runner.variant import Variant
+from chaos.simulator.simulation import Result
 
 FIVE = Counter(("kill", "pause", "clog", "bridge", "transfer"))
 
@@ -49,16 +49,16 @@ def lost(_history):
 
 def test_what_only_the_checkers_see_fails_a_seed(monkeypatch):
     brief = Variant(groups=1, seconds=1)
-    assert campaign.run_one(3, brief).failure == ""
-    monkeypatch.setattr(campaign, "check", lost)
-    assert campaign.run_one(3, brief).failure == "A1 lost: records 4 and 5 of t/1 are gone"
+    assert batch_runner.run_one(3, brief).failure == ""
+    monkeypatch.setattr(batch_runner, "check", lost)
+    assert batch_runner.run_one(3, brief).failure == "A1 lost: records 4 and 5 of t/1 are gone"
 
 
 def test_the_checkers_are_not_asked_where_a_loss_was_promised(monkeypatch):
-    monkeypatch.setattr(campaign, "check", lost)
-    monkeypatch.setattr(campaign.world, "run", lambda parameters, _sink, _history: result(
+    monkeypatch.setattr(batch_runner, "check", lost)
+    monkeypatch.setattr(batch_runner.world, "run", lambda parameters, _sink, _history: result(
         parameters.seed, marks=Counter(("promised loss",))))
-    assert campaign.run_one(3, Variant()).failure == ""
+    assert batch_runner.run_one(3, Variant()).failure == ""
 
 
 def test_the_summary_counts_only_those_that_count():
@@ -83,7 +83,7 @@ def test_a_variant_replaces_what_it_names_and_nothing_else():
 
 def test_the_replay_command_is_the_variant(monkeypatch):
     seen = {}
-    monkeypatch.setattr(campaign.world, "run", lambda parameters, _sink, _history: seen.update(
+    monkeypatch.setattr(batch_runner.world, "run", lambda parameters, _sink, _history: seen.update(
         p=parameters) or result())
     variant = Variant(3, 8, 20, ("kill", "pause"), True)
     words = variant.replay(5).split()
@@ -95,9 +95,9 @@ def test_the_replay_command_is_the_variant(monkeypatch):
 def test_processes_change_nothing_about_a_seed():
     variant = Variant(seconds=2, groups=4)
     alone = {one.seed: one.digest
-             for one in campaign.run_seeds(campaign.numbers(50, 4, None), variant, 1)}
+             for one in batch_runner.run_seeds(batch_runner.numbers(50, 4, None), variant, 1)}
     together = {one.seed: one.digest
-                for one in campaign.run_seeds(campaign.numbers(50, 4, None), variant, 2)}
+                for one in batch_runner.run_seeds(batch_runner.numbers(50, 4, None), variant, 2)}
     assert sorted(alone) == [50, 51, 52, 53]
     assert together == alone
 
@@ -117,8 +117,8 @@ campaign._run_apart(17, campaign.Variant())
 
 
 def test_when_the_time_is_up_no_seed_is_started():
-    assert list(campaign.numbers(1, None, 0.0)) == []
-    assert list(campaign.numbers(7, 2, 1000.0)) == [7, 8]
+    assert list(batch_runner.numbers(1, None, 0.0)) == []
+    assert list(batch_runner.numbers(7, 2, 1000.0)) == [7, 8]
 
 
 def fails_while(holds):
@@ -164,8 +164,8 @@ def test_soak_runs_are_summed_by_commit(tmp_path):
     totals = Totals()
     totals.add(result(1))
     for commit in ("aaa", "aaa", "bbb"):
-        counters.record(counters.entry_of(totals, 1, commit), path)
-    lines = counters.table(counters.read(path))
+        soak_log.record(soak_log.entry_of(totals, 1, commit), path)
+    lines = soak_log.table(soak_log.read(path))
     assert [line.split()[:3] for line in lines[1::2]] == [["aaa", "2", "2"], ["bbb", "1", "1"]]
     assert "kill 2" in lines[2]
 
@@ -174,7 +174,7 @@ def record_some(path, commit):
     totals = Totals()
     totals.add(result(1))
     for _ in range(50):
-        counters.record(counters.entry_of(totals, 1, commit), path)
+        soak_log.record(soak_log.entry_of(totals, 1, commit), path)
 
 
 def test_processes_that_record_at_once_lose_nothing(tmp_path):
@@ -186,13 +186,13 @@ def test_processes_that_record_at_once_lose_nothing(tmp_path):
     for worker in workers:
         worker.join(60)
         assert worker.exitcode == 0
-    assert sorted(entry["commit"] for entry in counters.read(path)) == ["a"] * 50 + ["b"] * 50
+    assert sorted(entry["commit"] for entry in soak_log.read(path)) == ["a"] * 50 + ["b"] * 50
 
 
 def test_a_run_during_which_the_tree_changed_is_marked():
-    assert counters.commit_of_run("abc", "abc") == "abc"
-    assert counters.commit_of_run("abc", "abd") == "abc+"
-    assert counters.commit_of_run("abc+", "abd+") == "abc+"
+    assert soak_log.commit_of_run("abc", "abc") == "abc"
+    assert soak_log.commit_of_run("abc", "abd") == "abc+"
+    assert soak_log.commit_of_run("abc+", "abd+") == "abc+"
 
 
 def test_an_unknown_kind_of_fault_is_refused():

@@ -9,10 +9,10 @@ import random
 import pytest
 
 from chaos.planted.bug import Bug, Seeds, planted
-from chaos.simulator import world
-from chaos.simulator.filesystem import SimulatedFilesystem
-from chaos.simulator.parameters import Parameters
-from chaos.simulator.rot import copies_of, durable_places
+from chaos.simulator import simulation
+from chaos.simulator.disk.corruption import copies_of, durable_places
+from chaos.simulator.disk.filesystem import SimulatedFilesystem
+from chaos.simulator.env.parameters import Parameters
 from tests.storage.damage import DIRECTORY, Disk, flipped, small_lane
 from tests.storage.test_repair import copy_missing, entries_of
 from tests.storage.world import Rounds, noop_entry, open_store, write
@@ -67,7 +67,7 @@ def decaying(seed: int) -> Parameters:
 
 
 def test_nodes_go_on_without_what_rotted_or_are_replaced():
-    results = [world.run(decaying(seed)) for seed in (1, 2, 3, 5)]
+    results = [simulation.run(decaying(seed)) for seed in (1, 2, 3, 5)]
     assert [result.failure for result in results if result.failure] == []
     for kind in KINDS:
         assert sum(result.faults[kind] for result in results) > 0, kind
@@ -81,7 +81,7 @@ def test_whoever_overlooks_a_rotten_checkpoint_is_noticed():
     bug = Bug("rotten-checkpoint-is-read", "multiraft.storage.atomic_file", "read_envelope",
               "!= crc:", "!= crc and False:", "", Seeds())
     with planted(bug):
-        assert any(world.run(decaying(seed)).failure for seed in (22, *range(1, 31)))
+        assert any(simulation.run(decaying(seed)).failure for seed in (22, *range(1, 31)))
 
 
 def test_a_copy_of_a_damaged_entry_is_told_from_what_it_stands_for():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulator.events import EventQueue
-from chaos.simulator.violations import Livelock
+from chaos.simulator.env.event_queue import EventQueue
+from chaos.simulator.env.violations import Livelock
 
 
 def test_events_of_one_instant_run_in_order_of_scheduling():

@@ -12,10 +12,10 @@ import os
 import subprocess
 from pathlib import Path
 
-from chaos.simulator import campaign
-from chaos.simulator.counting import Totals
-from chaos.simulator.shrink import shrink
-from chaos.simulator.variant import Variant
+from chaos.simulator.runner import batch_runner
+from chaos.simulator.runner.coverage import Totals
+from chaos.simulator.runner.shrink import shrink
+from chaos.simulator.runner.variant import Variant
 
 SECONDS = float(os.environ.get("MULTIRAFT_FRESH_SEEDS_SECONDS", "180"))
 FIRST = os.environ.get("MULTIRAFT_FRESH_SEEDS_FIRST", "")
@@ -33,17 +33,17 @@ def first_seed() -> int:
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent,
                               capture_output=True, text=True)
     except FileNotFoundError:  # no git
-        return campaign.fresh_seed()
+        return batch_runner.fresh_seed()
     if head.returncode:
-        return campaign.fresh_seed()
-    return int(head.stdout, 16) % campaign.FRESH_BELOW
+        return batch_runner.fresh_seed()
+    return int(head.stdout, 16) % batch_runner.FRESH_BELOW
 
 
 def test_fresh_seeds_hold(say):
     first = first_seed()
     totals, failures, variant = Totals(), [], Variant()
-    seeds = campaign.numbers(first, None, SECONDS / 60)
-    for result in campaign.run_seeds(seeds, variant, JOBS):
+    seeds = batch_runner.numbers(first, None, SECONDS / 60)
+    for result in batch_runner.run_seeds(seeds, variant, JOBS):
         totals.add(result)
         if result.failure:
             failures.append(result)

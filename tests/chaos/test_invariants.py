@@ -6,11 +6,11 @@ from contextlib import nullcontext
 
 import pytest
 
-from chaos.simulator.invariants import ALL, HOOKS, PromisedLoss
-from chaos.simulator.model import NO_HARD_STATE, GroupModel
-from chaos.simulator.operations import ACKS_COMMIT, AppendOperation, ReadOperation
-from chaos.simulator.violations import Violation
-from chaos.simulator.witness import DamagedEntry, Witness
+from chaos.simulator.env.violations import Violation
+from chaos.simulator.oracle.invariants import ALL, HOOKS, PromisedLoss
+from chaos.simulator.oracle.model import NO_HARD_STATE, GroupModel
+from chaos.simulator.oracle.observer import DamagedEntry, Witness
+from chaos.simulator.oracle.operations import ACKS_COMMIT, AppendOperation, ReadOperation
 from multiraft import core
 from multiraft.partitions.records import open_payload
 from multiraft.raft import joint_quorum, replica_records

@@ -9,10 +9,10 @@ import pytest
 
 from chaos.checkers import check
 from chaos.planted.bug import Bug, Seeds, planted
-from chaos.simulator import world
-from chaos.simulator.parameters import Parameters
-from chaos.simulator.recording import Recording
-from chaos.simulator.world import World
+from chaos.simulator import simulation
+from chaos.simulator.clients.history import Recording
+from chaos.simulator.env.parameters import Parameters
+from chaos.simulator.simulation import World
 
 
 def test_lost_nodes_are_replaced_and_come_back_to_a_refusal():
@@ -21,7 +21,7 @@ def test_lost_nodes_are_replaced_and_come_back_to_a_refusal():
         parameters = dataclasses.replace(Parameters.draw(seed, groups=4, safety_ms=20_000),
                                          faults=("wipe", "kill", "transfer"),
                                          fault_interval_ms=700)
-        result = world.run(parameters)
+        result = simulation.run(parameters)
         assert not result.failure, result.failure
         assert result.marks["replaced"] == result.faults["wipe"]
         found.append(result)
@@ -35,7 +35,7 @@ def test_directories_that_are_put_back_are_refused_at_every_start():
         parameters = dataclasses.replace(Parameters.draw(seed, groups=4, safety_ms=20_000),
                                          faults=("older-copy", "kill", "power-loss", "transfer"),
                                          fault_interval_ms=600)
-        result = world.run(parameters)
+        result = simulation.run(parameters)
         assert not result.failure, result.failure
         found.append(result)
     assert sum(result.faults["older-copy"] for result in found) >= 10
@@ -66,7 +66,7 @@ def test_a_directory_without_its_identity_is_not_copied():
         parameters = dataclasses.replace(Parameters.draw(seed, groups=4, safety_ms=20_000),
                                          faults=("older-copy", "rot-identity", "kill"),
                                          fault_interval_ms=600)
-        found.append(world.run(parameters))
+        found.append(simulation.run(parameters))
     assert [result.failure for result in found] == [""] * 3
     for kind in ("older-copy", "rot-identity", "copy-refused"):
         assert sum(result.faults[kind] for result in found) > 0, kind
@@ -134,7 +134,7 @@ def with_topics(seed: int) -> Parameters:
 @pytest.mark.parametrize("seed", [2, 4, 5])
 def test_topics_come_and_go_under_one_name_and_the_checkers_agree(seed):
     recording = Recording()
-    result = world.run(with_topics(seed), history=recording)
+    result = simulation.run(with_topics(seed), history=recording)
     assert result.failure == ""
     assert all(result.faults[kind] for kind in TOPIC_KINDS)
     assert result.marks["partition gone"] and result.marks["partitions of topics written"] > 3
@@ -148,7 +148,7 @@ def test_topics_come_and_go_under_one_name_and_the_checkers_agree(seed):
 
 def broken(seed: int, bug: Bug) -> str:
     with planted(bug):
-        return world.run(with_topics(seed)).failure
+        return simulation.run(with_topics(seed)).failure
 
 
 def test_an_incarnation_that_is_used_again_is_noticed():
@@ -160,7 +160,7 @@ def test_an_incarnation_that_is_used_again_is_noticed():
 
 
 def test_a_node_that_is_behind_and_denies_a_partition_is_noticed():
-    bug = Bug("denied", "chaos.simulator.metadata", "place_for",
+    bug = Bug("denied", "chaos.simulator.oracle.metadata_oracle", "place_for",
               "if seen_index > state.version:", "if False:", "", Seeds())
     assert any("CreatedIsFound" in broken(seed, bug) for seed in (2, 4, 5, 6, 7))
 

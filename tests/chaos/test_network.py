@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from chaos.simulator.events import EventQueue
-from chaos.simulator.network import Network
-from chaos.simulator.parameters import NetworkParameters
+from chaos.simulator.env.event_queue import EventQueue
+from chaos.simulator.env.network import Network
+from chaos.simulator.env.parameters import NetworkParameters
 
 QUIET = NetworkParameters(delay_min_us=10, delay_spread_us=100, loss=0.0, duplication=0.0,
                           item_loss=0.0, reorder=0.0, reorder_us=1000)

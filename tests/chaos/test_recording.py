@@ -13,12 +13,12 @@ from chaos.history import INVOKE, OK
 from chaos.planted.bug import planted
 from chaos.planted.catalogue import BUGS
 from chaos.planted.proofs import dense
-from chaos.simulator import world
-from chaos.simulator.invariants import ALL
-from chaos.simulator.operations import ACKS_COMMIT, AppendOperation
-from chaos.simulator.parameters import Parameters
-from chaos.simulator.recording import Recording
-from chaos.simulator.topics import Intent, Topics
+from chaos.simulator import simulation
+from chaos.simulator.clients.history import Recording
+from chaos.simulator.clients.topics import Intent, Topics
+from chaos.simulator.env.parameters import Parameters
+from chaos.simulator.oracle.invariants import ALL
+from chaos.simulator.oracle.operations import ACKS_COMMIT, AppendOperation
 from tests.storage.world import data_entry
 
 SAFETY_MS = 8_000
@@ -31,9 +31,9 @@ VISIBLE = {
 SEEDS_MAX = 40
 
 
-def recorded(parameters: Parameters) -> tuple[world.Result, Verdict]:
+def recorded(parameters: Parameters) -> tuple[simulation.Result, Verdict]:
     recording = Recording()
-    result = world.run(parameters, history=recording)
+    result = simulation.run(parameters, history=recording)
     return result, check(recording.finish())
 
 
@@ -53,7 +53,9 @@ def test_the_history_of_a_seed_passes(seed):
 
 def test_the_history_changes_nothing():
     parameters = Parameters.draw(3, safety_ms=3_000)
-    assert world.run(parameters).digest == world.run(parameters, history=Recording()).digest
+    assert (
+        simulation.run(parameters).digest == simulation.run(parameters, history=Recording()).digest
+    )
 
 
 PARTITION = (1 << 20) + 6

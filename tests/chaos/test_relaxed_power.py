@@ -7,10 +7,10 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from chaos.planted.bug import Bug, Seeds, planted
-from chaos.simulator import world
-from chaos.simulator.invariants import PromisedLoss
-from chaos.simulator.parameters import Parameters
-from chaos.simulator.world import World
+from chaos.simulator import simulation
+from chaos.simulator.env.parameters import Parameters
+from chaos.simulator.oracle.invariants import PromisedLoss
+from chaos.simulator.simulation import World
 
 FAULTS = ("power-loss", "transfer", "isolate-leader", "kill", "cluster-power")
 
@@ -26,7 +26,7 @@ def failures(bug: Bug, seeds: Iterable[int] = range(1, 25)) -> Iterator[str]:
     """Those of one seed after the other."""
     with planted(bug):
         for seed in seeds:
-            yield world.run(relaxed(seed)).failure
+            yield simulation.run(relaxed(seed)).failure
 
 
 def test_a_loss_of_power_takes_records_and_the_cluster_goes_on():
@@ -47,13 +47,13 @@ def test_a_loss_of_power_takes_records_and_the_cluster_goes_on():
 def test_the_only_voter_of_a_group_is_spared():
     """It is a majority by itself: what it acknowledged and did not sync would be gone for good."""
     for seed in range(1, 4):
-        assert not world.run(dataclasses.replace(relaxed(seed), replication_factor=1)).failure
+        assert not simulation.run(dataclasses.replace(relaxed(seed), replication_factor=1)).failure
 
 
 def test_a_leader_that_does_not_believe_a_member_that_forgot_is_noticed():
     """It counts with what the member had acknowledged and feeds it nothing: neither when the member
     says that it has less nor when it lives anew."""
-    bug = Bug("forgetful-is-not-fed", "chaos.simulator.limits", "raft_config",
+    bug = Bug("forgetful-is-not-fed", "chaos.simulator.env.limits", "raft_config",
               "members_may_forget=parameters.disk.flush_interval_ms > 0",
               "members_may_forget=False", "", Seeds())
     # One in sixteen shows it.
@@ -61,15 +61,21 @@ def test_a_leader_that_does_not_believe_a_member_that_forgot_is_noticed():
 
 
 def test_whoever_does_not_sync_what_is_more_than_records_is_noticed():
-    bug = Bug("votes-wait-for-their-sync", "chaos.simulator.disk", "DiskWorker._write_relaxed",
-              "sync = not all(one.records_only for one in staged) or self._sync_is_due()",
-              "sync = self._sync_is_due()", "", Seeds())
+    bug = Bug(
+        "votes-wait-for-their-sync",
+        "chaos.simulator.disk.disk_worker",
+        "DiskWorker._write_relaxed",
+        "sync = not all(one.records_only for one in staged) or self._sync_is_due()",
+        "sync = self._sync_is_due()",
+        "",
+        Seeds(),
+    )
     assert any(failure for failure in failures(bug))
 
 
 def test_whoever_lets_records_wait_for_ever_loses_more_than_is_promised():
     """The floor is what was synced: a disk that says so and does not is found."""
-    bug = Bug("flush-does-nothing", "chaos.simulator.filesystem", "SimulatedFilesystem.sync",
+    bug = Bug("flush-does-nothing", "chaos.simulator.disk.filesystem", "SimulatedFilesystem.sync",
               "self._effect(Inode.flush, inode)",
               "self._effect(Inode.flush, inode) if self.syncs % 3 else None", "", Seeds())
     assert any("DurableSurvives" in failure or "NothingIsDamaged" in failure

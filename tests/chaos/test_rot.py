@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from chaos.simulator.model import GroupModel, LogModel
-from chaos.simulator.rot import Atlas, Place
+from chaos.simulator.disk.corruption import Atlas, Place
+from chaos.simulator.oracle.model import GroupModel, LogModel
 from multiraft.types import Configuration, Entry, EntryKind
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
+from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
 from multiraft.storage.errors import DirectoryInUse
 
 

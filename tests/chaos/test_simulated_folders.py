@@ -18,17 +18,17 @@ from chaos.history import FAULT, FINAL, NEMESIS, read_history
 from chaos.report import series
 from chaos.report.command import report_command
 from chaos.run.parameters import Folder
-from chaos.simulator import campaign
-from chaos.simulator.command import simulate
-from chaos.simulator.events import EventQueue
-from chaos.simulator.evidence import DOWN, STAYS, Evidence
-from chaos.simulator.folder import broken_off, findings_of
-from chaos.simulator.nemesis import Nemesis
-from chaos.simulator.parameters import FAULT_KINDS, Parameters
-from chaos.simulator.recording import Recording
-from chaos.simulator.trace import Trace
-from chaos.simulator.variant import Variant
-from chaos.simulator.world import Result, World
+from chaos.simulator.clients.history import Recording
+from chaos.simulator.env.event_queue import EventQueue
+from chaos.simulator.env.parameters import FAULT_KINDS, Parameters
+from chaos.simulator.env.trace import Trace
+from chaos.simulator.faults.nemesis import Nemesis
+from chaos.simulator.runner import batch_runner
+from chaos.simulator.runner.command import simulate
+from chaos.simulator.runner.run_folder import broken_off, findings_of
+from chaos.simulator.runner.run_trace import DOWN, STAYS, Evidence
+from chaos.simulator.runner.variant import Variant
+from chaos.simulator.simulation import Result, World
 
 BRIEF = ("--seconds", "12", "--groups", "3")
 BRIEF_VARIANT = Variant(groups=3, seconds=12)
@@ -60,7 +60,7 @@ def json_of(path: Path):
 
 def test_a_seed_leaves_what_a_run_leaves(held: Path):
     assert {each.name for each in held.iterdir()} == FILES
-    run, result = json_of(held / "run.json"), campaign.run_one(5, BRIEF_VARIANT)
+    run, result = json_of(held / "run.json"), batch_runner.run_one(5, BRIEF_VARIANT)
     assert run["digest"] == result.digest, "the same with and without a folder"
     assert run["faults"] == dict(sorted(result.faults.items()))
     assert run["parameters"]["backend"] == "simulator"
@@ -148,7 +148,7 @@ def test_a_folder_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, m
     (tmp_path / "file").write_text("")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "history.jsonl").write_text("")
-    monkeypatch.setattr(campaign.world, "run", lambda *_: pytest.fail("it runs"))
+    monkeypatch.setattr(batch_runner.world, "run", lambda *_: pytest.fail("it runs"))
     done = sim(*which, "--output", str(tmp_path / place))
     assert done.exit_code == 2
     assert reason in done.output and "--output" in done.output
@@ -160,8 +160,8 @@ def test_a_folder_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, m
 @pytest.mark.parametrize("seed", [8, 13, 20])
 def test_looking_changes_nothing(seed: int):
     variant, evidence = Variant(groups=4, seconds=10), Evidence()
-    plain = campaign.run_one(seed, variant)
-    looked = campaign.run_one(seed, variant, evidence.line, evidence)
+    plain = batch_runner.run_one(seed, variant)
+    looked = batch_runner.run_one(seed, variant, evidence.line, evidence)
     assert looked.digest == plain.digest
     assert (looked.failure, looked.faults, looked.marks) == (plain.failure, plain.faults,
                                                              plain.marks)
@@ -179,9 +179,9 @@ def test_looking_changes_nothing(seed: int):
 def test_without_a_folder_nothing_of_it_is_there():
     assert type(Recording().nemesis(World(Parameters.draw(1)), random.Random(1))) is Nemesis
     assert type(Recording().faults) is Counter
-    program = ("import sys, chaos.simulator.command\n"
+    program = ("import sys, chaos.simulator.runner.command\n"
                "print([name for name in ('matplotlib', 'chaos.report.build',\n"
-               "       'chaos.simulator.evidence') if name in sys.modules])")
+               "       'chaos.simulator.runner.run_trace') if name in sys.modules])")
     done = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2],
                           capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -10,16 +10,18 @@ from collections import Counter
 import pytest
 
 from chaos.planted.bug import Bug, Seeds, planted
-from chaos.simulator import healing, members, world
-from chaos.simulator.ailing import RESERVE_FILE, Clock, SimulatedReserve
-from chaos.simulator.events import EventQueue
-from chaos.simulator.fibres import start
-from chaos.simulator.filesystem import SimulatedFilesystem
-from chaos.simulator.network import Network
-from chaos.simulator.parameters import Parameters
-from chaos.simulator.state_group import Chunk, Download
-from chaos.simulator.violations import Violation
-from chaos.simulator.world import World
+from chaos.simulator import simulation
+from chaos.simulator.disk.filesystem import SimulatedFilesystem
+from chaos.simulator.env.event_queue import EventQueue
+from chaos.simulator.env.network import Network
+from chaos.simulator.env.parameters import Parameters
+from chaos.simulator.env.violations import Violation
+from chaos.simulator.faults import partial_heal
+from chaos.simulator.node import membership
+from chaos.simulator.node.coroutines import start
+from chaos.simulator.node.disk_and_clock import RESERVE_FILE, Clock, SimulatedReserve
+from chaos.simulator.node.metadata_group import Chunk, Download
+from chaos.simulator.simulation import World
 from multiraft.storage.errors import CorruptRange
 from multiraft.types import EntryKind
 from multiraft.wire.plans import PlanChange
@@ -160,7 +162,7 @@ def running(seed: int, **parameters) -> World:
     made = World(dataclasses.replace(drawn, faults=("disk-full",), network=calm, **parameters))
     for node in made.nodes.values():
         node.start()
-    made.run_for(world.WARM_UP_MS)
+    made.run_for(simulation.WARM_UP_MS)
     made.workload.start()
     made.run_for(2000)
     return made
@@ -272,7 +274,7 @@ def relaxed(seed: int, **changes) -> Parameters:
 
 
 def test_relaxed_nodes_lose_nothing_when_their_processes_die():
-    results = [world.run(relaxed(seed, faults=("kill", "crash-midway", "crash-in-write",
+    results = [simulation.run(relaxed(seed, faults=("kill", "crash-midway", "crash-in-write",
                                                "transfer", "members")))
                for seed in range(1, 8)]
     assert [result.failure for result in results] == [""] * 7
@@ -281,7 +283,7 @@ def test_relaxed_nodes_lose_nothing_when_their_processes_die():
 
 def test_relaxed_nodes_lose_records_when_the_power_goes_everywhere():
     """The control arm: a simulator that sees no loss here would see none anywhere."""
-    results = [world.run(relaxed(seed, control=True, faults=("cluster-power",)))
+    results = [simulation.run(relaxed(seed, control=True, faults=("cluster-power",)))
                for seed in range(1, 9)]
     assert any("DurableSurvives" in result.failure for result in results)
 
@@ -388,8 +390,8 @@ def test_nobody_is_lost_whom_a_leader_has_just_come_to_need(way, monkeypatch):
     if way == "asked":
         node._set_members(group, wanted, ())
     elif way == "drawn":
-        monkeypatch.setattr(members, "draw_members", lambda *_: (wanted, ()))
-        monkeypatch.setattr(members, "CHANGES_AT_ONCE", len(made.voters))
+        monkeypatch.setattr(membership, "draw_members", lambda *_: (wanted, ()))
+        monkeypatch.setattr(membership, "CHANGES_AT_ONCE", len(made.voters))
         node._change(random.Random(1))
     elif way == "returned":
         node._return(group, left, (1, 2, 3), 1)
@@ -453,7 +455,7 @@ def test_what_another_leader_made_of_the_same_commands_is_fetched_from_its_start
 
 
 def test_members_change_while_disks_rot():
-    results = [world.run(dataclasses.replace(
+    results = [simulation.run(dataclasses.replace(
         Parameters.draw(seed, groups=6, safety_ms=10_000),
         faults=("members", "bit-rot", "return", "misdirected", "rot-beside", "kill"),
         fault_interval_ms=300, fault_duration_ms=1500)) for seed in (2, 5, 8, 11, 17, 22)]
@@ -467,18 +469,32 @@ def test_members_change_while_disks_rot():
 #: Bugs in what happens to a node behind the log's start, where commands come fast and few are kept.
 STATE_BUGS = {
     "applied-state-not-in-snapshot": Bug(
-        "applied-state-not-in-snapshot", "chaos.simulator.state_group", "Stately._install",
-        "self._take_state(state)", "pass",
-        "a snapshot moves the log and not the state", Seeds((3,))),
+        "applied-state-not-in-snapshot",
+        "chaos.simulator.node.metadata_group",
+        "Stately._install",
+        "self._take_state(state)",
+        "pass",
+        "a snapshot moves the log and not the state",
+        Seeds((3,)),
+    ),
     "only-a-settled-leader-gives": Bug(
-        "only-a-settled-leader-gives", "chaos.simulator.state_group", "Stately._serve_state",
+        "only-a-settled-leader-gives",
+        "chaos.simulator.node.metadata_group",
+        "Stately._serve_state",
         "self._raft.status.of(METADATA_GROUP).quarantined",
         "not self._raft.status.is_settled(METADATA_GROUP)",
-        "a leader that needs the vote of who needs its snapshot does not give it", Seeds((5,))),
+        "a leader that needs the vote of who needs its snapshot does not give it",
+        Seeds((5,)),
+    ),
     "outdated-image": Bug(
-        "outdated-image", "chaos.simulator.state_group", "Stately._serve_state",
-        "or image[0].bounds.last_index < first_index - 1", "",
-        "an image is given for ever from which the log does not go on", Seeds((11,))),
+        "outdated-image",
+        "chaos.simulator.node.metadata_group",
+        "Stately._serve_state",
+        "or image[0].bounds.last_index < first_index - 1",
+        "",
+        "an image is given for ever from which the log does not go on",
+        Seeds((11,)),
+    ),
 }
 #: So many commands come a second that more than are held arrive while an image is fetched: else
 #: none is outdated before its life ends.
@@ -501,9 +517,11 @@ def test_planted_bug_of_snapshots_is_caught(name):
     bug, hurried = STATE_BUGS[name], [HURRIED[name]] if name in HURRIED else []
     for seed in (*bug.proof.pinned, *range(1, 60)):
         with planted(bug):
-            found = world.run(compacting(seed, *hurried)).failure
+            found = simulation.run(compacting(seed, *hurried)).failure
         if found:
-            assert not world.run(compacting(seed, *hurried)).failure, "it fails without the bug"
+            assert not simulation.run(compacting(seed, *hurried)).failure, (
+                "it fails without the bug"
+            )
             return
     pytest.fail(f"{name} was not caught")
 
@@ -551,7 +569,7 @@ def test_a_disk_that_had_failed_when_the_faults_ended_is_noticed_later_and_its_n
 
 
 def test_who_stays_off_is_not_started_by_whoever_watches_it(monkeypatch):
-    monkeypatch.setattr(healing, "WAYS", (healing.OFF,))
+    monkeypatch.setattr(partial_heal, "WAYS", (partial_heal.OFF,))
     made = running(3)
     made.heal()
     node = made.nodes[made.remainder.nodes[0]]
@@ -562,18 +580,22 @@ def test_who_stays_off_is_not_started_by_whoever_watches_it(monkeypatch):
     assert node.alive
 
 
-@pytest.mark.parametrize("way", healing.WAYS)
+@pytest.mark.parametrize("way", partial_heal.WAYS)
 def test_a_quorum_converges_beside_those_that_stay_ill(way, monkeypatch):
-    monkeypatch.setattr(healing, "WAYS", (way,))
+    monkeypatch.setattr(partial_heal, "WAYS", (way,))
     made = running(3)
     live = made.heal()
     ill = made.remainder.nodes
     assert len(ill) == 1 and made.remainder.way == way and len(live) == 2
     made.converge(live)
     node = made.nodes[ill[0]]
-    assert node.alive == (way != healing.OFF) and node.disk_hangs == (way == healing.HUNG)
-    assert made.network.is_blocked(ill[0], live[0]) == (way in (healing.CUT, healing.MUTE))
-    assert made.network.is_blocked(live[0], ill[0]) == (way in (healing.CUT, healing.DEAF))
+    assert node.alive == (way != partial_heal.OFF) and node.disk_hangs == (way == partial_heal.HUNG)
+    assert made.network.is_blocked(ill[0], live[0]) == (
+        way in (partial_heal.CUT, partial_heal.MUTE)
+    )
+    assert made.network.is_blocked(live[0], ill[0]) == (
+        way in (partial_heal.CUT, partial_heal.DEAF)
+    )
     made.remainder.lift()
     made.converge(made.remainder.others)
     assert len(made.remainder.others) == 3

@@ -15,14 +15,16 @@ import pytest
 from admin_cli.plan_input import requested
 from chaos.checkers import check
 from chaos.planted.bug import Bug, Seeds, planted
-from chaos.simulator import metadata, preferring, world
-from chaos.simulator.fibres import Pending, start, together
-from chaos.simulator.members import INCARNATION
-from chaos.simulator.moves import FOREVER_MS
-from chaos.simulator.parameters import FAULT_KINDS, Parameters
-from chaos.simulator.planning import Planning
-from chaos.simulator.recording import Recording
-from chaos.simulator.world import Result, World
+from chaos.simulator import simulation
+from chaos.simulator.clients.history import Recording
+from chaos.simulator.env.parameters import FAULT_KINDS, Parameters
+from chaos.simulator.faults.rebalance import FOREVER_MS
+from chaos.simulator.node import preferred_leaders
+from chaos.simulator.node.coroutines import Pending, start, together
+from chaos.simulator.node.membership import INCARNATION
+from chaos.simulator.node.plan_controller import Planning
+from chaos.simulator.oracle import metadata_oracle
+from chaos.simulator.simulation import Result, World
 from multiraft.errors import ProposalError
 from multiraft.wire import plans as wire
 from node.metadata.move_phases import Phase
@@ -43,7 +45,7 @@ def moving(seed: int, *kinds: str, nodes: int | None = None) -> Parameters:
 
 
 def run_all(seeds, *kinds: str, nodes: int | None = None) -> list[Result]:
-    results = [world.run(moving(seed, *kinds, nodes=nodes)) for seed in seeds]
+    results = [simulation.run(moving(seed, *kinds, nodes=nodes)) for seed in seeds]
     assert [f"seed {result.seed}: {result.failure}" for result in results if result.failure] == []
     return results
 
@@ -110,7 +112,9 @@ def test_moves_leave_one_trace_whatever_the_hash_seed():
 
 def test_the_checkers_agree_about_a_partition_that_moved():
     recording = Recording()
-    result = world.run(moving(2, "switch", "switch", "kill", "isolate-leader"), history=recording)
+    result = simulation.run(
+        moving(2, "switch", "switch", "kill", "isolate-leader"), history=recording
+    )
     assert result.failure == "" and result.marks["switched"] >= 3
     assert check(recording.finish()).anomalies == []
 
@@ -143,7 +147,7 @@ class Rebalanced(World):
         if self.plan is None:
             if (snapshot := self._snapshot()) is not None:
                 asked = requested(make_plan(snapshot, LEVEL), THROTTLE)
-                self.nemesis._command(metadata.apply_plan(
+                self.nemesis._command(metadata_oracle.apply_plan(
                     asked.plan_id, asked.scope, FOREVER_MS, self.queue.now_ms,
                     wire.PlanLimits(THROTTLE, 2, 2, 4, 4, 500, 0), asked.moves))
             self.queue.after(AGAIN_US, self._ask)
@@ -161,7 +165,7 @@ class Rebalanced(World):
                      status.leader, status.configuration.learners, bytes=1000)
             for group, status in sorted(led.items()))
         return checked(Snapshot(
-            SNAPSHOT_FORMAT, metadata.CLUSTER_ID.hex(), state.version, self.queue.now_ms,
+            SNAPSHOT_FORMAT, metadata_oracle.CLUSTER_ID.hex(), state.version, self.queue.now_ms,
             HASH_VERSION, self.parameters.seed, GROUPS, self.parameters.replication_factor, 0,
             tuple(NodeRow(node) for node in self.nodes), groups, ()))
 
@@ -179,7 +183,7 @@ class Rebalanced(World):
 
 def test_a_plan_that_is_carried_out_under_faults_leaves_the_nodes_level(monkeypatch):
     """S39: kills, partitions and slow disks in turn, while clients work."""
-    monkeypatch.setattr(world, "place_groups",
+    monkeypatch.setattr(simulation, "place_groups",
                         lambda parameters: dict.fromkeys(range(GROUPS + 1), HOLDERS))
     under_faults = behind_them = 0
     for seed in (1, 3, 6):
@@ -227,7 +231,7 @@ def test_all_seeds_may_draw_them():
 
 def broken(bug: Bug, *kinds: str) -> str:
     with planted(bug):
-        return " ".join(world.run(moving(seed, *kinds)).failure for seed in range(1, 5))
+        return " ".join(simulation.run(moving(seed, *kinds)).failure for seed in range(1, 5))
 
 
 @pytest.mark.parametrize("old, new, found", [
@@ -260,7 +264,7 @@ def test_voters_that_change_in_one_step_are_noticed():
         Seeds(),
     )
     with planted(bug):
-        failures = [world.run(moving(seed, "plan", "plan", nodes=5)).failure
+        failures = [simulation.run(moving(seed, "plan", "plan", nodes=5)).failure
                     for seed in range(1, 4)]
     assert any("VotersChangeJointly" in failure for failure in failures), failures
 
@@ -288,9 +292,9 @@ FORGETFUL = {
 @pytest.mark.parametrize("what", FORGETFUL)
 def test_preferred_leaders_that_do_not_get_their_groups_back_are_noticed(what, monkeypatch):
     down_ms, bug = FORGETFUL[what]
-    monkeypatch.setattr(preferring, "DOWN_MS", (down_ms,))
+    monkeypatch.setattr(preferred_leaders, "DOWN_MS", (down_ms,))
     with planted(bug):
-        failures = (world.run(moving(seed, "plan", "plan", *FAULTS, nodes=5)).failure
+        failures = (simulation.run(moving(seed, "plan", "plan", *FAULTS, nodes=5)).failure
                     for seed in range(1, 6))
         assert any("does not lead what prefers it" in failure or "not handed back" in failure
                    for failure in failures)

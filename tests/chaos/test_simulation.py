@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.simulator import world
-from chaos.simulator.parameters import Parameters
+from chaos.simulator import simulation
+from chaos.simulator.env.parameters import Parameters
 
 ROOT = Path(__file__).parents[2]
 PINNED = [int(line.split()[0]) for line in (Path(__file__).parent / "seeds.txt").read_text()
@@ -24,7 +24,9 @@ SMOKE_SEEDS = range(1, 26)
 def test_marks_and_faults_of_the_smoke_seeds_are_real():
     """What the smoke seeds go through, together: a run without crashes or leader changes would
     prove nothing."""
-    results = [world.run(Parameters.draw(seed, safety_ms=SMOKE_SAFETY_MS)) for seed in SMOKE_SEEDS]
+    results = [
+        simulation.run(Parameters.draw(seed, safety_ms=SMOKE_SAFETY_MS)) for seed in SMOKE_SEEDS
+    ]
     assert [f"seed {result.seed}: {result.failure}" for result in results if result.failure] == []
     assert sum(result.acked for result in results) > 1000
     assert sum(result.reads for result in results) > 200
@@ -37,13 +39,13 @@ def test_marks_and_faults_of_the_smoke_seeds_are_real():
 
 @pytest.mark.parametrize("seed", PINNED)
 def test_pinned_seed_holds(seed):
-    result = world.run(Parameters.draw(seed, safety_ms=PINNED_SAFETY_MS))
+    result = simulation.run(Parameters.draw(seed, safety_ms=PINNED_SAFETY_MS))
     assert result.failure == ""
 
 
 def digest_of(seed: int, hash_seed: str) -> str:
     program = ("from chaos.simulator import world\n"
-               "from chaos.simulator.parameters import Parameters\n"
+               "from chaos.simulator.env.parameters import Parameters\n"
                f"result = world.run(Parameters.draw({seed}, safety_ms=15000))\n"
                "print(result.digest, result.failure, sorted(result.faults.items()),\n"
                "      sorted(result.marks.items()), result.crashes)\n")

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from chaos.simulator.parameters import Parameters
-from chaos.simulator.world import World
+from chaos.simulator.env.parameters import Parameters
+from chaos.simulator.simulation import World
 
 #: Kinds for which nodes that are down leave nothing to do.
 OF_LIVING_NODES = ("power-loss", "kill", "cluster-power", "crash-in-write", "double-crash", "pause",

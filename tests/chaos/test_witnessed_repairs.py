@@ -6,9 +6,9 @@ from itertools import count
 
 import pytest
 
-from chaos.simulator.model import GroupModel
-from chaos.simulator.readback import ReadBack
-from chaos.simulator.witness import Witness
+from chaos.simulator.oracle.model import GroupModel
+from chaos.simulator.oracle.observer import Witness
+from chaos.simulator.oracle.readback import ReadBack
 from multiraft.raft.ready import GroupWrite, Writes
 from multiraft.types import HardState
 from tests.storage import test_lost_drop

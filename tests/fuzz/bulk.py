@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import trio
 
-from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft import core as codec
 from multiraft.storage.repair.coordinator import Repairer
 from multiraft.storage.snapshot_download import PartialImage

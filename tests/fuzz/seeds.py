@@ -9,7 +9,7 @@ from pathlib import Path
 import cbor2
 
 from chaos.history import Event, HistoryWriter
-from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft import core
 from multiraft.client._compression import CODECS, compress
 from multiraft.liveness.leadership_digest import BUCKETS

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chaos.history import BadHistory, read_history
-from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft import _core, core
 from multiraft.client._batch_reader import intact_batches
 from multiraft.client._compression import decompress

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft.storage.repair.coordinator import Ask, Repairer, Request
 from multiraft.wire.schema import Malformed
 from node.peers.bulk_channel import ANSWER_TIMEOUT_S, NoAnswer

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft.partitions.state import PartitionTail
 from multiraft.raft.log_reader import LogBounds
 from multiraft.storage.snapshot_download import PARTIAL_FILE, PartialImage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft.storage.filesystem import RealFilesystem
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft import core
 from multiraft.raft.ready import GroupWrite
 from multiraft.types import HardState

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
+from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
 from multiraft.liveness.peer_identity import DURABLE, LIVES_KEPT, NO_LIFE, History, Life, Recall
 from multiraft.storage import identity, refusal
 from multiraft.storage.errors import CorruptFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft.storage.snapshot_download import PARTIAL_FILE, Arrived, PartialImage
 
 DIRECTORY = "/node"

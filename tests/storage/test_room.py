@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft.storage.disk_space import Room
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.journal.journal import Segment, SegmentHeader

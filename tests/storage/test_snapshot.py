@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from chaos.simulator.filesystem import PowerLoss, SimulatedFilesystem
+from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
 from multiraft.errors import Compacted
 from multiraft.partitions.state import PartitionTail
 from multiraft.raft import replica_records

@@ -16,7 +16,7 @@ import cbor2
 import pytest
 
 from admin_cli import dev_state
-from chaos.simulator.filesystem import SimulatedFilesystem
+from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft.partitions import producer_state, records
 from multiraft.partitions.state import PartitionTail
 from multiraft.raft import joint_quorum, replica_records

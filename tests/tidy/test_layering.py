@@ -44,14 +44,25 @@ class Layer(NamedTuple):
 #: What the simulator drives of ``node`` as it does ``multiraft`` (docs/decisions/0026): the
 #: metadata state machine, and the tasks that take everything they await from whoever wires them.
 DRIVEN_OF_NODE = {
-    "chaos/simulator/metadata.py": ("node.metadata.state_machine", "node.metadata.commands",
-                                    "node.metadata.result", "node.clients.partition_open"),
-    "chaos/simulator/switching.py": ("node.metadata.placement_table", "node.metadata.commands",
-                                     "node.replicas.partition_switch"),
-    "chaos/simulator/planning.py": ("node.metadata.commands", "node.metadata.result",
-                                    "node.rebalance.controller", "node.rebalance.participant",
-                                    "node.rebalance.throttle"),
-    "chaos/simulator/preferring.py": ("node.rebalance.preferred_leaders",),
+    "chaos/simulator/oracle/metadata_oracle.py": (
+        "node.metadata.state_machine",
+        "node.metadata.commands",
+        "node.metadata.result",
+        "node.clients.partition_open",
+    ),
+    "chaos/simulator/node/partition_switch.py": (
+        "node.metadata.placement_table",
+        "node.metadata.commands",
+        "node.replicas.partition_switch",
+    ),
+    "chaos/simulator/node/plan_controller.py": (
+        "node.metadata.commands",
+        "node.metadata.result",
+        "node.rebalance.controller",
+        "node.rebalance.participant",
+        "node.rebalance.throttle",
+    ),
+    "chaos/simulator/node/preferred_leaders.py": ("node.rebalance.preferred_leaders",),
 }
 
 

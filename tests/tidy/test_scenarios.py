@@ -9,7 +9,7 @@ import pytest
 
 from admin_cli.main import cli
 from chaos.planted.catalogue import BUGS
-from chaos.simulator.parameters import FAULT_KINDS
+from chaos.simulator.env.parameters import FAULT_KINDS
 from tests.tidy import tree
 
 HEADING = "## Tests by scenario"

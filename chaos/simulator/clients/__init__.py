@@ -1,0 +1,1 @@
+"""Simulated clients: workload, topics and the history that they record."""

@@ -1,0 +1,178 @@
+"""A simulated run as a history: what its clients asked and were told, for the checkers of all
+layers.
+
+Contract.  A ``Recording`` is given to a run, which tells it of every append, of its end, and of
+every read at the moment it is served.  ``events`` is the history: keys are ``t@N/0`` for partition
+N, values are numbers.  The reads that compare all nodes when all are well are its final reads.  The
+run's nemesis is what ``nemesis`` makes, and is counted in ``faults``: there ``evidence.Evidence``
+looks on.  It changes nothing: a run has the same digest with it and without.
+
+Theory.  The invariants of the simulator see inside; the checkers see what a client of a real
+cluster sees.  A bug that both are shown must be found by both, or the checkers are blind.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from chaos.history import END, FAULT, FINAL, INVOKE, NEMESIS, OK, PHASE, WARM_UP, Event, key_of
+from chaos.simulator.env.event_queue import EventQueue
+from chaos.simulator.faults.nemesis import Nemesis
+from chaos.simulator.oracle.operations import (
+    ACKS_COMMIT,
+    ACKS_LEADER,
+    ACKS_NONE,
+    AppendOperation,
+    ReadOperation,
+)
+from multiraft import core
+from multiraft.codec import layout
+
+if TYPE_CHECKING:
+    from chaos.simulator.simulation import World
+
+_LEVELS = {ACKS_COMMIT: "commit", ACKS_LEADER: "leader", ACKS_NONE: "none"}
+#: Processes: a producer's with its epoch, plain appends and readers behind them.
+PLAIN, READERS, TOPICS = 1 << 30, 1 << 40, 1 << 50
+FINAL_READER = 0
+
+
+class Recording:
+    """See the module docstring."""
+
+    def __init__(self) -> None:
+        self.faults: Counter[str] = Counter()
+        self.events: list[Event] = []
+        self.queue: EventQueue | None = None  # whose clock counts; the world sets it
+        self._operations = 0
+        self._open: dict[AppendOperation, int] = {}
+        self._final = False
+        self.settled = False  # everybody is well: what is read to compare nodes is final
+        self._keys: dict[int, str] = {}  # of partitions of topics
+        self._asked: dict[int, dict] = {}  # operations of topics that are not done
+        self._phase(WARM_UP)
+        self._nemesis(True)
+
+    def nemesis(self, world: World, rng: random.Random) -> Nemesis:
+        """The nemesis of the run."""
+        return Nemesis(world, rng)
+
+    def _add(self, kind: str, operation: int, process: int, name: str, data: dict) -> None:
+        now_us = self.queue.now_us if self.queue is not None else 0
+        self.events.append(Event(now_us, kind, operation, process, name, data))
+
+    def _phase(self, name: str) -> None:
+        self._add(PHASE, -1, -1, name, {})
+
+    def _nemesis(self, on: bool) -> None:
+        """One fault that touches all, for as long as the nemesis may play with any."""
+        self._add(FAULT, -1, -1, NEMESIS, {"on": on, "nodes": [], "text": ""})
+
+    # ---- appends ---------------------------------------------------------------------------
+
+    def invoke(self, append: AppendOperation) -> None:
+        """An append is sent for the first time."""
+        self._operations += 1
+        self._open[append] = self._operations
+        self._add(INVOKE, self._operations, self._process(append), "append", {
+            "key": self._key(append.partition), "values": _values(append.payload),
+            "acks": _LEVELS[append.acks], "producer": append.producer, "epoch": append.epoch,
+            "sequence": append.sequence})
+
+    def complete(self, append: AppendOperation, kind: str, error: str = "") -> None:
+        """It ended, as ``kind``."""
+        process = self._process(append)
+        operation = self._open.pop(append)
+        data = {"offset": append.base_offset} if kind == OK else {"error": error, "text": ""}
+        self._add(kind, operation, process, "append", data)
+
+    def _process(self, append: AppendOperation) -> int:
+        """One per producer and epoch, for whoever gives up goes on as somebody else; one per plain
+        append."""
+        if append.producer < 0:
+            return PLAIN + self._open[append]
+        return append.producer * 1000 + append.epoch
+
+    # ---- reads -----------------------------------------------------------------------------
+
+    def read(self, read: ReadOperation) -> None:
+        """A node serves a read: asked and answered in one moment."""
+        final = self.settled and read.reader == FINAL_READER
+        if final and not self._final:
+            self._final = True
+            self._nemesis(False)
+            self._phase(FINAL)
+        self._operations += 1
+        process = READERS + read.reader
+        asked = {"key": self._key(read.partition), "offset": read.offset, "mode": "committed"}
+        if final:  # everything has converged: no node may be behind
+            asked |= {"mode": "linearizable" if read.is_last else "committed", "final": True}
+        self._add(INVOKE, self._operations, process, "read", asked)
+        self._add(OK, self._operations, process, "read", {
+            "runs": _runs(read), "start": 0, "high_watermark": read.high_watermark,
+            "node": -1})
+
+    # ---- topics ----------------------------------------------------------------------------
+
+    def topic_asked(self, name: str, ends: bool) -> int:
+        """Somebody asks for a topic, or for its end, perhaps before it is there; the operation."""
+        self._operations += 1
+        data = {"topic": name, **({"incarnation": -1} if ends else {"partitions": 1})}
+        self._asked[self._operations] = data
+        self._add(INVOKE, self._operations, TOPICS, _topic_operation(ends), data)
+        return self._operations
+
+    def topic_done(self, operation: int, name: str, incarnation: int, ends: bool,
+                   partitions: Sequence[int]) -> None:
+        """That is committed: these partitions begin or end with it."""
+        asked = self._asked.pop(operation)
+        if ends:
+            asked["incarnation"] = incarnation
+        self._keys |= {partition: key_of(name, incarnation, place)
+                       for place, partition in enumerate(partitions)}
+        self._add(OK, operation, TOPICS, _topic_operation(ends),
+                  {} if ends else {"incarnation": incarnation})
+
+    def _key(self, partition: int) -> str:
+        return self._keys.get(partition) or key_of("t", partition, 0)
+
+    def finish(self) -> list[Event]:
+        """The history."""
+        if self.events[-1].name != END:
+            self._phase(END)
+        # Others learn of a topic, and append to it, before whoever asked for it is told.
+        named = {key_of("t", partition, 0): key for partition, key in self._keys.items()}
+        for event in self.events:
+            key = event.data.get("key")
+            if key in named:
+                event.data["key"] = named[key]
+        return self.events
+
+
+def _topic_operation(ends: bool) -> str:
+    return "delete_topic" if ends else "create_topic"
+
+
+def _values(payload: bytes) -> list[int]:
+    """Record values are "partition/producer/epoch/number ...": the number is unique."""
+    records = core.decode_records(core.batch_header(payload), payload[layout.BATCH_HEADER_BYTES:])
+    return [int(bytes(record.value).split(b" ", 1)[0].split(b"/")[3]) for record in records]
+
+
+def _runs(read: ReadOperation) -> list[list]:
+    """What was served from the offset that was asked for; a batch may begin below it."""
+    runs: list[list] = []
+    for data in read.batches:
+        base = core.batch_header(data).base_offset
+        values = _values(data)
+        skipped = max(0, read.offset - base)
+        base, values = base + skipped, values[skipped:]
+        if runs and runs[-1][0] + len(runs[-1][1]) == base:
+            runs[-1][1].extend(values)
+        elif values:
+            runs.append([base, values])
+    return runs
+

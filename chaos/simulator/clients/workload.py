@@ -1,0 +1,498 @@
+"""Clients: idempotent producers that retry, plain producers that do not, readers.
+
+Contract.  Clients know nodes by number and groups by arithmetic; they talk over the simulated
+network and believe only replies.  A producer keeps a batch until it is acknowledged: a timeout, a
+lost reply and an ambiguous answer all end in a retry of the very same bytes, at any replica.
+Sometimes a producer gives up, takes a higher epoch and leaves its open batches to fate.
+
+Appends come in bursts, each as large as is missing for ``appends_per_second`` to be acknowledged
+over the run: what was refused or lost while the cluster could not work is made up for.
+
+Invariants.  From the oldest open batch of a producer and partition to its newest are at most
+``in_flight_max`` (<= 5, the server's window) batches.  Each value is unique and names its append.
+
+Theory.  As real producers do, one sends what it has for a node in one frame, waits longer from
+retry to retry, and sends again together what waits.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from chaos.history import FAIL, INFO, OK
+from chaos.simulator.env.event_queue import EventQueue
+from chaos.simulator.env.network import Network
+from chaos.simulator.env.parameters import WorkloadParameters
+from chaos.simulator.env.trace import Trace
+from chaos.simulator.env.violations import Violation
+from chaos.simulator.oracle.observer import Witness
+from chaos.simulator.oracle.operations import (
+    ACKS_COMMIT,
+    ACKS_LEADER,
+    ACKS_NONE,
+    AppendOperation,
+    ReadOperation,
+)
+from multiraft import core
+
+if TYPE_CHECKING:
+    from chaos.simulator.clients.history import Recording
+    from chaos.simulator.clients.topics import Topics
+
+#: An answer that says neither that it happened nor that it did not.
+AMBIGUOUS = "ambiguous"
+#: The refusal that says that there is no such partition (any more).
+GONE = "NoSuchPartition"
+#: Clients' addresses on the network start here; nodes are below.
+CLIENT_BASE = 1000
+READER_BASE = CLIENT_BASE + 500
+#: Refusals of the batch that is next in line before the producer is stuck for good: each is at
+#: least one backoff apart, and a leader that just took over may need a few.
+OUT_OF_ORDER_REFUSALS_MAX = 200
+#: Before the first retry; doubled with each more of the same batch, so many times.
+BACKOFF_US = (20_000, 80_000)
+BACKOFF_DOUBLINGS_MAX = 4
+#: Batches of one burst; what is missing beyond comes with the next.
+BURST_APPENDS_MAX = 100
+#: Odds that a producer starts anew before it appends to a partition.
+GIVE_UP = 0.003
+READ_BYTES_MAX = 2000
+
+
+class AppendRequest(NamedTuple):
+    """Client to node."""
+
+    client: int
+    attempt: int
+    group: int
+    partition: int
+    payload: bytes
+    acks: int
+    seen_index: int  # the newest metadata that the client knows
+
+
+class FetchRequest(NamedTuple):
+    """Client to node."""
+
+    client: int
+    attempt: int
+    group: int
+    partition: int
+    offset: int
+    bytes_max: int
+    seen_index: int
+
+
+class Reply(NamedTuple):
+    """Node to client.  ``error``: "" = done, "ambiguous", or the name of a definite refusal."""
+
+    attempt: int
+    error: str
+    base_offset: int = -1
+    leader: int = 0
+    end_offset: int = -1
+    moved_to: int = 0  # group, of a partition of a topic that takes appends there
+
+
+class Cluster(NamedTuple):
+    """What every client knows from its bootstrap."""
+
+    queue: EventQueue
+    network: Network
+    trace: Trace
+    witness: Witness
+    voters: dict[int, tuple[int, ...]]  # group -> nodes
+    partitions: dict[int, tuple[int, ...]]  # group -> partitions
+    receivers: dict[int, Callable[[int, tuple], None]]  # node -> (sender, frame)
+
+
+class _Once:
+    """Lets the first arrival of a frame through."""
+
+    __slots__ = ("_receive",)
+
+    def __init__(self, receive: Callable[[int, tuple], None]):
+        self._receive: Callable[[int, tuple], None] | None = receive
+
+    def __call__(self, sender: int, frame: tuple) -> None:
+        receive, self._receive = self._receive, None
+        if receive is not None:
+            receive(sender, frame)
+
+
+class Stream:
+    """One producer's batches to one partition."""
+
+    __slots__ = ("next_sequence", "next_number", "open")
+
+    def __init__(self) -> None:
+        self.next_sequence = 0
+        self.next_number = 0
+        self.open: list[AppendOperation] = []
+
+    @property
+    def span(self) -> int:
+        """Batches from the oldest open one on, acknowledged ones between included: the server
+        remembers only so many."""
+        return self.next_number - self.open[0].number if self.open else 0
+
+
+class Workload:
+    """All clients of one run; the ledger of what was acknowledged."""
+
+    def __init__(self, cluster: Cluster, parameters: WorkloadParameters, rng: random.Random):
+        self._cluster = cluster
+        self._parameters = parameters
+        self._rng = rng
+        self._running = False
+        self._started_us = 0
+        self._attempts: dict[int, AppendOperation] = {}
+        self._attempt_count = 0
+        self._waiting: dict[int, list[AppendOperation]] = {}  # producer -> what it sends again
+        self._value_count = 0
+        self._epochs = dict.fromkeys(range(1, parameters.producers + 1), 0)
+        self._streams: dict[tuple[int, int], Stream] = {}
+        self.partitions = cluster.partitions
+        self._group_of = {partition: group for group, partitions in cluster.partitions.items()
+                          for partition in partitions}
+        self._groups = sorted(cluster.partitions)
+        self._hints: dict[int, int] = {}
+        self._acked_offsets: dict[int, int] = {}  # highest acknowledged with commit
+        self._positions: dict[tuple[int, int], int] = {}  # (reading client, partition) -> next
+        #: Told of every operation, when somebody wants a history (``recording.Recording``).
+        self.history: Recording | None = None
+        #: Partitions that come and go, when the seed plays with them.
+        self.topics: Topics | None = None
+        self.open_appends = 0  # idempotent batches not yet acknowledged
+        self.acked = 0
+        self.ambiguous = 0
+        self.refused = 0
+        self.reads = 0
+        self.records_read = 0
+
+    def replace_node(self, old: int, new: int) -> None:
+        """Clients hear of a node in the place of another one."""
+        voters = self._cluster.voters
+        for group, nodes in voters.items():
+            voters[group] = tuple(new if node == old else node for node in nodes)
+
+    # ---- pace ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._running = True
+        self._started_us = self._cluster.queue.now_us
+        self._pace(self._append_some, 1000 / self._parameters.burst_interval_ms)
+        self._pace(self._read_some, self._parameters.reads_per_second)
+
+    def stop(self) -> None:
+        """No new operations; open ones are retried until they are acknowledged."""
+        self._running = False
+
+    def _pace(self, action: Callable[[], None], per_second: float) -> None:
+        delay_us = 1 + int(self._rng.expovariate(per_second) * 1e6)
+        self._cluster.queue.after(delay_us, self._paced, action, per_second)
+
+    def _paced(self, action: Callable[[], None], per_second: float) -> None:
+        if self._running:
+            action()
+            self._pace(action, per_second)
+
+    def open_summary(self) -> str:
+        """The first few open batches."""
+        opened = [append for stream in self._streams.values() for append in stream.open]
+        return "; ".join(f"{append!r}, group {self._group_of[append.partition]}, "
+                         f"{append.attempts} attempts, last {append.last_error}"
+                         for append in opened[:6])
+
+    # ---- producers -------------------------------------------------------------------------
+
+    def _append_some(self) -> None:
+        """A burst: runs of batches, each of one producer to one partition."""
+        rng, parameters = self._rng, self._parameters
+        left = self._missing_appends()
+        appends: list[AppendOperation] = []
+        while left > 0:
+            partition = self._some_partition()
+            left -= 1
+            if rng.random() < parameters.acks_leader:
+                appends.append(self._build_plain(partition))
+                continue
+            producer = rng.randrange(1, parameters.producers + 1)
+            if rng.random() < GIVE_UP:
+                self._give_up(producer)
+            for _ in range(rng.randrange(1, parameters.in_flight_max + 1)):
+                append = self._next_batch(producer, partition)
+                if append is None:
+                    break
+                appends.append(append)
+                left -= 1
+        self._send([append for append in appends if not append.done])
+
+    def _missing_appends(self) -> int:
+        """How many are lacking for the pace that is wanted; those under way are not."""
+        elapsed_us = self._cluster.queue.now_us - self._started_us
+        wanted = int(self._parameters.appends_per_second * elapsed_us / 1e6)
+        return min(wanted - self.acked - self.open_appends, BURST_APPENDS_MAX)
+
+    def _some_partition(self) -> int:
+        """A few partitions are hot: a power of a uniform number."""
+        if self.topics is not None and (partition := self.topics.some_partition()):
+            return partition
+        groups = self._groups
+        group = groups[int(self._rng.random() ** self._parameters.skew * len(groups))]
+        return self._rng.choice(self._cluster.partitions[group])
+
+    def locate(self, places: Iterable[tuple[int, int]]) -> None:
+        """Clients hear where partitions are: (partition, group)."""
+        self._group_of.update(places)
+
+    @property
+    def _seen_index(self) -> int:
+        return self.topics.seen_index if self.topics is not None else 0
+
+    def _next_batch(self, producer: int, partition: int) -> AppendOperation | None:
+        """A new batch of an idempotent producer; None when its window is full."""
+        stream = self._streams.get((producer, partition))
+        if stream is None:
+            stream = self._streams[producer, partition] = Stream()
+        if stream.span >= self._parameters.in_flight_max:
+            return None
+        append = self._build(producer, self._epochs[producer], stream.next_sequence, partition,
+                             ACKS_COMMIT)
+        append.number = stream.next_number
+        stream.next_number += 1
+        stream.next_sequence += append.count
+        stream.open.append(append)
+        self.open_appends += 1
+        return append
+
+    def append_final(self) -> None:
+        """One more batch for each group and topic, of whichever producer has room: it must still
+        commit."""
+        appends: list[AppendOperation] = []
+        topics = self.topics.places() if self.topics is not None else ()
+        for partition in (*(partitions[0] for _, partitions in sorted(self.partitions.items())),
+                          *(partition for partition, _ in topics)):
+            appends.append(self._batch_of_any(partition))
+        self._send(appends)
+
+    def _batch_of_any(self, partition: int) -> AppendOperation:
+        for producer in self._epochs:
+            batch = self._next_batch(producer, partition)
+            if batch is not None:
+                return batch
+        raise Violation("Liveness", f"no producer has room for a batch to partition {partition}")
+
+    def _build_plain(self, partition: int) -> AppendOperation:
+        """Without a producer id, and without a retry: it may be lost, it may not be doubled."""
+        return self._build(-1, -1, -1, partition, self._rng.choice((ACKS_LEADER, ACKS_NONE)))
+
+    def _build(self, producer: int, epoch: int, sequence: int, partition: int,
+               acks: int) -> AppendOperation:
+        rng, parameters = self._rng, self._parameters
+        builder = core.BatchBuilder(1 << 20)
+        count = rng.randrange(1, parameters.records_per_batch_max + 1)
+        for _ in range(count):
+            self._value_count += 1
+            value = b"%d/%d/%d/%d " % (partition, producer, epoch, self._value_count)
+            builder.append(self._cluster.queue.now_ms, None,
+                           value + bytes(rng.randrange(parameters.value_bytes_max + 1)))
+        payload = bytes(builder.build(producer, epoch, sequence))
+        append = AppendOperation(producer, epoch, sequence, count, partition, acks, payload,
+                                 self._cluster.queue.now_us,
+                                 self._acked_offsets.get(partition, -1))
+        if self.history is not None:
+            self.history.invoke(append)
+        return append
+
+    def _give_up(self, producer: int) -> None:
+        """The producer restarts: a higher epoch, sequences from 0, open batches left to fate."""
+        self._epochs[producer] += 1
+        self._cluster.trace.line(0, -1, "producer", f"p{producer} epoch {self._epochs[producer]}")
+        for (owner, _), stream in self._streams.items():
+            if owner == producer:
+                for append in stream.open:
+                    append.ambiguous = append.done = True
+                    self._ended(append, INFO)
+                    self.ambiguous += 1
+                self.open_appends -= len(stream.open)
+                stream.open.clear()
+                stream.next_sequence = 0
+
+    # ---- attempts --------------------------------------------------------------------------
+
+    def _send(self, appends: list[AppendOperation]) -> None:
+        """One frame for each client and node; plain appends go alone."""
+        frames: dict[tuple[int, int], list[AppendRequest]] = {}
+        attempts = []
+        for append in appends:
+            self._attempt_count += 1
+            attempt = self._attempt_count
+            self._attempts[attempt] = append
+            attempts.append(attempt)
+            group = self._group_of[append.partition]
+            node = self._node_for(append, group)
+            client = CLIENT_BASE + max(append.producer, 0)
+            request = AppendRequest(client, attempt, group, append.partition, append.payload,
+                                    append.acks, self._seen_index)
+            if append.producer < 0:
+                self._deliver(client, node, (request,), once=True)
+            else:
+                frames.setdefault((client, node), []).append(request)
+        for (client, node), requests in frames.items():
+            self._deliver(client, node, tuple(requests))
+        if attempts:
+            self._cluster.queue.after(self._parameters.timeout_ms * 1000, self._timed_out, attempts)
+
+    def _node_for(self, append: AppendOperation, group: int) -> int:
+        """Whom to ask: who is said to lead, or anybody but who was asked last."""
+        node = self._hints.get(group, 0)
+        if not node or append.attempts % 3 == 2:
+            voters = self._cluster.voters[group]
+            node = self._rng.choice([each for each in voters if each != append.asked] or voters)
+        append.attempts += 1
+        append.asked = node
+        return node
+
+    def _deliver(self, client: int, node: int, frame: tuple, once: bool = False) -> None:
+        """``once``: the network may not double it.  A connection doubles nothing; what arrives
+        twice stands for a retry, and a plain append is not retried."""
+        receive = self._cluster.receivers[node]
+        if once:
+            receive = _Once(receive)
+        self._cluster.network.send(client, node, "client", frame, receive)
+
+    def _timed_out(self, attempts: list[int]) -> None:
+        """Those of the attempts that were not answered."""
+        for attempt in attempts:
+            append = self._attempts.pop(attempt, None)
+            if append is not None:
+                self._hints.pop(self._group_of[append.partition], None)
+                self._retry(append)
+
+    def _retry(self, append: AppendOperation) -> None:
+        """With the producer's next frame; after a while, if it waits for none yet."""
+        if append.done:
+            return
+        if append.producer < 0:
+            append.done = append.ambiguous = True
+            self._ended(append, FAIL if append.last_error not in ("", AMBIGUOUS) else INFO)
+            return
+        waiting = self._waiting.get(append.producer)
+        if waiting is not None:
+            waiting.append(append)
+            return
+        self._waiting[append.producer] = [append]
+        delay_us = self._rng.randrange(*BACKOFF_US) << min(append.attempts - 1,
+                                                           BACKOFF_DOUBLINGS_MAX)
+        self._cluster.queue.after(delay_us, self._send_again, append.producer)
+
+    def _send_again(self, producer: int) -> None:
+        self._send([append for append in self._waiting.pop(producer) if not append.done])
+
+    def receive(self, sender: int, frame: tuple) -> None:
+        """A node answers."""
+        for reply in frame:
+            append = self._attempts.pop(reply.attempt, None)
+            if append is not None:  # else too late: it has timed out, and was sent again
+                self._answered(append, reply, sender)
+
+    def _answered(self, append: AppendOperation, reply: Reply, sender: int) -> None:
+        group = self._group_of[append.partition]
+        if append.done:
+            return
+        if not reply.error:
+            self._hints[group] = sender
+            self._acknowledged(append, group, reply)
+            return
+        self.refused += 1
+        append.last_error = reply.error
+        if reply.error == GONE:
+            self._gone(append, sender)
+            return
+        if reply.moved_to:
+            self._group_of[append.partition] = reply.moved_to
+        elif reply.leader:
+            self._hints[group] = reply.leader
+        else:
+            self._hints.pop(group, None)
+        if reply.error == "OutOfOrderSequence":
+            self._out_of_order(append)
+        self._retry(append)
+
+    def _gone(self, append: AppendOperation, node: int) -> None:
+        """Its partition was deleted: nothing that is open for it will be answered otherwise."""
+        self.topics.is_gone(node, append.partition)
+        opened = [append]
+        for (_, partition), stream in self._streams.items():
+            if partition == append.partition:
+                opened += [each for each in stream.open if each is not append]
+                self.open_appends -= len(stream.open)
+                stream.open.clear()
+        for each in opened:
+            refused = each is append and each.attempts == 1
+            each.done, each.ambiguous = True, not refused
+            self._ended(each, FAIL if refused else INFO)
+
+    def _acknowledged(self, append: AppendOperation, group: int, reply: Reply) -> None:
+        append.done = True
+        append.base_offset = reply.base_offset
+        self._ended(append, OK)
+        if append.acks != ACKS_COMMIT:
+            return
+        self.acked += 1
+        self._cluster.trace.mix(append.partition, append.base_offset, append.attempts)
+        self._cluster.witness.acked(group, append)
+        last = append.base_offset + append.count - 1
+        self._acked_offsets[append.partition] = max(
+            last, self._acked_offsets.get(append.partition, -1))
+        self._streams[append.producer, append.partition].open.remove(append)
+        self.open_appends -= 1
+
+    def _ended(self, append: AppendOperation, kind: str) -> None:
+        if self.history is not None:
+            self.history.complete(append, kind, append.last_error)
+
+    def _out_of_order(self, append: AppendOperation) -> None:
+        """Fine while a batch before it is open; else the producer is stuck, which must not be."""
+        stream = self._streams[append.producer, append.partition]
+        if stream.open and stream.open[0] is append:
+            append.refusals += 1
+            assert append.refusals <= OUT_OF_ORDER_REFUSALS_MAX, (
+                f"{append!r} is next in line and was refused {append.refusals} times")
+
+    # ---- readers ---------------------------------------------------------------------------
+
+    def _read_some(self) -> None:
+        rng = self._rng
+        reader = rng.randrange(self._parameters.readers)
+        client = READER_BASE + reader
+        partition = self._some_partition()
+        offset = self._positions.get((client, partition), 0)
+        if offset and rng.random() < 0.05:
+            offset = rng.randrange(offset)
+        group = self._group_at(partition, offset)
+        node = rng.choice(self._cluster.voters[group])
+        self._deliver(client, node, (FetchRequest(client, reader, group, partition, offset,
+                                                  READ_BYTES_MAX, self._seen_index),))
+
+    def _group_at(self, partition: int, offset: int) -> int:
+        """Where a reader looks for an offset."""
+        group = self.topics.group_at(partition, offset) if self.topics is not None else 0
+        return group or self._group_of[partition]
+
+    def was_read(self, group: int, read: ReadOperation) -> None:
+        """A node serves a fetch: judged at the moment it is served."""
+        self.reads += 1
+        if self.history is not None:
+            self.history.read(read)
+        self._cluster.witness.read(group, read)
+        if read.batches:
+            header = core.batch_header(read.batches[-1])
+            end = header.base_offset + header.count
+            key = (read.reader, read.partition)
+            self.records_read += end - read.offset
+            self._positions[key] = max(self._positions.get(key, 0), end)
+            self._cluster.trace.mix(read.partition, read.offset, end)

@@ -1,0 +1,1 @@
+"""Simulated disks: the file system, its worker, its faults and its corruption."""

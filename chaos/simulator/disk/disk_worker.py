@@ -1,0 +1,271 @@
+"""The disk worker of a simulated node: what is submitted becomes durable in order, after a while.
+
+Contract.  As the real one: ``submit`` queues a staged write, ``start_next`` hands all that gathered
+to the disk unless it is busy, neighbouring parts of a file become one gathered write with one sync.
+Between rounds it prepares segments, seals full ones and writes checkpoints.  A blocking call
+returns at once and takes effect on the disk when its virtual time is over; see filesystem.py for
+what a crash makes of it.  While the disk hangs that time does not end.  A write that fails ends the
+node; what finds no room waits, or goes on by the reserve, as ``multiraft.storage.disk_space`` says.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from chaos.simulator.disk.filesystem import SimulatedFilesystem
+from chaos.simulator.env.parameters import DiskParameters
+from multiraft.raft.ready import Envelope, Writes
+from multiraft.storage.checkpoint import CheckpointPlan
+from multiraft.storage.disk_space import Room, is_full
+from multiraft.storage.filesystem import Buffer, File
+from multiraft.storage.io_jobs import StagedWrite
+from multiraft.storage.store import Store
+from multiraft.types import METADATA_GROUP
+
+if TYPE_CHECKING:
+    from chaos.simulator.node.node import SimulatedNode
+
+#: A write that takes longer makes the node vouch for nothing until it is done.
+DISK_STALL_MS_MAX = 1000
+#: After this long without a write a block is written elsewhere, so that a hung disk is noticed.
+PROBE_MS = 500
+#: Nor is a checkpoint tried for so long after one for which there was no room.
+NO_ROOM_MS = 5000
+#: And so long after any other, as the real node asks again after a second.
+CHECKPOINT_PAUSE_MS = 100
+PROBE_FILE = "/data/probe"
+PROBE = b"\0" * 512
+#: A disk that is busy when a sync is due is asked again after so long.
+FLUSH_PAUSE_US = 2_000
+
+
+class Flight(NamedTuple):
+    """One round's write, and the messages that wait for it."""
+
+    writes: Writes | None  # None = records of the lane's own
+    staged: StagedWrite
+    messages_after: Sequence[Envelope]
+
+
+class DiskWorker:
+    """One life of the worker."""
+
+    def __init__(self, node: SimulatedNode, filesystem: SimulatedFilesystem, store: Store,
+                 parameters: DiskParameters, rng: random.Random, room: Room):
+        self.factor = 1  # how much slower than usual the disk is
+        self.hangs = False
+        self.last_write_ms = node.now_ms
+        self._node = node
+        self._filesystem = filesystem
+        self._store = store
+        self._parameters = parameters
+        self._rng = rng
+        self._room = room
+        self._gathering: list[Flight] = []
+        self._busy_since_ms = -1
+        self._over = False
+        self._failed = False  # the last operation
+        self._unsynced: File | None = None  # whose last bytes wait for a sync
+        self._unsynced_since_ms = 0
+        self._no_checkpoint_before_ms = 0
+        self._stuck: tuple | None = None  # what settles when the disk hangs no more
+
+    @property
+    def takes_writes(self) -> bool:
+        """Whether consensus is asked for writes now; else they pile up in it instead of here."""
+        return self._parameters.gathers or (self._busy_since_ms < 0 and not self._gathering)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no blocking call is under way."""
+        return self._busy_since_ms < 0
+
+    @property
+    def is_synced(self) -> bool:
+        """Relaxed: whether the operation that settles leaves nothing unsynced."""
+        return self._unsynced is None and not self._failed
+
+    def is_stalled(self, now_ms: int) -> bool:
+        """Whether the disk has owed an answer for too long."""
+        return 0 <= self._busy_since_ms <= now_ms - DISK_STALL_MS_MAX
+
+    def submit(self, flight: Flight) -> None:
+        self._gathering.append(flight)
+
+    def start_next(self) -> None:
+        """Write what has gathered, or else do what is due besides."""
+        if self._busy_since_ms >= 0:
+            return
+        if self._gathering:
+            flights, self._gathering = self._gathering, []
+            self._begin(lambda: self._write([flight.staged for flight in flights]), flights,
+                        lambda: self._node.wrote(flights))
+        else:
+            self._upkeep()
+
+    def probe(self) -> None:
+        """Write and sync a block when nothing was written for a while."""
+        if (self._busy_since_ms < 0 and not self._gathering
+                and self._node.now_ms - self.last_write_ms >= PROBE_MS):
+            file = self._filesystem.open(PROBE_FILE)
+            self._begin(lambda: file.write([PROBE], 0, True), (), _nothing)
+
+    def _upkeep(self) -> None:
+        """A checkpoint, the next segment, an index."""
+        store = self._store
+        if store.checkpoint_due and self._node.now_ms >= self._no_checkpoint_before_ms:
+            tail = store.tails.get(METADATA_GROUP)
+            applied = tail.applied_index if tail is not None else 0
+            plan = store.checkpoint_plan(self._node.commits(), self._node.extra())
+            self._begin(plan.execute, (), lambda: self._checkpointed(plan, applied),
+                        self._no_checkpoint)
+        elif (prepare := store.prepare_plan()) is not None:
+            self._begin(prepare.execute, (), _nothing, self._room.fill)
+        elif (seal := store.seal_plan()) is not None:
+            self._begin(seal.execute, (), lambda: store.sealed(seal), self._room.fill)
+
+    def _checkpointed(self, plan: CheckpointPlan, applied: int) -> None:
+        self._store.checkpointed(plan)
+        self._no_checkpoint_before_ms = self._node.now_ms + CHECKPOINT_PAUSE_MS
+        self._node.compact(applied)
+
+    def _no_checkpoint(self) -> None:
+        """There was no room for one: the one before it stands."""
+        self._store.checkpoint_failed()
+        self._room.fill()
+        self._no_checkpoint_before_ms = self._node.now_ms + NO_ROOM_MS
+
+    def _begin(self, work: Callable[[], object], flights: Sequence[Flight],
+               done: Callable[[], None], no_room: Callable[[], None] | None = None) -> None:
+        """``no_room``: what to do instead of ``done`` when it can wait for room."""
+        self._busy_since_ms = self._node.now_ms
+        self._filesystem.begin(unseen=bool(flights) and self._rng.random() < 0.5)
+        self._failed = failed = False
+        try:
+            work()
+        except OSError as error:
+            self._failed = failed = True
+            done = self._ending(error, no_room)
+        latency_us = self._latency_us()
+        self._node.disk_began(latency_us)
+        self._node.after_disk(latency_us, self._settle, () if failed else flights, done)
+
+    def _ending(self, error: OSError, no_room: Callable[[], None] | None) -> Callable[[], None]:
+        """What follows from an error: nothing is tried again but what can wait for room."""
+        if no_room is not None and is_full(error):
+            return no_room
+        return lambda: self.end(error)
+
+    def end(self, error: OSError) -> None:
+        """The node ends, and with it this worker."""
+        self._over = True
+        self._node.disk_failed(error)
+
+    def _latency_us(self) -> int:
+        parameters = self._parameters
+        latency = parameters.write_min_us + int(self._rng.random() * parameters.write_spread_us)
+        if self._node.faulty and self._rng.random() < parameters.stall:
+            latency += parameters.stall_us
+        return latency * self.factor
+
+    def _settle(self, flights: Sequence[Flight], done: Callable[[], None]) -> None:
+        """The disk is done, whether the process is paused or not."""
+        if self.hangs:
+            self._stuck = (flights, done)
+            return
+        self._filesystem.settle()
+        self._node.settled(flights)
+        self._node.later(0, self._done, done)
+
+    def release(self) -> None:
+        """The disk hangs no more."""
+        self.hangs = False
+        stuck, self._stuck = self._stuck, None
+        if stuck is not None:
+            self._settle(*stuck)
+
+    def _done(self, done: Callable[[], None]) -> None:
+        """The process learns of it."""
+        self._busy_since_ms = -1
+        self.last_write_ms = self._node.now_ms
+        done()
+        if not self._over:
+            self.start_next()
+
+    def _write(self, staged: Sequence[StagedWrite]) -> None:
+        """All rounds, in order; one alone as the store itself would write it."""
+        for one in staged:
+            self._create(one)
+        if self._store.relaxed:
+            self._write_relaxed(staged)
+            return
+        if len(staged) == 1:
+            staged[0].execute()
+            return
+        file: File | None = None
+        joined: list[Buffer] = []
+        begin, end = 0, -1
+        for part in [part for one in staged for part in one.parts]:
+            if part.file is not file or part.position != end:
+                if joined:
+                    file.write(joined, begin, True)
+                file, joined, begin, end = part.file, [], part.position, part.position
+            joined.extend(part.buffers)
+            end += sum(map(len, part.buffers))
+        if joined:
+            file.write(joined, begin, True)
+
+    # ---- relaxed durability, as ``node/loop/disk_worker.py`` has it
+    # -----------------------------------------
+
+    def _write_relaxed(self, staged: Sequence[StagedWrite]) -> None:
+        """Records alone are written and not synced, unless others have waited long enough."""
+        now_ms = self._node.now_ms
+        sync = not all(one.records_only for one in staged) or self._sync_is_due()
+        parts = [part for one in staged for part in one.parts]
+        for one in staged:
+            one.synced = sync
+        if self._unsynced is not None and self._unsynced is not parts[0].file:
+            self._unsynced.sync()  # the segment before: its marks say that it is on the disk
+            self._unsynced = None
+        last = parts[-1].file
+        for part in parts:
+            part.file.write(part.buffers, part.position, sync or part.file is not last)
+        if sync:
+            self._unsynced = None
+        elif self._unsynced is not last:
+            self._unsynced, self._unsynced_since_ms = last, now_ms
+            self._node.later(self._parameters.flush_interval_ms * 1000, self._flush, last)
+
+    def _sync_is_due(self) -> bool:
+        waited_ms = self._node.now_ms - self._unsynced_since_ms
+        return self._unsynced is not None and waited_ms >= self._parameters.flush_interval_ms
+
+    def _flush(self, file: File) -> None:
+        """Nothing waits for its sync because nothing follows."""
+        if self._unsynced is not file or self._over:
+            return
+        if self._busy_since_ms >= 0 or not self._sync_is_due():
+            self._node.later(FLUSH_PAUSE_US, self._flush, file)
+            return
+        position, self._unsynced = self._store.durable_position, None
+        self._begin(file.sync, (), lambda: self._store.flushed(position))
+
+    def _create(self, staged: StagedWrite) -> None:
+        """The files of a round; without all their room when there is none: the reserve makes some
+        for what goes on."""
+        if staged.native_ready:
+            return
+        try:
+            staged.create_files()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._room.exhausted()
+            staged.create_files(False)
+
+
+def _nothing() -> None:
+    """What a completed write means that nobody waits for."""

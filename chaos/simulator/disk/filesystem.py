@@ -1,0 +1,516 @@
+"""A disk that keeps exactly what was synced, and as little of the rest as the seed likes.
+
+Contract.  ``SimulatedFilesystem`` is a ``multiraft.storage.filesystem.Filesystem``.  A process sees
+its own writes at once (``view``); the disk (``disk``) learns of them at a sync.  ``power_loss``
+throws the view away: of each 512-byte sector with unsynced writes some version survives, in any
+order, the size is the old or the new one, and each unsynced create, rename and remove has happened
+or not.  ``process_death`` keeps the page cache: the view survives, still unsynced, which is how a
+recovery that trusts what it can read, and does not sync it, is found out.
+
+A blocking call of the disk worker takes virtual time although it returns at once: between ``begin``
+and ``settle`` operations go to a journal.  A crash in that interval cuts the journal at a random
+operation: what stands before the cut was issued (and its syncs hold), the rest never happened.
+``fuse`` counts operations down to a crash inside code that runs without virtual time, as recovery.
+``faults`` says which operation fails (faults.py).
+
+Theory.  ALICE (Pillai et al., OSDI 2014): crash states are what a prefix of system calls allows,
+with the unsynced ones applied in any subset.  A sector is atomic: it holds all bytes of one of its
+versions, never a mixture.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from posixpath import basename, dirname
+
+from chaos.simulator.disk.faults import SECTOR_BYTES, DiskFaults, io_error
+from multiraft.storage.errors import DirectoryInUse
+
+Buffer = bytes | bytearray | memoryview
+
+
+class PowerLoss(BaseException):
+    """The fuse blew inside a call.  Not an ``Exception``: no handler may survive a crash."""
+
+
+class Inode:
+    """A file's bytes, as the process sees them and as the disk holds them."""
+
+    __slots__ = ("view", "disk", "dirty", "cache", "blocks")
+
+    def __init__(self) -> None:
+        self.view = bytearray()
+        self.disk = bytearray()
+        #: What the page cache calls clean, where the disk has something else; None = nowhere.
+        self.cache: bytearray | None = None
+        self.blocks = 0  # bytes that the file owns
+        #: (position, bytes) of writes, (size, None) of truncations, since the last sync.
+        self.dirty: list[tuple[int, bytes | None]] = []
+
+    def flush(self) -> None:
+        for position, data in self.dirty:
+            _apply(self.disk, position, data)
+            if self.cache is not None:
+                _apply(self.cache, position, data)
+        self.dirty.clear()
+
+    def copied(self) -> Inode:
+        """The same bytes in a file of its own, on the disk."""
+        copy = Inode()
+        copy.view, copy.disk, copy.blocks = self.view[:], self.view[:], self.blocks
+        return copy
+
+    def fail(self, rng: random.Random) -> None:
+        """A sync failed: the disk has some version of each sector, and the pages count as clean."""
+        if self.cache is None:
+            self.cache = bytearray(self.disk)
+        for position, data in self.dirty:
+            _apply(self.cache, position, data)
+        _tear(self.disk, self.dirty, rng)
+        self.dirty.clear()
+
+    def show(self) -> None:
+        """What was written can be read, synced or not."""
+        self.view = bytearray(self.disk if self.cache is None else self.cache)
+        for position, data in self.dirty:
+            _apply(self.view, position, data)
+
+    def lose(self, rng: random.Random) -> None:
+        """Power loss: the disk keeps some version of each sector, and of the size."""
+        if self.dirty:
+            _tear(self.disk, self.dirty, rng)
+            self.dirty.clear()
+        self.cache = None
+        self.view = bytearray(self.disk)
+
+
+def _apply(image: bytearray, position: int, data: bytes | None) -> None:
+    if data is None:
+        if position < len(image):
+            del image[position:]
+        else:
+            image.extend(bytes(position - len(image)))
+        return
+    if position > len(image):
+        image.extend(bytes(position - len(image)))
+    image[position:position + len(data)] = data
+
+
+def _tear(disk: bytearray, dirty: list[tuple[int, bytes | None]], rng: random.Random) -> None:
+    """Leave on ``disk`` what a power loss may leave of ``dirty``."""
+    mode = rng.choice(("nothing", "everything", "prefix", "sectors", "sectors", "last_only"))
+    if mode == "nothing":
+        return
+    versions = [bytearray(disk)]
+    for position, data in dirty:
+        image = bytearray(versions[-1])
+        _apply(image, position, data)
+        versions.append(image)
+    if mode == "everything":
+        disk[:] = versions[-1]
+        return
+    if mode == "prefix":
+        disk[:] = versions[rng.randrange(len(versions))]
+        return
+    _mix_sectors(disk, versions, mode, rng)
+
+
+def _mix_sectors(disk: bytearray, versions: list[bytearray], mode: str,
+                 rng: random.Random) -> None:
+    size = len(rng.choice((versions[0], versions[-1], versions[-1])))
+    mixed = bytearray(size)
+    for at in range(0, size, SECTOR_BYTES):
+        end = min(at + SECTOR_BYTES, size)
+        contents = [bytes(version[at:end]).ljust(end - at, b"\0") for version in versions]
+        first, last = contents[0], contents[-1]
+        if mode == "last_only":
+            changed = first != last
+            mixed[at:end] = last if changed and rng.random() < 0.3 else first
+        else:
+            mixed[at:end] = rng.choice(contents)
+    disk[:] = mixed
+
+
+class SimulatedFile:
+    """An open file of one boot; a handle from before a crash is dead."""
+
+    __slots__ = ("path", "_filesystem", "_inode", "_boot")
+
+    def __init__(self, filesystem: SimulatedFilesystem, path: str, inode: Inode):
+        self.path = path
+        self._filesystem = filesystem
+        self._inode: Inode | None = inode
+        self._boot = filesystem.boot
+
+    def _open_inode(self) -> Inode:
+        if self._inode is None or self._boot != self._filesystem.boot:
+            raise OSError(errno.EBADF, f"{self.path} is closed")
+        return self._inode
+
+    def read(self, length: int, position: int) -> bytes:
+        return bytes(self._open_inode().view[position:position + length])
+
+    def read_resident(self, length: int, position: int) -> bytearray | None:
+        return None  # there is no page cache: whoever asks goes the slow way
+
+    def write(self, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
+        data = b"".join(buffers)
+        inode, filesystem = self._open_inode(), self._filesystem
+        if position + len(data) > inode.blocks:
+            filesystem.take(inode, position + len(data), self.path)
+        if filesystem.faults.writes_left:
+            filesystem.fail_write(inode, position, data, self.path)
+        filesystem.write(inode, position, data)
+        if sync:
+            self.sync()
+        return len(data)
+
+    def sync(self) -> None:
+        inode, filesystem = self._open_inode(), self._filesystem
+        if filesystem.faults.syncs_left:
+            filesystem.fail_sync(inode, self.path)
+        filesystem.sync(inode)
+
+    def truncate(self, size: int) -> None:
+        self._filesystem.write(self._open_inode(), size, None)
+
+    def size(self) -> int:
+        return len(self._open_inode().view)
+
+    def allocated(self) -> int:
+        return self._open_inode().blocks
+
+    def reserve(self, size: int) -> None:
+        self._filesystem.take(self._open_inode(), size, self.path)
+
+    def fileno(self) -> int:
+        raise OSError(errno.EBADF, f"{self.path} is simulated and has no descriptor")
+
+    def close(self) -> None:
+        self._inode = None
+
+
+class SimulatedLock:
+    """Ends with its process."""
+
+    __slots__ = ("_filesystem", "_path", "_boot")
+
+    def __init__(self, filesystem: SimulatedFilesystem, path: str):
+        self._filesystem = filesystem
+        self._path = path
+        self._boot = filesystem.boot
+
+    def close(self) -> None:
+        if self._boot == self._filesystem.boot:
+            self._filesystem.locks.pop(self._path, None)
+
+
+#: Directory operation: (directory, name, inode), inode None = the name is gone.
+NameChange = tuple[str, str, Inode | None]
+
+
+class SimulatedFilesystem:
+    """One node's disk."""
+
+    def __init__(self) -> None:
+        self.boot = 1
+        self.fuse = -1  # operations left before PowerLoss; negative = none is armed
+        self.syncs = 0
+        self.bytes_written = 0
+        self.locks: dict[str, int] = {}
+        self.faults = DiskFaults()
+        self._directories: dict[str, dict[str, Inode]] = {"/": {}}
+        self._disk_names: dict[str, dict[str, Inode]] = {"/": {}}
+        #: Unsynced name changes per directory; a rename is one item of several changes.
+        self._dirty_names: dict[str, list[tuple[NameChange, ...]]] = {}
+        #: directory -> names that the cache shows so and calls clean, and the disk does not.
+        self._lost_names: dict[str, dict[str, Inode | None]] = {}
+        self._journal: list[tuple[Callable[..., None], tuple]] | None = None
+        self._unseen = False
+
+    def copied(self) -> SimulatedFilesystem:
+        """A disk of its own that holds what can be read here now."""
+        copy = SimulatedFilesystem()
+        copy._directories = {path: {name: inode.copied() for name, inode in names.items()}
+                             for path, names in self._directories.items()}
+        copy._disk_names = {path: dict(names) for path, names in copy._directories.items()}
+        return copy
+
+    # ---- virtual time of the disk worker ---------------------------------------------------
+
+    def begin(self, unseen: bool) -> None:
+        """What follows takes effect on the disk only at ``settle``, in order.  ``unseen``: nor can
+        bytes be read before, as when the writing thread has not come to its system call."""
+        assert self._journal is None, "one disk operation is in flight at a time"
+        self._journal = []
+        self._unseen = unseen
+
+    def settle(self) -> None:
+        """The virtual time of the operation is over: all of it happened."""
+        assert self._journal is not None, "settle without begin"
+        journal, self._journal = self._journal, None
+        self._unseen = False
+        for effect, arguments in journal:
+            effect(*arguments)
+
+    def _effect(self, effect: Callable[..., None], *arguments: object) -> None:
+        if self.fuse >= 0:
+            self.fuse -= 1
+            if self.fuse < 0:
+                raise PowerLoss
+        if self._journal is None:
+            effect(*arguments)
+        else:
+            self._journal.append((effect, arguments))
+
+    # ---- crashes ---------------------------------------------------------------------------
+
+    def power_loss(self, rng: random.Random) -> None:
+        """Only what the disk holds is left."""
+        self._cut_journal(rng)
+        for directory, changes in self._dirty_names.items():
+            names = self._disk_names[directory]
+            keep = rng.choice((0.0, 0.5, 1.0))
+            stop = rng.randrange(len(changes) + 1) if rng.random() < 0.5 else len(changes)
+            for change in changes[:stop]:
+                if rng.random() < keep:
+                    _rename(names, change)
+        self._dirty_names.clear()
+        self._lost_names.clear()
+        seen: dict[int, Inode] = {}
+        for names in self._disk_names.values():
+            for inode in names.values():
+                if id(inode) not in seen:
+                    seen[id(inode)] = inode
+                    inode.lose(rng)
+        self._directories = {path: dict(names) for path, names in self._disk_names.items()}
+        self._reboot()
+
+    def process_death(self, rng: random.Random) -> None:
+        """The page cache outlives the process: all it wrote can be read, nothing more is synced."""
+        self._cut_journal(rng)
+        self._directories = {path: dict(names) for path, names in self._disk_names.items()}
+        for directory, names in self._lost_names.items():
+            _rename(self._directories[directory],
+                    tuple((directory, name, inode) for name, inode in names.items()))
+        for directory, changes in self._dirty_names.items():
+            for change in changes:
+                _rename(self._directories[directory], change)
+        for names in self._directories.values():
+            for inode in names.values():
+                inode.show()
+        self._reboot()
+
+    def _cut_journal(self, rng: random.Random) -> None:
+        journal, self._journal = self._journal, None
+        if journal:
+            for effect, arguments in journal[:rng.randrange(len(journal) + 1)]:
+                effect(*arguments)
+
+    def _reboot(self) -> None:
+        self.boot += 1
+        self.fuse = -1
+        self._unseen = False
+        self.locks.clear()
+        files = {id(inode): inode for names in self._directories.values()
+                 for inode in names.values()}
+        self.faults.used_bytes = sum(inode.blocks for inode in files.values())
+
+    # ---- bit rot ---------------------------------------------------------------------------
+
+    def images(self, directory: str, suffix: str) -> dict[str, bytes]:
+        """What the disk holds for good of the files of a directory, by path."""
+        return {f"{directory}/{name}": bytes(inode.disk)
+                for name, inode in self._disk_names.get(directory, {}).items()
+                if name.endswith(suffix)}
+
+    def image(self, path: str) -> bytes:
+        """What a process sees of a file now, for whoever looks on: no fault, no time."""
+        return bytes(self._existing(path).view)
+
+    def flip(self, path: str, at: int, bit: int) -> None:
+        """A bit changes on the disk; whoever reads the file sees it, cached or not."""
+        inode = self._disk_names[dirname(path)][basename(path)]
+        for image in (inode.disk, inode.view, inode.cache):
+            if image is not None and at < len(image):
+                image[at] ^= 1 << bit
+
+    def overwrite(self, path: str, at: int, data: bytes) -> bytes:
+        """Other bytes are on the disk, and whoever reads the file sees them; what was there."""
+        inode = self._disk_names[dirname(path)][basename(path)]
+        before = bytes(inode.disk[at:at + len(data)])
+        for image in (inode.disk, inode.view, inode.cache):
+            if image is not None:
+                end = min(at + len(data), len(image))
+                image[at:end] = data[:max(0, end - at)]
+        return before
+
+    # ---- effects ---------------------------------------------------------------------------
+
+    def write(self, inode: Inode, position: int, data: bytes | None) -> None:
+        """Write bytes, or with ``data`` None set the size to ``position``."""
+        self._effect(inode.dirty.append, (position, data))
+        if self._unseen:
+            self._journal.append((_apply, (inode.view, position, data)))
+        else:
+            _apply(inode.view, position, data)
+        self.bytes_written += len(data) if data is not None else 0
+
+    def take(self, inode: Inode, size: int, path: str) -> None:
+        """The file owns room for its first ``size`` bytes.  Raises ``OSError``."""
+        if size > inode.blocks:
+            self.faults.take(size - inode.blocks, path)
+            inode.blocks = size
+
+    def fail_write(self, inode: Inode, position: int, data: bytes, path: str) -> None:
+        """Raise ``OSError`` when it is this write's turn to fail."""
+        kept = self.faults.written_before_error(len(data))
+        if kept is not None:
+            self.write(inode, position, data[:kept])
+            raise io_error(path)
+
+    def fail_sync(self, inode: Inode, path: str) -> None:
+        """Raise ``OSError`` when it is this sync's turn to fail."""
+        if self.faults.sync_fails():
+            self._effect(Inode.fail, inode, self.faults.rng)
+            raise io_error(path)
+
+    def sync(self, inode: Inode) -> None:
+        self.syncs += 1
+        self._effect(Inode.flush, inode)
+
+    def _change_names(self, directory: str, *changes: NameChange) -> None:
+        self._effect(self._remember_names, directory, changes)
+        for where, name, inode in changes:
+            _rename(self._directories[where], ((where, name, inode),))
+
+    def _remember_names(self, directory: str, changes: tuple[NameChange, ...]) -> None:
+        self._dirty_names.setdefault(directory, []).append(changes)
+
+    def _flush_names(self, directory: str) -> None:
+        lost = self._lost_names.get(directory)
+        for change in self._dirty_names.pop(directory, ()):
+            _rename(self._disk_names[directory], change)
+            if lost:
+                for _, name, _ in change:
+                    lost.pop(name, None)
+
+    def _fail_names(self, directory: str) -> None:
+        """Some are on the disk; the others count as clean, and are not."""
+        lost = self._lost_names.setdefault(directory, {})
+        for change in self._dirty_names.pop(directory, ()):
+            kept = self.faults.rng.random() < 0.5
+            if kept:
+                _rename(self._disk_names[directory], change)
+            for _, name, inode in change:
+                lost.pop(name, None)
+                if not kept:
+                    lost[name] = inode
+
+    # ---- the Filesystem protocol -----------------------------------------------------------
+
+    def make_directory(self, path: str) -> None:
+        path = path.rstrip("/") or "/"
+        if path in self._directories:
+            return
+        self.make_directory(dirname(path))
+        self._effect(self._disk_names.setdefault, path, {})
+        self._directories[path] = {}
+
+    def sync_directory(self, path: str) -> None:
+        self._names(path)
+        path = path.rstrip("/") or "/"
+        if self.faults.directory_syncs_left and self.faults.directory_sync_fails():
+            self._effect(self._fail_names, path)
+            raise io_error(path)
+        self._effect(self._flush_names, path)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(self._names(path.rstrip("/") or "/"))
+
+    def others(self, path: str) -> list[str]:
+        path = path.rstrip("/") or "/"
+        return sorted(basename(other) for other in self._directories
+                      if other != "/" and dirname(other) == path)
+
+    def exists(self, path: str) -> bool:
+        return path.rstrip("/") in self._directories or self._find(path) is not None
+
+    def size(self, path: str) -> int:
+        return len(self._existing(path).view)
+
+    def create(self, path: str) -> SimulatedFile:
+        if self._find(path) is not None:
+            raise FileExistsError(errno.EEXIST, "exists", path)
+        directory = dirname(path)
+        self._names(directory)
+        inode = Inode()
+        self._change_names(directory, (directory, basename(path), inode))
+        return SimulatedFile(self, path, inode)
+
+    def open(self, path: str) -> SimulatedFile:
+        return SimulatedFile(self, path, self._existing(path))
+
+    def read_disk(self, path: str, length: int, position: int) -> bytes:
+        return self.open(path).read(length, position)
+
+    def rename(self, old: str, new: str) -> None:
+        inode = self._existing(old)
+        assert dirname(old) == dirname(new), f"rename across directories: {old} -> {new}"
+        directory = dirname(old)
+        replaced = self._find(new)
+        if replaced is not None:
+            self._give(replaced)
+        self._change_names(directory, (directory, basename(old), None),
+                           (directory, basename(new), inode))
+
+    def remove(self, path: str) -> None:
+        self._give(self._existing(path))
+        self._change_names(dirname(path), (dirname(path), basename(path), None))
+
+    def _give(self, inode: Inode) -> None:
+        """Nobody names the file any more: its room is free."""
+        self.faults.used_bytes -= inode.blocks
+        inode.blocks = 0
+
+    def lock(self, path: str) -> SimulatedLock:
+        if path in self.locks:
+            raise DirectoryInUse(path)
+        self.locks[path] = self.boot
+        return SimulatedLock(self, path)
+
+    # ---- lookups ---------------------------------------------------------------------------
+
+    def _names(self, path: str) -> dict[str, Inode]:
+        names = self._directories.get(path.rstrip("/") or "/")
+        if names is None:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        return names
+
+    def _find(self, path: str) -> Inode | None:
+        directory, name = _split(path)
+        names = self._directories.get(directory)
+        return names.get(name) if names is not None else None
+
+    def _existing(self, path: str) -> Inode:
+        inode = self._find(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return inode
+
+
+@lru_cache(maxsize=4096)
+def _split(path: str) -> tuple[str, str]:
+    """(directory, name)."""
+    return dirname(path), basename(path)
+
+
+def _rename(names: dict[str, Inode], changes: tuple[NameChange, ...]) -> None:
+    for _, name, inode in changes:
+        if inode is None:
+            names.pop(name, None)
+        else:
+            names[name] = inode

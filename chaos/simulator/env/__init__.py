@@ -1,0 +1,1 @@
+"""The world around simulated nodes: events, network, trace, parameters."""

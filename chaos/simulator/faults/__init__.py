@@ -1,0 +1,1 @@
+"""Faults that the nemesis of the simulator causes."""

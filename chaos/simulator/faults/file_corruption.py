@@ -1,0 +1,80 @@
+"""The nemesis and the files beside the entries: checkpoints, the identity, headers of segments, and
+names in directories.
+
+Contract.  Part of ``nemesis.Nemesis``.  What rots here may cost its node all that it knows, so the
+cluster has to be able to do without that node, as for a header of which nobody knows whose it was
+(``rot.Atlas``).  A strike for which there is no such node is not counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chaos.simulator.faults.striking import Striking
+from multiraft.codec import layout
+
+if TYPE_CHECKING:
+    from chaos.simulator.node.node import SimulatedNode
+
+#: The sync of a directory fails within so many of them.
+DIRECTORY_SYNCS_MAX = 4
+
+
+class Decay(Striking):
+    """Part of ``Nemesis``."""
+
+    def _dispensable(self) -> SimulatedNode | None:
+        """A node that is up and may lose what it knows."""
+        nodes = [node for _, node in sorted(self._world.nodes.items())
+                 if node.is_up and not node.paused and self._world.atlas.may_lose(node.node)]
+        return self._rng.choice(nodes) if nodes else None
+
+    def _flip_and_crash(self, node: SimulatedNode, path: str, at: int) -> None:
+        """Only a start reads these files."""
+        self._world.atlas.note_lost(node.node)
+        self._say(node.node, f"rot of {path} at {at}")
+        node.rot(path, at, self._rng.randrange(8))
+        self._crash(node, self._rng.random() < 0.5)
+
+    def cause_rot_checkpoint(self) -> None:
+        """A checkpoint rots: the one before it, or the lane alone, has to do."""
+        node = self._dispensable()
+        files = node.checkpoint_files() if node is not None else {}
+        if not files:
+            self._world.faults["rot-checkpoint"] -= 1
+            return
+        path = self._rng.choice(sorted(files))
+        self._flip_and_crash(node, path, self._rng.randrange(files[path]))
+
+    def cause_rot_header(self) -> None:
+        """The header of a segment rots: whose the entries behind it are cannot be trusted."""
+        node = self._dispensable()
+        paths = sorted({place.path for place in node.durable_places()}) if node is not None else ()
+        if not paths:
+            self._world.faults["rot-header"] -= 1
+            return
+        self._flip_and_crash(node, self._rng.choice(paths),
+                             self._rng.randrange(layout.SEGMENT_HEADER_BYTES))
+
+    def cause_rot_identity(self) -> None:
+        """``node.json`` rots: the node cannot start any more, and another one takes its place."""
+        nodes = [node for _, node in sorted(self._world.nodes.items())
+                 if node.is_up and self._world.wipes.may_wipe(node)]
+        if not nodes:
+            self._world.faults["rot-identity"] -= 1
+            return
+        node = self._rng.choice(nodes)
+        path, size = node.identity_file()
+        at = self._rng.randrange(size)
+        self._world.atlas.note_lost(node.node)
+        self._say(node.node, f"rot of {path} at {at}")
+        node.rot_identity(at, self._rng.randrange(8))
+        self._crash(node, self._rng.random() < 0.5)
+
+    def cause_eio_directory(self) -> None:
+        """The sync of a directory fails: of the names that changed some are on the disk, and nobody
+        writes the others any more.  Counted when it fails."""
+        self._world.faults["eio-directory"] -= 1
+        node, syncs = self._node(), self._rng.randrange(1, DIRECTORY_SYNCS_MAX)
+        self._say(node.node, f"sync {syncs} of a directory fails")
+        node.arm_directory_error(syncs)

@@ -1,0 +1,171 @@
+"""Nodes that lose their directory, and the operator who puts a new node in the place of each.
+
+Contract.  ``wipe`` ends a node for ever, its disk with it, and starts another one under an id that
+nobody had.  Group by group the operator makes the new node a learner and then a voter in the place
+of the lost one, by whatever step is next when he looks (as ``multiraft node replace``); when the
+lost node is in no configuration of any log it is removed.  A node that is started under the old id
+with an empty directory has to be refused (``acquainted``).
+
+Safety.  What is lost for good is one copy of everything.  So one node is replaced at a time, and
+only when every group can do without it under every configuration that is in a log, with nobody
+else's damage in the way (``rot.Atlas``); nothing else is damaged until it is replaced.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+from chaos.simulator.clients.workload import Workload
+from chaos.simulator.disk.corruption import Atlas
+from chaos.simulator.env.event_queue import EventQueue
+from chaos.simulator.env.parameters import Parameters
+from chaos.simulator.env.trace import Trace
+from chaos.simulator.node.node import SimulatedNode
+from chaos.simulator.oracle.observer import Witness
+from multiraft.types import Configuration
+
+#: How often the operator looks.
+LOOK_US = 300_000
+#: From the loss to the start of the new node, and of the old one when it is tried again.
+START_US = (50_000, 1_500_000)
+#: Until a node hears that another one was registered or removed.
+HEAR_US = (1_000, 600_000)
+#: Odds that the old node is started again, with nothing in its directory.
+COMES_BACK = 0.6
+#: Odds that a lost voter is taken out before the new one is one.
+OUT_FIRST = 0.3
+
+
+class World(Protocol):
+    """What wipes may touch."""
+
+    queue: EventQueue
+    trace: Trace
+    parameters: Parameters
+    witness: Witness
+    workload: Workload
+    atlas: Atlas
+    marks: Counter[str]
+    nodes: dict[int, SimulatedNode]
+    everyone: dict[int, SimulatedNode]
+
+    def add_node(self, number: int) -> SimulatedNode:
+        """A node without replicas, not started."""
+
+
+class Wipes:
+    """All of one run, one at a time."""
+
+    def __init__(self, world: World, rng: random.Random):
+        self._world = world
+        self._rng = rng
+        self._lost = self._new = 0  # 0 = nobody is being replaced
+        self._out_first = False
+        self._owed: set[int] = set()  # groups in which the new node is to be a voter
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every lost node is replaced and removed."""
+        return not self._lost
+
+    def describe(self) -> str:
+        """What is not done yet, for people."""
+        left = [number for number, group in self._world.witness.groups.items()
+                if self._lost in group.configuration().members()]
+        return (f"n{self._lost} is not replaced by n{self._new}: it is in groups {left[:8]}, the "
+                f"new one is no voter of {sorted(self._owed)[:8]}")
+
+    def may_wipe(self, node: SimulatedNode) -> bool:
+        """Whether the cluster must survive the loss of this node's disk, now."""
+        return self.is_done and self._world.atlas.may_lose(node.node)
+
+    def wipe(self, node: SimulatedNode, put_back: Callable[[], None] | None = None) -> None:
+        """Its disk is gone, and a new node is on its way.  ``put_back`` gives it what it held some
+        lives ago."""
+        world, lost = self._world, node.node
+        self._lost, self._new = lost, max(world.everyone) + 1
+        self._out_first = self._rng.random() < OUT_FIRST
+        self._owed = {number for number, group in world.witness.groups.items()
+                      if lost in group.configuration().voters}
+        how = "wiped" if put_back is None else "put back"
+        world.trace.line(lost, -1, "fault", f"{how}, n{self._new} comes in its place")
+        node.crash(power=True)
+        if put_back is None:
+            node.lose_directory(self._rng.getrandbits(62))
+        else:
+            put_back()
+        del world.nodes[lost]
+        world.atlas.lose(lost)
+        world.witness.wiped(lost)
+        new = world.add_node(self._new)
+        new.incarnation = self._rng.getrandbits(62) + 1
+        world.workload.replace_node(lost, self._new)
+        self._after(START_US, self._join, new)
+        if put_back is None and self._rng.random() < COMES_BACK:
+            self._after(START_US, node.start)
+        world.queue.after(LOOK_US, self._look)
+
+    def _after(self, bounds_us: tuple[int, int], callback, *arguments) -> None:
+        self._world.queue.after(self._rng.randrange(*bounds_us), callback, *arguments)
+
+    def _join(self, new: SimulatedNode) -> None:
+        """It is told of the others, registered, and started; they hear of it in their time."""
+        for number, other in sorted(self._world.everyone.items()):
+            if other is not new and not other.is_lost:
+                new.meet(number, other.incarnation)
+                self._after(HEAR_US, other.meet, new.node, new.incarnation)
+        new.start()
+
+    # ---- the operator ----------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Do what is next in each group; the lost node goes when it is nowhere any more."""
+        world, lost = self._world, self._lost
+        for node in list(world.nodes.values()):
+            if node.is_up and not node.paused:
+                for group in node.led_groups():
+                    present = node.configuration(group)
+                    wanted = self._next(group, present)
+                    if wanted != (present.voters, present.learners) and not present.outgoing:
+                        node.set_members(group, *wanted)
+        if not self._owed and self._is_nowhere(lost):
+            self._remove(lost)
+        else:
+            world.queue.after(LOOK_US, self._look)
+
+    def _next(self, group: int,
+              present: Configuration) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """(voters, learners) to ask for: a step that consensus may refuse as too early."""
+        lost, new = self._lost, self._new
+        voters, learners = present.voters, present.learners
+        if lost in learners:
+            return voters, tuple(node for node in learners if node != lost)
+        left = tuple(node for node in voters if node != lost)
+        if new in self._world.witness.groups[group].configuration().voters:
+            self._owed.discard(group)
+        if group not in self._owed or (lost in voters and self._out_first and len(left) > 1):
+            return left, learners
+        if new not in learners:
+            return voters, (*learners, new)
+        return (*left, new), tuple(node for node in learners if node != new)
+
+    def _is_nowhere(self, lost: int) -> bool:
+        """Whether no log names it as a member."""
+        for group in self._world.witness.groups.values():
+            if any(lost in {*each.members(), *each.outgoing} for each in group.configurations()):
+                return False
+        return True
+
+    def _remove(self, lost: int) -> None:
+        """It is forgotten for ever."""
+        world = self._world
+        world.trace.line(lost, -1, "replaced", f"by n{self._new}")
+        world.marks["replaced"] += 1
+        world.atlas.replaced(lost)
+        self._lost = 0
+        for _, node in sorted(world.everyone.items()):
+            if not node.is_lost:
+                self._after(HEAR_US, node.part, lost)

@@ -1,0 +1,149 @@
+"""Who is well when the faults are over: a random quorum first, everybody later.
+
+Contract.  ``choose`` names the nodes that stay ill, which every group can do without whatever
+configuration of it is in a log, and how: off, on a disk that hangs, or up and cut off in one
+direction or in both.  ``apply`` makes them so; ``lift`` makes them well.
+
+Theory.  A cluster in which all is well again goes on even where a quorum alone would wait for the
+rest; so the quorum has to converge beside nodes that are in its way (TigerBeetle's VOPR, "liveness
+mode": a core is healed, faults of the others are permanent).  A node that hears nobody and is heard
+is the worst of them: it asks for votes for ever (scenario S1).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from chaos.simulator.oracle.model import is_majority
+
+if TYPE_CHECKING:
+    from chaos.simulator.env.network import Link
+    from chaos.simulator.simulation import World
+    from multiraft.types import Configuration
+
+OFF, HUNG, CUT, DEAF, MUTE = "off", "hung", "cut", "deaf", "mute"
+#: How those stay that are not healed yet.
+WAYS = (OFF, HUNG, CUT, DEAF, MUTE)
+#: Those beside which a quorum without work falls silent.  Who is up and cut off is asked twice a
+#: second which groups it leads, by each node that had not heard it: per pair, not per group.
+SILENT = frozenset((OFF, HUNG))
+
+
+class Remainder:
+    """The nodes of one run that are healed last."""
+
+    def __init__(self, world: World, rng: random.Random):
+        self._world = world
+        self._rng = rng
+        self.nodes: list[int] = []
+        self.way = ""
+
+    def choose(self) -> None:
+        """Draw them: none while a node is damaged, for it may need each of the others, for its
+        copies or to be cleared."""
+        world, rng = self._world, self._rng
+        world.atlas.refresh()
+        way = rng.choice(WAYS)
+        nodes = [] if world.atlas.damaged_nodes else self._draw()
+        self.nodes, self.way = nodes, way if nodes else ""
+        world.atlas.stay_down(nodes)
+        world.marks[f"a quorum is well, the rest {way}" if nodes else "everybody is well"] += 1
+        world.trace.line(0, -1, "phase", f"all are well but {nodes} {self.way}".rstrip())
+
+    def _draw(self) -> list[int]:
+        """As many as can be done without, at random."""
+        world = self._world
+        minority = (world.parameters.replication_factor - 1) // 2
+        for size in range(minority, 0, -1):
+            choices = [[*nodes] for nodes in combinations(sorted(world.nodes), size)
+                       if self._can_do_without(nodes)]
+            if choices:
+                return self._rng.choice(choices)
+        return []
+
+    def restart_damaged(self) -> None:
+        """Damage that no start has met yet is met."""
+        self._world.atlas.refresh()
+        for number in sorted(self._world.atlas.damaged_nodes & {*self._world.nodes}):
+            self._world.nodes[number].crash(power=False)
+            self._world.nodes[number].start()
+
+    def fill_up(self) -> list[int]:
+        """The operator gives groups that have wandered all their voters again, a step at a time.
+        Groups that lack some still."""
+        world = self._world
+        wanted = world.parameters.replication_factor
+        for node in world.nodes.values():
+            for group in node.led_groups():
+                present = node.configuration(group)
+                if len(present.voters) < wanted and not present.outgoing:
+                    node.set_members(group, *self._one_more(group, present))
+        return [group for group, model in world.witness.groups.items()
+                if len(model.configuration().voters) < wanted or model.configuration().outgoing]
+
+    def _one_more(self, group: int,
+                  present: Configuration) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """(voters, learners): a learner becomes a voter, or somebody becomes a learner."""
+        voters, learners = present.voters, present.learners
+        if learners:
+            chosen = learners[group % len(learners)]
+            return (tuple(sorted((*voters, chosen))),
+                    tuple(node for node in learners if node != chosen))
+        outside = [node for node in sorted(self._world.nodes) if node not in voters]
+        return voters, (outside[group % len(outside)],)
+
+    @property
+    def others(self) -> list[int]:
+        """Those that are well."""
+        return [node for node in sorted(self._world.nodes) if node not in self.nodes]
+
+    def keeps_off(self, node: int) -> bool:
+        """Whether it is not to be started yet."""
+        return self.way == OFF and node in self.nodes
+
+    def apply(self) -> None:
+        """From now on they are as they were drawn."""
+        for number in self.nodes:
+            node = self._world.nodes[number]
+            node.resume()
+            if self.way == OFF:
+                node.crash(power=True)
+                continue
+            node.start()
+            if self.way == HUNG:  # its network stays up: it must not be in the way (S1)
+                node.hang_disk()
+        self._world.network.block(self._links())
+
+    def lift(self) -> None:
+        """They are well, too."""
+        world = self._world
+        world.trace.line(0, -1, "phase", f"{self.nodes} are well, too")
+        world.network.unblock(self._links())
+        world.atlas.stay_down(())
+        for number in self.nodes:
+            node = world.nodes[number]
+            if self.way == HUNG:
+                node.release_disk()
+            node.start()
+        self.nodes, self.way = [], ""
+
+    def _links(self) -> list[Link]:
+        """What is cut, to and from those that are well."""
+        links: list[Link] = []
+        for ill in self.nodes:
+            if self.way in (CUT, DEAF):
+                links += [(well, ill) for well in self.others]
+            if self.way in (CUT, MUTE):
+                links += [(ill, well) for well in self.others]
+        return links
+
+    def _can_do_without(self, nodes: Iterable[int]) -> bool:
+        """Whether each group has a majority without these nodes, whatever configuration of it is
+        still in a log."""
+        left = [node for node in self._world.nodes if node not in nodes]
+        return all(is_majority(configuration, left)
+                   for group in self._world.witness.groups.values()
+                   for configuration in group.configurations())

@@ -1,0 +1,1 @@
+"""A simulated node and its parts."""

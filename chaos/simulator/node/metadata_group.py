@@ -1,0 +1,305 @@
+"""Group 0: a replicated state machine whose log is compacted, and snapshots of its state.
+
+Contract.  Part of ``node.SimulatedNode``, and as ``node/replicas/snapshots.py`` does it: the state
+goes into each checkpoint, consensus forgets all but the newest commands that a checkpoint holds,
+whoever lacks forgotten ones is offered a snapshot, pulls it in chunks that may be lost, and
+installs it as one checkpoint before anybody is told.
+
+Invariants (``StateTruth``).  The state of every replica, applied, recovered or installed, is that
+of the committed commands up to the same index.
+
+Theory.  The state is a hash of all commands in order: a command that is lost, doubled, reordered or
+taken from another log makes it another one for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import marshal
+from typing import NamedTuple
+
+from chaos.simulator.env.violations import Violation
+from chaos.simulator.node.peers import Acquainted
+from chaos.simulator.oracle import metadata_oracle
+from chaos.simulator.oracle.model import GroupModel
+from multiraft import core
+from multiraft.errors import ProposalError
+from multiraft.partitions.state import PartitionTail
+from multiraft.raft import snapshot
+from multiraft.raft.log_reader import LogBounds
+from multiraft.storage.disk_space import is_full
+from multiraft.storage.errors import CorruptRange
+from multiraft.types import METADATA_GROUP, Configuration, EntryKind
+
+#: An image is served unchanged as long as somebody asked for it so recently.
+IMAGE_LIFE_MS = 2_000
+#: Commands that stay in the log for somebody who is being brought up: few, so that it is not enough
+#: now and then.
+COMMANDS_HELD_MAX = 50
+#: Of an image: metadata take more than a few of the smallest chunks.
+CHUNKS_MAX = 64
+#: While the disk is at something else, installing waits.
+INSTALL_PAUSE_US = 1_000
+
+
+class UnreadableCommand(Exception):
+    """A committed command that is damaged: the round fails, and the process with it."""
+
+
+class State(NamedTuple):
+    """What the commands up to ``version`` come to."""
+
+    version: int = 0  # index of the last command
+    chain: bytes = b""
+
+    def after(self, index: int, command: bytes) -> State:
+        """The state when that command was applied."""
+        hasher = hashlib.blake2b(self.chain + index.to_bytes(8, "little"), digest_size=16)
+        hasher.update(command)
+        return State(index, hasher.digest())
+
+
+class StateTruth:
+    """What the state has to be at each version."""
+
+    def __init__(self, group: GroupModel):
+        self._group = group
+        self._seen = 0
+        self._state = State()
+        self._chains = {0: b""}
+        self.metadata = metadata_oracle.Truth()
+
+    def check(self, node: int, state: State, index: int) -> None:
+        """A node's state at ``index``.  Raises ``Violation``."""
+        for place in range(self._seen, self._group.commit):
+            entry = self._group.entries[self._group.committed[place]]
+            if entry.kind == EntryKind.METADATA:
+                command = bytes(entry.payload)
+                self._state = self._state.after(entry.index, command)
+                if metadata_oracle.is_command(command):
+                    self.metadata.apply(entry.index, command)
+            self._chains[place + 1] = self._state.chain
+        self._seen = self._group.commit
+        if self._chains.get(index) != state.chain:
+            raise Violation("StateIsWhatWasCommanded", f"n{node} is at index {index} (command "
+                            f"{state.version}) in another state than the commands up to there give")
+
+
+class Image(NamedTuple):
+    """A state at one index, encoded; it never changes."""
+
+    bounds: LogBounds
+    data: bytes
+
+
+class ChunkRequest(NamedTuple):
+    """Follower to leader: the image of ``index`` from ``offset`` on, 0 = whichever there is."""
+
+    index: int
+    offset: int
+
+
+class Chunk(NamedTuple):
+    """Leader to follower; ``total`` 0 = there is nothing to give."""
+
+    index: int
+    term: int
+    total: int
+    crc: int
+    offset: int
+    data: bytes
+
+
+class Download(NamedTuple):
+    """What has arrived of an image."""
+
+    index: int
+    term: int
+    total: int
+    crc: int
+    data: bytes
+
+
+class Stately(Acquainted):
+    """Part of ``SimulatedNode``."""
+
+    # ---- commands --------------------------------------------------------------------------
+
+    def command(self, command: bytes) -> None:
+        """Propose it, if this node leads."""
+        if self.is_up and not self.paused:
+            self.later(0, self._command, command)
+
+    def _command(self, command: bytes) -> None:
+        with contextlib.suppress(ProposalError):
+            self._raft.propose(METADATA_GROUP, EntryKind.METADATA, command)
+        self.request_round()
+
+    def _restore_state(self) -> None:
+        """As the newest checkpoint has it."""
+        if self._store.extra:
+            self._take_state(self._store.extra)
+        if METADATA_GROUP in self._store.groups:
+            applied = self._store.groups[METADATA_GROUP].applied
+            self._world.truth.check(self.node, self.state, max(applied, self.state.version))
+            self._world.truth.metadata.check(self.node, self.metadata)
+
+    def extra(self) -> list:
+        """What a checkpoint and a snapshot have of the state."""
+        return [*self.state, metadata_oracle.encoded(self.metadata)]
+
+    def _take_state(self, extra: list) -> None:
+        version, chain, encoded = extra
+        self.state, self.metadata = State(version, bytes(chain)), metadata_oracle.decoded(encoded)
+
+    def _place_for(self, partition: int, seen_index: int) -> metadata_oracle.Location:
+        """Where a topic's partition is.  Raises ``NoSuchPartition``, ``StaleMetadata``."""
+        return metadata_oracle.place_for(self.metadata, partition, seen_index)
+
+    def _accepts(self, partition: int, group: int) -> None:
+        """A batch is about to be appended here."""
+        self._world.truth.metadata.accepted(self.node, self.metadata, partition, group)
+
+    def _apply_commands(self, first: int, last: int) -> None:
+        entries = self._store.entries(METADATA_GROUP, first, last)
+        if entries is None:
+            try:
+                entries = self._store.read_plan(METADATA_GROUP, first, last).execute()
+            except CorruptRange as error:
+                raise UnreadableCommand(str(error)) from error
+        for entry in entries:
+            if entry.kind == EntryKind.METADATA and entry.index > self.state.version:
+                command = bytes(entry.payload)
+                self.state = self.state.after(entry.index, command)
+                if metadata_oracle.is_command(command):
+                    result = metadata_oracle.apply(self.metadata, entry.index, command)
+                    self._command_applied(entry.index, entry.term, result)
+        self._metadata_moved()
+        # A replica that was removed and came back applies again what this node knows already.
+        self._world.truth.check(self.node, self.state, max(last, self.state.version))
+
+    def command_unreadable(self, error: UnreadableCommand) -> None:
+        """A committed command cannot be read: the process ends, its next start knows why."""
+        self._trace.line(self.node, METADATA_GROUP, "unreadable", str(error))
+        self.crash(False)
+        self._restart_soon()
+
+    # ---- checkpoints and compaction --------------------------------------------------------
+
+    def compact(self, applied: int) -> None:
+        """A checkpoint holds what the commands up to ``applied`` did: forget all but the newest and
+        those that somebody who is being brought up needs."""
+        if (METADATA_GROUP not in self._raft.status.groups()
+                or applied > self._raft.status.applied_index(METADATA_GROUP)):
+            return  # it may be another replica by now than the one that the checkpoint speaks of
+        first_index = snapshot.log_start(applied, self._world.parameters.commands_kept,
+                                         COMMANDS_HELD_MAX, self._needed_from())
+        if first_index > 1:
+            self._raft.compacted(METADATA_GROUP, first_index)
+
+    def _needed_from(self) -> int:
+        needed = self._raft.needed_from(METADATA_GROUP)
+        if self._image is not None and self.now_ms - self._image[1] <= IMAGE_LIFE_MS:
+            needed = min(needed, self._image[0].bounds.last_index + 1)
+        return needed
+
+    # ---- serving ---------------------------------------------------------------------------
+
+    def _serve_state(self, sender: int, request: ChunkRequest) -> None:
+        if (METADATA_GROUP not in self._raft.status.groups()
+                or self._raft.status.of(METADATA_GROUP).quarantined):
+            self._send_bulk(sender, Chunk(0, 0, 0, 0, 0, b""))
+            return
+        image = self._image
+        first_index = self._raft.status.of(METADATA_GROUP).first_index
+        if image is None or (image[0].bounds.last_index != request.index
+                             and (self.now_ms - image[1] > IMAGE_LIFE_MS
+                                  or image[0].bounds.last_index < first_index - 1)):
+            image = (self._take_image(), 0)
+        self._image = (image[0], self.now_ms)
+        bounds, data = image[0]
+        offset = request.offset
+        if bounds.last_index != request.index or offset > len(data):
+            offset = 0
+        size = max(self._world.parameters.snapshot_chunk_bytes, len(data) // CHUNKS_MAX)
+        self._send_bulk(sender, Chunk(bounds.last_index, bounds.prev_term, len(data),
+                                      core.crc32c(data), offset, data[offset:offset + size]))
+
+    def _take_image(self) -> Image:
+        bounds, index, configuration = self._raft.snapshot_point(METADATA_GROUP)
+        tail = self._store.tails[METADATA_GROUP]
+        return Image(bounds, marshal.dumps([index, [*map(list, configuration)], tail.snapshot(),
+                                            self.extra()]))
+
+    # ---- fetching --------------------------------------------------------------------------
+
+    def snapshot_offered(self, leader: int) -> None:
+        """``leader`` has forgotten what this replica needs next."""
+        self._world.faults["snapshot-offered"] += 1
+        known = self._download
+        self._send_bulk(leader, ChunkRequest(known.index, len(known.data)) if known
+                        else ChunkRequest(0, 0))
+
+    def _take_chunk(self, sender: int, chunk: Chunk) -> None:
+        if not chunk.total or self._installing:
+            return
+        known = self._download
+        if known is None or known[:4] != chunk[:4]:
+            # Of another image, perhaps one of the same index by another leader: from its start.
+            known = self._download = Download(*chunk[:4], b"")
+        if chunk.offset != len(known.data):
+            return  # twice, or late: the next offer asks again
+        known = self._download = known._replace(data=known.data + chunk.data)
+        if len(known.data) < known.total:
+            self._send_bulk(sender, ChunkRequest(known.index, len(known.data)))
+        else:
+            self._installing = True
+            self._install(known)
+
+    def _install(self, whole: Download) -> None:
+        """All in one step of the loop, between two operations of the disk."""
+        if not self._disk.is_idle:
+            self.later(INSTALL_PAUSE_US, self._install, whole)
+            return
+        self._installing, self._download = False, None
+        if not self._raft.may_install(METADATA_GROUP, whole.index, whole.term):
+            self.request_round()  # not needed any more, or the next offer finds it possible
+            return
+        index, configuration, tail, state = marshal.loads(whole.data)
+        members = Configuration(*map(tuple, configuration))
+        restored = PartitionTail.restore(tail)
+        bounds = LogBounds(whole.index + 1, whole.term, whole.index)
+        self._effect()
+        self._witness.installing(self.node, METADATA_GROUP, whole.index, whole.term)
+        self._store.install(METADATA_GROUP, bounds, index, members, restored)
+        self._take_state(state)
+        self._world.truth.check(self.node, self.state, whole.index)
+        self._world.truth.metadata.check(self.node, self.metadata)
+        if not self._checkpoint_now():
+            return
+        self._metadata_moved()
+        self._witness.installed(self.node, METADATA_GROUP)
+        self._raft.install_snapshot(METADATA_GROUP, bounds, index, members, restored)
+        self._world.faults["snapshot-installed"] += 1
+        self._trace.line(self.node, METADATA_GROUP, "installed", str(whole.index))
+        self.request_round()
+
+    def _checkpoint_now(self) -> bool:
+        """As ``Checkpoints.write_now``; a crash may come between any two of its calls."""
+        plan = self._store.checkpoint_plan(self.commits(), self.extra())
+        if self._effects_left:
+            self._filesystem.fuse, self._effects_left = self._effects_left, 0
+        try:
+            try:
+                plan.execute()
+            except OSError as error:
+                if not is_full(error) or not self._room.exhausted():
+                    raise
+                plan.execute()
+        except OSError as error:
+            self._disk.end(error)
+            return False
+        self._filesystem.fuse = -1
+        self._store.checkpointed(plan)
+        return True

@@ -1,0 +1,589 @@
+"""A simulated node: the driver that obeys ``Ready`` exactly as the real one does.
+
+Contract.  One round takes the inbox, steps and proposes, asks for a ``Ready`` and obeys it in field
+order: stage, messages, disk write (which takes virtual time), written, messages_after_write, apply,
+answer clients.  Each of these is an effect; ``arm_crash`` puts a crash between any two of them.
+Every effect is reported to the witness at the moment it takes place.
+
+Invariants.  One write is in flight at a time.  Nothing of an earlier life acts: every event that is
+scheduled carries the life in which it was scheduled.
+
+Theory.  A node that is paused keeps its memory and its page cache and hears everything later, as a
+stopped process does; a node that was killed keeps its page cache only; one that lost power keeps
+what was synced.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from chaos.simulator.clients.workload import AppendRequest
+from chaos.simulator.disk.disk_worker import DiskWorker, Flight
+from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
+from chaos.simulator.env.limits import raft_config, storage_config
+from chaos.simulator.env.violations import Violation
+from chaos.simulator.node.disk_and_clock import Clock
+from chaos.simulator.node.liveness import LivenessExchange
+from chaos.simulator.node.membership import INCARNATION, create_wanted
+from chaos.simulator.node.metadata_group import State, UnreadableCommand
+from chaos.simulator.node.pending_reads import Asked
+from chaos.simulator.node.repair import DIRECTORY, Mending
+from chaos.simulator.node.sessions import Sessions
+from chaos.simulator.node.transport import with_entries
+from chaos.simulator.oracle.metadata_oracle import Extent, MetadataState
+from chaos.simulator.oracle.observer import Witness
+from chaos.simulator.oracle.readback import ReadBack
+from multiraft import core
+from multiraft.errors import ProposalError
+from multiraft.liveness.store_liveness import LeaseEvent, deliver
+from multiraft.raft.messages import Append
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.raft.ready import Event, Ready
+from multiraft.raft.status import GroupStatus, Role
+from multiraft.storage.identity import Identity
+from multiraft.storage.repair.coordinator import Repairer
+from multiraft.storage.store import Store
+from multiraft.types import METADATA_GROUP, Configuration
+
+if TYPE_CHECKING:
+    from chaos.simulator.simulation import World
+
+CLUSTER_ID = b"simulated-------"
+#: A process notices so late that a peer's is gone.
+HANG_UP_US = 100
+#: From a peer's start to an append connection with it.
+CONNECT_US = 2_000
+#: A node that was started answers after this long: recovery reads the disk.
+RECOVERY_US = 20_000
+#: What a node said last before it was started arrives within this time, every other time.
+REPEAT_US = 500_000
+#: Events of consensus that make a line in the trace.
+TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "member", "drop",
+                           "needs_snapshot", "doubt", "cleared", "repaired", "membership",
+                           "removed", "wanted"})
+
+
+class SimulatedNode(Mending):
+    """One node over all its lives."""
+
+    def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
+                 rng: random.Random):
+        self.node = node
+        self.alive = False
+        self.paused = False
+        self.clock = Clock(world.queue)
+        self.disk_hangs = False
+        self._disk_factor = 1
+        self.crashes = 0
+        self.peer_frames = 0
+        self.rotten = self._unmet = False  # bits of its disk have changed
+        self._rotted: list[tuple[int, int]] = []
+        self.is_lost = False  # its directory, for ever
+        self.identity_is_rotten = False
+        self._know_nobody(world.parameters.seed)
+        self._world = world
+        self._queue = world.queue
+        self._witness: Witness = world.witness
+        self._trace = world.trace
+        self._network = world.network
+        self._rng = rng
+        self._repeats = random.Random(f"{world.parameters.seed}/repeats {node}")
+        self._voters = {group: members for group, members in voters.items() if node in members}
+        first = range(1, world.parameters.nodes + 1)  # whoever comes later is told of the others
+        self._peers = tuple(peer for peer in first if peer != node and node in first)
+        self._marks = world.marks
+        self._relaxed = world.parameters.disk.flush_interval_ms > 0
+        self._filesystem = SimulatedFilesystem()
+        self._read_back = ReadBack()
+        self._filesystem.faults.rng = random.Random(f"{world.parameters.seed}/disk {node}")
+        self._filesystem.faults.struck = world.faults
+        #: A round begins this long after the first thing arrived: what comes meanwhile is in it.
+        self._round_us = world.parameters.round_us
+        self._life = 0
+        self._nothing_prepared()
+        self._missed: deque[tuple[Callable[..., None], tuple]] = deque()
+        self._begin_life()
+
+    def _begin_life(self) -> None:
+        """Memory is empty."""
+        self._life += 1
+        self._raft: MultiRaft | None = None
+        self._store: Store | None = None
+        self._sessions: Sessions | None = None
+        self._liveness: LivenessExchange | None = None
+        self._inbox: list[tuple[Callable[[int, Any], None], int, Any]] = []
+        self._answers: dict[int, list[tuple]] = {}  # by client
+        self._round_due = False
+        self._wake_ms: int | None = None
+        self._disk: DiskWorker | None = None
+        self._recovery_waits = False  # for a disk that hangs
+        self._connected: dict[int, None] = {}  # peers
+        self._missed.clear()
+        self._repairer: Repairer | None = None
+        self._repairing = False
+        self._unscrubbed = True
+        self.state, self.metadata = State(), MetadataState()
+        self._image = self._download = None
+        self._open_reads = Asked()
+        self._installing = False
+        self._forget_moves()
+
+    # ---- scheduling ------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        """By this node's clock."""
+        return self.clock.now_ms
+
+    def later(self, delay_us: int, callback: Callable[..., None], *arguments: object) -> None:
+        """Run ``callback`` in this life; while paused, it waits."""
+        self._queue.after(delay_us, self._run, self._life, callback, arguments)
+
+    def _run(self, life: int, callback: Callable[..., None], arguments: tuple) -> None:
+        if life != self._life or not self.alive:
+            return
+        if self.paused:
+            self._missed.append((callback, arguments))
+            return
+        try:
+            callback(*arguments)
+        except PowerLoss:
+            self._strike()
+        except UnreadableCommand as error:
+            self.command_unreadable(error)
+
+    # ---- life and death --------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Boot and recover; nothing when it is up."""
+        if self.alive:
+            return
+        self.alive = True
+        self._begin_life()
+        self._trace.line(self.node, -1, "start")
+        if self.faulty and self._repeats.random() < 0.5:
+            self._network.repeat(self.node, self._repeats, REPEAT_US)
+        if self._effects_left:
+            self._filesystem.fuse, self._effects_left = self._effects_left, 0
+        self.later(RECOVERY_US, self._recover)
+
+    def _recover(self) -> None:
+        if self.disk_hangs:
+            self._recovery_waits = True
+            return
+        parameters = self._world.parameters
+        if self._was_refused():
+            return
+        if "older-copy" in parameters.faults and not self.is_lost:
+            self._world.copies.keep(self)
+        identity = Identity(CLUSTER_ID, self.node, self.incarnation, self.draw_life())
+        store = self._open_store(lambda: Store.open(DIRECTORY, self._filesystem, identity,
+                                                    storage_config(parameters)))
+        if store is None:
+            return
+        self._store, self.incarnation = store, store.incarnation
+        if not self._may_take_part():
+            return
+        store.relaxed = parameters.disk.flush_interval_ms > 0
+        if store.damage and not self.rotten:
+            raise Violation("NothingIsDamaged", f"n{self.node} recovers with {store.damage[0]}")
+        for group, members in self._voters.items():
+            if not store.is_removed(group):
+                store.create_group(group, INCARNATION, Configuration(members))
+        tombstones = {group: log.hard_state for group, log in store.table.logs.items()
+                      if log.removed}
+        self._witness.absent(self.node, store.groups, tombstones, bool(store.damage))
+        self._filesystem.fuse = -1
+        self._room = self._make_room(store)
+        if not self._make_probe():
+            return
+        self._disk = DiskWorker(self, self._filesystem, store, parameters.disk, self._rng,
+                                self._room)
+        self._disk.factor = self._disk_factor
+        config = raft_config(parameters)
+        self._raft = raft = MultiRaft(self.node, config, store, self._rng, self.now_ms,
+                                      store.boot_epoch)
+        self._read_back.show(store, self._filesystem.image, self._witness, self.node, self.rotten)
+        for group, restored in sorted(store.groups.items()):
+            raft.add_group(group, INCARNATION, restored, store.tails[group])
+        self._restore_state()
+        self._repairer = Repairer(self.node, store, raft, self._write_record)
+        self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
+                                  self.node, self._damaged, self._room, self._place_for,
+                                  self._accepts)
+        self._liveness = LivenessExchange(self, raft, config, store.boot_epoch, self._peers)
+        self._liveness.wake(self.now_ms)
+        for peer in self._peers:
+            self._world.everyone[peer].peer_up(self.node)
+            if self._world.everyone[peer].is_up:
+                self._connect(peer)
+        self._unscrubbed, self._unmet = self.rotten, False
+        if self.rotten:
+            self.scrub_soon()
+        if "disk-full" in parameters.faults:
+            self._keep_looking()
+        self._start_moves()
+        self.request_round()
+
+    def crash(self, power: bool) -> None:
+        """End this life, with or without the page cache."""
+        if not self.alive:
+            return
+        power = power and not self._is_spared()
+        if power and self._world.parameters.spares_power:
+            self._witness.power_lost(self.node)
+            self._marks["relaxed power loss"] += 1
+        self.alive = False
+        self.paused = False
+        self.crashes += 1
+        self._effects_left = 0
+        self._trace.line(self.node, -1, "crash", "power" if power else "process")
+        if power:
+            self._filesystem.power_loss(self._rng)
+        else:
+            self._filesystem.process_death(self._rng)
+        self._begin_life()
+        for peer in self._peers:
+            self._world.everyone[peer].peer_down(self.node)
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        """Everything that was missed happens now, in order."""
+        if not self.paused:
+            return
+        self.paused = False
+        self._trace.line(self.node, -1, "resume")
+        missed, self._missed = self._missed, deque()
+        self.later(0, self._ask_all)
+        for callback, arguments in missed:
+            self.later(0, callback, *arguments)
+
+    # ---- connections -----------------------------------------------------------------------
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it has recovered and takes connections."""
+        return self.alive and self._raft is not None
+
+    def reconnect(self, peer: int) -> None:
+        """The append connection broke and is up again, if there is a peer."""
+        self.later(0, self._disconnect, peer)
+        if self._world.everyone[peer].is_up:
+            self.later(0, self._connect, peer)
+
+    def peer_down(self, peer: int) -> None:
+        """The peer's process is gone: its side of the connection is closed."""
+        self.later(HANG_UP_US, self._disconnect, peer)
+
+    def peer_up(self, peer: int) -> None:
+        """The peer takes connections (again)."""
+        self.later(CONNECT_US, self._connect, peer)
+
+    def _disconnect(self, peer: int) -> None:
+        if self._raft is not None:
+            self._connected.pop(peer, None)
+            self._raft.disconnected(peer)
+            self.request_round()
+
+    def _connect(self, peer: int) -> None:
+        if (self._raft is not None and self._world.everyone[peer].is_up
+                and self._is_let_in(peer)):
+            self._connected[peer] = None
+            self._raft.connected(peer)
+            self.request_round()
+
+    def receive_peer(self, sender: int, frame: tuple) -> None:
+        self._arrived(self._step_all, sender, frame)
+
+    def receive_request(self, sender: int, frame: tuple) -> None:
+        self._arrived(self._serve_all, sender, frame)
+
+    def receive_liveness(self, sender: int, frame: tuple) -> None:
+        """The liveness thread is not the round loop's: it answers at once."""
+        self._run(self._life, self._liveness_arrived, (sender, frame))
+
+    def send_liveness(self, peer: int, item: tuple) -> None:
+        self._network.send(self.node, peer, "liveness", (item,),
+                           self._world.everyone[peer].receive_liveness)
+
+    def _liveness_arrived(self, sender: int, frame: tuple) -> None:
+        if self._liveness is not None:
+            for item in frame:
+                self._liveness.receive(self.now_ms, sender, item)
+
+    def deliver_leases(self, events: list[LeaseEvent]) -> None:
+        """What the liveness thread found out is in the next round."""
+        self._inbox.append((self._take_leases, self.node, events))
+        self.request_round()
+
+    def _take_leases(self, sender: int, events: list[LeaseEvent]) -> None:
+        deliver(events, self._raft)
+
+    def _arrived(self, handler: Callable[[int, tuple], None], sender: int, frame: tuple) -> None:
+        if self.paused:
+            self._run(self._life, self._arrived, (handler, sender, frame))
+        elif self.alive:
+            self._inbox.append((handler, sender, frame))
+            self.request_round()
+
+    def _step_all(self, sender: int, frame: tuple) -> None:
+        for message in frame:
+            if type(message) is Append and message.entries:
+                message = with_entries(message, tuple(core.parse_entries(message.entries)))
+                if self._is_lost_for_room(message.entries):
+                    continue
+            self._raft.step(sender, message)
+
+    def _serve_all(self, sender: int, frame: tuple) -> None:
+        for request in frame:
+            if type(request) is AppendRequest:
+                self._sessions.append(request)
+            else:
+                self._sessions.fetch(request)
+                self._ask_index(request.group)
+
+    def _answer(self, client: int, reply: tuple) -> None:
+        """With the client's next frame, before the round or what follows a write is over."""
+        self._answers.setdefault(client, []).append(reply)
+
+    def _send_answers(self) -> None:
+        """One frame for each client."""
+        if not self._answers:
+            return
+        answers, self._answers = self._answers, {}
+        for client, replies in answers.items():
+            self._effect()
+            self._network.send(self.node, client, "client", tuple(replies),
+                               self._world.workload.receive)
+
+    # ---- rounds ----------------------------------------------------------------------------
+
+    def request_round(self) -> None:
+        if not self._round_due:
+            self._round_due = True
+            self.later(self._round_us, self._round)
+
+    def _round(self) -> None:
+        self._round_due = False
+        if self._raft is None:
+            return  # still recovering: what arrived waits in the inbox
+        inbox, self._inbox = self._inbox, []
+        for handler, sender, frame in inbox:
+            handler(sender, frame)
+            if not self.is_up:
+                return  # its disk failed while it was at it
+        self._raft.tick(self.clock.now_ms)
+        changed = False
+        while self._raft.has_work:
+            ready = self._raft.ready(with_writes=self._disk.takes_writes)
+            if not ready:
+                break  # what is left waits for the disk
+            changed = changed or bool(ready.events)
+            self._obey(ready)
+        self._send_answers()
+        self._rest()
+        if changed:
+            self._liveness.publish()
+
+    def _rest(self) -> None:
+        """Nothing to do until the next deadline."""
+        deadline_ms = self._raft.next_deadline_ms()
+        if deadline_ms is None or self._wake_ms is not None and self._wake_ms <= deadline_ms:
+            return
+        self._wake_ms = deadline_ms
+        self.later(self.clock.until_us(deadline_ms), self._wake, deadline_ms)
+
+    def _wake(self, deadline_ms: int) -> None:
+        if self._wake_ms == deadline_ms:
+            self._wake_ms = None
+        self.request_round()
+
+    def _obey(self, ready: Ready) -> None:
+        """The order of effects is the order of fields."""
+        if ready.events:
+            self._note(ready.events)
+        if ready.writes is not None:
+            self._effect()
+            self._witness.staged(self.node, ready.writes)
+            staged = self._store.stage(ready.writes)
+            self._disk.submit(Flight(ready.writes, staged, ready.messages_after_write))
+        else:
+            assert not ready.messages_after_write, "messages wait for a write that is not there"
+        if ready.messages:
+            self._send_all(ready.messages)
+        if ready.writes is not None:
+            self._effect()
+            self._disk.start_next()
+        for read in ready.reads:
+            self._witness.confirmed(self.node, read.group, read.index, read.token)
+            self._open_reads.answered(read.group)
+        for group, first, last in ready.committed:
+            self._effect()
+            self._witness.committed(self.node, group, first, last)
+            if group == METADATA_GROUP:
+                self._apply_commands(first, last)
+            self._sessions.applied(group, first, last)
+            self._raft.applied(group, last)
+            if self._applying:
+                self._tell_applied(group, last)
+
+    def _note(self, events: Sequence[Event]) -> None:
+        marks = self._world.marks
+        for event in events:
+            marks[event.kind] += 1
+            if event.kind == "repaired":
+                self._witness.replica(self.node, event.group).repaired()
+            elif event.kind == "quarantine":
+                self._witness.replica(self.node, event.group).damaged = True
+                if not self.rotten or not self._is_known_damaged(event.group):
+                    raise Violation("NothingIsDamaged", f"n{self.node} g{event.group} quarantined "
+                                    f"itself: {event.fields[0]}")
+                self._store.quarantine(event.group, event.fields[0])
+            if event.kind == "membership":
+                self._witness.replica(self.node, event.group).adopt(*event.fields)
+            if event.kind == "wanted":
+                create_wanted(self._store, self._raft, self._witness, self._repairer, event)
+                self._repair_soon()
+            if event.kind == "snapshot_offered":
+                self.snapshot_offered(event.fields[0])
+            if event.kind == "removed":
+                self._sessions.stepped_down(event.group)
+                self._open_reads.ended(event.group)
+                self._repairer.groups.discard(event.group)
+            if event.kind == "role":
+                if event.fields[0] != Role.LEADER:
+                    self._sessions.stepped_down(event.group)
+                    self._open_reads.ended(event.group)
+                self._look_at_moves()
+            if event.kind in TRACED_EVENTS:
+                self._trace.line(self.node, event.group, event.kind,
+                                 " ".join(map(str, event.fields)))
+
+    # ---- disk ------------------------------------------------------------------------------
+
+    def after_disk(self, delay_us: int, callback: Callable[..., None], *arguments: object) -> None:
+        """Run ``callback`` in this life, also while the process is paused: the disk is not."""
+        self._queue.after(delay_us, self._unless_dead, self._life, callback, arguments)
+
+    def _unless_dead(self, life: int, callback: Callable[..., None], arguments: tuple) -> None:
+        if life == self._life and self.alive:
+            callback(*arguments)
+
+    @property
+    def faulty(self) -> bool:
+        """Whether the phase of faults lasts."""
+        return self._network.faulty
+
+    def commits(self) -> dict[int, int]:
+        """Commit index of each group here."""
+        status = self._raft.status
+        return {group: status.commit_index(group) for group in status.groups()}
+
+    def settled(self, flights: Sequence[Flight]) -> None:
+        """These writes are on the disk."""
+        for flight in flights:
+            if flight.writes is not None:
+                self._witness.durable(self.node, flight.writes)
+        if self._relaxed and self._disk.is_synced:
+            self._witness.synced(self.node)
+
+    def wrote(self, flights: Sequence[Flight]) -> None:
+        """The disk worker says so."""
+        self._effect()
+        for flight in flights:
+            self._store.finish(flight.staged)
+        rounds = [flight.writes.sequence for flight in flights if flight.writes is not None]
+        if rounds:
+            self._raft.written(rounds[-1])
+        self._effect()
+        for flight in flights:
+            self._send_all(flight.messages_after)
+        self._sessions.written()
+        self._send_answers()
+        if self._raft.has_work:
+            self.request_round()
+
+    # ---- leadership ------------------------------------------------------------------------
+
+    def transfer_some(self, rng: random.Random) -> None:
+        """Hand one of the groups led here to another voter, or give it up."""
+        if self._raft is not None and not self.paused:
+            self.later(0, self._transfer, rng)
+
+    def _transfer(self, rng: random.Random) -> None:
+        led = self.led_groups()
+        if not led:
+            return
+        group = rng.choice(led)
+        to = rng.choice([node for node in self._peers])
+        self._trace.line(self.node, group, "fault", f"transfer to n{to}")
+        try:
+            if rng.random() < 0.8:
+                self._raft.transfer(group, to)
+            else:
+                self._raft.resign(group, "asked to")
+        except ProposalError as error:
+            self._trace.line(self.node, group, "refused", str(error))
+        self.request_round()
+
+    # ---- questions of the world ------------------------------------------------------------
+
+    def leads(self, group: int) -> bool:
+        """Whether it believes so."""
+        return (self.is_up and group in self._raft.status.groups()
+                and self._raft.status.leader_hint(group)[0] == self.node)
+
+    def awake(self) -> list[str]:
+        """Groups that have a timer though they have nothing to do."""
+        if self._raft is None:
+            return [f"n{self.node} is not up"]
+        deadline_ms = self._raft.next_deadline_ms()
+        timers = [] if deadline_ms is None else [f"n{self.node} has a timer at {deadline_ms} ms"]
+        statuses = [self._raft.status.of(group) for group in self._raft.status.groups()]
+        return timers + [f"n{self.node} {status}" for status in statuses if not status.asleep]
+
+    def unanswered(self) -> list[str]:
+        """Linearizable reads that wait here."""
+        return [f"n{self.node} {text}" for text in self._open_reads.unanswered()]
+
+    def check(self) -> None:
+        """Full invariants of the parts, O(everything)."""
+        if self._raft is not None:
+            self._raft._check()
+            for tail in self._store.tails.values():
+                tail._check()
+
+    def status(self, group: int) -> GroupStatus:
+        """A replica here, as it sees its group."""
+        return self._raft.status.of(group)
+
+    def led_groups(self) -> list[int]:
+        """Groups that this node leads."""
+        return [group for group in self._raft.status.groups() if self._raft.status.is_leader(group)]
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Groups of which there is a replica here."""
+        return self._raft.status.groups() if self._raft is not None else ()
+
+    def hint(self, group: int) -> int:
+        """Who leads a group, of any group of the pool; 0 = it does not know."""
+        return self._raft.status.leader_hint(group)[0]
+
+    def read_everything(self, extents: Sequence[Extent]) -> list[tuple[Extent, int]]:
+        """Fetch each part of a partition that is here from its start; the offset after its last
+        record, by part."""
+        ends = []
+        for extent in extents:
+            if extent.group in self._raft.status.groups():
+                end = extent.start
+                while (reached := self._sessions.read(0, extent.group, extent.partition, end,
+                                                      limit=extent.end)) > end:
+                    end = reached
+                ends.append((extent, end))
+        return ends

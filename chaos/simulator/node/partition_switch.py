@@ -1,0 +1,163 @@
+"""Partition switches in a simulated node: the product's driver, step by step.
+
+Contract.  ``Switches`` is what ``node.replicas.partition_switch.Switching`` is in a node: ``look``
+begins to drive each switch that is decided and has a leader here.  The steps, and what the next
+group's leader does about them, are the product's; only their pace and what they await are the
+simulator's.
+
+Theory.  A switch has no state but what the metadata and two logs say, so that a node may die
+between any two effects of a step and nothing has to be told to whoever goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from chaos.simulator.node.coroutines import Pending, start
+from chaos.simulator.oracle.metadata_oracle import FIRST, MetadataState
+from multiraft.errors import MultiRaftError
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.wire import placements as wire
+from multiraft.wire.errors import Code, exception_for
+from node.metadata.commands import PublishSwitch, encode_command
+from node.metadata.placement_table import Switch
+from node.replicas.partition_switch import LOOK_S, RETRY_S_MAX, RETRY_S_MIN, Switching
+
+if TYPE_CHECKING:
+    from chaos.simulator.node.node import SimulatedNode
+    from multiraft.storage.store import Store
+
+SECOND_US = 1_000_000
+
+
+class _Placed(NamedTuple):
+    switches: Mapping[int, Switch]  # by partition, as the groups know it
+
+
+class _Seen(NamedTuple):
+    """Metadata whose partitions are numbered as in the simulator's groups."""
+
+    state: MetadataState
+
+    @property
+    def version(self) -> int:
+        return self.state.version
+
+    @property
+    def placed(self) -> _Placed:
+        return _Placed({FIRST + partition: switch
+                        for partition, switch in self.state.placed.switches.items()})
+
+    def locate(self, partition: int) -> Any:
+        return self.state.locate(partition - FIRST)
+
+
+class _Metadata:
+    """``metadata_log`` and ``applied`` of the driver."""
+
+    def __init__(self, node: SimulatedNode):
+        self._node = node
+        self.applied = node.metadata_applied
+        self.wait = node.wait_applied
+
+    @property
+    def state(self) -> _Seen:
+        return _Seen(self._node.metadata)
+
+
+class _Leader:
+    """Asks the metadata leader, by the metadata's own numbers."""
+
+    def __init__(self, node: SimulatedNode):
+        self._node = node
+
+    async def ask(self, request: wire.PublishSwitch) -> None:
+        request = request._replace(incarnation=request.incarnation - FIRST)
+        await self._node.ask_leader(request)
+
+
+class _Driver(Switching):
+    """Looks when the simulator does, and says what it is about to do."""
+
+    def __init__(self, look: Callable[[], None], steps: Callable[[str], None], *parts: Any):
+        super().__init__(*parts)
+        self._look = look
+        self._steps = steps
+
+    def look(self) -> None:
+        self._look()
+
+    async def _ask_next(self, request: wire.OpenPartition) -> None:
+        self._steps("asking for consent" if request.prepare else "handing over a seal")
+        await super()._ask_next(request)
+
+    async def open(self, request: wire.OpenPartition) -> wire.OpenPartitionReply:
+        if not request.prepare:
+            self._steps("opening")
+        return await super().open(request)
+
+
+class Switches:
+    """One life of the driver."""
+
+    def __init__(self, node: SimulatedNode, raft: MultiRaft, store: Store):
+        self._node = node
+        metadata = _Metadata(node)
+        self._driver = _Driver(self.look, node.steps, raft, store.tails, metadata, metadata,
+                               node, _Leader(node), node.request_round, None)
+        self._at_work: dict[int, Pending] = {}  # partition -> its pause
+        self._looking = False
+
+    @property
+    def handlers(self) -> dict:
+        """What other nodes ask."""
+        return {wire.OpenPartition: self._driver.open, wire.PublishSwitch: self._publish}
+
+    async def _publish(self, request: wire.PublishSwitch) -> wire.PublishSwitchReply:
+        self._node.steps("publishing")
+        result = await self._node.propose(encode_command(PublishSwitch(*request)))
+        if result.code != Code.OK:
+            raise exception_for(result.code, result.error)
+        self._node.count("switched")
+        return wire.PublishSwitchReply()
+
+    def look(self) -> None:
+        """Something changed that a switch may wait for.  O(switches)."""
+        switches = self._node.metadata.placed.switches
+        if not switches:
+            return
+        for incarnation, switch in [*switches.items()]:
+            partition = FIRST + incarnation
+            pause = self._at_work.get(partition)
+            if pause is not None:
+                pause.settle()
+            elif self._driver.has_part(partition, switch):
+                self._at_work[partition] = Pending()
+                self._node.later(0, self._begin, partition, switch)
+        if not self._looking:
+            self._looking = True
+            self._node.later(int(LOOK_S * SECOND_US), self._look_again)
+
+    def _look_again(self) -> None:
+        self._looking = False
+        self.look()
+
+    def _begin(self, partition: int, switch: Switch) -> None:
+        start(self._drive(partition, switch), self._node.later)
+
+    async def _drive(self, partition: int, switch: Switch) -> None:
+        """As ``Switching._drive``, in virtual time."""
+        pause_s = RETRY_S_MIN
+        while self._driver.has_part(partition, switch):
+            self._at_work[partition] = pause = Pending()
+            try:
+                if await self._driver.step(partition, switch):
+                    pause_s = RETRY_S_MIN
+                    continue
+            except MultiRaftError:  # somebody is electing, away, or not so far yet
+                self._node.count("switch waits")
+            self._node.later(int(pause_s * SECOND_US), pause.settle)
+            await pause
+            pause_s = min(2 * pause_s, RETRY_S_MAX)
+        del self._at_work[partition]

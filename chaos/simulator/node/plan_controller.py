@@ -1,0 +1,165 @@
+"""Plans in a simulated node: the product's controller, observer and handlers, in virtual time.
+
+Contract.  ``Planning`` is what ``node.rebalance.service.Plans`` is in a node: it paces what this
+node sends, answers what controllers ask of group leaders, and carries the plan out while this node
+leads the metadata group.  What is decided, observed, guarded, paused and written down is the
+product's; only time, concurrency and the way of a request are the simulator's.
+
+Invariants.  Whatever a controller asks of a group, its voters are those that it has or those that
+the move leads to, nothing between (``OldOrNewVoters``); and it is done to the members that
+the controller had looked at, or not at all (``ChangedAsSeen``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from chaos.simulator.env.violations import Violation
+from chaos.simulator.node.coroutines import Pending, start, together
+from chaos.simulator.node.preferred_leaders import Handing
+from multiraft.raft.multi_raft import MultiRaft
+from multiraft.wire import plans as wire
+from multiraft.wire.errors import TimedOut
+from node.metadata.commands import Command, StepMove, encode_command
+from node.metadata.result import Result
+from node.rebalance.controller import Driver
+from node.rebalance.participant import Looking
+from node.rebalance.throttle import Pacing
+
+if TYPE_CHECKING:
+    from chaos.simulator.node.node import SimulatedNode
+    from chaos.simulator.oracle.metadata_oracle import MetadataState
+    from multiraft.storage.store import Store
+
+Call = Callable[[], Coroutine[Pending, None, Any]]
+
+
+class _Metadata:
+    """``metadata_log`` of the controller."""
+
+    def __init__(self, node: SimulatedNode):
+        self._node = node
+        self.applied = node.metadata_applied
+
+    @property
+    def state(self) -> MetadataState:
+        return self._node.metadata
+
+    async def propose(self, command: Command) -> Result:
+        self._node.steps(f"{type(command).__name__} {command.phase}"
+                         if isinstance(command, StepMove) else type(command).__name__)
+        return await self._node.propose(encode_command(command))
+
+
+class _Tasks:
+    """As ``node.rebalance.runtime.Tasks``, by the node's clock and with fibres."""
+
+    def __init__(self, node: SimulatedNode):
+        self._node = node
+
+    def monotonic_ms(self) -> int:
+        return self._node.now_ms
+
+    def wall_ms(self) -> int:
+        return self._node.now_ms
+
+    async def together(self, calls: Sequence[Call]) -> None:
+        await together(calls, self._node.later)
+
+    async def within(self, limit_s: float, call: Call) -> Any:
+        done = Pending()
+        self._node.later(int(limit_s * 1e6), done.settle)
+        start(call(), self._node.later, done.settle)
+        return await done
+
+    async def checkpoint(self) -> None:
+        """Nobody else is kept from anything."""
+
+
+class _Log:
+    """What the controller tells people, as lines of the trace."""
+
+    def __init__(self, node: SimulatedNode):
+        self._node = node
+
+    def info(self, text: str, extra: dict) -> None:
+        self._node.say("plan", f"{text} {' '.join(map(str, extra.values()))}")
+        if "phase" in extra:
+            self._node.count(f"moves {extra['phase']}")
+
+    def warning(self, text: str, extra: dict) -> None:
+        self.info(text, extra)
+
+
+class _Survey(NamedTuple):
+    damaged_voters: int
+    disk_used_bytes: int = 0
+    disk_free_bytes: int = 1 << 40  # a disk that is full says so otherwise (``Room``)
+
+
+class _Facts:
+    """How this node is: ``surveying`` and ``latency`` of the handlers."""
+
+    def __init__(self, node: SimulatedNode):
+        self._node = node
+
+    async def fresh(self) -> _Survey:
+        return _Survey(self._node.damaged_voters)
+
+    @staticmethod
+    def recent_ms(_now_ms: int) -> int:
+        return -1
+
+
+class Planning:
+    """One life of a node's part in plans."""
+
+    def __init__(self, node: SimulatedNode, raft: MultiRaft, store: Store):
+        self._node = node
+        self._raft = raft
+        metadata, facts = _Metadata(node), _Facts(node)
+        self._looking = Looking(raft, store, metadata, facts, node.room, facts, {},
+                                node.request_round)
+        self._driver = Driver(raft, metadata, self._ask, Pacing(raft, node.request_round),
+                              _Log(node), _Tasks(node))
+        self.handing = Handing(node, raft, metadata, _Log(node))
+        start(self._driver.run(), node.later)
+
+    @property
+    def handlers(self) -> dict:
+        """What controllers ask."""
+        return {**self._looking.peer_handlers, wire.PlanChange: self._change}
+
+    async def _change(self, request: wire.PlanChange) -> wire.PlanChangeReply:
+        """Somebody looks at the damage first, as everywhere here (``rot.Atlas``)."""
+        if not self._node.permits(request.voters):
+            raise TimedOut(f"group {request.group} needs a replica that is damaged "
+                           f"or stays down")
+        here = request.group in self._raft.status.groups()
+        index = self._raft.status.of(request.group).configuration_index if here else 0
+        reply = await self._looking.change(request)
+        self._node.members_changed(request.group)
+        if index != request.expected_index:
+            raise Violation("ChangedAsSeen", f"g{request.group} changes to {request.voters}, asked "
+                            f"for the members of index {request.expected_index}, at {index}")
+        return reply
+
+    async def _ask(self, peer: int, request: Any) -> Any:
+        if type(request) is not wire.PlanLook:
+            self._node.steps(type(request).__name__)
+        if type(request) is wire.PlanChange:
+            self._check(request)
+            self._node.count("plan changes")
+        return await self._node.ask(peer, request)
+
+    def _check(self, request: wire.PlanChange) -> None:
+        """Raises ``Violation``."""
+        seen = self._node.configurations_at(request.group, request.expected_index)
+        if any({*request.voters} == {*configuration.voters} for configuration in seen):
+            return
+        for move in self._node.metadata.plans.plan.moves.values():
+            if (move.kind == wire.REPLICA_CHANGE and move.subject == request.group
+                    and {*request.voters} != {*move.new}):
+                raise Violation("OldOrNewVoters", f"g{request.group} is to have the voters "
+                                f"{request.voters} on the way from {move.old} to {move.new}")

@@ -1,0 +1,107 @@
+"""Preferred leaders: nodes hand groups back by the product's code, and whoever returns leads again.
+
+Contract.  ``Handing`` is one life of a node's part (``node.rebalance.preferred_leaders``), in
+virtual time. ``Returns`` is what the end of a run asks of it: ``settle`` waits until nobody is owed
+a group, so that a silent cluster may fall asleep; ``prove`` takes a node that plans have preferred
+down once more, and it has to lead its groups again within ``BACK_MS`` of its start
+(docs/operations.md).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from multiraft.raft.multi_raft import MultiRaft
+from node.rebalance.preferred_leaders import LOOK_S, WINDOW_MS, Preferring
+
+if TYPE_CHECKING:
+    from chaos.simulator.node.node import SimulatedNode
+    from chaos.simulator.simulation import World
+
+LOOK_MS = int(LOOK_S * 1000)
+#: A restart within one look, one that costs the leases, and one that is an outage.
+DOWN_MS = (0, 200, 5_000)
+#: It catches up for five seconds, and gets a few groups per second then.
+BACK_MS = 30_000
+
+
+class Handing(Preferring):
+    """One life of a node's part."""
+
+    def __init__(self, node: SimulatedNode, raft: MultiRaft, metadata, log):
+        super().__init__(raft, metadata, node.request_round, log)
+        self._node = node
+        self._again()
+
+    def _again(self) -> None:
+        self._node.later(LOOK_MS * 1000, self._take_a_look)
+
+    def _take_a_look(self) -> None:
+        before = self.handed_back
+        self.look(self._node.now_ms)
+        if self.handed_back > before:
+            self._node.count("handed back")
+        self._again()
+
+    def owes(self, group: int, node: int) -> bool:
+        """Whether the group would be handed to the node, if it were led here."""
+        _, since_ms = self._up.get(node, (0, -WINDOW_MS))
+        return (self._node.now_ms - since_ms < WINDOW_MS
+                and group not in self._led.get(node, ()))
+
+
+class Returns:
+    """See the module docstring."""
+
+    def __init__(self, world: World, rng: random.Random, until: Callable[..., None]):
+        self._world = world
+        self._rng = rng
+        self._until = until
+
+    def _preferred(self) -> dict[int, int]:
+        """Group -> preferred leader, of those that vote there."""
+        world = self._world
+        preferred = world.truth.metadata.state.plans.preferred
+        return {group: node for group, node in preferred.items() if node in world.nodes
+                and node in world.witness.groups[group].configuration().voters}
+
+    def _led_elsewhere(self, node: int) -> list[str]:
+        """Groups that prefer the node and do not have it."""
+        return [f"g{group}" for group, preferred in self._preferred().items()
+                if preferred == node and not self._world.nodes[node].leads(group)]
+
+    def _owed(self, live: list[int]) -> list[str]:
+        return [f"g{group} to n{node} by n{other}" for group, node in self._preferred().items()
+                for other in live if node in live and other != node
+                and self._world.nodes[other].leads(group)
+                and self._world.nodes[other].owes(group, node)]
+
+    def settle(self, live: list[int]) -> None:
+        """Groups have gone back to those that came up again lately.  Raises ``Violation``."""
+        world = self._world
+        if self._preferred() and not world.truth.metadata.state.plans.active:
+            world.run_for(2 * LOOK_MS)  # until everybody has looked who is up
+            self._until(world.queue.now_ms + BACK_MS, lambda: not self._owed(live),
+                        lambda: f"groups that are not handed back: {self._owed(live)[:8]}")
+
+    def prove(self) -> None:
+        """Whoever is preferred most goes down and comes back.  Raises ``Violation``."""
+        world = self._world
+        wanted = Counter(node for node in self._preferred().values()
+                         if world.nodes[node].is_settled)
+        if not wanted:
+            return
+        number = max(wanted, key=lambda each: (wanted[each], -each))
+        node = world.nodes[number]
+        world.trace.line(number, -1, "phase", "goes down and returns to its groups")
+        node.crash(power=False)
+        world.run_for(self._rng.choice(DOWN_MS))
+        node.start()
+        world.run_for(2 * LOOK_MS)
+        self._until(world.queue.now_ms + BACK_MS, lambda: not self._led_elsewhere(number),
+                    lambda: f"n{number} is back and does not lead what prefers it: "
+                            f"{self._led_elsewhere(number)[:8]}")
+        world.marks["leads again"] += 1

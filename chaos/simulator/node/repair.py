@@ -1,0 +1,217 @@
+"""A simulated node's damage: found by a scrub or a read, and repaired as the real node does it.
+
+Contract.  Part of ``node.SimulatedNode``, which brings the store, the core, the disk and the
+network.  A node that was never damaged must find nothing; one that was is whole again when a scrub
+has been over its lane and nothing is under repair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os.path import basename
+
+from chaos.simulator.disk.corruption import Misdirected, Place, durable_places
+from chaos.simulator.disk.disk_worker import Flight
+from chaos.simulator.env.violations import Violation
+from chaos.simulator.node.metadata_group import Chunk, ChunkRequest
+from chaos.simulator.node.peers import DIRECTORY
+from chaos.simulator.node.rebalance import Moving, Question, Told
+from multiraft.storage.checkpoint import checkpoint_names
+from multiraft.storage.errors import CorruptFile, CorruptRange
+from multiraft.storage.identity import NODE_FILE
+from multiraft.storage.io_jobs import StagedWrite
+from multiraft.storage.repair.coordinator import Answer, Ask, Extend, Request
+from multiraft.storage.repair.scrub import Scrubber
+from multiraft.storage.strays import SEGMENT_SUFFIX
+from multiraft.types import Entry
+
+#: A scrub comes this long after the rot, or after the start of a node that has some.
+SCRUB_US = 200_000
+#: Pace of repairs.
+REPAIR_US = 50_000
+
+
+class Mending(Moving):
+    """What ``SimulatedNode`` does about damage."""
+
+    def durable_places(self) -> list[Place]:
+        """Entries whose damage must be found."""
+        return durable_places(self._filesystem.images(f"{DIRECTORY}/lane-0", ".segment"))
+
+    def rot(self, path: str, at: int, bit: int) -> None:
+        """A bit of this node's disk changes."""
+        self.rotten = self._unscrubbed = self._unmet = True
+        self._note_rotted(path, at, 1)
+        self._filesystem.flip(path, at, bit)
+
+    def _note_rotted(self, path: str, at: int, length: int) -> None:
+        if path.endswith(SEGMENT_SUFFIX):
+            begin = int(basename(path).removesuffix(SEGMENT_SUFFIX)) + at
+            self._rotted.append((begin, begin + length))
+
+    def rot_beside(self, path: str, at: int, bit: int) -> None:
+        """The same, of a file without which nothing is lost: no damage may be found for it, but
+        what was known already may be known less well by the next start."""
+        self._unmet |= self.rotten
+        self._filesystem.flip(path, at, bit)
+
+    def index_files(self) -> dict[str, bytes]:
+        """Index files with what they hold."""
+        images = self._filesystem.images(f"{DIRECTORY}/lane-0", ".index")
+        return {path: image for path, image in images.items() if image}
+
+    def checkpoint_files(self) -> dict[str, int]:
+        """Checkpoints with their sizes."""
+        names = checkpoint_names(self._filesystem, DIRECTORY)
+        paths = [f"{DIRECTORY}/{name}" for name in names]
+        durable = self._filesystem.images(DIRECTORY, "")
+        return {path: len(durable[path]) for path in paths if durable.get(path)}
+
+    def identity_file(self) -> tuple[str, int]:
+        """Path and size of the file that says whose directory this is."""
+        path = f"{DIRECTORY}/{NODE_FILE}"
+        return path, len(self._filesystem.image(path))
+
+    def rot_identity(self, at: int, bit: int) -> None:
+        """It rots; the next start finds it."""
+        self.identity_is_rotten = True
+        self.rot(self.identity_file()[0], at, bit)
+
+    def identity_lost(self) -> None:
+        """The process ends with that; its directory is as good as empty, and is replaced."""
+        self._world.marks["identity lost"] += 1
+        self._world.wipes.wipe(self)
+
+    def misdirect(self, write: Misdirected) -> None:
+        """A write of this node's disk turns out to have gone elsewhere."""
+        self.rotten = self._unscrubbed = self._unmet = True
+        place = write.place
+        self._note_rotted(place.path, place.at, place.length)
+        self._note_rotted(write.to_path, write.to, place.length)
+        data = self._filesystem.overwrite(place.path, place.at, bytes(place.length))
+        self._filesystem.overwrite(write.to_path, write.to, data)
+
+    def scrub_soon(self) -> None:
+        """Look at the whole lane in a while."""
+        self.later(SCRUB_US, self._scrub)
+
+    def _scrub(self) -> None:
+        scrubber = Scrubber(self._store)
+        while (plan := scrubber.next_plan()) is not None:
+            plan.execute()
+            for error in scrubber.done(plan):
+                self._take_damage(error)
+        self._unscrubbed = False
+        self._repair_soon()
+
+    def _damaged(self, error: CorruptRange) -> None:
+        """A read found damage: there is some, or the index leads astray."""
+        if not self._has_rotted(error):
+            raise Violation("NothingIsDamaged", f"n{self.node} reads what never rotted: {error}")
+        self._take_damage(error)
+
+    def _has_rotted(self, error: CorruptRange) -> bool:
+        """Whether bits of the entry's place have changed, or it is known to be missing."""
+        log = self._store.table.logs.get(error.group)
+        if log is None or not log.index.first_index <= error.index <= log.index.last_index:
+            return self.rotten  # it is gone since
+        position, size = log.index.position(error.index), log.index.size(error.index)
+        return error.index in log.missing or any(
+            begin < position + size and position < end for begin, end in self._rotted)
+
+    def _take_damage(self, error: CorruptRange | CorruptFile) -> None:
+        if not self.rotten:
+            raise error
+        self._repairer.damaged(error)
+        self._repair_soon()
+        self.request_round()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no damage is left here, of replicas for which nothing can be done either."""
+        return not self.rotten or (self.is_up and not self._unscrubbed
+                                   and not self._repairer.groups
+                                   and not any(self._quarantined()))
+
+    def _is_known_damaged(self, group: int) -> bool:
+        """Whether its disk has been found to be damaged: consensus alone, which cannot take what a
+        leader sends, has another reason than that bits changed once."""
+        log = self._store.table.logs.get(group)
+        return log is None or log.removed or bool(log.quarantined)
+
+    def _quarantined(self) -> Iterator[str]:
+        repair = self._store.repair
+        return (f"g{group} {repair.quarantined(group).quarantined}"
+                for group in repair.quarantined_groups())
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is whole after a start that met the damage: nobody doubts it from then on."""
+        return self.is_whole and not self._unmet
+
+    def under_repair(self) -> list[str]:
+        """What is not whole, for people."""
+        if not self.is_up:
+            return ["is down"]
+        return sorted(self._quarantined())
+
+    def _repair_soon(self) -> None:
+        if not self._repairing and self._repairer.groups:
+            self._repairing = True
+            self.later(REPAIR_US, self._repair)
+
+    def _repair(self) -> None:
+        self._repairing = False
+        for group in sorted(self._repairer.groups):
+            action = self._repairer.step(group)
+            if isinstance(action, Ask):
+                self._send_bulk(action.peer, action.request)
+            elif isinstance(action, Extend):
+                try:
+                    self._repairer.tail_read(group, action.plan.execute())
+                except CorruptRange as error:
+                    self._damaged(error)
+        self.request_round()
+        self._repair_soon()
+
+    def _write_record(self, staged: StagedWrite) -> None:
+        self._disk.submit(Flight(None, staged, ()))
+        self._disk.start_next()
+
+    def _send_bulk(self, to: int, item: Request | Answer | ChunkRequest | Chunk | Question
+                   | Told) -> None:
+        if to in self._connected:
+            self._network.send(self.node, to, "bulk", (item,),
+                               self._world.everyone[to].receive_bulk)
+
+    def receive_bulk(self, sender: int, frame: tuple) -> None:
+        self._arrived(self._take_bulk, sender, frame)
+
+    def _take_bulk(self, sender: int, frame: tuple) -> None:
+        for item in frame:
+            if isinstance(item, Answer):
+                self._repairer.answered(item)
+                continue
+            if isinstance(item, ChunkRequest):
+                self._serve_state(sender, item)
+                continue
+            if isinstance(item, Chunk):
+                self._take_chunk(sender, item)
+                continue
+            if isinstance(item, Question):
+                self._take_question(sender, item)
+                continue
+            if isinstance(item, Told):
+                self._told(item)
+                continue
+            found = self._repairer.answer_plans(item)
+            if found is None:
+                continue  # no such group here (any more)
+            plans, answer = found
+            entries: list[Entry] = []
+            for plan in plans:
+                try:
+                    entries += plan.execute()
+                except CorruptRange as error:
+                    self._damaged(error)
+            self._send_bulk(sender, answer._replace(entries=tuple(entries)))

@@ -1,0 +1,233 @@
+"""The client side of a simulated node: propose, wait for the commit, answer; serve reads.
+
+Contract.  Refusals of consensus go back as definite refusals, everything that was appended and then
+lost sight of as ``ambiguous``.  An append with acks ``commit`` is answered when its entry is
+applied here, with ``leader`` when it is durable here, with ``none`` never.  Fetches are served from
+applied state, by any replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from chaos.simulator.clients.workload import (
+    AMBIGUOUS,
+    READ_BYTES_MAX,
+    AppendRequest,
+    FetchRequest,
+    Reply,
+)
+from chaos.simulator.oracle.metadata_oracle import FIRST, Location, extent_at, opening
+from chaos.simulator.oracle.operations import ACKS_LEADER, ACKS_NONE, ReadOperation
+from multiraft import core
+from multiraft.errors import (
+    CodecError,
+    NotLeader,
+    PartitionSealed,
+    ProposalError,
+    UnknownPartition,
+)
+from multiraft.partitions.state import open_payload
+from multiraft.raft.multi_raft import MultiRaft, Proposed
+from multiraft.storage.disk_space import Room
+from multiraft.storage.errors import CorruptRange
+from multiraft.storage.store import Store
+from multiraft.types import EntryKind
+
+PARTITION_EPOCH = 1
+
+
+class Moved(ProposalError):
+    """The partition takes appends in another group."""
+
+    def __init__(self, group: int):
+        super().__init__(f"it is in group {group}")
+        self.group = group
+
+
+class Waiter(NamedTuple):
+    """A client that waits for an index."""
+
+    client: int
+    attempt: int
+    base_offset: int
+
+
+class Sessions:
+    """Requests under way on one node, in one of its lives."""
+
+    def __init__(self, raft: MultiRaft, store: Store, answer: Callable[[int, Reply], None],
+                 was_read: Callable[[int, ReadOperation], None], node: int,
+                 damaged: Callable[[CorruptRange], None], room: Room,
+                 place_for: Callable[[int, int], Location],
+                 accepts: Callable[[int, int], None]):
+        self._room = room
+        self._place_for = place_for  # (partition of a topic, metadata seen)
+        self._accepts = accepts  # (partition of a topic, group): told before a batch is appended
+        self._raft = raft
+        self._store = store
+        self._answer = answer
+        self._was_read = was_read
+        self._node = node
+        self._damaged = damaged
+        #: group -> index -> clients that wait until it is applied
+        self._waiting: dict[int, dict[int, list[Waiter]]] = {}
+        #: group -> clients that wait until an index is durable here
+        self._durable: dict[int, list[tuple[int, Waiter]]] = {}
+
+    # ---- appends ---------------------------------------------------------------------------
+
+    def append(self, request: AppendRequest) -> None:
+        if self._raft.status.is_leader(request.group) and (
+                self._room.full or not self._raft.records_fit(request.group)):
+            self._room.refused += 1
+            self._reply(request, Reply(request.attempt, "StorageFull"))
+            return
+        try:
+            proposed = self._propose(request)
+        except NotLeader as error:
+            leader = error.leader or self._raft.status.leader_hint(request.group)[0]
+            self._reply(request, Reply(request.attempt, "NotLeader", leader=leader))
+            return
+        except Moved as moved:
+            self._reply(request, Reply(request.attempt, "Moved", moved_to=moved.group))
+            return
+        except (ProposalError, CodecError) as refused:
+            self._reply(request, Reply(request.attempt, type(refused).__name__))
+            return
+        waiter = Waiter(request.client, request.attempt, proposed.base_offset)
+        if request.acks == ACKS_LEADER:
+            self._durable.setdefault(request.group, []).append((proposed.index, waiter))
+        elif request.acks != ACKS_NONE:
+            if proposed.index <= self._raft.status.applied_index(request.group):
+                self._done(waiter)
+            else:
+                group = self._waiting.setdefault(request.group, {})
+                group.setdefault(proposed.index, []).append(waiter)
+
+    def _propose(self, request: AppendRequest) -> Proposed:
+        """As the real session: the first batch of a partition opens it."""
+        if request.partition >= FIRST:
+            return self._propose_to_topic(request)
+        payload = bytearray(request.payload)
+        info = core.check_batch(payload)
+        try:
+            return self._raft.propose_batch(request.group, request.partition, payload, info)
+        except UnknownPartition:
+            self._raft.propose(request.group, EntryKind.PARTITION_OPEN,
+                               open_payload(PARTITION_EPOCH), partition=request.partition)
+            return self._raft.propose_batch(request.group, request.partition, payload, info)
+
+    def _propose_to_topic(self, request: AppendRequest):
+        """To a partition that the metadata know, or do not know any more."""
+        group, partition = request.group, request.partition
+        if not self._raft.status.has_group(group) or not self._raft.status.is_leader(group):
+            raise NotLeader(group, self._raft.status.leader_hint(group)[0])
+        place = self._place_for(partition, request.seen_index)
+        tail, switch = self._store.tails[group], place.switch
+        goes_on_here = (switch is not None and group == switch.to_group
+                        and tail.epoch_of(partition) >= switch.epoch)
+        if place.group != group and not goes_on_here:
+            raise Moved(place.group)
+        self._accepts(partition, group)
+        payload = bytearray(request.payload)
+        info = core.check_batch(payload)
+        if tail.epoch_of(partition) < place.epoch:
+            self._raft.propose(group, EntryKind.PARTITION_OPEN, opening(place),
+                               partition=partition)
+        try:
+            return self._raft.propose_batch(group, partition, payload, info)
+        except PartitionSealed:
+            state = tail.applied(partition)
+            if (switch is None or state is None or not state.sealed
+                    or state.epoch != place.epoch):
+                raise
+            raise Moved(switch.to_group) from None
+
+    def _reply(self, request: AppendRequest, reply: Reply) -> None:
+        if request.acks != ACKS_NONE:
+            self._answer(request.client, reply)
+
+    def _done(self, waiter: Waiter) -> None:
+        self._answer(waiter.client, Reply(waiter.attempt, "", waiter.base_offset))
+
+    def applied(self, group: int, first: int, last: int) -> None:
+        """Answer who waited for these indexes."""
+        waiting = self._waiting.get(group)
+        if not waiting:
+            return
+        for index in [index for index in waiting if index <= last]:
+            for waiter in waiting.pop(index):
+                self._done(waiter)
+
+    def written(self) -> None:
+        """This node's own durable index moved."""
+        for group in list(self._durable):
+            durable = self._raft.status.durable_index(group)
+            left = []
+            for index, waiter in self._durable[group]:
+                if index <= durable:
+                    self._done(waiter)
+                else:
+                    left.append((index, waiter))
+            if left:
+                self._durable[group] = left
+            else:
+                del self._durable[group]
+
+    def stepped_down(self, group: int) -> None:
+        """What was proposed may or may not be committed by the next leader."""
+        for _, waiters in sorted(self._waiting.pop(group, {}).items()):
+            for waiter in waiters:
+                self._answer(waiter.client, Reply(waiter.attempt, AMBIGUOUS))
+        for _, waiter in self._durable.pop(group, ()):
+            self._answer(waiter.client, Reply(waiter.attempt, AMBIGUOUS))
+
+    # ---- reads -----------------------------------------------------------------------------
+
+    def fetch(self, request: FetchRequest) -> None:
+        """Serve what is applied here."""
+        limit = None
+        if request.partition >= FIRST:
+            try:
+                place = self._place_for(request.partition, request.seen_index)
+            except ProposalError:
+                return  # the reader asks somebody else, or for something else
+            extent = extent_at(place, request.partition, request.offset)
+            if extent.group != request.group:
+                return  # the reader is sent on
+            limit = extent.end
+            if limit is None and self._is_behind(place, request):
+                return
+        self.read(request.client, request.group, request.partition, request.offset,
+                  request.bytes_max, limit)
+
+    def _is_behind(self, place: Location, request: FetchRequest) -> bool:
+        """Whether it went on elsewhere and came back, which the metadata here do not know yet."""
+        tail = self._store.tails.get(place.group)
+        state = tail.applied(request.partition) if tail is not None else None
+        return state is not None and state.epoch > place.epoch
+
+    def read(self, reader: int, group: int, partition: int, offset: int,
+             bytes_max: int = READ_BYTES_MAX, limit: int | None = None) -> int:
+        """One fetch, judged at once, for a reply may be lost; the offset after what was read.
+        ``limit``: where the part of the partition that is in this group ends."""
+        if group not in self._store.groups:
+            return offset  # no replica here
+        try:
+            high_watermark = self._store.tails[group].high_watermark(partition)
+        except UnknownPartition:
+            return offset
+        if limit is not None:
+            high_watermark = min(high_watermark, limit)
+        found = self._store.fetch(group, partition, offset, bytes_max, high_watermark)
+        try:
+            batches = found.buffers if found.plan is None else found.plan.execute()
+        except CorruptRange as error:
+            self._damaged(error)
+            return offset
+        self._was_read(group, ReadOperation(reader, self._node, partition, offset, high_watermark,
+                                            tuple(bytes(batch) for batch in batches),
+                                            limit is None))
+        return found.next_offset

@@ -1,0 +1,86 @@
+"""How a simulated node sends what consensus wants sent: one frame per peer and round.
+
+Contract.  Part of ``node.SimulatedNode``.  An append gets its entries here, framed as the lane has
+them; entries that are no longer in memory are read first, and what that finds damaged is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chaos.simulator.env.violations import Violation
+from chaos.simulator.node.metadata_group import Stately
+from multiraft import core
+from multiraft.raft.messages import Append, Message
+from multiraft.raft.ready import Envelope
+from multiraft.storage.errors import CorruptRange
+from multiraft.storage.io_jobs import ReadPlan
+from multiraft.types import Entry
+
+#: Blocking reads of cold entries take this long.
+COLD_READ_US = 400
+
+
+class Sending(Stately):
+    """Part of ``SimulatedNode``."""
+
+    def _send_all(self, envelopes: Sequence[Envelope]) -> None:
+        """One frame per peer; appends of cold ranges follow when they were read."""
+        frames: dict[int, list[Message]] = {}
+        for to, message in envelopes:
+            if type(message) is Append and message.last_index != message.prev_index:
+                filled = self._fill(to, message)
+                if filled is None:
+                    continue
+                message = filled
+            frame = frames.get(to)
+            if frame is None:
+                frames[to] = [message]
+            else:
+                frame.append(message)
+        for to, messages in frames.items():
+            self._send(to, messages)
+
+    def _send(self, to: int, messages: list[Message]) -> None:
+        if to not in self._connected:
+            return
+        self._effect()
+        for message in messages:
+            self._witness.sent(self.node, to, message)
+        self.peer_frames += not self._world.everyone[to].disk_hangs
+        self._network.send(self.node, to, "append", tuple(messages),
+                           self._world.everyone[to].receive_peer)
+
+    def _fill(self, to: int, message: Append) -> Append | None:
+        """An append gets its entries, framed as the lane has them."""
+        first, last = message.prev_index + 1, message.last_index
+        if not self._raft.status.leads(message.group, message.term):
+            return None
+        entries = self._store.entries(message.group, first, last)
+        if entries is None:
+            plan = self._store.read_plan(message.group, first, last)
+            self.later(COLD_READ_US, self._send_cold, to, message, plan)
+            return None
+        return self._framed(message, entries)
+
+    def _send_cold(self, to: int, message: Append, plan: ReadPlan) -> None:
+        if not self._raft.status.leads(message.group, message.term):
+            return  # as the real node: it may have been removed meanwhile
+        try:
+            self._send(to, [self._framed(message, plan.execute())])
+        except CorruptRange as error:
+            self._damaged(error)
+
+    def _framed(self, message: Append, entries: Sequence[Entry]) -> Append:
+        if entries[-1].term > message.term or entries[0].index != message.prev_index + 1:
+            raise Violation("MessagesAreTrue", f"n{self.node} sends {entries} in {message}")
+        buffers, _, _, _ = core.frame_entries(entries, 0, 0)
+        return with_entries(message, b"".join(buffers))
+
+
+def with_entries(message: Append, entries: tuple[Entry, ...] | bytes) -> Append:
+    """The message with these entries, as they are or framed.  ``_replace`` takes five times as
+    long."""
+    group, incarnation, term, prev_index, prev_term, last_index, commit, _, stamp = message
+    return Append(group, incarnation, term, prev_index, prev_term, last_index, commit, entries,
+                  stamp)

@@ -1,0 +1,1 @@
+"""Models and invariants that simulated runs are checked against."""

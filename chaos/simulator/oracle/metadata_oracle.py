@@ -1,0 +1,268 @@
+"""The real metadata state machine in the simulator's group 0: its commands, and what must hold.
+
+Contract.  Each node applies the metadata commands of group 0 to a ``MetadataState`` of its own,
+which goes into checkpoints and snapshots; ``Truth`` applies the committed ones once, for whoever
+judges.  A partition of a topic is known to the rest of the simulator by ``FIRST + incarnation``, so
+that it is none of those that live as long as the run.
+
+Theory.  What comes from ``node`` here is a function of state and command (docs/decisions/0026);
+what drives switches and plans is in ``switching`` and ``planning``.  What a topic's incarnations
+are, where its partitions go, and what a replica says that has not heard of a deletion yet are the
+product's own answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+from chaos.simulator.env.parameters import Parameters
+from chaos.simulator.env.violations import Violation
+from multiraft.errors import ProposalError
+from multiraft.wire.errors import Code
+from multiraft.wire.plans import PlanLimits, PlannedMove
+from node.clients import partition_open
+from node.metadata.commands import (
+    ApplyPlan,
+    Bootstrap,
+    ControlPlan,
+    CreateTopic,
+    DecideSwitch,
+    DeleteTopic,
+    NodeRecord,
+    decode_command,
+    encode_command,
+)
+from node.metadata.result import Result
+from node.metadata.state_machine import Location, MetadataState, Switch, Topic
+
+#: Partitions of topics are known by this and their incarnation.
+FIRST = 1 << 20
+CLUSTER_ID = b"simulated-------"
+#: First byte of an encoded command at the least: CBOR maps begin here; plain commands are digits.
+_COMMAND = 0xA0
+
+
+class NoSuchPartition(ProposalError):
+    """The incarnation is unknown, and this node has all the metadata that the client has seen."""
+
+
+class StaleMetadata(ProposalError):
+    """The client has seen metadata that this node has not."""
+
+
+def is_command(payload: bytes) -> bool:
+    """Whether an entry of group 0 is one of the metadata state machine."""
+    return payload[0] >= _COMMAND
+
+
+def apply(state: MetadataState, index: int, payload: bytes) -> Result:
+    """Apply the command at ``index``; what it did."""
+    return state.apply(index, decode_command(payload))
+
+
+def encoded(state: MetadataState) -> list | None:
+    """A state as plain values; None = that of the beginning."""
+    if not state.version:
+        return None
+    return _plain([(key, value) for key, value in state.snapshot().items()])
+
+
+def decoded(data: list | None) -> MetadataState:
+    """The state that ``encoded`` gave."""
+    if data is None:
+        return MetadataState()
+    return MetadataState.restore({key: value for key, value in data})
+
+
+def _plain(value: Any) -> Any:
+    """Lists for all that is a sequence: every codec gives the same back."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return value
+
+
+def fingerprint(state: MetadataState) -> bytes:
+    """Equal for equal states."""
+    return hashlib.blake2b(repr(encoded(state)).encode(), digest_size=16).digest()
+
+
+# ---- commands ------------------------------------------------------------------------------------
+
+
+def bootstrap(parameters: Parameters, voters: dict[int, tuple[int, ...]]) -> bytes:
+    """The first command: the nodes and groups of the run."""
+    nodes = tuple(NodeRecord(node, node, 0, f"n{node}:1", f"n{node}:2")
+                  for node in range(1, parameters.nodes + 1))
+    return encode_command(Bootstrap(
+        CLUSTER_ID, nodes, parameters.groups, parameters.replication_factor, parameters.seed,
+        tuple(members for _, members in sorted(voters.items()))))
+
+
+def create_topic(name: str, topic_id: bytes, partitions: int) -> bytes:
+    """A topic comes into being, or is there already under this id."""
+    return encode_command(CreateTopic(name, topic_id, partitions))
+
+
+def delete_topic(name: str, topic_id: bytes) -> bytes:
+    """That life of the topic ends."""
+    return encode_command(DeleteTopic(name, topic_id))
+
+
+def decide_switch(partition: int, epoch: int, to_group: int) -> bytes:
+    """A partition of a topic is to go on in another group, if ``epoch`` is its next one."""
+    return encode_command(DecideSwitch(partition - FIRST, epoch, to_group))
+
+
+def apply_plan(plan_id: str, scope: str, expires_ms: int, now_ms: int, limits: PlanLimits,
+               moves: tuple[PlannedMove, ...]) -> bytes:
+    """These moves are to be carried out."""
+    return encode_command(ApplyPlan(plan_id, CLUSTER_ID.hex(), scope, expires_ms, now_ms, limits,
+                                    moves))
+
+
+def control_plan(plan_id: str, action: str, value: int, now_ms: int) -> bytes:
+    """An operator pauses, resumes, throttles or cancels a plan."""
+    return encode_command(ControlPlan(plan_id, action, value, "", False, now_ms))
+
+
+# ---- what a node knows ---------------------------------------------------------------------------
+
+
+def place_of(state: MetadataState, partition: int) -> Location | None:
+    """Where a partition of a topic takes appends, as far as this node knows."""
+    return state.locate(partition - FIRST)
+
+
+def place_for(state: MetadataState, partition: int, seen_index: int) -> Location:
+    """As ``node.clients.router``: only who is not behind may say that there is no such partition.
+    Raises ``NoSuchPartition``, ``StaleMetadata``."""
+    place = place_of(state, partition)
+    if place is not None:
+        return place
+    if seen_index > state.version:
+        raise StaleMetadata(f"metadata {state.version} are applied, the client saw {seen_index}")
+    raise NoSuchPartition(f"no partition has the incarnation {partition - FIRST}")
+
+
+def opening(place: Location) -> bytes:
+    """Payload of the entry with which a partition begins, or goes on, where the metadata put it."""
+    return partition_open.opening_of(place)
+
+
+class Extent(NamedTuple):
+    """A part of a partition: its offsets from ``start`` up to ``end`` are in ``group``."""
+
+    partition: int
+    group: int
+    start: int
+    end: int | None  # None = there it goes on
+
+
+def extents_of(place: Location, partition: int) -> list[Extent]:
+    """The parts of a partition, in order.  O(links)."""
+    ends = [*(link.start_offset for link in place.chain[1:]), None]
+    return [Extent(partition, link.group, link.start_offset, end)
+            for link, end in zip(place.chain, ends, strict=True)]
+
+
+def extent_at(place: Location, partition: int, offset: int) -> Extent:
+    """The part that holds an offset.  O(links)."""
+    found = extents_of(place, partition)
+    return next(each for each in reversed(found) if each.start <= max(offset, found[0].start))
+
+
+class LivingTopic(NamedTuple):
+    """One life of a topic: where each of its partitions is."""
+
+    topic: Topic
+    partitions: tuple[tuple[int, int], ...]  # (partition, group)
+
+
+def topics_of(state: MetadataState) -> list[LivingTopic]:
+    """All that live, by name.  O(partitions)."""
+    found = []
+    for topic in state.list_topics()[0]:
+        last = topic.incarnation + topic.partitions
+        places = tuple((FIRST + incarnation, state.locate(incarnation).group)
+                       for incarnation in range(topic.incarnation, last))
+        found.append(LivingTopic(topic, places))
+    return found
+
+
+def extents_in(state: MetadataState, living: list[LivingTopic]) -> dict[int, list[Extent]]:
+    """The parts of each living partition.  O(partitions + links)."""
+    return {partition: extents_of(state.locate(partition - FIRST), partition)
+            for topic in living for partition, _ in topic.partitions}
+
+
+# ---- what has to be true -------------------------------------------------------------------------
+
+
+class Truth:
+    """What the committed commands come to, and what follows for partitions."""
+
+    def __init__(self) -> None:
+        self.state = MetadataState()
+        self.created: dict[bytes, int] = {}  # topic id -> incarnation
+        self.deleted_at: dict[int, int] = {}  # partition -> index of its deletion
+        #: partition -> its groups: the first, and those that switches to were decided
+        self.groups: dict[int, tuple[int, ...]] = {}
+        self._fingerprints = {0: fingerprint(self.state)}
+        self._sizes: dict[int, int] = {}  # incarnation of a topic -> partitions
+        self._incarnations = 0  # all up to this one have been given
+
+    def apply(self, index: int, payload: bytes) -> None:
+        """The next committed command."""
+        before = self.state.topics_count
+        code, value, _ = apply(self.state, index, payload)
+        self._fingerprints[index] = fingerprint(self.state)
+        if code == Code.OK and isinstance(value, Switch):
+            partition = FIRST + decode_command(payload).partition
+            self.groups[partition] = (*self.groups[partition], value.to_group)
+        if code != Code.OK or not isinstance(value, Topic):
+            return
+        incarnations = range(value.incarnation, value.incarnation + value.partitions)
+        if self.state.topics_count > before:
+            self._was_created(value, incarnations)
+        elif self.state.topics_count < before:
+            self.deleted_at |= {FIRST + incarnation: index for incarnation in incarnations}
+
+    def _was_created(self, topic: Topic, incarnations: range) -> None:
+        if topic.incarnation <= self._incarnations:
+            raise Violation("IncarnationsAreNew", f"topic {topic.name} gets incarnation "
+                            f"{topic.incarnation}, {self._incarnations} were given before")
+        if topic.id in self.created:
+            raise Violation("TopicsLiveOnce", f"topic {topic.name} got incarnation "
+                            f"{self.created[topic.id]} and gets {topic.incarnation}")
+        self._incarnations = incarnations[-1]
+        self.created[topic.id] = topic.incarnation
+        self._sizes[topic.incarnation] = topic.partitions
+        for incarnation in incarnations:
+            self.groups[FIRST + incarnation] = (self.state.locate(incarnation).group,)
+
+    def partitions_of(self, incarnation: int) -> range:
+        """The partitions of one life of a topic."""
+        return range(FIRST + incarnation, FIRST + incarnation + self._sizes[incarnation])
+
+    def check(self, node: int, state: MetadataState) -> None:
+        """A node's state, restored, installed or at the end.  Raises ``Violation``."""
+        if self._fingerprints.get(state.version) != fingerprint(state):
+            raise Violation("MetadataAreWhatWasCommanded", f"n{node} has metadata of index "
+                            f"{state.version} that the commands up to there do not give")
+
+    def accepted(self, node: int, state: MetadataState, partition: int, group: int) -> None:
+        """A node that has these metadata appends to a partition.  Raises ``Violation``."""
+        deleted = self.deleted_at.get(partition)
+        if deleted is not None and state.version >= deleted:
+            raise Violation("DeletedStaysDeleted", f"n{node} appends to partition {partition}, "
+                            f"which was deleted at index {deleted}; it has {state.version}")
+        if group not in self.groups.get(partition, ()):
+            raise Violation("LandsWhereSent", f"n{node} appends to partition {partition} in group "
+                            f"{group}, it is in {self.groups.get(partition)}")
+
+    def refused(self, node: int, partition: int) -> None:
+        """A node says for certain that there is no such partition.  Raises ``Violation``."""
+        if partition not in self.deleted_at:
+            raise Violation("CreatedIsFound", f"n{node} says that there is no partition "
+                            f"{partition}, which was created and not deleted")

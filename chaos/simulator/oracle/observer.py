@@ -1,0 +1,285 @@
+"""The witness: told of every effect, keeps the model, asks the invariants.
+
+Contract.  Calls come at the moment of the effect, in its order.  The witness never changes what the
+system under test does.  O(1) per effect for each invariant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from chaos.simulator.env.violations import Violation
+from chaos.simulator.oracle import partition_invariants
+from chaos.simulator.oracle.invariants import ALL, HOOKS, Invariant, OffsetsDense
+from chaos.simulator.oracle.model import NO_HARD_STATE, NOBODY, GroupModel, LogModel, ReplicaModel
+from chaos.simulator.oracle.operations import AppendOperation, ReadOperation
+from multiraft.raft.log_reader import GroupRestored
+from multiraft.raft.messages import Append, GroupMessage, Message
+from multiraft.raft.ready import Writes
+from multiraft.types import Entry, HardState
+
+
+class DamagedEntry(NamedTuple):
+    """An entry that a restarted node knows to have, and cannot read."""
+
+    index: int
+    term: int  # 0 = all that is known is that it is committed
+    in_question: bool  # may have been dropped: what is committed there, if anything is, replaces it
+
+
+class Witness:
+    """Model and invariants of one run.  Not ``judged``: it knows what is committed, and asks no
+    invariant but the one that keeps the partitions of the model."""
+
+    def __init__(self, groups: Iterable[GroupModel], judged: bool = True):
+        self.groups = {group.group: group for group in groups}
+        self.leader_changes = 0
+        #: node -> replicas of which something was written there since its last sync
+        self._unsynced: dict[int, dict[int, ReplicaModel]] = {}
+        invariants: list[Invariant] = [
+            kind() for kind in ((*ALL, *partition_invariants.ALL) if judged else (OffsetsDense,))
+        ]
+        self._hooks: dict[str, tuple[Callable[..., None], ...]] = {
+            hook: tuple(getattr(one, hook) for one in invariants if hasattr(one, hook))
+            for hook in HOOKS}
+        #: ``on_send`` by type of message.
+        self._sent = {kind: tuple(one.on_send for one in invariants
+                                  if kind in one.messages)
+                      for kind in GroupMessage.__args__}
+
+    def _ask(self, hook: str, *arguments: object) -> None:
+        for check in self._hooks[hook]:
+            check(*arguments)
+
+    def replica(self, node: int, group: int) -> ReplicaModel:
+        return self.groups[group].replica(node)
+
+    # ---- the disk --------------------------------------------------------------------------
+
+    def staged(self, node: int, writes: Writes) -> None:
+        checks = self._hooks["on_stage"]
+        for write in writes.groups:
+            replica = self.replica(node, write.group)
+            if write.drop_from:
+                self._follows(replica, write.drop_from, replica.staged.last_index + 1)
+                if write.drop_from == replica.staged.last_index + 1:
+                    write = write._replace(drop_from=0)  # a doubter makes sure that nothing follows
+            before, entries = replica.hard_state, write.entries
+            if entries and not write.drop_from:
+                self._follows(replica, entries[0].index, entries[0].index)
+            pending = replica.stage(writes.sequence, write)
+            if entries and entries[-1].index != replica.staged.last_index:
+                raise Violation("LogHasNoHoles", f"{replica} stages up to index "
+                                f"{entries[-1].index}, its log ends at {replica.staged.last_index}")
+            for check in checks:
+                check(replica, pending, before)
+
+    @staticmethod
+    def _follows(replica: ReplicaModel, index: int, highest: int) -> None:
+        last = replica.staged.last_index
+        if not 0 < index <= min(highest, last + 1):
+            raise Violation("LogHasNoHoles", f"{replica} writes at index {index}, its log ends at "
+                            f"{last}")
+
+    def durable(self, node: int, writes: Writes) -> None:
+        unsynced = self._unsynced.setdefault(node, {})
+        for write in writes.groups:
+            replica = unsynced[write.group] = self.replica(node, write.group)
+            replica.settle(writes.sequence)
+
+    def synced(self, node: int) -> None:
+        """Relaxed: all that was written there is on the disk now.  O(replicas written to)."""
+        for replica in self._unsynced.pop(node, {}).values():
+            replica.synced = replica.durable.last_index
+
+    def power_lost(self, node: int) -> None:
+        """Relaxed: records that were not synced may be gone there."""
+        for group in self.groups.values():
+            if node in group.replicas:
+                group.replicas[node].power_lost = True
+
+    def recovered(self, node: int, group: int, restored: GroupRestored,
+                  entries: Iterable[Entry | DamagedEntry], damaged: bool = False,
+                  known: LogModel | None = None, knows_its_damage: bool = False) -> LogModel:
+        """A restart found this; ``entries`` are all that it can read behind ``known``, verified,
+        and those that it knows to be damaged; ``knows_its_damage``: nothing else is wrong.  What it
+        found, as a log."""
+        replica = self.replica(node, group)
+        first_index = restored.bounds.first_index
+        if first_index - 1 > replica.group.commit:
+            raise Violation("CommittedNeverChanges", f"{replica} says that {first_index - 1} are "
+                            f"compacted, {replica.group.commit} are committed")
+        log = known if known is not None else replica.group.log_at(first_index - 1)
+        for entry in entries:
+            if isinstance(entry, DamagedEntry):
+                chain = _chain_of_damaged(replica.group, entry)
+                if not replica.group.follows(chain, log):
+                    log = replica.group.log_at(entry.index - 1)
+                log.append_known(chain, replica.group.entries[chain])
+            else:
+                if damaged:  # else all of the log is compared
+                    self._ask("on_found", replica, entry)
+                replica.group.entries.setdefault(log.append(entry), entry)
+        if first_index > 1:  # a snapshot says who they were before it
+            replica.first = replica.group.initial
+        hard_state = HardState(*restored.hard_state)
+        if log.last_index != restored.bounds.last_index:
+            raise Violation("LogHasNoHoles", f"{replica} says its log ends at "
+                            f"{restored.bounds.last_index}, {log.last_index} entries can be read")
+        if not damaged or knows_its_damage:
+            self._ask("on_recover", replica, log, restored)
+        if damaged:
+            replica.lose(log)
+        else:
+            replica.repaired()
+        replica.restart(log, hard_state, restored.applied)
+        replica.damaged = damaged
+        return log
+
+    def installing(self, node: int, group: int, index: int, term: int) -> None:
+        """A snapshot of the state at (index, term) is about to replace the replica's log."""
+        replica = self.replica(node, group)
+        committed = replica.group.committed
+        if index > len(committed) or replica.group.entries[committed[index - 1]].term != term:
+            raise Violation("SnapshotsAreCommitted", f"{replica} installs {index}@{term}")
+        if replica.pending or index <= replica.applied \
+                or replica.staged.holds(index, committed[index - 1]):
+            raise Violation("SnapshotsAreNews", f"{replica} installs {index}@{term}, it applied "
+                            f"{replica.applied} and its log has that entry or is being written")
+        replica.installing = index
+
+    def installed(self, node: int, group: int) -> None:
+        """It is durable."""
+        replica = self.replica(node, group)
+        index, replica.first = replica.installing, replica.group.initial
+        replica.restart(replica.group.log_at(index), replica.hard_state, index)
+
+    # ---- messages and commits ----------------------------------------------------------------
+
+    def sent(self, node: int, to: int, message: Message) -> None:
+        kind = type(message)
+        if kind not in self._sent:
+            return  # of no group
+        group = self.groups.get(message.group)
+        replica = group.replicas.get(node) if group is not None else None
+        if replica is None:
+            return
+        if kind is Append:
+            self.leads(replica, message.term)
+            self._commit(replica, message.commit, message.term)
+        for check in self._sent[kind]:
+            check(replica, to, message)
+
+    def created(self, node: int, group: int, restored: GroupRestored) -> None:
+        """An empty replica, where there was none or a tombstone was left."""
+        replica = self.replica(node, group)
+        if restored.bounds.last_index or replica.staged.last_index:
+            raise Violation("LivesAreApart", f"{replica} is created with a log that ends at "
+                            f"{restored.bounds.last_index}, the one before it at "
+                            f"{replica.staged.last_index}")
+        if HardState(*restored.hard_state) != replica.hard_state:
+            raise Violation("TermMonotonic", f"{replica} is created with hard state "
+                            f"{restored.hard_state}, its tombstone had {replica.hard_state}")
+        replica.applied = 0
+        replica.first, replica.adopted = NOBODY, (0, NOBODY)
+        replica.damaged = bool(restored.quarantined)
+
+    def absent(self, node: int, here: Iterable[int], tombstones: Mapping[int, HardState],
+               damaged: bool) -> None:
+        """A restart found replicas of these groups only, and of some a tombstone with this hard
+        state; ``damaged``: what else there was may be what its disk has lost."""
+        for number, group in self.groups.items():
+            replica = group.replicas.get(node)
+            if number in here or replica is None:
+                continue
+            left, known = tombstones.get(number, NO_HARD_STATE), replica.tombstones()
+            if known and (left in known or damaged):
+                replica.restart_buried(left)
+                continue
+            used = replica.durable.last_index or replica.durable_hard_state != NO_HARD_STATE
+            if used and damaged:
+                replica.lose(LogModel())
+                replica.restart(LogModel(), left, 0)
+                replica.damaged = replica.buried = True  # nobody goes by what it was
+                continue
+            if known:
+                raise Violation("TermMonotonic", f"{replica} was removed with hard state {known}, "
+                                f"its tombstone has {left}")
+            if used:
+                raise Violation("DurableSurvives", f"{replica} is gone, and nobody removed it")
+            replica.restart_buried(left)
+
+    def wiped(self, node: int) -> None:
+        """Its disk is gone for good.  What it held counts as held: it was, when it was said."""
+        for group in self.groups.values():
+            if node in group.replicas:
+                group.replicas[node].buried = True
+
+    def forgotten(self, node: int) -> None:
+        """It goes on under its id with an empty directory, which nobody should let it."""
+        for group in self.groups.values():
+            if node in group.replicas:
+                group.replicas[node].restart(LogModel(), NO_HARD_STATE, 0)
+
+    @property
+    def first_leaders(self) -> int:
+        """Groups that had one at all: the first is no change."""
+        return sum(1 for group in self.groups.values() if group.leaders)
+
+    def leads(self, replica: ReplicaModel, term: int) -> None:
+        if replica.group.leaders.get(term) != replica.node:
+            self.leader_changes += 1
+            self._ask("on_leader", replica, term)
+
+    def committed(self, node: int, group: int, first: int, last: int) -> None:
+        """``node`` applies first..last now."""
+        replica = self.replica(node, group)
+        self._commit(replica, last, replica.hard_state.term)
+        self._ask("on_apply", replica, first, last)
+        replica.applied = last
+
+    def _commit(self, replica: ReplicaModel, index: int, term: int) -> None:
+        if not index:
+            return
+        group, chains = replica.group, replica.staged.chains
+        if index > len(chains):
+            raise Violation("CommittedNeverChanges", f"{replica} takes index {index} as committed, "
+                            f"its log ends at {replica.staged.last_index}")
+        committed = group.committed
+        added = index - len(committed)
+        if added > 0:
+            committed.extend(chains[len(committed):index])
+            group.commit_marks.append((term, index))
+        for check in self._hooks["on_commit"]:
+            check(replica, index, added if added > 0 else 0)
+
+    def confirmed(self, node: int, group: int, index: int, floor: int) -> None:
+        """A linearizable read that was asked for when ``floor`` was committed may be answered."""
+        if index < floor:
+            raise Violation("ReadsAreLinearizable", f"n{node} answers a read of g{group} at index "
+                            f"{index}, {floor} was committed before it was asked")
+
+    # ---- clients -----------------------------------------------------------------------------
+
+    def acked(self, group: int, append: AppendOperation) -> None:
+        """``group``: where its client believes the partition to be; it may have been elsewhere."""
+        believed = self.groups[group]
+        if append.partition not in believed.partitions:
+            believed = next((each for each in self.groups.values()
+                             if append.partition in each.partitions), believed)
+        self._ask("on_ack", believed, append)
+
+    def read(self, group: int, read: ReadOperation) -> None:
+        self._ask("on_read", self.groups[group], read)
+
+    def converged(self, live: list[int]) -> None:
+        for group in self.groups.values():
+            self._ask("on_converged", group, live)
+
+
+def _chain_of_damaged(group: GroupModel, entry: DamagedEntry) -> int:
+    """Of the entry that stands there, or will when the node has asked for it."""
+    if not entry.term or (entry.in_question and entry.index <= group.commit):
+        return group.committed[entry.index - 1]
+    return group.chain_at[entry.index, entry.term]

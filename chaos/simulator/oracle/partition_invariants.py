@@ -1,0 +1,129 @@
+"""What must hold of partitions that move between groups, and of groups that move between nodes.
+
+Contract.  Invariants of ``invariants.Invariant``'s kind, judged when an entry is committed, which
+is the same moment for whichever replica says so first.
+
+Theory.  A switch is one entry in each of two logs (docs/decisions/0028).  What they have to agree
+on is in their contents, so it can be judged without asking anybody how far the switch is.
+"""
+
+from __future__ import annotations
+
+from chaos.simulator.oracle.invariants import Invariant
+from chaos.simulator.oracle.model import GroupModel, ReplicaModel
+from multiraft import core
+from multiraft.partitions.producer_state import last_sequence, settled, window_epoch
+from multiraft.partitions.records import Opening, parse_open, parse_seal
+from multiraft.raft import joint_quorum
+from multiraft.types import Configuration, Entry, EntryKind
+
+
+class _Place:
+    """Where a partition takes batches, and what it has to take along."""
+
+    __slots__ = ("group", "epoch", "sealed", "end", "stamp", "producers")
+
+    def __init__(self, group: int, epoch: int):
+        self.group = group
+        self.epoch = epoch
+        self.sealed = False
+        self.end = 0
+        self.stamp = 0  # highest leader epoch of a batch
+        self.producers: dict[int, tuple[int, int]] = {}  # -> (epoch, last sequence)
+
+
+class ExtentsFollow(Invariant):
+    """A partition takes batches in one group at a time, in the group and epoch that its last
+    opening names: where it goes on it is opened once the seal before is committed, at the offset of
+    that seal, and no batch follows a seal.  Stamped leader epochs never go down.  (A1, A31, S42)"""
+
+    def __init__(self) -> None:
+        self._places: dict[int, _Place] = {}
+
+    def on_commit(self, replica: ReplicaModel, index: int, added: int) -> None:
+        group = replica.group
+        for at in range(index - added, index):
+            entry = group.entries[group.committed[at]]
+            if entry.kind == EntryKind.DATA:
+                self._append(group, entry)
+            elif entry.kind == EntryKind.PARTITION_OPEN:
+                self._open(group, entry)
+            elif entry.kind == EntryKind.PARTITION_SEAL:
+                self._seal(group, entry)
+
+    def _append(self, group: GroupModel, entry: Entry) -> None:
+        place, info = self._places[entry.partition], entry.batch
+        self.require(place.group == group.group and not place.sealed,
+                     "partition {}: a batch at offset {} is committed in g{}, it is in g{} at "
+                     "epoch {}{}", entry.partition, entry.base_offset, group.group, place.group,
+                     place.epoch, ", sealed" if place.sealed else "")
+        stamp = core.batch_header(entry.payload).leader_epoch
+        self.require(stamp >= place.stamp, "partition {}: offset {} has leader epoch {}, {} came "
+                     "before", entry.partition, entry.base_offset, stamp, place.stamp)
+        place.stamp, place.end = stamp, entry.base_offset + info.count
+        if info.producer_id >= 0:
+            last = (info.base_sequence + info.count - 1) & 0x7FFFFFFF
+            place.producers[info.producer_id] = (info.producer_epoch, last)
+
+    def _open(self, group: GroupModel, entry: Entry) -> None:
+        opening, place = parse_open(entry.payload), self._places.get(entry.partition)
+        if place is None:
+            self.require(opening.epoch == 1 and not opening.start_offset,
+                         "partition {}: its first opening is {}", entry.partition, opening[:2])
+            self._places[entry.partition] = _Place(group.group, 1)
+        elif (place.group, place.epoch) != (group.group, opening.epoch):
+            self._go_on(group, entry, opening, place)
+
+    def _go_on(self, group: GroupModel, entry: Entry, opening: Opening, place: _Place) -> None:
+        self.require(place.sealed and opening.epoch == place.epoch + 1,
+                     "partition {}: it is opened in g{} at epoch {}, and in g{} at epoch {}{}",
+                     entry.partition, group.group, opening.epoch, place.group, place.epoch,
+                     ", sealed" if place.sealed else "")
+        self.require(opening.start_offset == place.end,
+                     "partition {}: g{} goes on at {}, g{} ended at {}", entry.partition,
+                     group.group, opening.start_offset, place.group, place.end)
+        self.require(opening.leader_epoch_base + entry.term > place.stamp or not place.end,
+                     "partition {}: g{} stamps from {} on, {} came before", entry.partition,
+                     group.group, opening.leader_epoch_base + entry.term, place.stamp)
+        carried = {producer: (window_epoch(window), last_sequence(window)) for producer, window
+                   in settled(opening.windows, entry.index).items()}
+        self.require(carried == place.producers, "partition {}: g{} goes on with producers {}, g{} "
+                     "had {}", entry.partition, group.group, carried, place.group, place.producers)
+        place.group, place.epoch, place.sealed = group.group, opening.epoch, False
+
+    def _seal(self, group: GroupModel, entry: Entry) -> None:
+        place, epoch = self._places[entry.partition], parse_seal(entry.payload)
+        self.require((place.group, place.epoch) == (group.group, epoch)
+                     and entry.base_offset == place.end,
+                     "partition {}: g{} seals epoch {} at {}, it is in g{} at epoch {} and ends at "
+                     "{}", entry.partition, group.group, epoch, entry.base_offset, place.group,
+                     place.epoch, place.end)
+        place.sealed = True
+
+
+class VotersChangeJointly(Invariant):
+    """Voters change through a joint configuration of the old and the new ones, one change at a
+    time, so that none is gone before its successors count (thesis 4.3, S29)."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, Configuration] = {}  # by group
+
+    def on_commit(self, replica: ReplicaModel, index: int, added: int) -> None:
+        group = replica.group
+        for at in range(index - added, index):
+            entry = group.entries[group.committed[at]]
+            if entry.kind == EntryKind.MEMBERSHIP:
+                self._change(group, joint_quorum.decode(entry.payload))
+
+    def _change(self, group: GroupModel, after: Configuration) -> None:
+        before = self._last.get(group.group, group.initial)
+        voters_stay = {*before.voters} == {*after.voters}
+        if before.outgoing:
+            legal = voters_stay and not after.outgoing
+        else:
+            legal = ({*after.outgoing} == {*before.voters} if after.outgoing else voters_stay)
+        self.require(legal, "g{}: {} follows {}", group.group, after, before)
+        self._last[group.group] = after
+
+
+ALL = (ExtentsFollow, VotersChangeJointly)

@@ -1,0 +1,149 @@
+"""What the parts of a simulated node share: its state, and what they ask of each other.
+
+Contract.  ``node.SimulatedNode`` is one chain of classes, each a part, and this is its root: what
+is declared here is set or done by a part further up.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chaos.simulator.disk.disk_worker import DiskWorker
+    from chaos.simulator.disk.filesystem import SimulatedFilesystem
+    from chaos.simulator.env.event_queue import EventQueue
+    from chaos.simulator.env.network import Network
+    from chaos.simulator.env.trace import Trace
+    from chaos.simulator.node.disk_and_clock import Clock
+    from chaos.simulator.node.liveness import LivenessExchange
+    from chaos.simulator.node.metadata_group import Download, Image, State
+    from chaos.simulator.node.partition_switch import Switches
+    from chaos.simulator.node.plan_controller import Planning
+    from chaos.simulator.oracle.metadata_oracle import MetadataState
+    from chaos.simulator.oracle.observer import Witness
+    from chaos.simulator.simulation import World
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.disk_space import Room
+    from multiraft.storage.errors import CorruptRange
+    from multiraft.storage.repair.coordinator import Repairer
+    from multiraft.storage.store import Store
+
+
+class Machine:
+    """Root of ``SimulatedNode``."""
+
+    node: int
+    alive: bool
+    paused: bool
+    clock: Clock
+    disk_hangs: bool
+    rotten: bool  # bits of its disk have changed
+    is_lost: bool  # its directory, for ever
+    identity_is_rotten: bool
+    peer_frames: int
+    incarnation: int  # of its directory, once it was opened
+    state: State
+    metadata: MetadataState
+    _world: World
+    _queue: EventQueue
+    _trace: Trace
+    _network: Network
+    _witness: Witness
+    _rng: random.Random
+    _marks: Counter[str]
+    _filesystem: SimulatedFilesystem
+    _peers: tuple[int, ...]
+    _life: int
+    _store: Store | None
+    _raft: MultiRaft | None
+    _liveness: LivenessExchange | None
+    _disk: DiskWorker | None
+    _repairer: Repairer | None
+    _repairing: bool
+    _disk_factor: int
+    _room: Room
+    _connected: dict[int, Any]  # peers
+    _wake_ms: int | None
+    _recovery_waits: bool  # for a disk that hangs
+    _effects_left: int
+    _rotted: list[tuple[int, int]]  # what rotted: (begin, end) of the lane
+    _unscrubbed: bool
+    _unmet: bool  # no start has met the latest damage
+    _switches: Switches | None
+    _planning: Planning | None
+    _image: tuple[Image, int] | None  # and when it was last asked for, milliseconds
+    _download: Download | None
+    _installing: bool
+
+    # ---- what the driver does --------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def is_up(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def faulty(self) -> bool:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def crash(self, power: bool) -> None:
+        raise NotImplementedError
+
+    def later(self, delay_us: int, callback: Callable[..., None], *arguments: object) -> None:
+        raise NotImplementedError
+
+    def after_disk(self, delay_us: int, callback: Callable[..., None], *arguments: object) -> None:
+        raise NotImplementedError
+
+    def request_round(self) -> None:
+        raise NotImplementedError
+
+    def led_groups(self) -> list[int]:
+        raise NotImplementedError
+
+    def commits(self) -> dict[int, int]:
+        raise NotImplementedError
+
+    def peer_up(self, peer: int) -> None:
+        raise NotImplementedError
+
+    def _recover(self) -> None:
+        raise NotImplementedError
+
+    def _round(self) -> None:
+        raise NotImplementedError
+
+    def _connect(self, peer: int) -> None:
+        raise NotImplementedError
+
+    def _disconnect(self, peer: int) -> None:
+        raise NotImplementedError
+
+    def _arrived(self, handler: Callable[[int, tuple], None], sender: int, frame: tuple) -> None:
+        raise NotImplementedError
+
+    # ---- what its parts do for each other --------------------------------------------------
+
+    def identity_lost(self) -> None:
+        raise NotImplementedError
+
+    def _damaged(self, error: CorruptRange) -> None:
+        raise NotImplementedError
+
+    def _send_bulk(self, to: int, item: Any) -> None:
+        raise NotImplementedError
+
+    def _command_applied(self, index: int, term: int, result: Any) -> None:
+        raise NotImplementedError
+
+    def _metadata_moved(self) -> None:
+        raise NotImplementedError

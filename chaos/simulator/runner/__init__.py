@@ -1,0 +1,1 @@
+"""Commands that run seeds: batches, coverage, shrinking, folders of failed seeds."""

@@ -1,0 +1,227 @@
+"""The command: replay a seed, or run many and say what they went through.
+
+Contract.  Exit code 0 when every seed holds, 1 when one does not.  A failing seed is printed with
+the end of its trace, the one command that replays it, and, when there was time for it, the smallest
+variant that still fails.  Results go to standard output, progress to standard error, and that only
+on a terminal.  Exit code 2, before anything runs, when ``--output`` cannot be had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from chaos.commit import commit_of
+from chaos.planted.catalogue import BUGS
+from chaos.ranges import Real, Whole
+from chaos.simulator.env.parameters import FAULT_KINDS
+from chaos.simulator.runner import batch_runner, soak_log
+from chaos.simulator.runner.coverage import Totals, fault_kinds, why_not
+from chaos.simulator.runner.shrink import shrink
+from chaos.simulator.runner.variant import Variant
+from chaos.simulator.simulation import Result
+
+SEEDS = 20
+#: Failing seeds that are reported in full before a run of many gives up.
+FAILURES_MAX = 5
+SHRINK_SECONDS = 60.0
+#: A seed is a number of 63 bits; a week of seeds, and more processes than a machine has cores.
+SEED_MAX = (1 << 63) - 1
+MINUTES_MAX = 7 * 24 * 60
+JOBS_MAX = 1_024
+SEED = Whole(0, SEED_MAX)
+
+
+def _faults(ctx: click.Context, parameter: click.Parameter,
+            value: str | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    kinds = tuple(kind for kind in value.split(",") if kind)
+    unknown = [kind for kind in kinds if kind not in FAULT_KINDS]
+    if unknown or not kinds:
+        raise click.BadParameter(f"{', '.join(unknown) or 'nothing'} is no kind of fault; "
+                                 f"known are {', '.join(FAULT_KINDS)}")
+    return kinds
+
+
+@click.command("sim", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--seed", type=SEED, help="Replay this seed.")
+@click.option("--seeds", type=Whole(1, SEED_MAX),
+              help=f"Run this many seeds (default {SEEDS}).")
+@click.option("--minutes", type=Real(0, MINUTES_MAX), help="Run seeds for this long.")
+@click.option("--first", type=SEED, default=1, show_default=True, help="First seed.")
+@click.option("--fresh", is_flag=True, help="Draw the first seed; it is printed.")
+@click.option("--jobs", type=Whole(1, JOBS_MAX), help="Processes; default: one per core.")
+@click.option("--nodes", type=Whole(3, 7), help="Nodes; default: the seed decides.")
+@click.option("--groups", type=Whole(1, 1024), help="Groups; default: the seed decides.")
+@click.option("--seconds", type=Whole(1, 36_000), help="Simulated seconds with faults.")
+@click.option("--only-faults", callback=_faults, metavar="KIND,...",
+              help="The nemesis knows only these kinds of fault.")
+@click.option("--calm-network", is_flag=True,
+              help="No loss, duplication or reordering of single frames.")
+@click.option("--planted", "bug", type=click.Choice(sorted(BUGS)),
+              help="Plant this bug: the seed should fail.")
+@click.option("--trace", is_flag=True, help="With --seed: print every transition.")
+@click.option("--shrink-seconds", type=Real(0, 86_400), default=SHRINK_SECONDS, show_default=True,
+              help="Time to look for a smaller variant of a failing seed; 0 = do not.")
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+              help="With --seed: leave the run and its page in DIR. Of many seeds: in DIR/SEED for "
+                   "each that failed and was reported; those that hold leave nothing.")
+@click.option("--record", is_flag=True, help="Append the sums to chaos/soak.jsonl.")
+@click.option("--counters", "show", is_flag=True, help="Print what was recorded, by commit.")
+def simulate(seed: int | None, seeds: int | None, minutes: float | None, first: int, fresh: bool,
+             jobs: int | None, nodes: int | None, groups: int | None, seconds: int | None,
+             only_faults: tuple[str, ...] | None, calm_network: bool, bug: str | None, trace: bool,
+             shrink_seconds: float, output: Path | None, record: bool, show: bool) -> None:
+    """Run the deterministic simulator: real consensus and storage in a simulated world."""
+    if show:
+        click.echo("\n".join(soak_log.table(soak_log.read())))
+        return
+    if output is not None:
+        _prepare(output)
+    variant = Variant(nodes, groups, seconds, only_faults, calm_network, bug)
+    if seed is not None:
+        replayed = _replay(seed, variant, trace, output)
+        failures = [result for result in [replayed] if result.failure]
+    else:
+        failures = _run_many(variant, batch_runner.fresh_seed() if fresh else first, seeds, minutes,
+                             jobs or os.cpu_count() or 1, record)
+        if output is not None:
+            _keep(failures, variant, output)
+    for result in failures:
+        _report_smaller(result, variant, 0.0 if trace else shrink_seconds)
+    if failures:
+        click.echo(f"failing seeds: {' '.join(str(result.seed) for result in failures)}", err=True)
+        sys.exit(1)
+
+
+def _folders() -> ModuleType:
+    """What writes folders, imported when one is wanted: charts are not every seed's price."""
+    return importlib.import_module("chaos.simulator.runner.run_folder")
+
+
+def _prepare(output: Path) -> None:
+    """Where folders go is refused before anything runs."""
+    try:
+        _folders().prepare(output)
+    except OSError as error:
+        raise click.BadParameter(f"{error}; name a folder that is new or empty, where files can be "
+                                 f"written", param_hint="--output") from error
+
+
+def _keep(failures: list[Result], variant: Variant, output: Path) -> None:
+    """A folder for each seed that failed, which is run again for that."""
+    for failed in failures:
+        click.echo(f"seed {failed.seed}: running it again for its folder", err=True)
+        kept = _folders().Kept(output / str(failed.seed), failed.seed, variant)
+        kept.run()
+        _write(kept)
+
+
+def _write(kept) -> None:
+    """The folder of a seed; one that cannot be written takes nothing else with it."""
+    try:
+        click.echo(f"seed {kept.result.seed}: {kept.write()}")
+    except OSError as error:
+        click.echo(f"seed {kept.result.seed}: the folder could not be written: {error}", err=True)
+
+
+def _replay(seed: int, variant: Variant, trace: bool, output: Path | None) -> Result:
+    """One seed, with all that can be said about it."""
+    click.echo("\n".join(variant.parameters(seed).describe()))
+    also = click.echo if trace else None
+    kept = _folders().Kept(output, seed, variant) if output is not None else None
+    result = batch_runner.run_one(seed, variant, also) if kept is None else kept.run(also)
+    totals = Totals()
+    totals.add(result)
+    click.echo(_line(result))
+    if result.failure:
+        _report_failure(result, variant, trace)
+    click.echo("\n".join(totals.lines()))
+    if kept is not None:
+        _write(kept)
+    return result
+
+
+def _run_many(variant: Variant, first: int, seeds: int | None, minutes: float | None, jobs: int,
+              record: bool) -> list[Result]:
+    """Run seeds and print the sums; those that failed."""
+    totals, failures = Totals(), []
+    commit = commit_of(soak_log.SOAK_FILE.parent) if record else ""
+    seeds = SEEDS if seeds is None and minutes is None else seeds
+    jobs = min(jobs, seeds or jobs)
+    click.echo(f"seeds from {first} on, {jobs} at a time")
+    running = batch_runner.run_seeds(batch_runner.numbers(first, seeds, minutes), variant, jobs)
+    with contextlib.closing(running), _progress(totals, seeds, minutes) as show:
+        for result in running:
+            totals.add(result)
+            show(result)
+            if result.failure:
+                failures.append(result)
+                _report_failure(result, variant, False)
+                if len(failures) >= FAILURES_MAX:
+                    break
+    click.echo("\n".join(totals.lines()))
+    if record:
+        after = commit_of(soak_log.SOAK_FILE.parent)
+        soak_log.record(soak_log.entry_of(totals, first, soak_log.commit_of_run(commit, after)))
+    return failures
+
+
+@contextlib.contextmanager
+def _progress(totals: Totals, seeds: int | None, minutes: float | None) -> Iterator:
+    """A bar on a terminal, a line per seed elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda result: click.echo(_line(result))
+        return
+    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+               TextColumn("left"), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bar:
+        timed = minutes is not None
+        task = bar.add_task("seeds 0", total=minutes * 60 if timed else seeds)
+
+        def show(result: Result) -> None:
+            done = bar.tasks[0].elapsed or 0.0 if timed else totals.seeds
+            bar.update(task, completed=done,
+                       description=f"seeds {totals.seeds} count {totals.counting} failed "
+                                   f"{len(totals.failed)} speed {totals.speed:.0f} x")
+
+        yield show
+
+
+def _line(result: Result) -> str:
+    """One seed in one line."""
+    speed = result.simulated_ms / 1000 / max(result.cpu_seconds, 1e-9)
+    verdict = "FAILED" if result.failure else "short" if why_not(result) else "ok"
+    return (f"seed {result.seed:<8} {verdict:<6} {result.simulated_ms / 1000:7.1f} s  "
+            f"{speed:5.0f} x  acked {result.acked:<6} leaders {result.leader_changes:<5} "
+            f"crashes {result.crashes:<4} faults {fault_kinds(result):<3} {result.digest}")
+
+
+def _report_failure(result: Result, variant: Variant, traced: bool) -> None:
+    if not traced:
+        click.echo("\n".join(result.trace_tail), err=True)
+    click.echo(f"{result.failure}\nreplay: {variant.replay(result.seed)}", err=True)
+
+
+def _report_smaller(result: Result, variant: Variant, budget_seconds: float) -> None:
+    """Look for a smaller variant of a failed seed, and print it."""
+    if budget_seconds <= 0:
+        return
+    click.echo(f"seed {result.seed}: looking for a smaller variant, {budget_seconds:.0f} s at most",
+               err=True)
+    smaller, found = shrink(result, variant, budget_seconds)
+    if smaller == variant:
+        click.echo(f"seed {result.seed}: no smaller variant fails in the same way", err=True)
+        return
+    click.echo(f"{found.failure}\nsmallest: {smaller.replay(result.seed)}", err=True)

@@ -1,0 +1,130 @@
+"""A simulated run as a folder: what ``multiraft chaos run`` leaves, of a seed.
+
+Contract.  ``prepare(path)`` makes the folder before anything runs, and raises ``OSError`` when it
+holds a run, or runs, or cannot be written.  ``Kept(path, seed, variant)`` is one seed: ``run`` runs
+it, ``write`` leaves everything and returns the page.  What a seed broke (an invariant, or an error
+that nobody expected) is in ``findings.json``; the verdict adds what the checkers see, as
+``multiraft chaos check`` does on the folder.
+
+Theory.  A seed is a function of itself.  So a campaign keeps nothing while it runs: what failed is
+run once more, for the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from chaos.checkers.verdict import Anomaly
+from chaos.history import FAULTS, FINAL, PHASE, Event, write_history
+from chaos.report.build import build
+from chaos.run.findings import INVARIANT, OwnFindings
+from chaos.run.judge import verdict_on, write_verdict
+from chaos.run.parameters import SIMULATOR, Folder, versions
+from chaos.simulator.env.parameters import Parameters
+from chaos.simulator.runner import batch_runner
+from chaos.simulator.runner.coverage import why_not
+from chaos.simulator.runner.run_trace import Evidence
+from chaos.simulator.runner.variant import Variant
+from chaos.simulator.simulation import WARM_UP_MS, Result
+
+BROKEN = "Violation: "
+
+
+def prepare(path: Path) -> None:
+    """See the module docstring."""
+    Folder(path).create()
+    if any(Folder(below).history.exists() for below in path.iterdir()):
+        raise FileExistsError(f"{path} holds folders of runs already")
+    with tempfile.TemporaryFile(dir=path):  # or it cannot be written
+        pass
+
+
+class Kept:
+    """See the module docstring."""
+
+    def __init__(self, path: Path, seed: int, variant: Variant):
+        self.result = Result(seed)
+        self._folder = Folder(path)
+        self._variant = variant
+        self._evidence = Evidence()
+
+    def run(self, also: Callable[[str], None] | None = None) -> Result:
+        """Run the seed; ``also`` gets every line of its trace."""
+        sink = self._evidence.line
+
+        def both(line: str) -> None:
+            sink(line)
+            also(line)
+
+        self.result = batch_runner.run_one(self.result.seed, self._variant,
+                                       sink if also is None else both, self._evidence)
+        return self.result
+
+    def write(self) -> Path:
+        """The folder; its page.  Raises ``OSError``."""
+        folder, evidence, result = self._folder, self._evidence, self.result
+        folder.create()
+        folder.note(**self._facts())
+        folder.trace.write_text("".join(f"{line}\n" for line in evidence.lines), encoding="utf-8")
+        folder.leadership.write_text("".join(f"{json.dumps(row)}\n" for row
+                                             in evidence.leadership), encoding="utf-8")
+        found, events = findings_of(result), evidence.finish()
+        write_history(folder.history, broken_off(events) if found.anomalies else events)
+        found.write(folder.findings)
+        write_verdict(folder, verdict_on(folder))
+        return build(folder.path)
+
+    def _facts(self) -> dict[str, Any]:
+        """For ``run.json``."""
+        result, seed = self.result, self.result.seed
+        return {"parameters": parameters_of(self._variant.parameters(seed), self._variant),
+                "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "versions": versions(), "replay": self._variant.replay(seed),
+                "phases": {FAULTS: WARM_UP_MS / 1000, **self._evidence.phases},
+                "digest": result.digest, "simulated_ms": result.simulated_ms,
+                "acknowledged": result.acked, "reads": result.reads, "crashes": result.crashes,
+                "leader_changes": result.leader_changes,
+                "faults": dict(sorted(result.faults.items())),
+                "marks": dict(sorted(result.marks.items())),
+                "unjudged": bool(result.marks["promised loss"])}
+
+
+def parameters_of(parameters: Parameters, variant: Variant) -> dict[str, Any]:
+    """For ``run.json``, under the names that a run has, where it has them."""
+    drawn = asdict(parameters)
+    del drawn["control"]  # of proofs alone, and no arm of a run
+    return {"backend": SIMULATOR, "seed": drawn.pop("seed"), "nodes": drawn.pop("nodes"),
+            "groups": drawn.pop("groups"), "seconds": drawn.pop("safety_ms") / 1000,
+            "planted": [variant.bug] if variant.bug else [], **drawn}
+
+
+def broken_off(events: Iterable[Event]) -> Iterator[Event]:
+    """A history that ended before all was read for the last time: who says that final reads began
+    is told what nobody ever read, so those that there are count as reads like others."""
+    for event in events:
+        if event.kind == PHASE and event.name == FINAL:
+            continue
+        yield event._replace(data={name: value for name, value in event.data.items()
+                                   if name != "final"})
+
+
+def findings_of(result: Result) -> OwnFindings:
+    """What the simulator itself has to say of a seed."""
+    found = OwnFindings()
+    reason = why_not(result)
+    if result.marks["promised loss"]:
+        found.invalid.append("relaxed durability lost what it may lose: the run was over there, "
+                             "and the checkers were not asked")
+    elif not result.failure:
+        found.notes += [f"the seed does not count: {reason}"] * bool(reason)
+    elif "\n    at " in result.failure:  # else the checkers found it, and find it again
+        said = result.failure.removeprefix(BROKEN)
+        name, _, text = said.partition(": ")
+        found.anomalies.append(Anomaly(INVARIANT, name, text, time_us=result.simulated_ms * 1000))
+    return found

@@ -1,0 +1,77 @@
+"""What a seed is run with besides what it draws itself, and the command that says so.
+
+Contract.  ``Variant().parameters(seed)`` are the seed's own; each field that is given replaces one
+thing and shifts nothing else.  ``replay(seed)`` is the one command that runs it again, ``smaller``
+the variants of it that are worth a try when it fails.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from chaos.simulator.env.parameters import Parameters
+
+#: Of nodes: fewer have no majority to lose.
+NODES_MIN = 3
+GROUPS_TRIED = (1, 2, 4, 8, 16, 32)
+
+
+class Variant(NamedTuple):
+    """None and empty = as the seed has it."""
+
+    nodes: int | None = None
+    groups: int | None = None
+    seconds: int | None = None  # of the phase of faults
+    faults: tuple[str, ...] | None = None  # the nemesis knows only these
+    calm_network: bool = False  # no loss, duplication, reordering of single frames
+    bug: str | None = None  # planted
+
+    def parameters(self, seed: int) -> Parameters:
+        """The seed's parameters, changed."""
+        safety_ms = self.seconds * 1000 if self.seconds is not None else None
+        drawn = Parameters.draw(seed, self.nodes, self.groups, safety_ms)
+        if self.faults is not None:
+            drawn = dataclasses.replace(drawn, faults=self.faults)
+        if self.calm_network:
+            calm = dataclasses.replace(drawn.network, loss=0.0, duplication=0.0, item_loss=0.0,
+                                       reorder=0.0)
+            drawn = dataclasses.replace(drawn, network=calm)
+        return drawn
+
+    def replay(self, seed: int) -> str:
+        """The one command that shows this seed again, line by line."""
+        options = [("--nodes", self.nodes), ("--groups", self.groups), ("--seconds", self.seconds),
+                   ("--only-faults", ",".join(self.faults) if self.faults is not None else None),
+                   ("--planted", self.bug)]
+        given = "".join(f" {name} {value}" for name, value in options if value is not None)
+        calm = " --calm-network" * self.calm_network
+        return f"multiraft chaos sim --seed {seed}{given}{calm} --trace"
+
+    def smaller(self, seed: int, failed_after_ms: int) -> Iterator[Variant]:
+        """Variants with less in them, those that save most first.  ``failed_after_ms``: simulated
+        time at which this one failed."""
+        now = self.parameters(seed)
+        seconds = now.safety_ms // 1000
+        for shorter in sorted({failed_after_ms // 1000 + 1, seconds // 2, seconds * 3 // 4}):
+            if 0 < shorter < seconds:
+                yield self._replace(seconds=shorter)
+        for groups in GROUPS_TRIED:
+            if groups < now.groups:
+                yield self._replace(groups=groups)
+        if now.nodes > NODES_MIN:
+            yield self._replace(nodes=NODES_MIN)
+        yield from self._fewer_faults(tuple(dict.fromkeys(now.faults)))
+        network = now.network
+        if network.loss or network.duplication or network.item_loss or network.reorder:
+            yield self._replace(calm_network=True)
+
+    def _fewer_faults(self, kinds: tuple[str, ...]) -> Iterator[Variant]:
+        """Halves first, then all but one."""
+        if len(kinds) < 2:
+            return
+        half = len(kinds) // 2
+        halves = [kinds[:half], kinds[half:]] if len(kinds) > 3 else []
+        for fewer in [*halves, *(kinds[:at] + kinds[at + 1:] for at in range(len(kinds)))]:
+            yield self._replace(faults=fewer)
