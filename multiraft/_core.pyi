@@ -1,7 +1,7 @@
 """Types of the compiled twin, taken from its specification.
 
 Contract.  ``_core`` has the public names of ``_reference``, with equal parameters, defaults,
-annotations and docstrings; tests/core/test_surface.py compares the two at run time.  So a type
+annotations and docstrings; tests/codec/test_surface.py compares the two at run time.  So a type
 checker reads the reference, and no signature stands here a second time.
 """
 

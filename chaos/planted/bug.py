@@ -34,14 +34,14 @@ class StaleBug(Exception):
 class Scripts(NamedTuple):
     """A bug that golden scripts of the consensus core catch."""
 
-    names: tuple[str, ...]  # below tests/consensus/testdata
+    names: tuple[str, ...]  # below tests/raft/testdata
 
     layer = SCRIPTS
 
     @property
     def ids(self) -> tuple[str, ...]:
         """As pytest takes them, from the root of the source tree."""
-        return tuple(f"tests/consensus/test_interaction.py::test_script[{name}]"
+        return tuple(f"tests/raft/test_interaction.py::test_script[{name}]"
                      for name in self.names)
 
 

@@ -46,7 +46,7 @@ BUGS = (
         "if not log.matches(prev, append.prev_term):",
         "if prev > log.last_index:",
         "entries are appended behind another log (paper 5.3)",
-        Tests(("tests/consensus/test_paper.py::test_appends_that_do_not_match_are_refused",)),
+        Tests(("tests/raft/test_paper.py::test_appends_that_do_not_match_are_refused",)),
         Seeds((7,))),
     Bug("asks-at-the-log-start", "multiraft.raft.replication", "_on_mismatch",
         " or term > reply.hint_term",
@@ -57,7 +57,7 @@ BUGS = (
         "self.episode, self.cleared = 0, (0, 0, False)",
         "self.episode = 0",
         "what a leader said of one doubt clears the next one",
-        Tests(("tests/consensus/test_doubt.py"
+        Tests(("tests/raft/test_head_recovery.py"
                "::test_a_later_doubt_needs_a_clearance_of_its_own",))),
     Bug("commit-uncapped", "multiraft.raft.replication", "on_append",
         "min(append.commit, group.verified)",
@@ -68,7 +68,7 @@ BUGS = (
         "self._undo(record)",
         "pass",
         "tail state keeps what a dropped suffix did",
-        Tests(("tests/consensus/test_tail.py",)), Seeds((3,))),
+        Tests(("tests/partitions/test_state.py",)), Seeds((3,))),
     Bug("aba", "multiraft.raft.raft_log", "GroupLog.truncate",
         "(sequence, min(last, first_gone - 1))",
         "(sequence, last)",
@@ -78,7 +78,8 @@ BUGS = (
         "self.applied_state(partition).next_offset",
         "self.tail_state(partition).next_offset",
         "readers see records that may be lost (redpanda #14794)",
-        Tests(("tests/consensus/test_tail.py::test_high_watermark_follows_apply_and_not_append",)),
+        Tests(("tests/partitions/test_state.py::"
+               "test_high_watermark_follows_apply_and_not_append",)),
         Seeds((1,))),
     Bug("sleep-with-lagging-member", "multiraft.raft.progress", "Progress.has_all",
         "return self.match == last_index and self.commit_known == commit and self.is_whole",
@@ -148,7 +149,7 @@ BUGS = (
         "if may_forget:",
         "if False:",
         "a leader commits with what a member lost with its power",
-        Tests(("tests/consensus/test_earlier_lives.py::"
+        Tests(("tests/raft/test_earlier_lives.py::"
                "test_what_a_restarted_member_may_have_lost_does_not_commit",))),
     Bug("removed-replica-has-entries", "multiraft.raft.replication", "on_append_reply",
         "if member.match:",
@@ -165,24 +166,24 @@ BUGS = (
         "if member.barred:",
         "if False:",
         "a majority needs the vote of a replica that gives none yet",
-        Tests(("tests/consensus/test_barred.py::test_who_votes_for_nobody_is_made_no_voter",))),
+        Tests(("tests/raft/test_vote_barrier.py::test_who_votes_for_nobody_is_made_no_voter",))),
     Bug("votes-while-damaged", "multiraft.raft.election", "on_vote_request",
         "if group.quarantined or trusting or",
         "if trusting or",
         "a replica that lost its log's end votes (Alagappan et al., FAST 2018)",
-        Tests(("tests/consensus/test_doubt.py::test_a_doubter_votes_for_nobody",)),
+        Tests(("tests/raft/test_head_recovery.py::test_a_doubter_votes_for_nobody",)),
         Seeds((51,), faults=ROT)),
     Bug("doubter-is-counted", "multiraft.raft.group", "Group.durable_of",
         "0 if member.doubt else member.match",
         "member.match",
         "a leader counts who may have forgotten what it acknowledged",
-        Tests(("tests/consensus/test_doubt.py::test_a_doubter_counts_for_no_commit",)),
+        Tests(("tests/raft/test_head_recovery.py::test_a_doubter_counts_for_no_commit",)),
         Seeds((83,), faults=ROT_AND_POWER)),
     Bug("unknown-producer-anywhere", "multiraft.partitions.state", "PartitionTail._original",
         "if info.base_sequence != 0:",
         "if False:",
         "a producer's second batch is accepted before its first",
-        Tests(("tests/consensus/test_tail.py::test_an_unknown_producer_starts_at_zero",)),
+        Tests(("tests/partitions/test_state.py::test_an_unknown_producer_starts_at_zero",)),
         Seeds((4,))),
     Bug("vote-cleared-on-step-down", "multiraft.raft.group", "Group.become_follower",
         "self.enter(Role.FOLLOWER, leader, why)",
@@ -200,7 +201,7 @@ BUGS = (
         "if False:",
         "a node that was not told of a change of leaders sleeps on under the old one: the light "
         "heartbeat after a lost full one (S9)",
-        Tests(("tests/consensus/test_leases.py::test_two_digests_in_a_row_must_differ",))),
+        Tests(("tests/liveness/test_store_liveness.py::test_two_digests_in_a_row_must_differ",))),
     Bug("busy-leader-is-deposed", "multiraft.raft.replication", "on_append",
         "group.heard_ms = group.host.now_ms",
         "pass",
@@ -221,21 +222,21 @@ BUGS = (
         "list(windows.items())",
         "[]",
         "checkpoints and snapshots leave the producers out: retries are appended twice (A23)",
-        Tests(("tests/consensus/test_tail.py::test_any_detour_ends_in_the_state_of_a_rebuild",)),
+        Tests(("tests/partitions/test_state.py::test_any_detour_ends_in_the_state_of_a_rebuild",)),
         Seeds((2,))),
     Bug("wiped-node-is-let-in", "multiraft.liveness.peer_identity", "judge",
         "known.incarnation not in (0, said.incarnation):",
         "False:",
         "a node that lost its directory goes on under its id: it votes again, and what it "
         "acknowledged is forgotten (S28f)",
-        Tests(("tests/consensus/test_lives.py::"
+        Tests(("tests/liveness/test_peer_identity.py::"
                "test_an_id_belongs_to_one_directory_for_ever",))),  # in seeds its lives betray it
     Bug("older-copy-is-let-in-later", "multiraft.liveness.peer_identity", "_judge_other_life",
         "if said.life.is_durable and said.after != known.remembered:",
         "if False:",
         "a directory that was put back to an older copy is let in once it was started as often as "
         "the original: it has forgotten what that acknowledged (S28f)",
-        Tests(("tests/consensus/test_lives.py::"
+        Tests(("tests/liveness/test_peer_identity.py::"
                "test_an_older_copy_is_never_let_in_whatever_the_number_of_its_starts",)),
         Seeds((9,), faults=("older-copy", "kill", "power-loss", "transfer"))),
 )

@@ -33,12 +33,12 @@ BUGS = (
         "missing = self._unfilled.missing_room()",
         "missing = 0",
         "a segment that was made on a full disk finds no room when the disk is full again",
-        Tests(("tests/storage/test_room.py::"
+        Tests(("tests/storage/test_disk_space.py::"
                "test_a_file_without_its_blocks_is_given_them_before_records_are_taken",))),
     Bug("scrub-trusts-any-entry", "multiraft.storage.repair.scrub", "Scrubber._overwritten",
         "if any(repair.is_at(*entry) for entry in plan.entries):",
         "if True:",
         "what a misdirected write left is taken for what belongs there",
-        Tests(("tests/storage/test_scrub.py::"
+        Tests(("tests/storage/repair/test_scrub.py::"
                "test_what_a_misdirected_write_left_within_one_write_hides_nothing",))),
 )

@@ -12,31 +12,31 @@ BUGS = (
         "or now_ms - busy_since_ms <= self._disk_stall_ms_max)",
         "or True)",
         "a node whose disk hangs goes on holding its leases and leading (hashicorp/raft #503)",
-        Tests(("tests/node/test_liveness.py::"
+        Tests(("tests/node/peers/test_liveness_thread.py::"
                "test_a_disk_that_hangs_ends_the_leases_and_they_return_with_it",))),
     Bug("after-write-is-at-once", "node.loop.round_loop", "Rounds._hold",
         "if self._durable_sequence >= self._staged_sequence:",
         "if True:",
         "the driver sends what has to wait for the disk without waiting",
-        Tests(("tests/node/test_rounds.py::"
+        Tests(("tests/node/loop/test_round_loop.py::"
                "test_what_waits_for_a_write_leaves_when_it_is_durable_and_not_before",))),
     Bug("frame-loses-its-last-item", "node.peers.codec", "decode",
         "for item in items:",
         "for item in items[:-1] or items:",
         "a frame for many groups is taken apart with one item too few",
-        Tests(("tests/node/test_peer_codec.py::"
+        Tests(("tests/node/peers/test_codec.py::"
                "test_messages_come_back_in_order_and_as_they_were",))),
     Bug("refusal-is-not-kept", "node.peers.admission", "Admission._end",
         "self._mark(text, remembered or NO_LIFE)",
         "pass",
         "a refused directory is started again as if nothing had been said",
-        Tests(("tests/node/test_admission.py::"
+        Tests(("tests/node/peers/test_admission.py::"
                "test_what_will_never_change_ends_the_node_with_the_way_out",))),
     Bug("lives-are-kept-in-memory-only", "node.peers.registry", "write",
         '"lives": _rows(facts.lives)',
         '"lives": []',
         "a node that starts again has forgotten whom it let in: a copy is as good to it",
-        Tests(("tests/node/test_known_nodes.py::"
+        Tests(("tests/node/peers/test_registry.py::"
                "test_the_life_that_was_let_in_is_remembered_over_a_restart",))),
     Bug("one-group-ends-the-node", "node.peers.listener", "_Incoming._take_frames",
         "except (RemoteProtocolError, ImpossibleMessage) as error:",
@@ -47,13 +47,13 @@ BUGS = (
         "time.monotonic_ns()",
         "time.time_ns()",
         "timers are measured in a clock that operators and ntpd set",
-        Nodes(("tests/chaos/test_launcher.py::"
+        Nodes(("tests/chaos/backends/test_launcher.py::"
                "test_a_wall_clock_that_jumps_is_nothing_to_a_node",))),
     Bug("file-names-not-synced", "multiraft.storage.filesystem", "RealFilesystem.sync_directory",
         "os.fsync(descriptor)",
         "pass",
         "a file's new name is lost with the power, though its contents were synced (ALICE, 2014)",
-        Nodes(("tests/chaos/test_disk.py::"
+        Nodes(("tests/chaos/backends/test_file_system.py::"
                "test_what_was_put_in_place_is_there_after_a_power_loss",))),
     Bug("failed-sync-is-passed-over", "node.loop.disk_worker", "DiskWorker.collect",
         "if error:",

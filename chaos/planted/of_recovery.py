@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from chaos.planted.bug import Bug, Tests
 
-FORCED = "tests/storage/test_recovered_by_force.py"
+FORCED = "tests/storage/recovery/test_forced_recovery.py"
 
 BUGS = (
     Bug(
@@ -38,7 +38,7 @@ BUGS = (
         "who may have lost a vote, and is let go, votes again in that term",
         Tests(
             (
-                "tests/node/test_recovered_groups.py"
+                "tests/node/replicas/test_forced_recovery.py"
                 "::test_who_is_let_go_in_doubt_comes_back_in_doubt",
             )
         ),
@@ -52,7 +52,7 @@ BUGS = (
         "after a forced recovery clients and nodes ask a leader who is gone",
         Tests(
             (
-                "tests/consensus/test_reincarnation.py"
+                "tests/raft/test_forced_recovery.py"
                 "::test_the_survivor_leads_in_a_later_term_than_those_who_are_lost_did",
             )
         ),
@@ -66,7 +66,7 @@ BUGS = (
         "new topics begin with lost ones' records, and new producers with others' batches",
         Tests(
             (
-                "tests/node/test_recovered_metadata.py"
+                "tests/node/metadata/test_forced_recovery.py"
                 "::test_what_lost_commands_gave_away_is_given_to_nobody_else",
             )
         ),
@@ -80,7 +80,7 @@ BUGS = (
         "a leader that was added again and removes itself can be elected no more, and is needed",
         Tests(
             (
-                "tests/consensus/test_barred.py"
+                "tests/raft/test_vote_barrier.py"
                 "::test_who_was_added_again_counts_until_its_next_removal_is_applied",
             )
         ),
@@ -94,7 +94,7 @@ BUGS = (
         "a voter asks a leader for what all others have compacted, and is needed to elect one",
         Tests(
             (
-                "tests/storage/test_doubts.py::test_what_is_applied_and_compacted"
+                "tests/storage/repair/test_suspect_damage.py::test_what_is_applied_and_compacted"
                 "_by_any_member_is_forgotten_without_a_leader",
             )
         ),
@@ -108,7 +108,7 @@ BUGS = (
         "all replicas of a node doubt themselves for an entry of one that was removed",
         Tests(
             (
-                "tests/storage/test_settled.py"
+                "tests/storage/repair/test_acknowledged_damage.py"
                 "::test_a_damaged_entry_of_a_replica_that_goes_concerns_nobody_else",
             )
         ),
@@ -122,7 +122,7 @@ BUGS = (
         "a pass that an operator begins anew calls everything behind damage damaged",
         Tests(
             (
-                "tests/storage/test_scrub.py"
+                "tests/storage/repair/test_scrub.py"
                 "::test_a_pass_that_begins_anew_goes_on_behind_damage_as_any_other",
             )
         ),
@@ -136,7 +136,7 @@ BUGS = (
         "headers of segments rot on all nodes before a start reads one",
         Tests(
             (
-                "tests/storage/test_scrub.py"
+                "tests/storage/repair/test_scrub.py"
                 "::test_a_header_that_rots_is_found_before_a_start_needs_it",
             )
         ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from chaos.planted.bug import Bug, Nodes, Tests
 
-_RUN = Nodes(("tests/chaos/test_sinks_run.py",))
+_RUN = Nodes(("tests/chaos/runs/test_transactions_run.py",))
 
 BUGS = (
     Bug(
@@ -57,7 +57,7 @@ BUGS = (
         "a leader appends a batch of a run that nobody has opened, and readers stop there for ever",
         Tests(
             (
-                "tests/node/test_staged_batches.py::"
+                "tests/node/clients/test_staged_batches.py::"
                 "test_a_batch_of_a_run_that_nobody_opened_is_refused[777-1]",
             )
         ),
@@ -71,7 +71,7 @@ BUGS = (
         "the metadata leader leaves open what it knows that nobody has opened",
         Tests(
             (
-                "tests/node/test_staged_batches.py::"
+                "tests/node/clients/test_staged_batches.py::"
                 "test_the_metadata_leader_makes_void_what_nobody_opened",
             )
         ),
@@ -85,7 +85,7 @@ BUGS = (
         "a made-up batch that readers have left out is seen when its number is opened later",
         Tests(
             (
-                "tests/node/test_metadata_sinks.py::"
+                "tests/node/metadata/test_transaction_table.py::"
                 "test_a_run_that_was_void_before_it_could_be_opened_never_is",
             )
         ),

@@ -41,7 +41,8 @@ BUGS = (
         "write.drop_from, payload",
         "1 << 40, payload",
         "a dropped suffix comes back after a restart",
-        Tests(("tests/storage/test_lives.py::test_configurations_are_those_of_the_log",)),
+        Tests(("tests/storage/recovery/test_replica_records.py::"
+               "test_configurations_are_those_of_the_log",)),
         Seeds((7,)),
     ),
     Bug(
@@ -53,7 +54,7 @@ BUGS = (
         "who gave up entries counts again after a restart, without having been cleared",
         Tests(
             (
-                "tests/storage/test_settled.py"
+                "tests/storage/repair/test_acknowledged_damage.py"
                 "::test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared",
             )
         ),
@@ -67,7 +68,7 @@ BUGS = (
         "a change of members that a peer gave back is an entry and nothing else",
         Tests(
             (
-                "tests/storage/test_repair.py"
+                "tests/storage/repair/test_repair.py"
                 "::test_who_the_members_are_is_known_again_when_that_was_lost",
             )
         ),
@@ -123,7 +124,7 @@ BUGS = (
         "damage that comes after a repair is taken for what was repaired",
         Tests(
             (
-                "tests/storage/test_repair.py::"
+                "tests/storage/repair/test_repair.py::"
                 "test_a_second_repair_forgets_nothing_that_the_first_has_settled",
             )
         ),
@@ -138,7 +139,7 @@ BUGS = (
         "a hole in the lane is taken for the end of nobody's log",
         Tests(
             (
-                "tests/storage/test_corruption.py::"
+                "tests/storage/recovery/test_corruption.py::"
                 "test_a_lane_that_ends_early_after_a_checkpoint_has_lost_durable_bytes",
             )
         ),
@@ -151,7 +152,7 @@ BUGS = (
         "if not at or _is_followed(log, at):",
         "if True:",
         "what was dropped is served when the record of the drop is damaged",
-        Tests(("tests/storage/test_lost_drop.py",)),
+        Tests(("tests/storage/recovery/test_lost_truncations.py",)),
     ),
     Bug(
         "any-member-confirms",
@@ -160,7 +161,7 @@ BUGS = (
         "if index in log.unsure or index in log.questioned:",
         "if index in log.unsure:",
         "what was dropped comes back from a member that has not heard of the drop either",
-        Tests(("tests/storage/test_repaired_lives.py",)),
+        Tests(("tests/storage/repair/test_repair_histories.py",)),
     ),
     Bug(
         "cut-at-first-damage",
@@ -171,8 +172,9 @@ BUGS = (
         "the first bad checksum is taken for the log's end, and what follows is cut (S25)",
         Tests(
             (
-                "tests/storage/test_repair.py::test_copies_of_another_term_are_refused",
-                "tests/storage/test_corruption.py::test_zeros_anywhere_in_a_lane_are_never_silent",
+                "tests/storage/repair/test_repair.py::test_copies_of_another_term_are_refused",
+                "tests/storage/recovery/test_corruption.py::"
+                "test_zeros_anywhere_in_a_lane_are_never_silent",
             )
         ),
     ),
@@ -185,7 +187,7 @@ BUGS = (
         "a replica that comes to a lane with settled damage is doubted by the next scrub",
         Tests(
             (
-                "tests/storage/test_settled.py::"
+                "tests/storage/repair/test_acknowledged_damage.py::"
                 "test_a_replica_that_comes_settles_damage_that_only_others_know_of",
             )
         ),

@@ -37,7 +37,7 @@ from node.replicas.repair import Repairs
 from node.replicas.snapshots import IMAGE_BYTES_MAX
 from tests.fuzz import seeds
 from tests.node.harness import silent_log
-from tests.node.test_snapshots import DIRECTORY, LEADER, Core, Side
+from tests.node.replicas.test_snapshots import DIRECTORY, LEADER, Core, Side
 from tests.storage.world import IDENTITY, SMALL
 
 FRAME_BYTES_MAX = 1 << 16

@@ -64,7 +64,7 @@ from tests.storage.world import (
     open_store,
 )
 
-GOLDEN = Path(__file__).parents[1] / "core" / "golden"
+GOLDEN = Path(__file__).parents[1] / "codec" / "golden"
 IMAGE_INDEX = 17
 NODES = tuple(NodeRecord(number, 70 + number, 1, f"127.0.0.1:910{number}",
                          f"127.0.0.1:920{number}", "rack", 100, "0.1.0", 0)

@@ -21,7 +21,7 @@ from multiraft.storage.errors import CorruptFile
 from multiraft.storage.repair.coordinator import Repairer
 from multiraft.storage.strays import COPY
 from multiraft.types import Configuration, Entry, EntryKind, HardState
-from tests.storage.test_settled import scrubbed
+from tests.storage.repair.test_acknowledged_damage import scrubbed
 from tests.storage.world import (
     SMALL,
     VOTERS,

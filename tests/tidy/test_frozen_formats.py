@@ -59,10 +59,10 @@ from node.replicas import snapshots
 from placement import cluster as cluster_file
 from placement import plan as plan_file
 from placement import planner
-from tests.node.plans.cases import change, step, switch, transfer
-from tests.node.plans.cases import plan as apply_plan
-from tests.node.test_metadata import Replica, bootstrap, create, node
-from tests.node.test_metadata_sinks import begin
+from tests.node.metadata.test_state_machine import Replica, bootstrap, create, node
+from tests.node.metadata.test_transaction_table import begin
+from tests.node.rebalance.cases import change, step, switch, transfer
+from tests.node.rebalance.cases import plan as apply_plan
 from tests.placement.clusters import STRICT, cluster, grown, nodes
 from tests.storage.damage import DIRECTORY, long_lane
 

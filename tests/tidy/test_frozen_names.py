@@ -25,8 +25,8 @@ from multiraft.wire import messages
 from multiraft.wire.connection import Connection, RequestEvent, ResponseEvent, Role
 from multiraft.wire.errors import Code, ErrorDetail
 from node import config
-from tests.consensus.interaction import Interaction
 from tests.node.harness import Client, in_trio, serving
+from tests.raft.interaction import Interaction
 
 #: Words of a command -> options that programs pass.
 COMMANDS = {

@@ -44,7 +44,7 @@ def missing(scenario: str, cell: str) -> list[str]:
         elif name.startswith("multiraft "):
             known = not refusal(name.split()[1:])
         elif name.endswith(".txt"):
-            known = f"tests/consensus/testdata/{name}" in tree.files()
+            known = f"tests/raft/testdata/{name}" in tree.files()
         else:
             file, _, test = name.partition("::")
             known = (f"tests/{file}" in tree.files()

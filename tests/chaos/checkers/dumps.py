@@ -1,0 +1,69 @@
+"""Hand-written logs: what nodes left on their disks."""
+
+from __future__ import annotations
+
+from chaos.replicas import DAMAGED, GAP, UNREADABLE, Batch, Dump, ReplicaLog
+from chaos.values import crc_of_key
+from tests.chaos.checkers.timeline import KEY
+
+GROUP = 5
+PARTITIONS = {KEY: 70}
+
+
+class Log:
+    """One replica's log, entry by entry."""
+
+    def __init__(self, first_index: int = 1):
+        self.log = ReplicaLog(first_index)
+        self._next_offset: dict[str, int] = {}
+
+    @property
+    def _next(self) -> int:
+        return self.log.last_index + 1 if self.log.terms else self.log.first_index
+
+    def noop(self, term: int) -> Log:
+        self.log.put(self._next, term, "noop", 1)
+        return self
+
+    def data(self, term: int, *values: int, key: str = KEY, offset: int | None = None,
+             partition: int = -1, named: int | None = None) -> Log:
+        index = self._next
+        base = self._next_offset.get(key, 0) if offset is None else offset
+        self._next_offset[key] = base + len(values)
+        self.log.put(index, term, "data", hash((term, base, values)) & 0xFFFF | 1 << 20)
+        where = partition if partition >= 0 else PARTITIONS.setdefault(key, 70 + len(PARTITIONS))
+        self.log.put_batch(Batch(index, where, base,
+                                 crc_of_key(key) if named is None else named, values))
+        return self
+
+    def members(self, term: int, *voters: int) -> Log:
+        index = self._next
+        self.log.put(index, term, "membership", sum(voters))
+        self.log.members[index] = [list(voters), [], []]
+        return self
+
+    def gap(self, term: int) -> Log:
+        self.log.put(self._next, term, GAP, 77)
+        return self
+
+    def damaged(self, term: int) -> Log:
+        self.log.put(self._next, term, "data", DAMAGED)
+        return self
+
+    def unreadable(self) -> Log:
+        self.log.put(self._next, UNREADABLE, "", DAMAGED)
+        return self
+
+    def commit(self, index: int, *voters: int) -> Log:
+        self.log.commit = index
+        self.log.configuration = [list(voters or (1, 2, 3)), [], []]
+        return self
+
+    def vote(self, term: int, candidate: int) -> Log:
+        self.log.votes.append((term, candidate))
+        return self
+
+
+def cluster(*logs: Log | None) -> list[Dump]:
+    """Dumps of nodes 1, 2, ...; None = there is no dump of that node."""
+    return [Dump(node, -1, {GROUP: log.log}) for node, log in enumerate(logs, 1) if log]

@@ -1,0 +1,296 @@
+"""What replicas left: A18, A19 (votes), A20, A25 (held by nobody), and what logs say of a
+history."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.history import END, FINAL
+from chaos.replicas import KEYS_DIFFER, NO_KEY, Dump
+from tests.chaos.checkers.dumps import GROUP, Log, cluster
+from tests.chaos.checkers.timeline import KEY, OTHER, Timeline
+
+
+def found(*logs: Log | None) -> set[str]:
+    """Ids of anomalies in logs without a history."""
+    return Timeline().ids(replicas=cluster(*logs))
+
+
+# ---- logs beside each other ----------------------------------------------------------------------
+
+
+def test_equal_logs_agree():
+    assert found(*(Log().noop(1).data(1, 4).noop(2) for _ in range(3))) == set()
+
+
+def test_a_shorter_log_agrees():
+    assert found(Log().noop(1).noop(1), Log().noop(1), Log()) == set()
+
+
+def test_other_contents_at_one_index_and_term_are_divergent():
+    assert found(Log().noop(1).data(1, 4), Log().noop(1).data(1, 5), Log()) == {"A18"}
+
+
+def test_another_term_below_a_common_entry_is_divergent():
+    assert found(Log().noop(1).noop(2).noop(3), Log().noop(1).noop(1).noop(3)) == {"A18"}
+
+
+def test_a_suffix_of_another_leader_is_not_divergent():
+    """A deposed leader that has not come back."""
+    assert found(Log().noop(1).noop(3), Log().noop(1).noop(3),
+                 Log().noop(1).noop(2).noop(2)) == set()
+
+
+def test_another_entry_below_both_commits_is_divergent():
+    ids = found(Log().noop(1).noop(3).commit(2), Log().noop(1).noop(2).commit(2),
+                Log().noop(1).noop(3))
+    assert "A18" in ids
+
+
+def test_a_difference_below_a_snapshot_cannot_be_seen():
+    assert found(Log().noop(1).noop(2).noop(3), Log(first_index=3).noop(3)) == set()
+
+
+def test_a_log_that_begins_at_a_snapshot_is_compared_from_there():
+    assert found(Log().noop(1).noop(2).data(3, 4), Log(first_index=3).data(3, 5)) == {"A18"}
+
+
+def test_a_gap_agrees_with_any_contents_at_its_index_and_term():
+    assert found(Log().noop(1).data(1, 4).noop(2), Log().noop(1).gap(1).noop(2)) == set()
+
+
+def test_a_gap_of_another_term_is_divergent():
+    assert found(Log().noop(1).data(2, 4).noop(3), Log().noop(1).gap(1).noop(3)) == {"A18"}
+
+
+@pytest.mark.parametrize("second", [Log().noop(1).damaged(1).noop(2),
+                                    Log().noop(1).unreadable().noop(2)])
+def test_damage_is_not_divergence(second):
+    assert found(Log().noop(1).data(1, 4).noop(2), second, Log().noop(1)) == set()
+
+
+def test_damage_hides_no_difference_beside_it():
+    assert found(Log().noop(1).data(1, 4).data(1, 6),
+                 Log().noop(1).damaged(1).data(1, 7)) == {"A18"}
+
+
+# ---- commit, leaders, votes ----------------------------------------------------------------------
+
+
+def test_a_higher_term_at_a_committed_index_means_an_incomplete_leader():
+    ids = found(Log().noop(1).noop(1).commit(2), Log().noop(1).noop(1).commit(2),
+                Log().noop(1).noop(2))
+    assert ids == {"A20", "A25"}
+
+
+def test_a_lower_term_at_a_committed_index_is_an_old_suffix():
+    assert found(Log().noop(1).noop(3).commit(2), Log().noop(1).noop(3).commit(2),
+                 Log().noop(1).noop(2)) == set()
+
+
+def test_what_is_committed_is_held_by_a_majority():
+    assert found(Log().noop(1).noop(1).commit(2), Log().noop(1), Log().noop(1)) == {"A25"}
+
+
+def test_a_node_without_a_dump_may_hold_it():
+    assert found(Log().noop(1).noop(1).commit(2), Log().noop(1), None) == set()
+
+
+def test_a_damaged_replica_may_hold_it():
+    damaged = Log().noop(1)
+    damaged.log.quarantined = "rot"
+    assert found(Log().noop(1).noop(1).commit(2), damaged, Log().noop(1)) == set()
+
+
+def test_the_voters_are_those_of_the_last_configuration():
+    """One voter is left, and may commit alone."""
+    assert found(Log().noop(1).members(1, 1).noop(1).commit(3), Log().noop(1).members(1, 1),
+                 Log().noop(1)) == set()
+
+
+def test_a_learner_does_not_count():
+    assert found(Log().noop(1).noop(1).commit(2, 1, 2, 3), Log().noop(1), Log().noop(1),
+                 Log().noop(1).noop(1)) == {"A25"}
+
+
+def test_hard_states_go_up():
+    assert found(Log().noop(1).vote(1, 0).vote(1, 2).vote(3, 1).vote(4, 0)) == set()
+
+
+@pytest.mark.parametrize("log", [Log().noop(1).vote(3, 1).vote(2, 1),
+                                 Log().noop(1).vote(3, 1).vote(3, 2),
+                                 Log().noop(1).vote(3, 1).vote(3, 0)])
+def test_hard_states_that_go_back_are_found(log):
+    assert found(log) == {"A19"}
+
+
+# ---- logs and a history --------------------------------------------------------------------------
+
+
+def three(log) -> list[Dump]:
+    return cluster(log(), log(), log())
+
+
+def test_unknown_appends_are_resolved():
+    line = Timeline()
+    line.appended([1], 0)
+    line.info(line.append([2, 3]))
+    line.info(line.append([4]))
+    line.append([5])
+    verdict = line.check(replicas=three(lambda: Log().noop(1).data(1, 1).data(1, 2, 3)))
+    assert verdict.anomalies == []
+    assert verdict.checked["unknown_happened"] == 1
+    assert verdict.checked["unknown_never"] == 2
+
+
+def test_unknown_appends_of_a_group_without_logs_stay_open():
+    line = Timeline()
+    line.info(line.append([1], key=OTHER))
+    assert line.check(replicas=three(lambda: Log().noop(1))).checked["unknown_open"] == 1
+
+
+def test_an_append_that_failed_and_is_in_the_logs_is_aborted():
+    line = Timeline()
+    line.fail(line.append([1]))
+    assert line.ids(replicas=three(lambda: Log().noop(1).data(1, 1))) == {"A4"}
+
+
+def test_an_unknown_append_that_is_in_the_logs_too_low_breaks_real_time():
+    line = Timeline()
+    line.info(line.append([9]))
+    line.appended([1], 1)
+    line.info(line.append([2]))
+    assert line.ids(replicas=three(lambda: Log().noop(1).data(1, 2).data(1, 1))) == {"A14"}
+
+
+def test_an_unknown_append_that_is_in_the_logs_twice_is_a_duplicate():
+    line = Timeline()
+    line.info(line.append([1], producer=3, epoch=0, sequence=0))
+    line.append([2])
+    assert line.ids(replicas=three(lambda: Log().noop(1).data(1, 1).data(1, 1))) == {"A2", "A23"}
+
+
+def test_an_acknowledged_record_that_no_majority_holds_is_lost():
+    line = Timeline()
+    line.appended([1], 0)
+    line.appended([2], 1)
+    logs = cluster(Log().noop(1).data(1, 1).data(1, 2), Log().noop(1).data(1, 1),
+                   Log().noop(1).data(1, 1))
+    assert line.ids(replicas=logs) == {"A3"}
+
+
+def test_a_record_that_was_read_and_that_no_majority_holds_was_taken_back():
+    line = Timeline()
+    line.info(line.append([1]))
+    line.was_read([1])
+    logs = cluster(Log().noop(1), Log().noop(1), Log().noop(1).data(1, 1))
+    line.ok(line.invoke("describe", topic="t"), incarnation=7, epoch=1, groups=[GROUP])
+    assert line.ids(replicas=logs) == {"A17"}
+
+
+def test_an_acknowledged_record_that_two_of_three_hold_is_not_lost():
+    line = Timeline()
+    line.appended([1], 0)
+    logs = cluster(Log().noop(1).data(1, 1), Log().noop(1), Log().noop(1).data(1, 1))
+    assert line.ids(replicas=logs) == set()
+
+
+def switched(first: list[int], second: list[int]) -> list[Dump]:
+    """A partition that went on in the group before this one, in number."""
+    logs = {GROUP: Log().noop(1), GROUP - 1: Log().noop(1)}
+    for offset, value in enumerate([*first, *second]):
+        logs[GROUP if offset < len(first) else GROUP - 1].data(1, value, offset=offset)
+    return [Dump(node, -1, {group: log.log for group, log in logs.items()}) for node in (1, 2, 3)]
+
+
+def test_a_partition_that_was_switched_is_in_several_groups():
+    line = Timeline()
+    for offset in range(4):
+        line.appended([offset], offset)
+    assert line.ids(replicas=switched([0, 1], [2, 3])) == set()
+    assert line.ids(replicas=switched([0, 1], [2])) == {"A3"}
+    assert line.ids(replicas=switched([0, 1, 2], [2, 3])) != set(), "two groups took one offset"
+
+
+def test_another_value_than_the_acknowledged_one_in_the_logs_is_inconsistent():
+    line = Timeline()
+    line.info(line.append([2]))
+    line.appended([1], 0)
+    assert line.ids(replicas=three(lambda: Log().noop(1).data(1, 2))) == {"A1", "A3"}
+
+
+def test_what_is_not_committed_is_not_believed():
+    """The tail of one log: an unknown append that did not happen, or not yet."""
+    line = Timeline()
+    line.info(line.append([1]))
+    logs = cluster(Log().noop(1).data(1, 1), Log().noop(1), Log().noop(1))
+    verdict = line.check(replicas=logs)
+    assert (verdict.anomalies, verdict.checked["unknown_happened"]) == ([], 0)
+
+
+def test_damaged_data_is_read_where_it_is_whole():
+    line = Timeline()
+    line.appended([1], 0)
+    logs = cluster(Log().noop(1).damaged(1), Log().noop(1).data(1, 1), Log().noop(1).damaged(1))
+    assert line.ids(replicas=logs) == set()
+
+
+def test_data_that_nobody_can_read_loses_nothing_for_certain():
+    line = Timeline()
+    line.appended([1], 0)
+    line.appended([2], 1)
+    logs = three(lambda: Log().noop(1).data(1, 1).damaged(1))
+    assert line.ids(replicas=logs) == set()
+
+
+def test_the_order_of_a_producer_is_checked_in_the_logs():
+    line = Timeline()
+    line.info(line.append([1], producer=4))
+    line.info(line.append([2], producer=4))
+    assert line.ids(replicas=three(lambda: Log().noop(1).data(1, 2).data(1, 1))) == {"A12"}
+
+
+def test_a_record_of_another_key_in_a_partition_is_a_leak():
+    line = Timeline()
+    line.append([1])
+    line.append([2], key=OTHER)
+    logs = three(lambda: Log().noop(1).data(1, 1).data(1, 2, key=OTHER, partition=70, offset=1))
+    assert line.ids(replicas=logs) == {"A29"}
+
+
+@pytest.mark.parametrize("named", [KEYS_DIFFER, NO_KEY])
+def test_a_record_of_nobody_in_a_partition_is_a_leak(named):
+    line = Timeline()
+    line.append([1])
+    line.append([2])
+    logs = three(lambda: Log().noop(1).data(1, 1).data(1, 2, named=named))
+    assert line.ids(replicas=logs) == {"A29"}
+
+
+def test_partitions_of_others_are_none_of_our_business():
+    line = Timeline()
+    line.append([1])
+    logs = three(lambda: Log().noop(1).data(1, 88, partition=3, named=NO_KEY))
+    assert line.ids(replicas=logs) == set()
+
+
+def test_a_deleted_topic_is_in_the_logs_and_loses_nothing():
+    line = Timeline()
+    line.appended([1], 0)
+    line.ok(line.invoke("delete_topic", topic="t", incarnation=7))
+    logs = three(lambda: Log().noop(1).data(1, 1))
+    assert line.ids(replicas=logs) == set()
+
+
+def test_a_good_history_with_its_logs_passes():
+    line = Timeline()
+    line.appended([1], 0)
+    line.info(line.append([2]))
+    line.phase(FINAL)
+    line.finale([1, 2])
+    line.phase(END)
+    verdict = line.check(replicas=three(lambda: Log().noop(1).data(1, 1).data(1, 2).noop(2)))
+    assert verdict.anomalies == []
+    assert verdict.checked["log_entries"] == 12
+    assert line.check().anomalies == []
+    assert KEY in {event.data.get("key") for event in line.events}

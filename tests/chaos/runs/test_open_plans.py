@@ -1,0 +1,176 @@
+"""What a run does before its last reads: plans that were left are ended, a replica owes what it
+has, not what a move takes from it, and a consumer comes to the end."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from types import SimpleNamespace
+
+import trio
+import trio.testing
+
+from chaos.history import HistoryWriter
+from chaos.run import final_reads
+from chaos.run.open_plans import BOUND_S, RETRY_S, end_plan
+from chaos.workloads.reads import Answer
+from chaos.workloads.recorder import Recorder
+from chaos.workloads.setting import Place
+from multiraft.wire.errors import NotLeader
+from multiraft.wire.plans import CANCEL, PlanControl, PlanLimits, PlanStatus, PlanStatusReply
+
+
+def status(state: str, plan_id: str = "p1", after: str = "") -> PlanStatusReply:
+    return PlanStatusReply(plan_id, "all", state, "commits are slow", 0, 0, PlanLimits(1), 1, 0, 0,
+                           0, -1, (), (), (), after)
+
+
+class Cluster:
+    """Answers in this order; the last one again and again."""
+
+    def __init__(self, *answers: PlanStatusReply | Exception):
+        self.answers = list(answers)
+        self.asked: list = []
+        self.recorder = SimpleNamespace(now_us=lambda: 7)
+
+    @contextlib.asynccontextmanager
+    async def client(self):
+        yield self
+
+    async def plan_request(self, request):
+        await trio.lowlevel.checkpoint()
+        self.asked.append(request)
+        if not isinstance(request, PlanStatus):
+            return status("cancelling")
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def ended(cluster: Cluster) -> list:
+    return trio.run(end_plan, cluster, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_without_a_plan_nothing_is_cancelled():
+    cluster = Cluster(status("none", ""))
+    assert ended(cluster) == []
+    assert cluster.asked == [PlanStatus()]
+
+
+def test_a_paused_plan_is_cancelled_once_and_waited_for_and_the_one_behind_it_too():
+    cluster = Cluster(NotLeader("not yet"), status("paused"), status("cancelling"),
+                      status("cancelled", after="p2"), status("running", "p2"),
+                      status("cancelled", "p2"))
+    assert ended(cluster) == []
+    controls = [request for request in cluster.asked if isinstance(request, PlanControl)]
+    assert controls == [PlanControl(CANCEL, "p1"), PlanControl(CANCEL, "p2")]
+
+
+def test_a_plan_that_does_not_end_is_an_anomaly():
+    anomaly, = ended(Cluster(status("cancelling")))
+    assert (anomaly.id, anomaly.name, anomaly.time_us) == ("A28", "plan-goes-on", 7)
+    assert "p1 is cancelling: commits are slow" in anomaly.text
+
+
+# ---- what a replica owes -----------------------------------------------------------------------
+
+PLACE = Place("t", 5, 0, 100, 1)
+PART = final_reads.Part(3, 0, 350)
+
+
+def owed(monkeypatch, parts, *answers: Answer) -> tuple[str, int]:
+    """What node 3 owes at the end, and how often it was asked."""
+    left, asked = list(answers), []
+
+    async def read(*_arguments, **_options) -> Answer:
+        await trio.lowlevel.checkpoint()
+        asked.append(None)
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    monkeypatch.setattr(final_reads.reads, "read", read)
+    setting = SimpleNamespace(recorder=SimpleNamespace(process=lambda: None))
+    said = trio.run(final_reads.read_replica, setting, PLACE, PART, parts,
+                    clock=trio.testing.MockClock(autojump_threshold=0))
+    return said, len(asked)
+
+
+def test_a_replica_that_has_everything_owes_nothing(monkeypatch):
+    answers = Answer(100, 350, ""), Answer(350, 350, "")
+    assert owed(monkeypatch, lambda: [PART], *answers) == ("", 2)
+
+
+def test_a_replica_that_stays_behind_owes_what_it_said_last(monkeypatch):
+    said, asked = owed(monkeypatch, lambda: [PART], Answer(0, 0, ""))
+    assert said == ("node 3 serves it up to offset 0, and its end there is 350; it says that 0 is "
+                    "its end")
+    assert asked >= BOUND_S / RETRY_S / 2
+    said, _ = owed(monkeypatch, lambda: [PART], Answer(0, -1, "NotLeader: elsewhere"))
+    assert said.endswith("; NotLeader: elsewhere")
+
+
+def test_a_replica_that_is_moved_away_meanwhile_owes_nothing(monkeypatch):
+    looks = iter([[PART], [PART], [final_reads.Part(4, 0, 350)]])
+    assert owed(monkeypatch, lambda: next(looks), Answer(0, 0, "")) == ("", 3)
+
+
+def test_an_empty_partition_is_asked_for_once(monkeypatch):
+    monkeypatch.setattr("tests.chaos.runs.test_open_plans.PART", final_reads.Part(3, 0, 0))
+    assert owed(monkeypatch, lambda: [PART], Answer(0, 0, "")) == ("", 1)
+
+
+# ---- what a consumer comes to --------------------------------------------------------------------
+
+END = 3
+
+
+class Consumed:
+    """A client whose consumers are given these values at each call; the last ones again and again.
+    """
+
+    def __init__(self, *given: list[int] | Exception):
+        self.given, self.positions = list(given), []
+        self.recorder, self.run = Recorder(HistoryWriter(io.StringIO())), 77
+
+    @contextlib.asynccontextmanager
+    async def client(self):
+        yield self
+
+    async def consume(self, _topic, _partition, offset, until_end):
+        assert until_end
+        await trio.lowlevel.checkpoint()
+        self.positions.append(offset)
+        given = self.given.pop(0) if len(self.given) > 1 else self.given[0]
+        if isinstance(given, Exception):
+            raise given
+        if given:
+            yield offset, given
+
+
+def consumed(monkeypatch, *given: list[int] | Exception) -> tuple[list, Consumed]:
+    def runs_of(_run, _key, batches, runs) -> None:
+        runs.extend([offset, values] for offset, values in batches)
+
+    monkeypatch.setattr(final_reads, "runs_of", runs_of)
+    setting = Consumed(*given)
+    anomalies = trio.run(final_reads.consume, setting, PLACE, END,
+                         clock=trio.testing.MockClock(autojump_threshold=0))
+    return anomalies, setting
+
+
+def test_a_consumer_that_is_told_of_an_end_too_early_asks_again(monkeypatch):
+    anomalies, setting = consumed(monkeypatch, [7], [], [8, 9])
+    assert anomalies == [] and setting.positions == [0, 1, 1]
+    assert setting.recorder.counts["poll", "ok"] == 1
+
+
+def test_a_consumer_that_stands_still_is_an_anomaly(monkeypatch):
+    (anomaly,), setting = consumed(monkeypatch, [7], [])
+    assert (anomaly.id, anomaly.name) == ("A28", "replica-behind")
+    assert "no consumer comes to its end, 3; it stands at 1" in anomaly.text
+    assert len(setting.positions) > BOUND_S / RETRY_S / 2
+
+
+def test_a_consumer_that_is_refused_is_an_anomaly(monkeypatch):
+    (anomaly,), _ = consumed(monkeypatch, [7], NotLeader("never"))
+    assert "no consumer comes to its end, 3; NotLeader: never" in anomaly.text

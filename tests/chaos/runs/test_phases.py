@@ -1,0 +1,63 @@
+"""The phases of a run when the backend fails: before it was up, and after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from chaos.backends.backend import BackendError
+from chaos.history import FAULTS
+from chaos.run.conduct import Conducted, Stage, _or_anomaly, blocking, conduct
+from chaos.run.parameters import Folder, Parameters
+from tests.chaos.runs.test_recorder import Tape
+
+
+class Down:
+    """A backend that does not come up."""
+
+    def up(self) -> None:
+        raise BackendError("there is no engine")
+
+
+def test_a_cluster_that_does_not_come_up_is_no_finding(tmp_path: Path):
+    folder = Folder(tmp_path / "run")
+    folder.create()
+    with pytest.raises(BackendError, match="there is no engine"):
+        conduct(Parameters(folder.path), folder, Down(), None, folder.nodes, lambda line: None)
+
+
+def staged() -> Stage:
+    """As much of a stage as is needed to note something."""
+    tape = Tape()
+    tape.recorder.phase(FAULTS)
+    stage = Stage(None, None, None, None, None, Conducted(), None)
+    stage.setting = type("Setting", (), {"recorder": tape.recorder})()
+    return stage
+
+
+def refuse() -> None:
+    raise BackendError("node 2 ended at its start")
+
+
+async def refuse_in_a_task() -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(blocking, refuse)
+
+
+@pytest.mark.parametrize("action", [(blocking, refuse), (refuse_in_a_task,)])
+def test_a_node_that_does_not_come_back_is_a_finding(action):
+    stage = staged()
+    trio.run(_or_anomaly, stage, "healing", *action)
+    assert [anomaly.name for anomaly in stage.found.anomalies] == ["not-whole"]
+    assert "node 2 ended at its start" in stage.found.anomalies[0].text
+
+
+def test_a_bug_of_the_harness_is_no_finding():
+    async def stumble() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(blocking, lambda: 1 // 0)
+
+    with pytest.raises(BaseExceptionGroup):
+        trio.run(_or_anomaly, staged(), "healing", stumble)
