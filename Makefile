@@ -85,7 +85,7 @@ fuzz: $(VENV)/.installed-fuzz $(VENV)/.built-dev  ## search decoders; ARGS="--mi
 
 # A copy of the tree, so that the extension that everything else uses stays as it is.
 ASAN_TREE := build/asan
-ASAN_TESTS := tests/core tests/fuzz tests/wire
+ASAN_TESTS := tests/codec tests/fuzz tests/wire
 asan: $(VENV)/.built-dev  ## the extension under address and undefined behaviour sanitizers
 	rm -rf $(ASAN_TREE) && mkdir -p $(ASAN_TREE)
 	git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t $(ASAN_TREE)

@@ -92,8 +92,8 @@ BUGS = (
         "a member that returns is not served (TiKV #16429)",
         Scripts(("leases/new_life_of_a_follower.txt", "leases/lost_majority.txt")), Seeds((1,))),
     Bug("counts-itself-when-removed", "multiraft.raft.replication", "maybe_commit",
-        "membership.committed(group.configuration, group.durable_of)",
-        "membership.committed(group.configuration._replace(voters=tuple("
+        "joint_quorum.committed(group.configuration, group.durable_of)",
+        "joint_quorum.committed(group.configuration._replace(voters=tuple("
         "{*group.configuration.voters, group.host.node})), group.durable_of)",
         "a leader that is no voter any more counts its own disk (etcd confchange_v1_remove_leader)",
         Scripts(("membership/leader_does_not_count_itself.txt",)), Seeds((4,), members=True)),
@@ -108,7 +108,7 @@ BUGS = (
         "a joint configuration commits by the new majority alone",
         Scripts(("membership/new_leader_leaves_joint.txt",)), Seeds((2,), members=True)),
     Bug("configuration-when-committed", "multiraft.raft.replication", "_accept",
-        "group.adopt(entry.index, membership.decode(entry.payload))",
+        "group.adopt(entry.index, joint_quorum.decode(entry.payload))",
         "pass",
         "a follower does not take the configuration that is in its log (thesis 4.1)",
         Scripts(("membership/learner_votes.txt", "membership/added_and_forgotten.txt")),
@@ -134,7 +134,7 @@ BUGS = (
         "any earlier answer of a member confirms a read",
         Scripts(("reads/old_leader.txt", "reads/confirmed.txt")), Seeds((7,))),
     Bug("voters-that-left-confirm", "multiraft.raft.conf_change", "_append",
-        "reads.on_voters_changed(group)",
+        "read_index.on_voters_changed(group)",
         "pass",
         "reads wait for voters that a change has removed, and all later ones behind them "
         "(raft-rs test_read_when_quorum_becomes_less)",

@@ -63,7 +63,7 @@ BUGS = (
         "repaired-members-do-not-count",
         "multiraft.storage.repair.repair",
         "LocalRepair.extend_tail",
-        "log.learn(entry.index, membership.decode(entry.payload) if is_change else None)",
+        "log.learn(entry.index, joint_quorum.decode(entry.payload) if is_change else None)",
         "pass",
         "a change of members that a peer gave back is an entry and nothing else",
         Tests(

@@ -1,6 +1,6 @@
 """A pytest plug-in that plants bugs before anything is collected.
 
-    MULTIRAFT_PLANTED=aba,ack-before-sync python -m pytest -p chaos.planted.plugin tests/consensus
+    MULTIRAFT_PLANTED=aba,ack-before-sync python -m pytest -p chaos.planted.plugin tests/raft
 
 Contract.  Without the variable nothing is planted.  Tests that start nodes ask ``active`` and start
 them through ``chaos.launcher``, which plants the same in their processes.

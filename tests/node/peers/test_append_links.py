@@ -215,8 +215,8 @@ async def test_the_messages_of_a_round_are_one_frame(sender, receiver):
 @in_trio
 async def test_peers_that_hear_the_same_get_the_same_frame_and_others_their_own(monkeypatch):
     framed = []
-    real = peers_module.peer_codec.frame
-    monkeypatch.setattr(peers_module.peer_codec, "frame",
+    real = peers_module.codec.frame
+    monkeypatch.setattr(peers_module.codec, "frame",
                         lambda items, payload=(): framed.append(items) or real(items, payload))
     receivers = Receiver(), Receiver(node=3)
     core, store = Core(), Store()
