@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from multiraft.errors import QueueFull
-from multiraft.raft.context import Chance
+from multiraft.raft.context import RandomSource
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP, Configuration, EntryKind
@@ -74,7 +74,7 @@ def told(replica: Replica) -> str:
             f"{', '.join(map(str, replica.voters))}, incarnation {replica.incarnation}")
 
 
-def recover(store: Store, config: NodeConfig, rng: Chance) -> int:
+def recover(store: Store, config: NodeConfig, rng: RandomSource) -> int:
     """The new incarnation.  Raises ``BadDirectory``, ``OSError``."""
     replica = inspect(store)
     if replica.quarantined:

@@ -12,12 +12,12 @@ PLANS = ("plan", "plan", "plan", "kill", "transfer")
 BUGS = (
     Bug("switch-opens-before-seal", "node.replicas.partition_switch", "Switching._sealed",
         "tail.sealed(partition) if tail is not None else None",
-        "(Sealed(place.epoch, tail.next_offset(partition), 0, 0, b'')\n"
+        "(PartitionSeal(place.epoch, tail.next_offset(partition), 0, 0, b'')\n"
         "              if tail is not None and tail.epoch_of(partition) == place.epoch else None)",
         "a partition goes on in the next group before it has ended in the one that it leaves",
         Tests(("tests/node/replicas/test_partition_switch.py::test_a_switch_step_by_step",)),
         Seeds(faults=SWITCHES)),
-    Bug("windows-are-not-carried", "multiraft.partitions.state", "PartitionTail.sealed",
+    Bug("windows-are-not-carried", "multiraft.partitions.state", "PartitionStates.sealed",
         "carried(self.windows(partition))",
         "b''",
         "a partition forgets its producers when it is switched (A2, S42)",
@@ -36,7 +36,7 @@ BUGS = (
         "came after it (S33)",
         Tests(("tests/chaos/simulator/test_rebalance.py"
                "::test_a_change_that_comes_once_more_later_changes_nothing",))),
-    Bug("retry-answered-with-the-end", "multiraft.partitions.state", "PartitionTail.admit",
+    Bug("retry-answered-with-the-end", "multiraft.partitions.state", "PartitionStates.admit",
         "Admitted(original.base_offset, state",
         "Admitted(state.next_offset, state",
         "a retry is answered with an offset at which something else is (A14)",

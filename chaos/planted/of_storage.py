@@ -100,9 +100,9 @@ BUGS = (
     Bug(
         "tombstone-forgets-the-vote",
         "multiraft.storage.stored_log",
-        "GroupLog.bury",
-        "self.hard_state, self.barred = left.hard_state, left.barred",
-        "self.barred = left.barred",
+        "GroupLog.apply_tombstone",
+        "self.hard_state, self.vote_barrier_index = left.hard_state, left.vote_barrier_index",
+        "self.vote_barrier_index = left.vote_barrier_index",
         "a replica that is added again votes a second time in a term (S28f)",
         Seeds((2,), members=True),
     ),
@@ -140,7 +140,7 @@ BUGS = (
         Tests(
             (
                 "tests/storage/recovery/test_corruption.py::"
-                "test_a_lane_that_ends_early_after_a_checkpoint_has_lost_durable_bytes",
+                "test_a_journal_that_ends_early_after_a_checkpoint_has_lost_durable_bytes",
             )
         ),
         Seeds((6,), faults=ROT),
@@ -174,7 +174,7 @@ BUGS = (
             (
                 "tests/storage/repair/test_repair.py::test_copies_of_another_term_are_refused",
                 "tests/storage/recovery/test_corruption.py::"
-                "test_zeros_anywhere_in_a_lane_are_never_silent",
+                "test_zeros_anywhere_in_a_journal_are_never_silent",
             )
         ),
     ),

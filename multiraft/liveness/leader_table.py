@@ -1,11 +1,11 @@
 """Who leads which group, for every group of the pool, at the price of changes only.
 
-Contract.  ``LedChanges`` is what this node leads, versioned; ``Hints`` is what the others said.  A
-hint may be stale and decides nothing: the node it names refuses when it does not lead.
-Theory.  Each change of a group's leadership here gets the next version and replaces the group's
-earlier one, so the list holds one change per group ever led, and "everything since version v" is
-one walk over what differs.  Each life of a node counts its versions above those of the lives before
-it: an answer that an earlier life gave is never taken for the beginning of this life's list.
+Contract.  ``LeadershipDelta`` is what this node leads, versioned; ``LeaderTable`` is what the
+others said.  A hint may be stale and decides nothing: the node it names refuses when it does not
+lead. Theory.  Each change of a group's leadership here gets the next version and replaces the
+group's earlier one, so the list holds one change per group ever led, and "everything since version
+v" is one walk over what differs.  Each life of a node counts its versions above those of the lives
+before it: an answer that an earlier life gave is never taken for the beginning of this life's list.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VERSION_BITS = 40
 _LIVES = 1 << (64 - VERSION_BITS)
 
 
-class LedChanges:
+class LeadershipDelta:
     """The groups led here, and not led any more, by version.  ``boot_epoch``: number of this life
     of the node, larger than those of its lives before."""
 
@@ -63,7 +63,7 @@ class LedChanges:
         return reached, tuple(changes)
 
 
-class Hints:
+class LeaderTable:
     """Leaders as the other nodes reported them, and how far each report has been copied."""
 
     __slots__ = ("_leaders", "copied", "announced")

@@ -1,12 +1,12 @@
 """Who leads what, as a number that two nodes can compare.
 
-Contract.  ``LedSum`` holds (group, incarnation, term) facts about one peer in 64 buckets, each a
-sum modulo 2^64; adding and removing is O(1), so sums are kept up to date at each change and never
-computed.  Equal sums mean equal sets, but for a chance of 2^-64; nothing about safety rests on it.
-Theory.  Addition commutes, so two nodes that learned the same facts in another order agree, and a
-fact can be taken back.  The mix is splitmix64's finaliser (Steele, Lea, Flood 2014) over the three
-numbers in turn, keyed so that the sums are this protocol's own.  A group's bucket is its id modulo
-64: on a mismatch 64 numbers tell where, and only those groups are listed.
+Contract.  ``LeadershipDigest`` holds (group, incarnation, term) facts about one peer in 64 buckets,
+each a sum modulo 2^64; adding and removing is O(1), so sums are kept up to date at each change and
+never computed.  Equal sums mean equal sets, but for a chance of 2^-64; nothing about safety rests
+on it. Theory.  Addition commutes, so two nodes that learned the same facts in another order agree,
+and a fact can be taken back.  The mix is splitmix64's finaliser (Steele, Lea, Flood 2014) over the
+three numbers in turn, keyed so that the sums are this protocol's own.  A group's bucket is its id
+modulo 64: on a mismatch 64 numbers tell where, and only those groups are listed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def fact(group: int, incarnation: int, term: int) -> int:
     return _mix((value + term) & _MASK)
 
 
-class LedSum:
+class LeadershipDigest:
     """The sum of the facts about one peer, by bucket."""
 
     __slots__ = ("total", "buckets")

@@ -1,7 +1,7 @@
 """Leases between nodes: who supports whom, found out by one small question per pair and interval.
 
-Contract.  ``Liveness`` is the sans-I/O state of one node's exchange with all others; a thread of
-its own drives it (``questions``, ``answer``, ``answered``, ``expire``), so that bulk data never
+Contract.  ``StoreLiveness`` is the sans-I/O state of one node's exchange with all others; a thread
+of its own drives it (``questions``, ``answer``, ``answered``, ``expire``), so that bulk data never
 delays it, and passes ``events`` on to the core.  The core's side of it, ``publish``, hands over
 digests and the health of loop and disk.  Not thread-safe: the driver holds one lock around each
 call.
@@ -33,8 +33,8 @@ class Question(NamedTuple):
 
     boot_epoch: int  # of the asker
     sequence: int  # from 1 in each life, per peer
-    led_digest: int  # over the groups the asker leads that the receiver is a member of
-    led_version: int  # of the asker's list of led groups
+    leading_digest: int  # over the groups the asker leads that the receiver is a member of
+    leading_version: int  # of the asker's list of led groups
 
 
 class Answer(NamedTuple):
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 
 class LeaseEventKind(enum.IntEnum):
-    """What ``Liveness`` found out; each is a call of ``MultiRaft``."""
+    """What ``StoreLiveness`` found out; each is a call of ``MultiRaft``."""
 
     GRANTED = 0  # lease_granted(node, value = its boot epoch)
     WITHDRAWN = 1  # lease_withdrawn(node)
@@ -69,8 +69,18 @@ class LeaseEvent(NamedTuple):
 class Peer:
     """One other node, as this exchange sees it."""
 
-    __slots__ = ("boot_epoch", "sequence_seen", "sequence_sent", "granted_until_ms",
-                 "held_until_ms", "outstanding", "mismatches", "led_version", "asked_ms", "full")
+    __slots__ = (
+        "boot_epoch",
+        "sequence_seen",
+        "sequence_sent",
+        "granted_until_ms",
+        "held_until_ms",
+        "outstanding",
+        "mismatches",
+        "leading_version",
+        "asked_ms",
+        "full",
+    )
 
     def __init__(self) -> None:
         #: Highest boot epoch heard of; 0 = none.
@@ -86,14 +96,14 @@ class Peer:
         #: Questions in a row whose digest differed.
         self.mismatches = 0
         #: Last version announced; -1 = none in this life.
-        self.led_version = -1
+        self.leading_version = -1
         #: When it was asked last; None = never.
         self.asked_ms: int | None = None
         #: What it said last of its disk, while it holds this node up.
         self.full = False
 
 
-class Liveness:
+class StoreLiveness:
     """This node's leases, given and held.  All peers, whether they share a group with it or not."""
 
     def __init__(self, node: int, boot_epoch: int, lease_ms: int, interval_ms: int):
@@ -124,13 +134,13 @@ class Liveness:
         return tuple(self._peers)
 
     def publish(self, led_digests: dict[int, int], believed_digests: dict[int, int],
-                led_version: int, healthy: bool, full: bool = False) -> None:
+                leading_version: int, healthy: bool, full: bool = False) -> None:
         """What questions carry and are compared with from now on, by peer (absent = 0); the dicts
         are not changed by either side afterwards.  ``healthy``: loop and disk made progress;
         ``full``: the disk has no room for records, which answers say."""
         self._led_digests = led_digests
         self._believed_digests = believed_digests
-        self._led_version = led_version
+        self._led_version = leading_version
         self._healthy = healthy
         self._full = full
 
@@ -193,16 +203,16 @@ class Liveness:
         return Answer(self.boot_epoch, question.boot_epoch, question.sequence, int(self._full))
 
     def _compare(self, node: int, peer: Peer, question: Question) -> None:
-        if question.led_digest == self._believed_digests.get(node, 0):
+        if question.leading_digest == self._believed_digests.get(node, 0):
             peer.mismatches = 0
         else:
             peer.mismatches += 1
             if peer.mismatches == 2:
                 peer.mismatches = 0
                 self._emit(LeaseEventKind.DIGEST_MISMATCH, node)
-        if question.led_version != peer.led_version:
-            peer.led_version = question.led_version
-            self._emit(LeaseEventKind.LED_VERSION, node, question.led_version)
+        if question.leading_version != peer.leading_version:
+            peer.leading_version = question.leading_version
+            self._emit(LeaseEventKind.LED_VERSION, node, question.leading_version)
 
     def _note_epoch(self, node: int, peer: Peer, boot_epoch: int) -> bool:
         """Compare with the life known so far; False = the message is from an earlier one."""
@@ -213,7 +223,7 @@ class Liveness:
         self._end(node, peer)
         peer.boot_epoch = boot_epoch
         peer.sequence_seen = 0
-        peer.led_version = -1
+        peer.leading_version = -1
         return True
 
     # ---- time ---------------------------------------------------------------------------------
@@ -272,7 +282,7 @@ class Liveness:
 
 
 def deliver(events: list[LeaseEvent], core) -> None:
-    """Tell a ``MultiRaft`` what its node's ``Liveness`` found out."""
+    """Tell a ``MultiRaft`` what its node's ``StoreLiveness`` found out."""
     for kind, node, value in events:
         if kind is LeaseEventKind.GRANTED:
             core.lease_granted(node, value)

@@ -31,21 +31,22 @@ SEAL_VERSION = 1
 #: The stamped leader epoch is an i32 on the wire: base + term must fit.
 LEADER_EPOCH_MAX = (1 << 31) - 1
 
-#: ``Opening.log_start`` of a partition without a past.
-NO_PAST = -1
+#: ``PartitionOpen.log_start`` of a partition without a past.
+NO_PREDECESSOR = -1
 
 
-class Opening(NamedTuple):
-    """A parsed PARTITION_OPEN payload.  ``log_start`` is ``NO_PAST`` when nothing was carried."""
+class PartitionOpen(NamedTuple):
+    """A parsed PARTITION_OPEN payload.  ``log_start`` is ``NO_PREDECESSOR`` when nothing was
+    carried."""
 
     epoch: int
     start_offset: int
     leader_epoch_base: int
-    log_start: int = NO_PAST
+    log_start: int = NO_PREDECESSOR
     windows: bytes = b""  # ``windows.carried``
 
 
-class Sealed(NamedTuple):
+class PartitionSeal(NamedTuple):
     """What the applied seal of a partition says: all that the next group has to know."""
 
     epoch: int  # that ended
@@ -56,19 +57,19 @@ class Sealed(NamedTuple):
 
 
 def open_payload(epoch: int, start_offset: int = 0, leader_epoch_base: int = 0,
-                 log_start: int = NO_PAST, windows: bytes = b"") -> bytes:
+                 log_start: int = NO_PREDECESSOR, windows: bytes = b"") -> bytes:
     """Payload of a PARTITION_OPEN entry.  ``leader_epoch_base`` + term is stamped into batches; the
     proposer chooses it such that it stays above every earlier stamp of the partition."""
     assert 0 <= start_offset, f"start offset {start_offset}"
     assert 0 <= leader_epoch_base <= LEADER_EPOCH_MAX, f"leader epoch base {leader_epoch_base}"
-    if log_start == NO_PAST:
+    if log_start == NO_PREDECESSOR:
         assert not windows, "windows of a partition without a past"
         return OPEN_STRUCT.pack(OPEN_VERSION, leader_epoch_base, epoch, start_offset)
     head = OPEN_STRUCT.pack(OPEN_VERSION_CARRIED, leader_epoch_base, epoch, start_offset)
     return head + _LOG_START.pack(log_start) + windows
 
 
-def continue_payload(sealed: Sealed, term: int) -> bytes:
+def continue_payload(sealed: PartitionSeal, term: int) -> bytes:
     """Payload of the entry that a leader of ``term`` appends to go on after ``sealed``: stamps of
     this term and of every later one lie above all that the partition carries.  Raises
     ``ProposalError`` when no i32 is left above them."""
@@ -80,13 +81,13 @@ def continue_payload(sealed: Sealed, term: int) -> bytes:
                         sealed.windows)
 
 
-def parse_open(payload: bytes | memoryview) -> Opening:
+def parse_open(payload: bytes | memoryview) -> PartitionOpen:
     """The fields of a PARTITION_OPEN payload.  Raises ``CorruptEntry``."""
     if len(payload) < OPEN_STRUCT.size:
         raise CorruptEntry(f"a PARTITION_OPEN payload has {OPEN_STRUCT.size} bytes or more, this "
                            f"one {len(payload)}")
     version, leader_epoch_base, epoch, start_offset = OPEN_STRUCT.unpack_from(payload)
-    log_start, rest = NO_PAST, bytes(payload[OPEN_STRUCT.size:])
+    log_start, rest = NO_PREDECESSOR, bytes(payload[OPEN_STRUCT.size:])
     if version == OPEN_VERSION_CARRIED and len(rest) >= _LOG_START.size:
         log_start, rest = _LOG_START.unpack_from(rest)[0], rest[_LOG_START.size:]
         if not 0 <= log_start <= start_offset:
@@ -98,7 +99,7 @@ def parse_open(payload: bytes | memoryview) -> Opening:
     if start_offset < 0 or leader_epoch_base > LEADER_EPOCH_MAX:
         raise CorruptEntry(f"PARTITION_OPEN at offset {start_offset} with leader epoch base "
                            f"{leader_epoch_base}")
-    return Opening(epoch, start_offset, leader_epoch_base, log_start, rest)
+    return PartitionOpen(epoch, start_offset, leader_epoch_base, log_start, rest)
 
 
 def seal_payload(epoch: int) -> bytes:

@@ -49,12 +49,18 @@ from multiraft.partitions.producer_state import (
     settled,
     window_epoch,
 )
-from multiraft.partitions.records import NO_PAST, Sealed, open_payload, parse_open, parse_seal
+from multiraft.partitions.records import (
+    NO_PREDECESSOR,
+    PartitionSeal,
+    open_payload,
+    parse_open,
+    parse_seal,
+)
 from multiraft.raft.log_state import Admitted
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
 
 __all__ = ["PARTITIONS_PER_GROUP_MAX", "PRODUCERS_PER_PARTITION_MAX", "PartitionState",
-           "PartitionTail", "open_payload"]
+           "PartitionStates", "open_payload"]
 
 #: Producers remembered per partition; the least recently used one is forgotten, and is from then on
 #: an unknown producer: it has to begin a new epoch.  At about 200 bytes each this keeps a partition
@@ -93,7 +99,7 @@ class PartitionState(NamedTuple):
     leader_epoch: int  # once sealed: no batch of the partition carries a higher one; else 0
 
 
-class PartitionTail:
+class PartitionStates:
     """Tail and applied state of all partitions of one group.
 
     ``last_index`` is the index of the last entry appended, ``applied_index`` of the last applied.
@@ -314,7 +320,7 @@ class PartitionTail:
             if opening.epoch == before.epoch:
                 return None  # idempotent: this epoch is open already, or even sealed again
         log_start = opening.start_offset if before is None else before.log_start
-        if opening.log_start != NO_PAST:
+        if opening.log_start != NO_PREDECESSOR:
             log_start = max(opening.log_start, 0 if before is None else log_start)
         after = PartitionState(opening.epoch, opening.leader_epoch_base, opening.start_offset,
                                log_start, False, opening.start_offset, 0)
@@ -422,13 +428,13 @@ class PartitionTail:
         state = self._states.get(partition)
         return 0 if state is None else state.epoch
 
-    def sealed(self, partition: int) -> Sealed | None:
+    def sealed(self, partition: int) -> PartitionSeal | None:
         """What the partition's *applied* seal says; None = it is not sealed.  It is final: every
         replica that has applied it says the same.  O(producers + pending entries)."""
         state = self.applied(partition)
         if state is None or not state.sealed:
             return None
-        return Sealed(state.epoch, state.next_offset, state.log_start, state.leader_epoch,
+        return PartitionSeal(state.epoch, state.next_offset, state.log_start, state.leader_epoch,
                       carried(self.windows(partition)))
 
     @property
@@ -471,7 +477,7 @@ class PartitionTail:
                 "partitions": partitions}
 
     @classmethod
-    def restore(cls, snapshot: dict) -> PartitionTail:
+    def restore(cls, snapshot: dict) -> PartitionStates:
         """A tail whose last entry is the snapshot's applied one.  Raises ``CodecError`` when the
         object is not what ``snapshot`` returns."""
         try:

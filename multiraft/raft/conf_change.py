@@ -26,10 +26,10 @@ from multiraft.errors import (
 )
 from multiraft.raft import election, head_recovery, joint_quorum, leader_transfer, read_index
 from multiraft.raft.group import Group
-from multiraft.raft.messages import Doubt, Removed, VoteRequest
+from multiraft.raft.messages import HeadRecoveryRequest, Removed, VoteRequest
 from multiraft.raft.progress import ProgressState
 from multiraft.raft.raft_log import framed_bytes
-from multiraft.raft.replica_records import Reincarnation, Tombstone, reincarnation, tombstone
+from multiraft.raft.replica_records import ForcedRecovery, Tombstone, reincarnation, tombstone
 from multiraft.raft.status import Role
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
@@ -70,7 +70,7 @@ def _is_counted(group: Group, node: int) -> bool:
     """Whether a voter can help to commit the change, as far as this leader knows.  One that doubts
     itself is cleared by what the others hold; by nothing any more if nobody leads without it."""
     member = group.progress.get(node)
-    return group.host.support.holds(node) and (member is None or member.is_whole)
+    return group.context.support.is_supported_by(node) and (member is None or member.is_whole)
 
 
 def is_open(group: Group) -> bool:
@@ -81,7 +81,7 @@ def is_open(group: Group) -> bool:
 def _check_new_voter(group: Group, node: int) -> None:
     """Only a learner that has nearly everything becomes a voter: a majority that waits for it would
     stop the group (thesis 4.2.1)."""
-    limit = group.host.config.promotion_lag_entries_max
+    limit = group.context.config.promotion_lag_entries_max
     member = group.progress.get(node)
     if node not in group.configuration.learners or member is None:
         raise InvalidMembers(f"node {node} must be a learner of group {group.id} before it can be "
@@ -91,7 +91,7 @@ def _check_new_voter(group: Group, node: int) -> None:
         raise MemberLags(node, lacks, limit)
     if member.match < group.configuration_index:  # it does not know that it is a member
         raise MemberLags(node, lacks, lacks - 1)
-    if member.barred:
+    if member.vote_barrier_index:
         raise MemberBarred(node, group.id)
 
 
@@ -115,14 +115,14 @@ def on_commit(group: Group) -> None:
     if group.configuration.outgoing:
         _append(group, joint_quorum.left(group.configuration))
         return
-    group.changing = False
-    departed, group.departed = group.departed, {}
-    for node in departed:
+    group.conf_change_open = False
+    removed_members, group.removed_members = group.removed_members, {}
+    for node in removed_members:
         tell_removed(group, node)
-    if group.host.node not in group.configuration.members():
+    if group.context.node not in group.configuration.members():
         leader_transfer.resign(group, "removed")
-        group.go("removed", group.configuration_index)
-    elif not joint_quorum.is_voter(group.configuration, group.host.node):
+        group.mark_removed("removed", group.configuration_index)
+    elif not joint_quorum.is_voter(group.configuration, group.context.node):
         leader_transfer.resign(group, "no voter any more")
 
 
@@ -132,7 +132,7 @@ def on_commit(group: Group) -> None:
 def tell_removed(group: Group, node: int) -> None:
     """This leader tells a node that the group lives without it, if that is committed."""
     if not is_open(group):
-        group.send(node, Removed(group.id, group.incarnation, group.term, group.stamp,
+        group.send(node, Removed(group.id, group.incarnation, group.term, group.read_round,
                                  group.configuration_index))
 
 
@@ -149,7 +149,7 @@ def on_vote_request_as_leader(group: Group, sender: int, request: VoteRequest) -
     election.on_vote_request(group, sender, request)
 
 
-def on_doubt_as_leader(group: Group, sender: int, message: Doubt) -> None:
+def on_doubt_as_leader(group: Group, sender: int, message: HeadRecoveryRequest) -> None:
     """Somebody asks not to be counted, who may not be a member any more."""
     if sender in group.progress:
         head_recovery.on_doubt(group, sender, message)
@@ -174,7 +174,7 @@ def _was_added_since(group: Group, message: Removed) -> bool:
     One that is neither committed nor of the leader's term is not in the leader's log: it is as good
     as dropped."""
     index = group.configuration_index
-    if index < message.index or group.host.node not in group.configuration.members():
+    if index < message.index or group.context.node not in group.configuration.members():
         return False
     return index <= group.log.commit or group.log.term_at(index) >= message.term
 
@@ -182,12 +182,12 @@ def _was_added_since(group: Group, message: Removed) -> bool:
 def on_removed(group: Group, sender: int, message: Removed) -> None:
     """The leader says that this replica is no member.  It is old news when this replica has heard
     more from that leader since."""
-    if ((message.term, message.stamp) < (group.term, group.stamp)
+    if ((message.term, message.read_round) < (group.term, group.read_round)
             or _was_added_since(group, message)):
         return
     if message.term > group.term:  # what it forgets must not follow a leader from before that
         group.become_follower(message.term, 0, "higher term")
-    group.go(f"removed by n{sender}", message.index)
+    group.mark_removed(f"removed by n{sender}", message.index)
 
 
 # ---- the end of a life, and a new one ----------------------------------------------------------
@@ -195,14 +195,21 @@ def on_removed(group: Group, sender: int, message: Removed) -> None:
 
 def tombstone_of(group: Group) -> Entry:
     """What has to be remembered of a replica when it is gone: its hard state, and to which place of
-    the log its next life has to come before it votes.  Who was told (``go``) goes by the
+    the log its next life has to come before it votes.  Who was told (``mark_removed``) goes by the
     configuration that removed it: nothing that it acknowledged was counted behind that.  Who was
     not goes by the end of its log, which has all that it acknowledged."""
-    if group.id not in group.host.going:
+    if group.id not in group.context.removing:
         _bar_at_the_end(group)
-    return tombstone(group.id, group.log_incarnation,
-                     Tombstone(HardState(group.term, group.vote), group.barred, group.incarnation,
-                               group.barred_term))
+    return tombstone(
+        group.id,
+        group.log_incarnation,
+        Tombstone(
+            HardState(group.term, group.vote),
+            group.vote_barrier_index,
+            group.incarnation,
+            group.vote_barrier_term,
+        ),
+    )
 
 
 def _bar_at_the_end(group: Group) -> None:
@@ -210,30 +217,30 @@ def _bar_at_the_end(group: Group) -> None:
     no entry is of a later one than the replica is in.  A bar by an index alone, from an earlier
     version, that still holds goes on as one."""
     log = group.log
-    if group.barred and not group.barred_term and group.is_barred():
-        group.barred = max(group.barred, log.last_index)
+    if group.vote_barrier_index and not group.vote_barrier_term and group.is_below_vote_barrier():
+        group.vote_barrier_index = max(group.vote_barrier_index, log.last_index)
     else:
         group.bar(group.term if group.quarantined else log.last_term, log.last_index)
 
 
 def reincarnate(group: Group, incarnation: int, configuration: Configuration,
-                barred: int = 0, barred_term: int = 0) -> None:
+                vote_barrier_index: int = 0, vote_barrier_term: int = 0) -> None:
     """The group goes on from this replica's log in a new incarnation, with members that are named
     and not elected.  Nothing that was said in the old one counts; the term goes on.  A replica that
-    is empty names nobody: it votes when its log has come to the place (``barred_term``, ``barred``)
-    of the leader that wants it, who began there in the new incarnation, because configurations of
-    the old one come before that; a later leader may have a shorter log, and is in a later term.  So
-    does one in doubt
+    is empty names nobody: it votes when its log has come to the place (``vote_barrier_term``,
+    ``vote_barrier_index``) of the leader that wants it, who began there in the new incarnation,
+    because configurations of the old one come before that; a later leader may have a shorter log,
+    and is in a later term.  So does one in doubt
     that may have gone on already and lost the record of it: its log says who the members are, as
     far as it is cleared."""
     assert incarnation > group.incarnation, f"{incarnation} after {group.incarnation}"
-    unheard = group.host.config.term_jump_max // UNHEARD_SHARE if configuration.voters else 0
+    unheard = group.context.config.term_jump_max // UNHEARD_SHARE if configuration.voters else 0
     group.become_follower(group.term + 1 + unheard, 0, "recovered by force")
     group.incarnation = incarnation
-    group.barred, group.barred_term = ((0, 0) if configuration.voters
-                                       else (max(1, barred), barred_term))
+    group.vote_barrier_index, group.vote_barrier_term = ((0, 0) if configuration.voters
+                                       else (max(1, vote_barrier_index), vote_barrier_term))
     group.mark = reincarnation(group.id, group.log_incarnation,
-                               group.barred or group.log.last_index,
-                               Reincarnation(incarnation, configuration), group.barred_term)
+                               group.vote_barrier_index or group.log.last_index,
+                               ForcedRecovery(incarnation, configuration), group.vote_barrier_term)
     if configuration.voters:
         group.replace_configurations([(group.configuration_index, configuration)])

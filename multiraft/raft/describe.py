@@ -12,12 +12,12 @@ from multiraft.liveness.store_liveness import LeaseEvent
 from multiraft.raft.messages import (
     Append,
     AppendReply,
-    Cleared,
     DigestAnswer,
     DigestQuery,
-    Doubt,
-    LedChanges,
-    LedRequest,
+    HeadRecoveryGrant,
+    HeadRecoveryRequest,
+    LeadershipDelta,
+    LeadershipDeltaRequest,
     Message,
     Removed,
     SnapshotOffer,
@@ -95,7 +95,7 @@ def _append_reply(message: AppendReply) -> str:
 
 
 def _stamp(message: Append | AppendReply) -> str:
-    return f" stamp={message.stamp}" if message.stamp else ""
+    return f" stamp={message.read_round}" if message.read_round else ""
 
 
 def _removed(message: Removed) -> str:
@@ -116,12 +116,12 @@ def _timeout_now(message: TimeoutNow) -> str:
     return f"TimeoutNow term={message.term}"
 
 
-def _doubt(message: Doubt) -> str:
-    return f"Doubt term={message.term} episode={message.episode}"
+def _doubt(message: HeadRecoveryRequest) -> str:
+    return f"Doubt term={message.term} episode={message.nonce}"
 
 
-def _cleared(message: Cleared) -> str:
-    return f"Cleared term={message.term} episode={message.episode} index={message.index}"
+def _cleared(message: HeadRecoveryGrant) -> str:
+    return f"Cleared term={message.term} episode={message.nonce} index={message.index}"
 
 
 def _snapshot_offer(message: SnapshotOffer) -> str:
@@ -138,22 +138,30 @@ def _digest_answer(message: DigestAnswer) -> str:
     return f"DigestAnswer buckets={','.join(map(str, message.buckets)) or '-'} leads {led}"
 
 
-def _led_request(message: LedRequest) -> str:
+def _led_request(message: LeadershipDeltaRequest) -> str:
     return f"LedRequest since={message.since}"
 
 
-def _led_changes(message: LedChanges) -> str:
+def _led_changes(message: LeadershipDelta) -> str:
     changes = " ".join(f"{'+' if leads else '-'}g{group}@{term}"
                        for group, _, term, leads in message.changes)
     return f"LedChanges {message.since}..{message.version} {changes}".rstrip()
 
 
 _MESSAGES = {
-    VoteRequest: _vote_request, VoteReply: _vote_reply, Append: _append,
-    AppendReply: _append_reply, TimeoutNow: _timeout_now, Removed: _removed, Doubt: _doubt,
-    Cleared: _cleared, SnapshotOffer: _snapshot_offer,
+    VoteRequest: _vote_request,
+    VoteReply: _vote_reply,
+    Append: _append,
+    AppendReply: _append_reply,
+    TimeoutNow: _timeout_now,
+    Removed: _removed,
+    HeadRecoveryRequest: _doubt,
+    HeadRecoveryGrant: _cleared,
+    SnapshotOffer: _snapshot_offer,
     DigestQuery: _digest_query,
-    DigestAnswer: _digest_answer, LedRequest: _led_request, LedChanges: _led_changes,
+    DigestAnswer: _digest_answer,
+    LeadershipDeltaRequest: _led_request,
+    LeadershipDelta: _led_changes,
 }
 
 

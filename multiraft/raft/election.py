@@ -23,34 +23,34 @@ from multiraft.types import Entry, EntryKind
 
 def on_election_timer(group: Group) -> None:
     """Campaign, unless there is no reason to any more."""
-    host = group.host
-    if group.episode:
+    context = group.context
+    if group.nonce:
         head_recovery.speak_up(group)
         if head_recovery.is_alone(group):
             _request_votes(group, group.term + 1, pre=True, transfer=False)  # as ``_ask_around``
         return
     if group.role is Role.FOLLOWER and group.leader:
-        quiet_until_ms = group.heard_ms + host.config.lease_ms
+        quiet_until_ms = group.heard_ms + context.config.lease_ms
         if group.trusts_leader():
             return
-        if host.now_ms < quiet_until_ms:
-            group.arm_election(quiet_until_ms - host.now_ms)
+        if context.now_ms < quiet_until_ms:
+            group.arm_election(quiet_until_ms - context.now_ms)
             return
     if group.may_campaign():
         ask_for_pre_votes(group)
     elif group.role is not Role.FOLLOWER:
         group.become_follower(group.term, 0, "not held up")
-    elif group.is_bystander():
+    elif group.is_non_candidate():
         _ask_around(group)
 
 
 def ask_for_pre_votes(group: Group) -> None:
     """Find out whether an election could be won, without touching any term (thesis 9.6)."""
-    host = group.host
+    context = group.context
     group.enter(Role.PRE_CANDIDATE, 0)
-    group.votes = {host.node: True}
-    host.timers.cancel(group.id)
-    group.arm_election(host.config.election_retry_ms)
+    group.votes = {context.node: True}
+    context.timers.cancel(group.id)
+    group.arm_election(context.config.election_retry_ms)
     _request_votes(group, group.term + 1, pre=True, transfer=False)
     _judge(group)
 
@@ -58,18 +58,18 @@ def ask_for_pre_votes(group: Group) -> None:
 def _ask_around(group: Group) -> None:
     """Ask what became of the group, as a pre-vote whose answers count for nothing: it changes
     nothing, a leader that hears it knows who is here, or says that nobody waits for this one."""
-    config = group.host.config
+    config = group.context.config
     _request_votes(group, group.term + 1, pre=True, transfer=False)
     group.arm_election(config.bystander_retry_ms)
 
 
 def campaign(group: Group, transfer: bool = False) -> None:
     """Ask for real votes in a new term; the requests wait until term and own vote are durable."""
-    host = group.host
-    group.set_hard_state(group.term + 1, host.node)
+    context = group.context
+    group.set_hard_state(group.term + 1, context.node)
     group.enter(Role.CANDIDATE, 0, "transfer" if transfer else "")
-    host.timers.cancel(group.id)
-    group.arm_election(host.config.election_retry_ms)
+    context.timers.cancel(group.id)
+    group.arm_election(context.config.election_retry_ms)
     _request_votes(group, group.term, pre=False, transfer=transfer)
 
 
@@ -78,17 +78,19 @@ def _request_votes(group: Group, term: int, pre: bool, transfer: bool) -> None:
     request = VoteRequest(group.id, group.incarnation, term, log.last_index, log.last_term, pre,
                           transfer)
     for node in group.configuration.members():
-        if node != group.host.node and joint_quorum.is_voter(group.configuration, node):
+        if node != group.context.node and joint_quorum.is_voter(group.configuration, node):
             group.send(node, request)
-    stranger = group.stranger() if pre else 0
-    if stranger:
-        group.send(stranger, request)  # it leads, and will say that this is no member any more
+    unknown_leader = group.unknown_leader() if pre else 0
+    if unknown_leader:
+        group.send(
+            unknown_leader, request
+        )  # it leads, and will say that this is no member any more
 
 
 def on_hard_state_durable(group: Group) -> None:
     """Term and vote are on disk: a candidate's vote for itself counts from now on."""
     if group.role is Role.CANDIDATE:
-        group.votes[group.host.node] = True
+        group.votes[group.context.node] = True
         _judge(group)
 
 
@@ -97,7 +99,7 @@ def on_vote_request(group: Group, sender: int, request: VoteRequest) -> None:
     trusting = (not request.transfer and group.leader != sender and group.trusts_leader())
     if group.quarantined:
         group.candidate = sender  # the repairer asks it, should the log name nobody who is left
-    if group.quarantined or trusting or group.is_barred():
+    if group.quarantined or trusting or group.is_below_vote_barrier():
         _answer(group, sender, request, False)
     elif request.pre:
         _answer(group, sender, request, request.term > group.term
@@ -117,9 +119,9 @@ def _vote(group: Group, sender: int, request: VoteRequest) -> None:
     elif granted and group.vote == 0:
         group.set_hard_state(group.term, sender)
     if granted:
-        group.host.timers.cancel(group.id)
+        group.context.timers.cancel(group.id)
         if group.may_campaign():
-            group.arm_election(group.host.config.election_retry_ms)
+            group.arm_election(group.context.config.election_retry_ms)
     _answer(group, sender, request, granted)
 
 
@@ -148,9 +150,9 @@ def _judge(group: Group) -> None:
     outcome = joint_quorum.tally(group.configuration, group.votes)
     if outcome is Vote.LOST:
         group.become_follower(group.term, 0, "lost the election")
-        group.host.timers.cancel(group.id)
+        group.context.timers.cancel(group.id)
         if group.may_campaign():
-            group.arm_election(group.host.config.election_retry_ms)
+            group.arm_election(group.context.config.election_retry_ms)
     elif outcome is Vote.WON and group.role is Role.PRE_CANDIDATE:
         campaign(group)
     elif outcome is Vote.WON:
@@ -162,19 +164,19 @@ def _become_leader(group: Group) -> None:
     does a leader learn what is committed)."""
     assert group.role is Role.CANDIDATE, f"group {group.id}: {group.role.name} won"
     assert group.hard_state_is_durable(), f"group {group.id} won before its vote was durable"
-    host = group.host
-    if not group.is_held_up():
+    context = group.context
+    if not group.has_quorum_support():
         group.become_follower(group.term, 0, "won, but not held up")
         return
-    host.timers.cancel(group.id)
+    context.timers.cancel(group.id)
     next_index = group.log.last_index + 1
     for node in group.configuration.members():
-        if node != host.node:
-            group.seat(node, 0)
+        if node != context.node:
+            group.add_progress(node, 0)
     group.term_start = next_index
-    group.changing = (bool(group.configuration.outgoing)
+    group.conf_change_open = (bool(group.configuration.outgoing)
                       or group.configuration_index > group.log.commit)
-    group.enter(Role.LEADER, host.node)
+    group.enter(Role.LEADER, context.node)
     group.append(Entry(EntryKind.NOOP, group.id, group.log_incarnation, group.term, next_index))
     group.wake()
 
@@ -189,5 +191,5 @@ def on_timeout_now(group: Group, sender: int, message: TimeoutNow) -> None:
         return
     if group.may_campaign():
         campaign(group, transfer=True)
-    elif group.is_held():  # a leader that has nothing to send has not heard of it
+    elif group.is_frozen():  # a leader that has nothing to send has not heard of it
         group.reply_append(sender, Status.QUARANTINED)

@@ -4,8 +4,8 @@ Contract.  Functions of ``election`` and ``replication`` change a group; effects
 ``collect`` only.  Whatever a group says waits until the term and vote it speaks of are durable: one
 rule for grants, requests, acknowledgements and refusals (Raft paper 5.1, figure 2; scenario S21).
 Invariants.  The term never goes back; a vote is final within its term; both change in
-``set_hard_state`` alone.  ``verified`` <= last index: the prefix known to match the leader of this
-term.  A leader's progress holds every other member; nobody else has progress.
+``set_hard_state`` alone.  ``matched_index`` <= last index: the prefix known to match the leader of
+this term.  A leader's progress holds every other member; nobody else has progress.
 Transitions.
     FOLLOWER -> PRE_CANDIDATE       election timer, while a majority holds this node up
     PRE_CANDIDATE -> CANDIDATE      a majority would vote for it
@@ -27,13 +27,13 @@ from collections.abc import Mapping
 
 from multiraft.errors import ImpossibleMessage, UnknownGroup
 from multiraft.raft import joint_quorum
-from multiraft.raft.context import Host
-from multiraft.raft.leadership_record import Standing
+from multiraft.raft.context import NodeContext
+from multiraft.raft.leadership_record import LeadershipRecord
 from multiraft.raft.log_reader import GroupRestored, LogBounds
-from multiraft.raft.log_state import Tail
+from multiraft.raft.log_state import LogState
 from multiraft.raft.messages import AppendReply, GroupMessage, Status
 from multiraft.raft.progress import Progress, ProgressState
-from multiraft.raft.raft_log import GroupLog
+from multiraft.raft.raft_log import RaftLog
 from multiraft.raft.read_queue import ReadIndexQueue
 from multiraft.raft.ready import Committed, Envelope, Event, GroupWrite, Ready
 from multiraft.raft.status import GroupStatus, MemberStatus, Role
@@ -46,49 +46,88 @@ REMOVED = "removed"
 class Group:
     """State of one replica."""
 
-    __slots__ = ("host", "id", "incarnation", "log_incarnation", "tail", "log", "configuration",
-                 "configuration_index", "configurations", "barred", "barred_term", "term", "vote",
-                 "stamp", "hard_state_unstaged", "hard_state_sequence", "role", "leader",
-                 "leader_credit", "heard_ms", "verified", "ack_to", "votes", "progress",
-                 "term_start", "uncommitted_bytes", "notice_due", "transferee",
-                 "transfer_deadline_ms", "abstain_until_ms", "quarantined", "episode", "cleared",
-                 "doubters", "outbox", "mark", "changing", "departed", "reads", "commit_said",
-                 "standing", "candidate")
+    __slots__ = (
+        "context",
+        "id",
+        "incarnation",
+        "log_incarnation",
+        "tail",
+        "log",
+        "configuration",
+        "configuration_index",
+        "configurations",
+        "vote_barrier_index",
+        "vote_barrier_term",
+        "term",
+        "vote",
+        "read_round",
+        "hard_state_unstaged",
+        "hard_state_sequence",
+        "role",
+        "leader",
+        "leader_trust_epoch",
+        "heard_ms",
+        "matched_index",
+        "ack_leader",
+        "votes",
+        "progress",
+        "term_start",
+        "uncommitted_bytes",
+        "commit_broadcast_due",
+        "transferee",
+        "transfer_deadline_ms",
+        "abstain_until_ms",
+        "quarantined",
+        "nonce",
+        "cleared",
+        "recovering_count",
+        "outbox",
+        "mark",
+        "conf_change_open",
+        "removed_members",
+        "reads",
+        "commit_said",
+        "standing",
+        "candidate",
+    )
 
-    def __init__(self, host: Host, group: int, incarnation: int, restored: GroupRestored,
-                 tail: Tail):
-        self.host = host
+    def __init__(self, context: NodeContext, group: int, incarnation: int, restored: GroupRestored,
+                 tail: LogState):
+        self.context = context
         self.id = group
         #: In messages; entries have that of the log, which differs after a forced recovery.
         self.incarnation = restored.incarnation or incarnation
         self.log_incarnation = incarnation
         self.tail = tail
-        self.log = GroupLog(restored.bounds, restored.term_runs, restored.commit, restored.applied)
+        self.log = RaftLog(restored.bounds, restored.term_runs, restored.commit, restored.applied)
         #: (index, configuration): the last one that is applied and those above, ascending.
         self.configurations = [(restored.configuration_index, restored.configuration),
                                *restored.changes]
         #: The one in force: the last, committed or not (thesis 4.1).
         self.configuration_index, self.configuration = self.configurations[-1]
         joint_quorum.validate(self.configuration)
-        #: The place of the log to which this replica has to come before it votes (``is_barred``):
-        #: an index, 0 = it may, and its term, 0 = not known.
-        self.barred, self.barred_term = restored.barred, restored.barred_term
+        #: The place of the log to which this replica has to come before it votes
+        #: (``is_below_vote_barrier``): an index, 0 = it may, and its term, 0 = not known.
+        self.vote_barrier_index, self.vote_barrier_term = (
+            restored.vote_barrier_index,
+            restored.vote_barrier_term,
+        )
         self.term, self.vote = restored.hard_state
         #: Leader: how many questions it has asked in its term.  Else: the highest heard in it.
-        self.stamp = 0
+        self.read_round = 0
         #: Term or vote changed and no write has it yet.
         self.hard_state_unstaged = False
-        #: The write that has it; durable once ``host.written_sequence`` is there.
+        #: The write that has it; durable once ``context.written_sequence`` is there.
         self.hard_state_sequence = 0
         self.role, self.leader = Role.FOLLOWER, 0
         #: ``Support.credit`` of the leader when it was learned.
-        self.leader_credit = 0
+        self.leader_trust_epoch = 0
         #: When the leader was heard last, for followers that cannot lean on its lease.
-        self.heard_ms = host.now_ms
+        self.heard_ms = context.now_ms
         #: Highest index known to match the leader of this term.
-        self.verified = self.log.commit
+        self.matched_index = self.log.commit
         #: Leader that is owed an acknowledgement; 0 = none.
-        self.ack_to = 0
+        self.ack_leader = 0
         self.votes: dict[int, bool] = {}
         self.progress: dict[int, Progress] = {}
         #: Index of this leader's first entry; only from there on may it commit by counting.
@@ -96,16 +135,16 @@ class Group:
         #: Bytes proposed by this leader and not committed.
         self.uncommitted_bytes = 0
         #: Members whose commit index is old get an empty append in the next collection.
-        self.notice_due = False
+        self.commit_broadcast_due = False
         self.transferee, self.transfer_deadline_ms = 0, 0
         #: No campaign before: it resigned.
         self.abstain_until_ms = 0
         self.quarantined = restored.quarantined
         #: Following in quarantine (``head_recovery.py``): a number drawn for this time; 0 = not so.
-        self.episode = 0
+        self.nonce = 0
         self.cleared = (0, 0, False)  # (term, index, reached): said against the doubt
         #: Members that this leader does not count because they doubt themselves.
-        self.doubters = 0
+        self.recovering_count = 0
         self.outbox: list[Envelope] = []
         #: Who asked for its vote since it is quarantined: a member, whatever its own log says.
         self.candidate = 0
@@ -113,49 +152,52 @@ class Group:
         #: Lane record that comes before all else in the next write.
         self.mark: Entry | None = None
         #: Leader: the configuration in force is not the end of its change, or not committed.
-        self.changing = False
+        self.conf_change_open = False
         #: Leader: who was a member, to be told when the configuration without it is committed.
-        self.departed: dict[int, None] = {}
+        self.removed_members: dict[int, None] = {}
         #: Leader: reads that wait for their confirmation; None = there was none in this office.
         self.reads: ReadIndexQueue | None = None
-        self.standing = Standing(host, group)
+        self.standing = LeadershipRecord(context, group)
         assert self.term >= self.log.last_term, f"group {group}: {self.term}, its log is newer"
 
     # ---- small questions ----------------------------------------------------------------------
 
     def trusts_leader(self) -> bool:
         """Whether the leader need not be replaced: it is known, and its node is believed."""
-        leader, host = self.leader, self.host
-        return leader != 0 and (leader == host.node
-                                or host.support.believes(leader, self.leader_credit))
+        leader, context = self.leader, self.context
+        return leader != 0 and (leader == context.node
+                                or context.support.trusts(leader, self.leader_trust_epoch))
 
-    def is_held_up(self) -> bool:
+    def has_quorum_support(self) -> bool:
         """Whether a majority of voters, this node included, supports this node."""
-        return joint_quorum.supported(self.configuration, self.host.support.holds)
+        return joint_quorum.supported(self.configuration, self.context.support.is_supported_by)
 
     def may_campaign(self) -> bool:
         """Whether this replica may ask for votes at all."""
-        return (not self.quarantined and self._is_needed() and not self.is_barred()
-                and self.is_held_up())
+        return (not self.quarantined and self._is_needed() and not self.is_below_vote_barrier()
+                and self.has_quorum_support())
 
     def _is_needed(self) -> bool:
         """Whether it is a voter, or was one before a configuration that is not known to be
         committed: its log may be the one that commits that (thesis 4.2.2)."""
-        node = self.host.node
+        node = self.context.node
         if joint_quorum.is_voter(self.configuration, node):
             return True
         return (self.configuration_index > self.log.commit and len(self.configurations) > 1
                 and joint_quorum.is_voter(self.configurations[-2][1], node))
 
-    def is_barred(self) -> bool:
+    def is_below_vote_barrier(self) -> bool:
         """Whether what an earlier life of this replica acknowledged may be missing in its log: that
         life ended, and the log has not come to the bar yet (``replica_records.py``).  In a later
         incarnation of the group the bar is where a leader of that one began
         (``changes.reincarnate``)."""
-        if not self.barred:
+        if not self.vote_barrier_index:
             return False
-        if self.barred_term:
-            return (self.log.last_term, self.log.last_index) < (self.barred_term, self.barred)
+        if self.vote_barrier_term:
+            return (self.log.last_term, self.log.last_index) < (
+                self.vote_barrier_term,
+                self.vote_barrier_index,
+            )
         return self._is_barred_by_index()
 
     def _is_barred_by_index(self) -> bool:
@@ -164,52 +206,52 @@ class Group:
         again and is to be removed once more is not barred before that is applied: it may be needed
         to commit it."""
         added = next((index for index, known in reversed(self.configurations)
-                      if self.host.node in known.members()), -1)
+                      if self.context.node in known.members()), -1)
         if added < 0:
             return True
         later = self.incarnation > self.log_incarnation
-        return (self.log.last_index + 1 if later else added) <= self.barred
+        return (self.log.last_index + 1 if later else added) <= self.vote_barrier_index
 
-    def stranger(self) -> int:
+    def unknown_leader(self) -> int:
         """A node that is known to lead this group and is no voter as far as this replica knows:
         what it knows is old.  0 = none."""
-        leader, term = self.host.hints.leader(self.id)
+        leader, term = self.context.hints.leader(self.id)
         if leader == 0 or term < self.term or joint_quorum.is_voter(self.configuration, leader):
             return 0
         return leader
 
-    def is_bystander(self) -> bool:
+    def is_non_candidate(self) -> bool:
         """Whether this replica waits for a leader and cannot become one: it asks now and then what
         became of the group, because it may have been removed."""
         return self.quarantined is not REMOVED and (
-            bool(self.quarantined) or self.stranger() != 0 or self.is_barred()
-            or not joint_quorum.is_voter(self.configuration, self.host.node))
+            bool(self.quarantined) or self.unknown_leader() != 0 or self.is_below_vote_barrier()
+            or not joint_quorum.is_voter(self.configuration, self.context.node))
 
     def hard_state_is_durable(self) -> bool:
         """Whether this term and vote survive a crash."""
         return (not self.hard_state_unstaged
-                and self.hard_state_sequence <= self.host.written_sequence)
+                and self.hard_state_sequence <= self.context.written_sequence)
 
     def durable_of(self, node: int) -> int:
         """Highest index that is known durable on a member."""
-        if node == self.host.node:
+        if node == self.context.node:
             return self.log.durable_index
         member = self.progress[node]
         return 0 if member.doubt else member.match
 
-    def is_held(self) -> bool:
+    def is_frozen(self) -> bool:
         """Whether it is quarantined and takes no entries either."""
-        return bool(self.quarantined) and not self.episode
+        return bool(self.quarantined) and not self.nonce
 
     # ---- small effects ------------------------------------------------------------------------
 
     def touch(self) -> None:
         """Look at this group in the next ``ready``."""
-        self.host.dirty[self.id] = None
+        self.context.dirty[self.id] = None
 
     def emit(self, kind: str, *fields) -> None:
         """Leave a trace value."""
-        self.host.events.append(Event(kind, self.id, fields))
+        self.context.events.append(Event(kind, self.id, fields))
 
     def send(self, to: int, message: GroupMessage) -> None:
         """Queue a message; ``collect`` decides when it may leave."""
@@ -219,7 +261,7 @@ class Group:
     def reply_append(self, to: int, status: Status, hint: tuple[int, int] = (0, 0)) -> None:
         """Answer an append with anything but a plain acknowledgement."""
         self.send(to, AppendReply(self.id, self.incarnation, self.term, status, 0,
-                                  self.log.commit, *hint, self.stamp))
+                                  self.log.commit, *hint, self.read_round))
 
     # ---- transitions --------------------------------------------------------------------------
 
@@ -229,9 +271,9 @@ class Group:
         assert term > self.term or self.vote in (0, vote), (
             f"group {self.id}: vote {self.vote} -> {vote} in term {term}")
         if term > self.term:
-            self.verified = self.log.commit
-            self.ack_to = 0
-            self.stamp = 0
+            self.matched_index = self.log.commit
+            self.ack_leader = 0
+            self.read_round = 0
         self.term, self.vote = term, vote
         self.hard_state_unstaged = True
         self.emit("hard_state", term, vote)
@@ -242,14 +284,14 @@ class Group:
         ``vote`` in a new term.  Raises ``ImpossibleMessage`` for a term that is absurd; nothing has
         changed then."""
         if term > self.term:
-            if term - self.term > self.host.config.term_jump_max:
+            if term - self.term > self.context.config.term_jump_max:
                 raise ImpossibleMessage(
                     f"group {self.id}: the term would jump from {self.term} to {term}, the limit "
-                    f"is term_jump_max={self.host.config.term_jump_max}")
+                    f"is term_jump_max={self.context.config.term_jump_max}")
             self.set_hard_state(term, vote)
         self.enter(Role.FOLLOWER, leader, why)
-        self.host.timers.cancel(self.id)
-        self.heard_ms = self.host.now_ms
+        self.context.timers.cancel(self.id)
+        self.heard_ms = self.context.now_ms
         self.rearm()
 
     def enter(self, role: Role, leader: int, why: str = "") -> None:
@@ -260,25 +302,27 @@ class Group:
             self._leave_office()
         self.role = role
         self.leader = leader
-        self.leader_credit = self.host.support.credit.get(leader, 0)
+        self.leader_trust_epoch = self.context.support.trust_epoch.get(leader, 0)
         self.votes = {}
-        if self.standing.believe(leader if role is Role.FOLLOWER else 0, self.incarnation,
+        if self.standing.follow(leader if role is Role.FOLLOWER else 0, self.incarnation,
                                  self.term):
             self.share(self.configuration.members())
         if role is Role.LEADER:
-            self.standing.take_office(self.incarnation, self.term, self.progress)
+            self.standing.publish_leader(self.incarnation, self.term, self.progress)
 
     def _leave_office(self) -> None:
         """Withdraw all that a leader has; the term may be a later one already."""
-        self.standing.leave_office(self.incarnation, self.progress)
-        self.verified = max(self.verified, self.log.commit)  # a leader verifies nothing, it knows
+        self.standing.withdraw_leader(self.incarnation, self.progress)
+        self.matched_index = max(
+            self.matched_index, self.log.commit
+        )  # a leader verifies nothing, it knows
         self.progress = {}
-        self.doubters = 0
+        self.recovering_count = 0
         self.uncommitted_bytes = 0
-        self.notice_due = False
+        self.commit_broadcast_due = False
         self.transferee = 0
-        self.changing = False
-        self.departed = {}
+        self.conf_change_open = False
+        self.removed_members = {}
         self.reads = None
 
     def append(self, entry: Entry) -> None:
@@ -290,7 +334,7 @@ class Group:
     def truncate(self, first_gone: int) -> None:
         """Drop the log's suffix from ``first_gone`` on, and what the tail learned from it."""
         self.emit("truncate", first_gone, self.log.last_index)
-        assert self.verified < first_gone, f"{first_gone} is verified ({self.verified})"
+        assert self.matched_index < first_gone, f"{first_gone} is verified ({self.matched_index})"
         self.log.truncate(first_gone)
         self.tail.truncate(first_gone)
         if self.configuration_index >= first_gone:
@@ -299,17 +343,17 @@ class Group:
         self.touch()
 
     def install(self, bounds: LogBounds, index: int, configuration: Configuration,
-                tail: Tail) -> None:
+                tail: LogState) -> None:
         """Forget the log: applied state up to the entry before ``bounds`` stands in its place, with
         the configuration of the entry at ``index``."""
         before = bounds.first_index - 1
         assert bounds.last_index == before > self.log.commit, f"{bounds} over {self.log.commit}"
         self.emit("installed", before, bounds.prev_term)
-        self.log = GroupLog(bounds, (), before, before)
+        self.log = RaftLog(bounds, (), before, before)
         self.tail = tail
         self.configurations = [(index, configuration)]
-        self.verified = before
-        self.ack_to = self.leader
+        self.matched_index = before
+        self.ack_leader = self.leader
         self._put_in_force()
         self.touch()
 
@@ -340,73 +384,81 @@ class Group:
     def share(self, members: tuple[int, ...]) -> None:
         """Events about these nodes concern this group, and those about its leader, which a replica
         that was just created does not know as a member."""
-        self.standing.concern({*members, self.leader} - {0, self.host.node})
+        self.standing.set_peers({*members, self.leader} - {0, self.context.node})
 
     def _reseat(self) -> None:
         """A leader's members changed: progress and digests follow."""
         members = self.configuration.members()
         gone = [node for node in self.progress if node not in members]
         come = [node for node in members
-                if node != self.host.node and node not in self.progress]
-        self.changing = True
-        self.standing.reseat(gone, come)
+                if node != self.context.node and node not in self.progress]
+        self.conf_change_open = True
+        self.standing.update_members(gone, come)
         for node in gone:
-            self.doubters -= self.progress.pop(node).doubt != 0
-            self.departed[node] = None
+            self.recovering_count -= self.progress.pop(node).doubt != 0
+            self.removed_members[node] = None
         for node in come:
-            self.stamp += 1
-            self.seat(node, self.stamp)
-            self.departed.pop(node, None)
+            self.read_round += 1
+            self.add_progress(node, self.read_round)
+            self.removed_members.pop(node, None)
         if self.transferee not in self.progress:
             self.transferee = 0
 
     def forget_word_of(self, member: Progress) -> None:
         """Count nothing of what a member said up to now and may still be on its way here: a later
         life of it need not have what that one had."""
-        self.stamp += 1
-        member.since = self.stamp
+        self.read_round += 1
+        member.since = self.read_round
 
-    def seat(self, node: int, since: int) -> None:
+    def add_progress(self, node: int, since: int) -> None:
         """A leader begins to serve a member, of which it knows nothing."""
-        support = self.host.support
-        self.progress[node] = Progress(node, self.log.last_index + 1, support.held.get(node, 0),
-                                       support.connections.get(node, 0), self.host.now_ms, since)
+        support = self.context.support
+        self.progress[node] = Progress(
+            node,
+            self.log.last_index + 1,
+            support.support_from.get(node, 0),
+            support.connections.get(node, 0),
+            self.context.now_ms,
+            since,
+        )
 
-    def go(self, why: str, index: int) -> None:
+    def mark_removed(self, why: str, index: int) -> None:
         """Leave for good: by the configuration at ``index`` this replica is no member, as the
         leader of the present term knows.  It says nothing from now on, and the next ``ready`` lets
         it go."""
         self.bar(self.term, index)
         self.quarantined = REMOVED
-        self.episode = self.ack_to = 0
+        self.nonce = self.ack_leader = 0
         self.become_follower(self.term, 0, why)
-        self.host.timers.cancel(self.id)
-        self.host.going[self.id] = None
+        self.context.timers.cancel(self.id)
+        self.context.removing[self.id] = None
 
     def bar(self, term: int, index: int) -> None:
         """Raise the bar to that place of the log; it is in no earlier one."""
-        self.barred_term, self.barred = max((self.barred_term, self.barred), (term, index))
+        self.vote_barrier_term, self.vote_barrier_index = max(
+            (self.vote_barrier_term, self.vote_barrier_index), (term, index)
+        )
 
     def quarantine(self, why: str) -> None:
         """Neither vote nor lead nor acknowledge from now on."""
-        if self.is_held():
+        if self.is_frozen():
             return
         self.quarantined = why
-        self.episode, self.cleared = 0, (0, 0, False)  # what was said of an earlier doubt is over
+        self.nonce, self.cleared = 0, (0, 0, False)  # what was said of an earlier doubt is over
         self.emit("quarantine", why)
-        self.ack_to = 0
+        self.ack_leader = 0
         # What its leader has is heard again from whoever feeds it when it is repaired; meanwhile
         # all of that may be compacted, and has to be given up for a snapshot then.
-        self.verified = self.log.commit
+        self.matched_index = self.log.commit
         self.become_follower(self.term, 0 if self.role is Role.LEADER else self.leader,
                              "quarantined")
 
     def repaired(self) -> None:
         """Nothing is missing any more, durably: be a member like any other again."""
         self.quarantined = ""
-        self.episode = self.candidate = 0
+        self.nonce = self.candidate = 0
         self.emit("repaired")
-        self.ack_to = self.leader if self.leader != self.host.node else 0
+        self.ack_leader = self.leader if self.leader != self.context.node else 0
         self.rearm()
         self.touch()
 
@@ -414,20 +466,20 @@ class Group:
         """This replica is removed from the node: withdraw what it told others."""
         self.quarantined = REMOVED
         self.become_follower(self.term, 0, REMOVED)
-        self.host.timers.cancel(self.id)
-        self.host.dirty.pop(self.id, None)
-        self.host.going.pop(self.id, None)
+        self.context.timers.cancel(self.id)
+        self.context.dirty.pop(self.id, None)
+        self.context.removing.pop(self.id, None)
 
     # ---- timers and re-examination ------------------------------------------------------------
 
     def rearm(self) -> None:
         """Give a replica that does not lead the timer it needs, or none."""
-        timers = self.host.timers
+        timers = self.context.timers
         if self.role is not Role.FOLLOWER:
             return
-        if self.episode:  # it speaks up (head_recovery.py)
-            timers.arm(self.id, self.host.now_ms + self.host.config.retransmit_ms)
-        elif self.trusts_leader() or not (self.may_campaign() or self.is_bystander()):
+        if self.nonce:  # it speaks up (head_recovery.py)
+            timers.arm(self.id, self.context.now_ms + self.context.config.retransmit_ms)
+        elif self.trusts_leader() or not (self.may_campaign() or self.is_non_candidate()):
             timers.cancel(self.id)
         elif timers.deadline(self.id) is None:
             self.arm_election(0)
@@ -437,46 +489,52 @@ class Group:
         now.  The slices follow the order of the voters, of those that may be alive: the preferred
         one comes first, and two of them hardly ever campaign at once.  Who is in whose slice is
         each node's own view; when views differ, chance decides as it does in the paper (5.2)."""
-        host = self.host
-        begin = max(host.now_ms + after_ms, self.abstain_until_ms)
-        candidates = [node for node in joint_quorum.voters(self.configuration)
-                      if node == host.node or (node != self.leader and host.support.holds(node))]
-        slice_ms = host.config.election_spread_ms // max(1, len(candidates))
-        if host.node in candidates:
-            begin += candidates.index(host.node) * slice_ms
-        host.timers.arm(self.id, begin + (host.rng.randrange(slice_ms) if slice_ms else 0))
+        context = self.context
+        begin = max(context.now_ms + after_ms, self.abstain_until_ms)
+        candidates = [
+            node
+            for node in joint_quorum.voters(self.configuration)
+            if node == context.node
+            or (node != self.leader and context.support.is_supported_by(node))
+        ]
+        slice_ms = context.config.election_spread_ms // max(1, len(candidates))
+        if context.node in candidates:
+            begin += candidates.index(context.node) * slice_ms
+        context.timers.arm(self.id, begin + (context.rng.randrange(slice_ms) if slice_ms else 0))
 
     def reexamine(self) -> None:
         """Leases or connections of a fellow member changed; find what follows.  O(members)."""
         if self.role is Role.LEADER:
             self._reexamine_leader()
             return
-        if self.leader and self.leader_credit != self.host.support.credit.get(self.leader, 0):
+        if self.leader and self.leader_trust_epoch != self.context.support.trust_epoch.get(
+            self.leader, 0
+        ):
             self.become_follower(self.term, 0, "leader discredited")
             return
         self.rearm()
 
     def _reexamine_leader(self) -> None:
-        host = self.host
-        if not self.is_held_up():
+        context = self.context
+        if not self.has_quorum_support():
             self.become_follower(self.term, 0, "lost its majority of leases")
             return
         for member in self.progress.values():
-            epoch = host.support.held.get(member.node)
+            epoch = context.support.support_from.get(member.node)
             if epoch is None:
                 continue
             if epoch != member.boot_epoch:
                 self.forget_word_of(member)
-                member.restarted(epoch, host.config.members_may_forget)
+                member.restarted(epoch, context.config.members_may_forget)
             if not member.has_all(self.log.last_index, self.log.commit):
                 self.wake()
 
     def wake(self) -> None:
         """A leader has somebody to serve: look at once, and again after ``retransmit_ms``."""
-        timers = self.host.timers
+        timers = self.context.timers
         if timers.deadline(self.id) is None:
             self.emit("wake")
-            timers.arm(self.id, self.host.now_ms + self.host.config.retransmit_ms)
+            timers.arm(self.id, self.context.now_ms + self.context.config.retransmit_ms)
         self.touch()
 
     # ---- towards the driver -------------------------------------------------------------------
@@ -499,12 +557,23 @@ class Group:
     def acknowledge(self) -> None:
         """Answer the leader: what is verified *and* durable, never more (scenario S3)."""
         log = self.log
-        self.outbox.append(Envelope(self.ack_to, AppendReply(
-            self.id, self.incarnation, self.term,
-            Status.DOUBTFUL if self.quarantined else Status.OK,
-            min(self.verified, log.durable_index), log.commit, self.verified, int(self.is_barred()),
-            self.stamp)))
-        self.ack_to = 0
+        self.outbox.append(
+            Envelope(
+                self.ack_leader,
+                AppendReply(
+                    self.id,
+                    self.incarnation,
+                    self.term,
+                    Status.RECOVERING_HEAD if self.quarantined else Status.OK,
+                    min(self.matched_index, log.durable_index),
+                    log.commit,
+                    self.matched_index,
+                    int(self.is_below_vote_barrier()),
+                    self.read_round,
+                ),
+            )
+        )
+        self.ack_leader = 0
 
     def hand_out_committed(self, ready: Ready) -> None:
         """Entries that are committed and durable here may be applied; those of the metadata group
@@ -512,13 +581,13 @@ class Group:
         log = self.log
         last = min(log.commit, log.durable_index)
         if self.id == METADATA_GROUP and (
-                last > log.handed_index + self.host.config.commands_per_round_max):
-            last = log.handed_index + self.host.config.commands_per_round_max
-            self.host.unfinished = True
+                last > log.emitted_index + self.context.config.commands_per_round_max):
+            last = log.emitted_index + self.context.config.commands_per_round_max
+            self.context.unfinished = True
             self.touch()
-        if last > log.handed_index:
-            ready.committed.append(Committed(self.id, log.handed_index + 1, last))
-            log.handed_index = last
+        if last > log.emitted_index:
+            ready.committed.append(Committed(self.id, log.emitted_index + 1, last))
+            log.emitted_index = last
             self.tail.apply(last)
 
     def status(self) -> GroupStatus:
@@ -531,7 +600,7 @@ class Group:
             self.id, self.incarnation, self.role, self.term, self.vote, self.leader,
             log.first_index, log.last_index, log.durable_index, log.commit, log.applied_index,
             self.role is Role.LEADER and log.commit >= self.term_start, self.configuration,
-            self.quarantined, self.host.timers.deadline(self.id) is None, self.transferee,
+            self.quarantined, self.context.timers.deadline(self.id) is None, self.transferee,
             self.uncommitted_bytes, members, self.configuration_index, log.last_term,
             self.commit_said, self.candidate)
 
@@ -539,10 +608,10 @@ class Group:
         """Every invariant; O(members + elections)."""
         self.log._check()
         leading = self.role is Role.LEADER
-        assert self.verified <= self.log.last_index, f"verified {self.verified}"
-        assert leading or self.log.commit <= self.verified, (
-            f"commit {self.log.commit}, verified {self.verified}")
-        assert (self.leader == self.host.node) == leading, f"{self.role} under {self.leader}"
+        assert self.matched_index <= self.log.last_index, f"verified {self.matched_index}"
+        assert leading or self.log.commit <= self.matched_index, (
+            f"commit {self.log.commit}, verified {self.matched_index}")
+        assert (self.leader == self.context.node) == leading, f"{self.role} under {self.leader}"
         published = self.standing.term
         assert published == (self.term if leading else 0), f"{self.role} publishes {published}"
         assert leading or not self.progress, "progress without leading"
@@ -550,7 +619,7 @@ class Group:
         index, configuration = self.configurations[-1]
         assert (index, configuration) == (self.configuration_index, self.configuration)
         assert index <= self.log.last_index, f"configuration at {index}"
-        others = {*configuration.members()} - {self.host.node}
+        others = {*configuration.members()} - {self.context.node}
         assert not leading or others == {*self.progress}, f"progress of {[*self.progress]}"
         for member in self.progress.values():
             member._check()

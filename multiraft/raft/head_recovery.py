@@ -1,9 +1,10 @@
 """A replica that lost the end of its log: how it comes to be counted again.
 
 Contract.  A *doubtful* replica is quarantined: it neither votes nor leads, and what it says counts
-for nothing.  But it follows: it takes a leader's entries, and answers ``DOUBTFUL`` with the index
-up to which it has them, so that the leader can feed it.  With each answer, and on its own when
-nothing comes, it states its ``Doubt`` until the leader answers ``Cleared``.
+for nothing.  But it follows: it takes a leader's entries, and answers ``RECOVERING_HEAD`` with the
+index up to which it has them, so that the leader can feed it.  With each answer, and on its own
+when nothing comes, it states its ``HeadRecoveryRequest`` until the leader answers
+``HeadRecoveryGrant``.
 
 Theory.  It may have forgotten entries that it acknowledged, a term that it was in and a vote that
 it gave.  Leader L of term T, when it hears the doubt, stops counting the replica and proposes an
@@ -25,13 +26,13 @@ from __future__ import annotations
 
 from multiraft.raft import joint_quorum
 from multiraft.raft.group import Group
-from multiraft.raft.messages import AppendReply, Cleared, Doubt, Status
+from multiraft.raft.messages import AppendReply, HeadRecoveryGrant, HeadRecoveryRequest, Status
 from multiraft.raft.progress import Progress
 from multiraft.raft.raft_log import framed_bytes
 from multiraft.types import Entry, EntryKind
 
 #: Numbers of episodes are drawn below this: none comes twice.
-EPISODES = 1 << 62
+NONCES = 1 << 62
 
 
 # ---- the doubter -------------------------------------------------------------------------------
@@ -41,7 +42,7 @@ def begin(group: Group) -> None:
     """Follow from now on.  What stands behind the known end of the log is dropped on the disk
     first: it may come to light again."""
     assert group.quarantined, f"group {group.id} has nothing to doubt"
-    group.episode = 1 + group.host.rng.randrange(EPISODES)
+    group.nonce = 1 + group.context.rng.randrange(NONCES)
     group.cleared = (0, 0, False)
     group.log.drop_from = group.log.drop_from or group.log.staged_index + 1
     group.emit("doubt", group.log.last_index)
@@ -55,11 +56,15 @@ def speak_up(group: Group) -> None:
     may live without it (``election``)."""
     if group.cleared[2]:
         return
-    host = group.host
-    if group.leader and group.leader in host.support.connections:
-        group.send(group.leader, Doubt(group.id, group.incarnation, group.term, group.episode))
-    pause_ms = host.config.bystander_retry_ms if is_alone(group) else host.config.retransmit_ms
-    host.timers.arm(group.id, host.now_ms + pause_ms)
+    context = group.context
+    if group.leader and group.leader in context.support.connections:
+        group.send(
+            group.leader, HeadRecoveryRequest(group.id, group.incarnation, group.term, group.nonce)
+        )
+    pause_ms = (
+        context.config.bystander_retry_ms if is_alone(group) else context.config.retransmit_ms
+    )
+    context.timers.arm(group.id, context.now_ms + pause_ms)
 
 
 def is_alone(group: Group) -> bool:
@@ -70,17 +75,19 @@ def is_alone(group: Group) -> bool:
 
 def may_accept(group: Group, sender: int) -> bool:
     """Whether entries of ``sender`` are taken though the replica is quarantined."""
-    if not group.episode:
+    if not group.nonce:
         return False
     if not group.cleared[2]:
-        group.send(sender, Doubt(group.id, group.incarnation, group.term, group.episode))
+        group.send(
+            sender, HeadRecoveryRequest(group.id, group.incarnation, group.term, group.nonce)
+        )
     return True
 
 
-def on_cleared(group: Group, sender: int, cleared: Cleared) -> None:
+def on_grant(group: Group, sender: int, cleared: HeadRecoveryGrant) -> None:
     """An entry of the leader is where it has to be without this replica."""
-    if (cleared.term == group.term and sender == group.leader and group.episode
-            and cleared.episode == group.episode and not group.cleared[2]):
+    if (cleared.term == group.term and sender == group.leader and group.nonce
+            and cleared.nonce == group.nonce and not group.cleared[2]):
         group.cleared = (cleared.term, cleared.index, False)
         reconsider(group)
 
@@ -90,7 +97,7 @@ def reconsider(group: Group) -> None:
     term, index, reached = group.cleared
     if reached or term != group.term or not index:
         return
-    if min(group.verified, group.log.durable_index) >= index:
+    if min(group.matched_index, group.log.durable_index) >= index:
         group.cleared = (term, index, True)
         if group.vote == 0:
             # It may have voted in this term, and must not vote again.
@@ -102,7 +109,7 @@ def reconsider(group: Group) -> None:
 # ---- its leader --------------------------------------------------------------------------------
 
 
-def on_doubt(group: Group, sender: int, doubt: Doubt) -> None:
+def on_doubt(group: Group, sender: int, doubt: HeadRecoveryRequest) -> None:
     """A member asks not to be counted."""
     member = group.progress[sender]
     if doubt.term > group.term:
@@ -110,12 +117,12 @@ def on_doubt(group: Group, sender: int, doubt: Doubt) -> None:
         return
     if doubt.term < group.term:
         return
-    if doubt.episode == member.doubt:
+    if doubt.nonce == member.doubt:
         if _is_settled(group, member):
             _clear(group, member)
         return
-    group.doubters += member.doubt == 0
-    member.doubt = doubt.episode
+    group.recovering_count += member.doubt == 0
+    member.doubt = doubt.nonce
     group.forget_word_of(member)
     member.barrier = group.log.last_index + 1
     member.match = 0  # whatever it acknowledged, it may have forgotten
@@ -129,14 +136,14 @@ def on_doubt(group: Group, sender: int, doubt: Doubt) -> None:
 
 
 def may_feed(group: Group, member: Progress, reply: AppendReply) -> bool:
-    """Whether an acknowledgement moves the member's progress.  One that is no ``DOUBTFUL`` and
-    reaches the barrier ends the doubt.  One that does not reach it answers an append from after the
-    doubt was heard (``since``): the doubt was an old one that came late, and the member has to be
-    fed up to the barrier all the same."""
-    if reply.status == Status.DOUBTFUL or reply.match < member.barrier:
+    """Whether an acknowledgement moves the member's progress.  One that is no ``RECOVERING_HEAD``
+    and reaches the barrier ends the doubt.  One that does not reach it answers an append from after
+    the doubt was heard (``since``): the doubt was an old one that came late, and the member has to
+    be fed up to the barrier all the same."""
+    if reply.status == Status.RECOVERING_HEAD or reply.match < member.barrier:
         return member.doubt != 0
     member.doubt = 0
-    group.doubters -= 1
+    group.recovering_count -= 1
     group.emit("member", member.node, "cleared")
     return True
 
@@ -156,5 +163,5 @@ def clear_some(group: Group) -> None:
 
 
 def _clear(group: Group, member: Progress) -> None:
-    group.send(member.node, Cleared(group.id, group.incarnation, group.term, member.doubt,
+    group.send(member.node, HeadRecoveryGrant(group.id, group.incarnation, group.term, member.doubt,
                                     member.barrier))

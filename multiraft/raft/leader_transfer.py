@@ -17,7 +17,7 @@ from multiraft.raft.messages import TimeoutNow
 from multiraft.raft.status import Role
 
 
-def furthest(group: Group) -> int:
+def best_transferee(group: Group) -> int:
     """Return the voter that can take over soonest; 0 = none is reached.  O(members).
 
     A candidate is reached and whole.  Voters with room for records come before full ones, then the
@@ -28,38 +28,38 @@ def furthest(group: Group) -> int:
             if member.node in order and _could_lead(group, member.node)]
     if not able:
         return 0
-    full = group.host.support.full
+    full = group.context.support.full
     return max(able, key=lambda member: (member.node not in full, member.match,
                                          -order.index(member.node))).node
 
 
-def may_make_way(group: Group) -> bool:
+def can_shed_leadership(group: Group) -> bool:
     """True if records could be committed without the disk of this leader: a majority is reached,
     whole and has room.  O(voters).
 
-    Two majorities meet, so ``furthest`` then has room and every committed entry.  Without such a
-    majority any leader could only let records wait; refusing them here is clearer, and keeps a
-    group from wandering among disks that fill up."""
-    host = group.host
+    Two majorities meet, so ``best_transferee`` then has room and every committed entry.  Without
+    such a majority any leader could only let records wait; refusing them here is clearer, and keeps
+    a group from wandering among disks that fill up."""
+    context = group.context
     return joint_quorum.supported(
-        group.configuration, lambda node: (node != host.node and node not in host.support.full
+        group.configuration, lambda node: (node != context.node and node not in context.support.full
                                            and _could_lead(group, node)))
 
 
 def _could_lead(group: Group, node: int) -> bool:
-    support = group.host.support
-    return (node in support.held and node in support.connections
+    support = group.context.support
+    return (node in support.support_from and node in support.connections
             and group.progress[node].is_whole)
 
 
 def transfer(group: Group, to: int) -> None:
     """Begin to transfer leadership to ``to``; proposals are refused until the transfer ends.  The
     caller has checked that ``to`` can lead."""
-    host = group.host
+    context = group.context
     group.transferee = to
-    group.transfer_deadline_ms = host.now_ms + host.config.transfer_timeout_ms
+    group.transfer_deadline_ms = context.now_ms + context.config.transfer_timeout_ms
     group.emit("transfer", to, "begin")
-    host.timers.arm(group.id, group.transfer_deadline_ms)
+    context.timers.arm(group.id, group.transfer_deadline_ms)
     continue_transfer(group)
     group.touch()
 
@@ -80,8 +80,8 @@ def give_up_transfer(group: Group) -> None:
 def resign(group: Group, why: str) -> None:
     """Step down, stay out of elections for ``lease_ms``, and ask the voter with the longest known
     log to campaign at once.  O(members)."""
-    host = group.host
-    group.abstain_until_ms = host.now_ms + host.config.lease_ms
+    context = group.context
+    group.abstain_until_ms = context.now_ms + context.config.lease_ms
     if group.role is not Role.LEADER:
         return
     successors = [member for member in group.progress.values()

@@ -34,9 +34,11 @@ class GroupRestored(NamedTuple):
     doubtful: bool = False  # quarantined, and may follow a leader until that one clears it
     configuration_index: int = 0  # of the entry that says so; 0 = as created
     changes: tuple[tuple[int, Configuration], ...] = ()  # (index, configuration) above, ascending
-    barred: int = 0  # no vote before the log has come to this index of ``barred_term``
+    vote_barrier_index: int = (
+        0  # no vote before the log has come to this index of ``vote_barrier_term``
+    )
     incarnation: int = 0  # of the group, where it differs from the log's; 0 = it does not
-    barred_term: int = 0  # 0 = not known: a configuration above the index has this node in it
+    vote_barrier_term: int = 0  # 0 = not known: a configuration above the index has this node in it
 
 
 class LogReader(Protocol):

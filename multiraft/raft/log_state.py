@@ -1,7 +1,7 @@
 """What a group asks of the state that its entries describe.
 
-Contract.  ``multiraft.partitions.state.PartitionTail`` implements it for groups that carry
-partitions, ``NullTail`` for groups whose entries only a state machine outside understands (the
+Contract.  ``multiraft.partitions.state.PartitionStates`` implements it for groups that carry
+partitions, ``NullLogState`` for groups whose entries only a state machine outside understands (the
 metadata group) and for tests.  The group feeds entries in log order and undoes them in reverse; see
 docs/architecture.md, "Tail state and applied state".
 """
@@ -23,7 +23,7 @@ class Admitted(NamedTuple):
     index: int  # of the original, when duplicate
 
 
-class Tail(Protocol):
+class LogState(Protocol):
     """State as a function of a group's log."""
 
     def verify(self, entry: Entry) -> str:
@@ -47,7 +47,7 @@ class Tail(Protocol):
         ...
 
 
-class NullTail:
+class NullLogState:
     """The tail of a group without partitions: agrees with everything, admits no batch."""
 
     __slots__ = ()

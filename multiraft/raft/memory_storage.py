@@ -20,9 +20,21 @@ from multiraft.types import Configuration, Entry, EntryKind, HardState
 class GroupImage:
     """One group's entries and hard state, once in memory and once on the disk."""
 
-    __slots__ = ("incarnation", "configuration", "configuration_index", "first_index", "prev_term",
-                 "entries", "hard_state", "applied", "quarantined", "barred", "barred_term",
-                 "removed", "group_incarnation")
+    __slots__ = (
+        "incarnation",
+        "configuration",
+        "configuration_index",
+        "first_index",
+        "prev_term",
+        "entries",
+        "hard_state",
+        "applied",
+        "quarantined",
+        "vote_barrier_index",
+        "vote_barrier_term",
+        "removed",
+        "group_incarnation",
+    )
 
     def __init__(self, incarnation: int, configuration: Configuration):
         self.incarnation = incarnation
@@ -34,7 +46,7 @@ class GroupImage:
         self.hard_state = HardState(0, 0)
         self.applied = 0
         self.quarantined = ""
-        self.barred = self.barred_term = 0
+        self.vote_barrier_index = self.vote_barrier_term = 0
         self.removed = False
         self.group_incarnation = 0
 
@@ -56,8 +68,8 @@ class GroupImage:
         if mark.kind == EntryKind.TOMBSTONE:
             left = replica_records.parse_tombstone(mark.term, mark.index, mark.payload)
             self.__init__(self.incarnation, Configuration(()))
-            self.hard_state, self.barred = left.hard_state, left.barred
-            self.barred_term = left.barred_term
+            self.hard_state, self.vote_barrier_index = left.hard_state, left.vote_barrier_index
+            self.vote_barrier_term = left.vote_barrier_term
             self.group_incarnation = left.incarnation
             self.removed = True
         else:
@@ -67,7 +79,9 @@ class GroupImage:
             if named:
                 self.configuration = new.configuration
                 self.configuration_index = self.first_index + len(self.entries) - 1
-            self.barred, self.barred_term = (0, 0) if named else (mark.index, mark.term)
+            self.vote_barrier_index, self.vote_barrier_term = (
+                (0, 0) if named else (mark.index, mark.term)
+            )
 
     def changes(self) -> list[tuple[int, Configuration]]:
         """(index, configuration), the one before the first entry included."""
@@ -183,11 +197,20 @@ class MemoryStore:
         while len(changes) > 1 and changes[1][0] <= image.applied:
             del changes[0]
         index, configuration = changes[0]
-        return GroupRestored(bounds, tuple(runs), image.hard_state, image.applied, image.applied,
-                             configuration, image.quarantined, configuration_index=index,
-                             changes=tuple(changes[1:]), barred=image.barred,
-                             incarnation=image.group_incarnation,
-                             barred_term=image.barred_term)
+        return GroupRestored(
+            bounds,
+            tuple(runs),
+            image.hard_state,
+            image.applied,
+            image.applied,
+            configuration,
+            image.quarantined,
+            configuration_index=index,
+            changes=tuple(changes[1:]),
+            vote_barrier_index=image.vote_barrier_index,
+            incarnation=image.group_incarnation,
+            vote_barrier_term=image.vote_barrier_term,
+        )
 
     def entries(self, group: int, first: int, last: int) -> tuple[Entry, ...] | None:
         """Entries first..last; None when some of them are gone.  O(last - first)."""

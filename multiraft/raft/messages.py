@@ -25,7 +25,9 @@ class Status(enum.IntEnum):
     UNKNOWN_GROUP = 2  # no such group, or another incarnation of it
     QUARANTINED = 3  # damaged below the durable mark: neither votes nor acknowledges
     GONE_WRONG = 4  # entries contradict my tail state (base offset): corruption, group stops
-    DOUBTFUL = 5  # I follow, and do not count: my log's end was lost (see ``Doubt``)
+    RECOVERING_HEAD = (
+        5  # I follow, and do not count: my log's end was lost (see ``HeadRecoveryRequest``)
+    )
 
 
 class VoteRequest(NamedTuple):
@@ -56,7 +58,7 @@ class VoteReply(NamedTuple):
 class Append(NamedTuple):
     """AppendEntries (paper 5.3).  ``entries`` is empty on an outgoing one until the driver fills
     it, with them as they are or framed.  ``last_index == prev_index`` = probe or commit notice.
-    ``stamp``: how many questions this leader has asked in its term so far (who was added, who
+    ``read_round``: how many questions this leader has asked in its term so far (who was added, who
     leads); answers echo the highest."""
 
     group: int
@@ -67,7 +69,7 @@ class Append(NamedTuple):
     last_index: int
     commit: int  # never above what the receiver will have verified: it caps it itself
     entries: tuple[Entry, ...] | bytes = ()
-    stamp: int = 0
+    read_round: int = 0
 
 
 class AppendReply(NamedTuple):
@@ -75,10 +77,10 @@ class AppendReply(NamedTuple):
     commit index known here; a leader lets a group sleep only when it equals its own.
     On OK ``hint_index`` is the last index verified here, durable or not: flow control, it tells a
     prober what need not be sent again and commits nothing.  ``hint_term`` is not 0 while this
-    replica is barred (``Group.is_barred``): nobody may be made a voter who votes for nobody.
-    On MISMATCH ``hint_index``/``hint_term`` are the last entry here that may match (thesis 3.5,
-    etcd-io/raft's findConflictByTerm).
-    ``stamp``: the highest of this term's appends that was heard before this was said."""
+    replica is barred (``Group.is_below_vote_barrier``): nobody may be made a voter who votes for
+    nobody. On MISMATCH ``hint_index``/``hint_term`` are the last entry here that may match (thesis
+    3.5, etcd-io/raft's findConflictByTerm).
+    ``read_round``: the highest of this term's appends that was heard before this was said."""
 
     group: int
     incarnation: int
@@ -88,7 +90,7 @@ class AppendReply(NamedTuple):
     commit: int
     hint_index: int = 0
     hint_term: int = 0
-    stamp: int = 0
+    read_round: int = 0
 
 
 class TimeoutNow(NamedTuple):
@@ -101,48 +103,48 @@ class TimeoutNow(NamedTuple):
 
 class Removed(NamedTuple):
     """From the leader of ``term`` to a node that is no member: by the committed configuration at
-    ``index`` the group lives without it.  ``stamp``: the leader's at that moment, so that a replica
-    that was added again knows this for old."""
+    ``index`` the group lives without it.  ``read_round``: the leader's at that moment, so that a
+    replica that was added again knows this for old."""
 
     group: int
     incarnation: int
     term: int
-    stamp: int
+    read_round: int
     index: int
 
 
-class Doubt(NamedTuple):
+class HeadRecoveryRequest(NamedTuple):
     """To the leader: I may have forgotten what I acknowledged and whom I voted for.  Count nothing
     of mine until an entry that you propose from now on is committed without me, and tell me its
-    index.  ``episode`` is drawn anew each time that a replica begins to doubt."""
+    index.  ``nonce`` is drawn anew each time that a replica begins to doubt."""
 
     group: int
     incarnation: int
     term: int
-    episode: int
+    nonce: int
 
 
-class Cleared(NamedTuple):
-    """The leader's answer to ``Doubt``: whoever holds everything up to ``index``, which was
-    proposed in this term after the doubt of ``episode`` was heard and is committed without the
-    doubter, may be counted again (docs/decisions/0009)."""
+class HeadRecoveryGrant(NamedTuple):
+    """The leader's answer to ``HeadRecoveryRequest``: whoever holds everything up to ``index``,
+    which was proposed in this term after the doubt of ``nonce`` was heard and is committed without
+    the doubter, may be counted again (docs/decisions/0009)."""
 
     group: int
     incarnation: int
     term: int
-    episode: int
+    nonce: int
     index: int
 
 
 class SnapshotOffer(NamedTuple):
     """What you lack is compacted away here: my log begins at ``first_index``.  Fetch the state.
-    ``stamp`` as in an ``Append``: answers carry it back."""
+    ``read_round`` as in an ``Append``: answers carry it back."""
 
     group: int
     incarnation: int
     term: int
     first_index: int
-    stamp: int = 0
+    read_round: int = 0
 
 
 class DigestQuery(NamedTuple):
@@ -159,14 +161,14 @@ class DigestAnswer(NamedTuple):
     led: tuple[tuple[int, int, int], ...]  # (group, incarnation, term)
 
 
-class LedRequest(NamedTuple):
+class LeadershipDeltaRequest(NamedTuple):
     """Send me what changed in the list of groups you lead after version ``since``.  A later life's
     versions are larger than those of the lives before (``liveness/leader_table.py``)."""
 
     since: int
 
 
-class LedChanges(NamedTuple):
+class LeadershipDelta(NamedTuple):
     """Changes of the sender's list in (since, version]; later ones may exist."""
 
     since: int
@@ -174,8 +176,17 @@ class LedChanges(NamedTuple):
     changes: tuple[tuple[int, int, int, bool], ...]  # (group, incarnation, term, leads)
 
 
-GroupMessage = Union[VoteRequest, VoteReply, Append, AppendReply, TimeoutNow, Removed, Doubt,
-                     Cleared, SnapshotOffer]
+GroupMessage = Union[
+    VoteRequest,
+    VoteReply,
+    Append,
+    AppendReply,
+    TimeoutNow,
+    Removed,
+    HeadRecoveryRequest,
+    HeadRecoveryGrant,
+    SnapshotOffer,
+]
 #: Between nodes, about no group in particular.
-NodeMessage = Union[DigestQuery, DigestAnswer, LedRequest, LedChanges]
+NodeMessage = Union[DigestQuery, DigestAnswer, LeadershipDeltaRequest, LeadershipDelta]
 Message = Union[GroupMessage, NodeMessage]

@@ -34,15 +34,15 @@ from multiraft.raft import (
     snapshot,
 )
 from multiraft.raft.config import RaftConfig
-from multiraft.raft.context import Chance, Host
+from multiraft.raft.context import NodeContext, RandomSource
 from multiraft.raft.group import Group, replica
 from multiraft.raft.log_reader import GroupRestored, LogBounds, LogReader
-from multiraft.raft.log_state import Tail
+from multiraft.raft.log_state import LogState
 from multiraft.raft.messages import (
     Append,
     AppendReply,
-    Cleared,
-    Doubt,
+    HeadRecoveryGrant,
+    HeadRecoveryRequest,
     Message,
     Removed,
     SnapshotOffer,
@@ -50,7 +50,7 @@ from multiraft.raft.messages import (
     VoteReply,
     VoteRequest,
 )
-from multiraft.raft.peers import Neighbours
+from multiraft.raft.peers import Peers
 from multiraft.raft.raft_log import framed_bytes
 from multiraft.raft.ready import Envelope, Event, GroupWrite, Ready, Writes
 from multiraft.raft.recovery_throttle import Limits
@@ -87,8 +87,8 @@ HANDLERS: dict[tuple[type, Role], Handler] = {
     (Removed, _F): conf_change.on_removed,
     (Removed, _P): conf_change.on_removed,
     (Removed, _C): conf_change.on_removed,
-    (Doubt, _L): conf_change.on_doubt_as_leader,
-    (Cleared, _F): head_recovery.on_cleared,
+    (HeadRecoveryRequest, _L): conf_change.on_doubt_as_leader,
+    (HeadRecoveryGrant, _F): head_recovery.on_grant,
 }
 
 #: Kinds a driver may propose.  MEMBERSHIP comes with ``change_members``, NOOP is the leader's own.
@@ -111,17 +111,24 @@ class MultiRaft:
     """All groups of ``node``.  Time is ``now_ms``, any clock that does not go back.  ``boot_epoch``
     is that of ``Liveness``; 0 is for a core that speaks to nobody, or lives once."""
 
-    def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: Chance, now_ms: int,
-                 boot_epoch: int = 0):
+    def __init__(
+        self,
+        node: int,
+        config: RaftConfig,
+        store: LogReader,
+        rng: RandomSource,
+        now_ms: int,
+        boot_epoch: int = 0,
+    ):
         assert node > 0, f"node id {node}"
         self.node = node
         self.config = config.validate(entry_bytes_max=0)  # the driver knows how large they are
-        self._host = Host(node, config, store, rng, now_ms, boot_epoch)
+        self._context = NodeContext(node, config, store, rng, now_ms, boot_epoch)
         self._groups: dict[int, Group] = {}
-        self._neighbours = Neighbours(self._host, self._groups)
+        self._peers = Peers(self._context, self._groups)
         #: Read-only view of the groups, and commands of a repair.
-        self.status = StatusView(self._host, self._groups)
-        self.repair = RepairCommands(self._host, self._groups)
+        self.status = StatusView(self._context, self._groups)
+        self.repair = RepairCommands(self._context, self._groups)
         self._sequence = 0
         self._tombstones: list[GroupWrite] = []  # of removed replicas, for the next write
         #: (sequence, groups) of writes in flight.
@@ -131,12 +138,14 @@ class MultiRaft:
 
     # ---- groups -------------------------------------------------------------------------------
 
-    def add_group(self, group: int, incarnation: int, restored: GroupRestored, tail: Tail) -> None:
+    def add_group(
+        self, group: int, incarnation: int, restored: GroupRestored, tail: LogState
+    ) -> None:
         """Take up a replica; ``tail`` covers its log up to the last index."""
         assert group not in self._groups, f"group {group} exists"
-        added = Group(self._host, group, incarnation, restored, tail)
+        added = Group(self._context, group, incarnation, restored, tail)
         self._groups[group] = added
-        self._neighbours.share(added)
+        self._peers.share(added)
         added.touch()
         if restored.doubtful:
             head_recovery.begin(added)
@@ -146,21 +155,21 @@ class MultiRaft:
         damaged one that nobody told that it is removed may be a member, and count with what it
         forgot: it gives up all of its log, so that its next life is in doubt if it was."""
         removed = self._group(group)
-        gives_up = bool(removed.quarantined) and group not in self._host.going
+        gives_up = bool(removed.quarantined) and group not in self._context.removing
         self._tombstones.append(GroupWrite(group, removed.log_incarnation, int(gives_up), (), None,
                                            conf_change.tombstone_of(removed)))
         removed.leave()
-        self._neighbours.unshare(removed)
+        self._peers.unshare(removed)
         del self._groups[group]
 
     def _let_go(self) -> None:
         """Remove those that know that they are no members."""
-        for id_ in tuple(self._host.going):
+        for id_ in tuple(self._context.removing):
             group = self._groups[id_]
             if group.hard_state_is_durable():
-                self._neighbours.outbox += group.outbox  # a leader's last: who shall come after it
+                self._peers.outbox += group.outbox  # a leader's last: who shall come after it
             self.remove_group(group.id)
-            self._host.events.append(Event("removed", group.id, ()))
+            self._context.events.append(Event("removed", group.id, ()))
 
     def _group(self, group: int) -> Group:
         return replica(self._groups, group, self.node)
@@ -169,18 +178,18 @@ class MultiRaft:
 
     def it_is(self, now_ms: int) -> None:
         """What is said from now on is said at ``now_ms``; timers wait for ``tick``."""
-        assert now_ms >= self._host.now_ms, f"time {self._host.now_ms} goes back to {now_ms}"
-        self._host.now_ms = now_ms
+        assert now_ms >= self._context.now_ms, f"time {self._context.now_ms} goes back to {now_ms}"
+        self._context.now_ms = now_ms
 
     def tick(self, now_ms: int) -> None:
         """It is ``now_ms``: run the timers that are due.  O(due timers)."""
         self.it_is(now_ms)
-        host = self._host
-        if now_ms < host.timers.earliest_ms:
+        context = self._context
+        if now_ms < context.timers.earliest_ms:
             return
-        while (key := host.timers.pop_due(now_ms)) is not None:
+        while (key := context.timers.pop_due(now_ms)) is not None:
             if key < 0:
-                self._neighbours.on_timer(key)
+                self._peers.on_timer(key)
             elif self._groups[key].role is Role.LEADER:
                 replication.on_leader_timer(self._groups[key])
             else:
@@ -189,28 +198,28 @@ class MultiRaft:
     def next_deadline_ms(self) -> int | None:
         """When ``tick`` is due; at once while node events are still being worked off, or entries
         that were committed are not handed out."""
-        if self._neighbours.pending or self._host.unfinished:
-            return self._host.now_ms
-        return self._host.timers.next_ms()
+        if self._peers.pending or self._context.unfinished:
+            return self._context.now_ms
+        return self._context.timers.next_ms()
 
     @property
     def earliest_ms(self) -> int:
         """``tick`` is not due before: a bound for whoever asks every round.  It may be early, until
         the ``tick`` of that time."""
-        host = self._host
-        if self._neighbours.pending or host.unfinished:
-            return host.now_ms
-        return host.timers.earliest_ms
+        context = self._context
+        if self._peers.pending or context.unfinished:
+            return context.now_ms
+        return context.timers.earliest_ms
 
     def step(self, sender: int, message: Message) -> None:
         """``sender`` said something.  Raises ``ImpossibleMessage``; then the log is unchanged."""
         kind = type(message)
         if kind in peers.HANDLERS:
-            peers.HANDLERS[kind](self._neighbours, sender, message)
+            peers.HANDLERS[kind](self._peers, sender, message)
             return
         group = self._groups.get(message.group)
         if group is None or group.incarnation != message.incarnation:
-            self._neighbours.answer_unknown(sender, message)
+            self._peers.answer_unknown(sender, message)
             return
         handler = HANDLERS.get((kind, group.role))
         if handler is not None:
@@ -218,17 +227,17 @@ class MultiRaft:
 
     def written(self, sequence: int) -> None:
         """The write ``sequence`` and all before it are durable."""
-        host = self._host
-        assert host.written_sequence < sequence <= self._sequence, (
-            f"write {sequence} reported, {host.written_sequence} of {self._sequence} are known")
-        host.written_sequence = sequence
+        context = self._context
+        assert context.written_sequence < sequence <= self._sequence, (
+            f"write {sequence} reported, {context.written_sequence} of {self._sequence} are known")
+        context.written_sequence = sequence
         while self._writing and self._writing[0][0] <= sequence:
             done, groups = self._writing.popleft()
             for group in groups:
                 if self._groups.get(group.id) is group:
                     self._group_written(group, done)
         while self._held and self._held[0][0] <= sequence:
-            self._neighbours.outbox.extend(self._held.popleft()[1])
+            self._peers.outbox.extend(self._held.popleft()[1])
 
     def _group_written(self, group: Group, sequence: int) -> None:
         durable_before = group.log.durable_index
@@ -240,8 +249,8 @@ class MultiRaft:
     def applied(self, group: int, index: int) -> None:
         """The driver's state machine has applied up to ``index``."""
         log = replica(self._groups, group, self.node).log
-        assert log.applied_index <= index <= log.handed_index, (
-            f"applied {index}, asked for {log.applied_index}..{log.handed_index}")
+        assert log.applied_index <= index <= log.emitted_index, (
+            f"applied {index}, asked for {log.applied_index}..{log.emitted_index}")
         log.applied_index = index
 
     def compacted(self, group: int, first_index: int) -> None:
@@ -264,7 +273,7 @@ class MultiRaft:
         return found is not None and snapshot.may_install(found, index, term)
 
     def install_snapshot(self, group: int, bounds: LogBounds, configuration_index: int,
-                         configuration: Configuration, tail: Tail) -> None:
+                         configuration: Configuration, tail: LogState) -> None:
         """The replica's log is empty and begins behind ``bounds``; what came before is applied
         state, durable already.  Only after ``may_install`` said yes, without a call between."""
         self._group(group).install(bounds, configuration_index, configuration, tail)
@@ -309,7 +318,7 @@ class MultiRaft:
     def _leading(self, group: int) -> Group:
         found = self._groups.get(group)
         if found is None:
-            leader, _ = self._host.hints.leader(group)
+            leader, _ = self._context.hints.leader(group)
             if leader not in (0, self.node):
                 raise NotLeader(group, leader)  # it was moved away from here
             raise UnknownGroup(f"group {group} is not on node {self.node}")
@@ -339,13 +348,13 @@ class MultiRaft:
         leading = self._leading(group)
         if to == self.node:
             return
-        support = self._host.support
-        to = to or leader_transfer.furthest(leading)
+        support = self._context.support
+        to = to or leader_transfer.best_transferee(leading)
         if not to:
             raise ProposalError(f"group {group} has no other voter that is reached")
         if to not in leading.configuration.voters:
             raise ProposalError(f"node {to} is not a voter of group {group}")
-        if to not in support.held or to not in support.connections:
+        if to not in support.support_from or to not in support.connections:
             raise ProposalError(f"node {to} cannot take group {group}: it is not reached")
         if leading.transferee:
             raise ProposalError(f"group {group} is being handed to node {leading.transferee}")
@@ -357,7 +366,7 @@ class MultiRaft:
         """Whether a majority of the voters of a group led here may have room for records: all but
         those that said that they have none.  This node counts as one that has; it knows better
         itself."""
-        full = self._host.support.full
+        full = self._context.support.full
         return not full or joint_quorum.supported(self._leading(group).configuration,
                                                 lambda node: node not in full)
 
@@ -366,8 +375,8 @@ class MultiRaft:
         it a majority has.  Whether it is under way; if not, this node goes on leading.  Raises
         ``ProposalError`` when it does not lead.  O(members)."""
         leading = self._leading(group)
-        if not leading.transferee and leader_transfer.may_make_way(leading):
-            leader_transfer.transfer(leading, leader_transfer.furthest(leading))
+        if not leading.transferee and leader_transfer.can_shed_leadership(leading):
+            leader_transfer.transfer(leading, leader_transfer.best_transferee(leading))
         return bool(leading.transferee)
 
     def resign(self, group: int, why: str) -> None:
@@ -378,14 +387,14 @@ class MultiRaft:
         """Tell the members of a group led here its commit index with the next ``ready``, not only
         with the next append or after ``commit_notice_ms``.  Raises ``NotLeader``."""
         leading = self._leading(group)
-        leading.notice_due = True
+        leading.commit_broadcast_due = True
         leading.touch()
 
     def pace_catch_up(self, limits: Limits) -> None:
         """Set the rates of streams to replicas that are being moved.  O(streams)."""
-        pace = self._host.pace
+        pace = self._context.pace
         concerned = pace.groups
-        pace.set(limits, self._host.now_ms)
+        pace.set(limits, self._context.now_ms)
         for group in dict.fromkeys((*concerned, *pace.groups)):
             if group in self._groups:
                 self._groups[group].touch()
@@ -394,69 +403,69 @@ class MultiRaft:
 
     def lease_granted(self, node: int, boot_epoch: int) -> None:
         """This node supports ``node`` (it answered a question of that life of it)."""
-        self._neighbours.lease_granted(node, boot_epoch)
+        self._peers.lease_granted(node, boot_epoch)
 
     def lease_withdrawn(self, node: int) -> None:
         """This node's support for ``node`` ended."""
-        self._neighbours.lease_withdrawn(node)
+        self._peers.lease_withdrawn(node)
 
     def lease_held(self, node: int, boot_epoch: int) -> None:
         """``node`` supports this node (that life of it answered)."""
-        self._neighbours.lease_held(node, boot_epoch)
+        self._peers.lease_held(node, boot_epoch)
 
     def lease_lost(self, node: int) -> None:
         """The support of ``node`` ended."""
-        self._neighbours.lease_lost(node)
+        self._peers.lease_lost(node)
 
     def peer_full(self, node: int, full: bool) -> None:
         """``node``, which supports this node, says whether its disk has no room for records."""
-        self._neighbours.peer_full(node, full)
+        self._peers.peer_full(node, full)
 
     def is_known_full(self, node: int) -> bool:
         """Whether ``node`` said last that its disk has no room for records."""
-        return node in self._host.support.full
+        return node in self._context.support.full
 
     def digest_mismatch(self, node: int) -> None:
-        """Two digests of ``node`` in a row differed from ``believed_digest(node)``."""
-        self._neighbours.digest_mismatch(node)
+        """Two digests of ``node`` in a row differed from ``followed_digest(node)``."""
+        self._peers.digest_mismatch(node)
 
     def peer_led_version(self, node: int, version: int) -> None:
         """``node`` announced that version of the list of groups it leads."""
-        self._neighbours.peer_led_version(node, version)
+        self._peers.peer_led_version(node, version)
 
     def connected(self, node: int) -> None:
         """A new append connection to ``node`` is up."""
-        self._neighbours.connected(node)
+        self._peers.connected(node)
 
     def disconnected(self, node: int) -> None:
         """The append connection to ``node`` is gone, with everything in flight on it."""
-        self._neighbours.disconnected(node)
+        self._peers.disconnected(node)
 
     # ---- the effects --------------------------------------------------------------------------
 
     @property
     def has_work(self) -> bool:
         """Whether ``ready`` has anything to hand out; what timers will bring is not counted."""
-        host = self._host
-        return bool(host.dirty or host.events or self._neighbours.outbox
-                    or self._neighbours.pending or host.going or host.reads or self._tombstones)
+        context = self._context
+        return bool(context.dirty or context.events or self._peers.outbox
+                    or self._peers.pending or context.removing or context.reads or self._tombstones)
 
     def ready(self, with_writes: bool = True) -> Ready:
         """Everything that must now happen.  ``with_writes=False`` while a write is in flight leaves
         what needs writing for later, so that it piles up into one (group commit); a driver that
         queues several writes may always ask for them.  O(touched groups)."""
         ready = Ready([], None, [], [], [], [])  # given, not made by factories: once a round
-        host = self._host
-        host.unfinished = False
-        if self._neighbours.pending:
-            self._neighbours.reexamine_some()
-        if host.going:
+        context = self._context
+        context.unfinished = False
+        if self._peers.pending:
+            self._peers.reexamine_some()
+        if context.removing:
             self._let_go()
-        if self._neighbours.outbox:
-            ready.messages = self._neighbours.outbox
-            self._neighbours.outbox = []
-        if host.dirty or (self._tombstones and with_writes):
-            dirty, host.dirty = host.dirty, {}
+        if self._peers.outbox:
+            ready.messages = self._peers.outbox
+            self._peers.outbox = []
+        if context.dirty or (self._tombstones and with_writes):
+            dirty, context.dirty = context.dirty, {}
             sequence = self._sequence + 1
             writing: list[Group] = []
             group_writes: list[GroupWrite] = []
@@ -477,20 +486,20 @@ class MultiRaft:
                         group.touch()
                 if group.role is Role.LEADER:
                     replication.send_appends(group, fresh, fresh_bytes)
-                elif group.ack_to:
+                elif group.ack_leader:
                     group.acknowledge()
                 if group.outbox:
                     self._release(group, ready, sequence)
-                if group.log.commit > group.log.handed_index:
+                if group.log.commit > group.log.emitted_index:
                     group.hand_out_committed(ready)
             if group_writes:
                 self._sequence = sequence
                 self._writing.append((sequence, writing))
                 ready.writes = Writes(sequence, tuple(group_writes))
-        if host.reads:
-            ready.reads, host.reads = host.reads, []
-        if host.events:
-            ready.events, host.events = host.events, []
+        if context.reads:
+            ready.reads, context.reads = context.reads, []
+        if context.events:
+            ready.events, context.events = context.events, []
         return ready
 
     def _release(self, group: Group, ready: Ready, sequence: int) -> None:
@@ -498,7 +507,7 @@ class MultiRaft:
         if group.hard_state_unstaged:
             return  # they wait in the group for the write that takes it
         messages, group.outbox = group.outbox, []
-        if group.hard_state_sequence <= self._host.written_sequence:
+        if group.hard_state_sequence <= self._context.written_sequence:
             ready.messages.extend(messages)
         elif group.hard_state_sequence == sequence:
             ready.messages_after_write.extend(messages)
@@ -513,10 +522,10 @@ class MultiRaft:
 
     def _check(self) -> None:
         """Every invariant of every group; O(everything).  For tests and the simulator."""
-        self._host.timers._check()
-        for queued in (*self._host.dirty, *self._host.going):
+        self._context.timers._check()
+        for queued in (*self._context.dirty, *self._context.removing):
             assert queued in self._groups, f"group {queued} is queued and not here"
         for group in self._groups.values():
             group._check()
             read_index.check(group)
-        self._neighbours._check()
+        self._peers._check()

@@ -20,15 +20,15 @@ from collections.abc import Callable
 
 from multiraft.errors import ImpossibleMessage
 from multiraft.liveness.leadership_digest import BUCKETS
-from multiraft.raft.context import Host
+from multiraft.raft.context import NodeContext
 from multiraft.raft.group import Group
 from multiraft.raft.messages import (
     Append,
     AppendReply,
     DigestAnswer,
     DigestQuery,
-    LedChanges,
-    LedRequest,
+    LeadershipDelta,
+    LeadershipDeltaRequest,
     Message,
     SnapshotOffer,
     Status,
@@ -38,22 +38,22 @@ from multiraft.raft.messages import (
 from multiraft.raft.ready import Envelope, Event
 from multiraft.raft.status import Role
 
-#: Changes in one ``LedChanges`` and groups in one ``DigestAnswer``: about 64 KiB of a frame.
+#: Changes in one ``LeadershipDelta`` and groups in one ``DigestAnswer``: about 64 KiB of a frame.
 LISTED_GROUPS_MAX = 4096
 
 #: Event group of events about a node.
 NO_GROUP = -1
 
 
-class Neighbours:
+class Peers:
     """The other nodes, as far as the groups here share anything with them."""
 
-    def __init__(self, host: Host, groups: dict[int, Group]):
-        self._host = host
+    def __init__(self, context: NodeContext, groups: dict[int, Group]):
+        self._context = context
         self._groups = groups
-        self.hints = host.hints
+        self.hints = context.hints
         self.outbox: list[Envelope] = []
-        self._shared = host.shared
+        self._shared = context.shared
         #: Groups to re-examine, oldest first.
         self.pending: dict[int, None] = {}
 
@@ -74,13 +74,13 @@ class Neighbours:
 
     def reexamine_some(self) -> None:
         """Work off the oldest ``reexamine_groups_max`` pending groups."""
-        for _ in range(min(len(self.pending), self._host.config.reexamine_groups_max)):
+        for _ in range(min(len(self.pending), self._context.config.reexamine_groups_max)):
             group = next(iter(self.pending))
             del self.pending[group]
             self._groups[group].reexamine()
 
     def _emit(self, kind: str, node: int, *fields) -> None:
-        self._host.events.append(Event(kind, NO_GROUP, (node, *fields)))
+        self._context.events.append(Event(kind, NO_GROUP, (node, *fields)))
 
     def _send(self, to: int, message: Message) -> None:
         self.outbox.append(Envelope(to, message))
@@ -88,53 +88,53 @@ class Neighbours:
     # ---- leases and connections ---------------------------------------------------------------
 
     def lease_granted(self, node: int, boot_epoch: int) -> None:
-        support = self._host.support
-        if support.granted.get(node) == boot_epoch:
+        support = self._context.support
+        if support.support_for.get(node) == boot_epoch:
             return
         self._emit("lease", node, "granted", boot_epoch)
-        support.granted[node] = boot_epoch
+        support.support_for[node] = boot_epoch
         self._heard_epoch(node, boot_epoch)
         self._queue(node)
 
     def lease_withdrawn(self, node: int) -> None:
-        if self._host.support.granted.pop(node, None) is not None:
+        if self._context.support.support_for.pop(node, None) is not None:
             self._emit("lease", node, "withdrawn")
             self._queue(node)
 
     def lease_held(self, node: int, boot_epoch: int) -> None:
-        support = self._host.support
-        if support.held.get(node) == boot_epoch:
+        support = self._context.support
+        if support.support_from.get(node) == boot_epoch:
             return
         self._emit("lease", node, "held", boot_epoch)
-        support.held[node] = boot_epoch
+        support.support_from[node] = boot_epoch
         self._heard_epoch(node, boot_epoch)
         self._queue(node)
 
     def lease_lost(self, node: int) -> None:
-        if self._host.support.held.pop(node, None) is not None:
-            self._host.support.full.discard(node)
+        if self._context.support.support_from.pop(node, None) is not None:
+            self._context.support.full.discard(node)
             self._emit("lease", node, "lost")
             self._queue(node)
 
     def peer_full(self, node: int, full: bool) -> None:
-        known = self._host.support.full
-        if node in self._host.support.held and full != (node in known):
+        known = self._context.support.full
+        if node in self._context.support.support_from and full != (node in known):
             (known.add if full else known.discard)(node)
             self._emit("room", node, full)
 
     def _heard_epoch(self, node: int, boot_epoch: int) -> None:
-        if self._host.support.heard_epoch(node, boot_epoch):
+        if self._context.support.heard_epoch(node, boot_epoch):
             self._emit("restarted", node, boot_epoch)
             self.hints.restarted(node)
 
     def connected(self, node: int) -> None:
-        self._host.support.connect(node)
+        self._context.support.connect(node)
         self._queue(node)
         if self.hints.behind(node):
             self._request_led(node)
 
     def disconnected(self, node: int) -> None:
-        self._host.support.connections.pop(node, None)
+        self._context.support.connections.pop(node, None)
 
     def answer_unknown(self, sender: int, message: Message) -> None:
         """A request for a group that is not here, or not in this incarnation: say so, for this item
@@ -142,12 +142,12 @@ class Neighbours:
         wants a replica here, too: it may have forgotten all that it could append."""
         if isinstance(message, (Append, SnapshotOffer)):
             self._send(sender, AppendReply(message.group, message.incarnation, message.term,
-                                           Status.UNKNOWN_GROUP, 0, 0, 0, 0, message.stamp))
+                                           Status.UNKNOWN_GROUP, 0, 0, 0, 0, message.read_round))
             known = self._groups.get(message.group)
             if known is None or known.incarnation < message.incarnation:
                 at = (message.first_index - 1 if isinstance(message, SnapshotOffer)
                       else message.prev_index)
-                self._host.events.append(Event(
+                self._context.events.append(Event(
                     "wanted", message.group, (message.incarnation, sender, message.term, at)))
         elif isinstance(message, VoteRequest):
             self._send(sender, VoteReply(message.group, message.incarnation, 0, False,
@@ -165,7 +165,7 @@ class Neighbours:
         """A question to a node was not answered in time."""
         node = -key // 2
         if key == self._led_key(node):
-            if self.hints.behind(node) and node in self._host.support.connections:
+            if self.hints.behind(node) and node in self._context.support.connections:
                 self._request_led(node)  # without a connection: again when it is up
         else:
             self._discredit(node)
@@ -174,27 +174,27 @@ class Neighbours:
 
     def digest_mismatch(self, node: int) -> None:
         """Ask ``node`` what it leads; without a connection there is nobody to ask."""
-        host = self._host
-        if node not in host.support.connections:
+        context = self._context
+        if node not in context.support.connections:
             self._discredit(node)
             return
-        believed = host.believed.get(node)
+        believed = context.believed.get(node)
         buckets = tuple(believed.buckets) if believed is not None else (0,) * BUCKETS
         self._send(node, DigestQuery(buckets))
-        host.timers.arm(self._digest_key(node), host.now_ms + host.config.lease_ms)
+        context.timers.arm(self._digest_key(node), context.now_ms + context.config.lease_ms)
 
     def _discredit(self, node: int) -> None:
         """``node`` does not explain its digest: what it said about its groups is void."""
-        believed = self._host.believed.get(node)
+        believed = self._context.believed.get(node)
         if believed is None or not believed.total:
             return
         self._emit("discredited", node)
-        self._host.support.discredit(node)
+        self._context.support.revoke_trust(node)
         self._queue(node)
 
     def on_digest_query(self, sender: int, query: DigestQuery) -> None:
         """List what is led here in the buckets that differ; whole buckets, up to a limit."""
-        led = self._host.led.get(sender)
+        led = self._context.led.get(sender)
         mine = led.buckets if led is not None else [0] * BUCKETS
         differing = [bucket for bucket in range(BUCKETS) if mine[bucket] != query.buckets[bucket]]
         by_bucket: dict[int, list[tuple[int, int, int]]] = {bucket: [] for bucket in differing}
@@ -213,7 +213,7 @@ class Neighbours:
 
     def on_digest_answer(self, sender: int, answer: DigestAnswer) -> None:
         """Correct what is believed of ``sender`` in the listed buckets."""
-        self._host.timers.cancel(self._digest_key(sender))
+        self._context.timers.cancel(self._digest_key(sender))
         led = {item[0]: item for item in answer.led}
         buckets = dict.fromkeys(answer.buckets)
         for id_ in tuple(self._shared.get(sender, ())):  # a group that loses its leader may leave
@@ -232,28 +232,30 @@ class Neighbours:
             group.reply_append(sender, Status.MISMATCH)  # it will see the term and step down
         elif term > group.term or group.leader != sender:
             if group.role is Role.LEADER and term == group.term:
-                raise ImpossibleMessage(f"group {group.id}: nodes {self._host.node} and {sender} "
-                                        f"both lead term {term}")
+                raise ImpossibleMessage(
+                    f"group {group.id}: nodes {self._context.node} and {sender} "
+                    f"both lead term {term}"
+                )
             group.become_follower(term, sender, "digest")
 
     # ---- led lists ----------------------------------------------------------------------------
 
     def peer_led_version(self, node: int, version: int) -> None:
         self.hints.announced[node] = version
-        if (self.hints.behind(node) and node in self._host.support.connections
-                and self._host.timers.deadline(self._led_key(node)) is None):
+        if (self.hints.behind(node) and node in self._context.support.connections
+                and self._context.timers.deadline(self._led_key(node)) is None):
             self._request_led(node)
 
     def _request_led(self, node: int) -> None:
-        host = self._host
-        self._send(node, LedRequest(self.hints.copied.get(node, 0)))
-        host.timers.arm(self._led_key(node), host.now_ms + host.config.retransmit_ms)
+        context = self._context
+        self._send(node, LeadershipDeltaRequest(self.hints.copied.get(node, 0)))
+        context.timers.arm(self._led_key(node), context.now_ms + context.config.retransmit_ms)
 
-    def on_led_request(self, sender: int, request: LedRequest) -> None:
-        version, changes = self._host.led_changes.since(request.since, LISTED_GROUPS_MAX)
-        self._send(sender, LedChanges(request.since, version, changes))
+    def on_led_request(self, sender: int, request: LeadershipDeltaRequest) -> None:
+        version, changes = self._context.leading_changes.since(request.since, LISTED_GROUPS_MAX)
+        self._send(sender, LeadershipDelta(request.since, version, changes))
 
-    def on_led_changes(self, sender: int, answer: LedChanges) -> None:
+    def on_led_changes(self, sender: int, answer: LeadershipDelta) -> None:
         if answer.since != self.hints.copied.get(sender, 0):
             return  # an answer to an earlier question, or from an earlier life
         for change in answer.changes:
@@ -264,7 +266,7 @@ class Neighbours:
         self.hints.copied[sender] = answer.version
         self.hints.announced[sender] = max(answer.version, self.hints.announced.get(sender, 0))
         if answer.version > answer.since:  # else it lives anew: the timer asks again
-            self._host.timers.cancel(self._led_key(sender))
+            self._context.timers.cancel(self._led_key(sender))
             if self.hints.behind(sender):
                 self._request_led(sender)
 
@@ -274,13 +276,13 @@ class Neighbours:
         for node, groups in self._shared.items():
             led = [self._groups[id_] for id_ in groups if self._groups[id_].role is Role.LEADER]
             total = sum(group.standing.fact for group in led) % (1 << 64)
-            kept = self._host.led.get(node)
+            kept = self._context.led.get(node)
             assert total == (kept.total if kept is not None else 0), f"led digest for {node}"
 
 
-HANDLERS: dict[type, Callable[[Neighbours, int, Message], None]] = {
-    DigestQuery: Neighbours.on_digest_query,
-    DigestAnswer: Neighbours.on_digest_answer,
-    LedRequest: Neighbours.on_led_request,
-    LedChanges: Neighbours.on_led_changes,
+HANDLERS: dict[type, Callable[[Peers, int, Message], None]] = {
+    DigestQuery: Peers.on_digest_query,
+    DigestAnswer: Peers.on_digest_answer,
+    LeadershipDeltaRequest: Peers.on_led_request,
+    LeadershipDelta: Peers.on_led_changes,
 }

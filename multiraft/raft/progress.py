@@ -33,10 +33,27 @@ class ProgressState(enum.IntEnum):
 class Progress:
     """One member as its leader sees it."""
 
-    __slots__ = ("node", "state", "match", "next_index", "inflight", "inflight_bytes",
-                 "commit_sent", "commit_known", "progressed_ms", "probe_sent", "boot_epoch",
-                 "connection", "since", "stamp_sent", "stamp_heard", "doubt", "barrier", "absences",
-                 "barred")
+    __slots__ = (
+        "node",
+        "state",
+        "match",
+        "next_index",
+        "inflight",
+        "inflight_bytes",
+        "commit_sent",
+        "commit_known",
+        "progressed_ms",
+        "probe_sent",
+        "boot_epoch",
+        "connection",
+        "since",
+        "sent_round",
+        "acked_round",
+        "doubt",
+        "barrier",
+        "unknown_replies",
+        "vote_barrier_index",
+    )
 
     def __init__(self, node: int, next_index: int, boot_epoch: int, connection: int, now_ms: int,
                  since: int = 0):
@@ -65,17 +82,17 @@ class Progress:
         #: earlier life, which acknowledged what this one may not have.
         self.since = since
         #: Stamp of the last append to it, and the highest it answered.
-        self.stamp_sent = 0
-        self.stamp_heard = 0
+        self.sent_round = 0
+        self.acked_round = 0
         #: Episode in which it doubts its own log (``head_recovery.py``): it is fed and not counted;
         #: 0 = it does not.
         self.doubt = 0
         #: Its acknowledgements count again from this index on.
         self.barrier = 0
         #: How often in a row it said that it does not know the group.
-        self.absences = 0
-        #: It said last that it votes for nobody yet (``Group.is_barred``).
-        self.barred = False
+        self.unknown_replies = 0
+        #: It said last that it votes for nobody yet (``Group.is_below_vote_barrier``).
+        self.vote_barrier_index = False
 
     def become_probe(self, next_index: int) -> None:
         """Ask where the logs meet; forget what is in flight."""
@@ -93,7 +110,7 @@ class Progress:
     def become_replicate(self, next_index: int) -> None:
         """The logs meet below ``next_index``; send without waiting."""
         self.become_probe(next_index)
-        self.absences = 0
+        self.unknown_replies = 0
         self.state = ProgressState.REPLICATE
 
     def restarted(self, boot_epoch: int, may_forget: bool) -> None:

@@ -31,19 +31,19 @@ def framed_bytes(entry: Entry) -> int:
     return (layout.ENTRY_HEADER_BYTES + len(entry.payload) + _ALIGN) & ~_ALIGN
 
 
-class GroupLog:
+class RaftLog:
     """Indexes and terms of one group's entries.
 
     ``last_index``     highest entry, wherever it is
     ``staged_index``   highest entry given to the driver for writing
     ``durable_index``  highest entry known to be on this node's disk
     ``commit``         highest index known committed; may run ahead of ``durable_index``
-    ``handed_index``   highest index given to the driver for applying
+    ``emitted_index``   highest index given to the driver for applying
     ``applied_index``  highest index the driver has reported as applied
     """
 
     __slots__ = ("first_index", "prev_term", "last_index", "last_term", "staged_index",
-                 "durable_index", "commit", "handed_index", "applied_index", "drop_from",
+                 "durable_index", "commit", "emitted_index", "applied_index", "drop_from",
                  "unstaged", "unstaged_bytes", "_run_starts", "_run_terms", "_writing")
 
     def __init__(self, bounds: LogBounds, term_runs: tuple[tuple[int, int], ...], commit: int,
@@ -56,7 +56,7 @@ class GroupLog:
         self.last_term = self._run_terms[-1] if term_runs else bounds.prev_term
         self.staged_index = self.durable_index = bounds.last_index
         self.commit = max(commit, bounds.first_index - 1)
-        self.handed_index = self.applied_index = max(applied, bounds.first_index - 1)
+        self.emitted_index = self.applied_index = max(applied, bounds.first_index - 1)
         #: First index that a suffix drop removed since the last ``take``; 0 = none.
         self.drop_from = 0
         self.unstaged: list[Entry] = []
@@ -209,9 +209,9 @@ class GroupLog:
         """Every invariant; O(elections).  Tests and the simulator call it after each step."""
         prev = self.first_index - 1
         assert prev <= self.applied_index, f"applied {self.applied_index} below {prev}"
-        assert self.applied_index <= self.handed_index, f"applied {self.applied_index} unasked"
-        assert self.handed_index <= self.commit, f"handed {self.handed_index} > {self.commit}"
-        assert self.handed_index <= self.durable_index, f"handed {self.handed_index} not durable"
+        assert self.applied_index <= self.emitted_index, f"applied {self.applied_index} unasked"
+        assert self.emitted_index <= self.commit, f"handed {self.emitted_index} > {self.commit}"
+        assert self.emitted_index <= self.durable_index, f"handed {self.emitted_index} not durable"
         assert self.durable_index <= self.staged_index, f"durable {self.durable_index} not staged"
         assert self.staged_index <= self.last_index, f"staged {self.staged_index} beyond the log"
         assert self.commit <= self.last_index, f"commit {self.commit} > last {self.last_index}"

@@ -29,7 +29,7 @@ def read_index(group: Group, token: object) -> None:
     """Queue a read at the leader.  Raises ``QueueFull``."""
     if group.reads is None:
         group.reads = ReadIndexQueue()
-    group.reads.queue(token, group.host.config.reads_waiting_max)
+    group.reads.queue(token, group.context.config.reads_waiting_max)
     group.wake()
 
 
@@ -39,15 +39,15 @@ def begin(group: Group) -> None:
     reads = group.reads
     if reads.asked or not reads.waiting or group.log.commit < group.term_start:
         return
-    group.stamp += 1
-    reads.begin(group.stamp, group.log.commit)
+    group.read_round += 1
+    reads.begin(group.read_round, group.log.commit)
     _confirm(group)
 
 
 def is_unanswered(group: Group, member: Progress) -> bool:
     """Whether the round that is under way has not been sent to this voter."""
     reads = group.reads
-    return (bool(reads.asked) and member.stamp_sent < reads.stamp
+    return (bool(reads.asked) and member.sent_round < reads.read_round
             and joint_quorum.is_voter(group.configuration, member.node))
 
 
@@ -67,8 +67,8 @@ def _is_confirmed(group: Group) -> bool:
     reads = group.reads
 
     def answered(node: int) -> bool:
-        return (node == group.host.node
-                or group.progress[node].stamp_heard >= reads.stamp)
+        return (node == group.context.node
+                or group.progress[node].acked_round >= reads.read_round)
 
     return joint_quorum.supported(group.configuration, answered)
 
@@ -76,7 +76,7 @@ def _is_confirmed(group: Group) -> bool:
 def _confirm(group: Group) -> None:
     reads = group.reads
     if _is_confirmed(group):
-        group.host.reads += [ReadReady(group.id, token, reads.index) for token in reads.finish()]
+        group.context.reads += [ReadReady(group.id, token, reads.index) for token in reads.finish()]
         if reads.waiting:
             group.touch()
 
@@ -87,8 +87,8 @@ def ask_again(group: Group) -> bool:
     if not reads.asked:
         return bool(reads.waiting)
     for member in group.progress.values():
-        if member.stamp_heard < reads.stamp:
-            member.stamp_sent = 0
+        if member.acked_round < reads.read_round:
+            member.sent_round = 0
     return True
 
 

@@ -14,7 +14,7 @@ from multiraft.errors import QueueFull
 class ReadIndexQueue:
     """Tokens that wait for a round, and tokens of the round under way (thesis 6.4)."""
 
-    __slots__ = ("waiting", "asked", "stamp", "index")
+    __slots__ = ("waiting", "asked", "read_round", "index")
 
     def __init__(self) -> None:
         #: Tokens for the next round.
@@ -22,7 +22,7 @@ class ReadIndexQueue:
         #: Tokens of the round under way; empty while there is none.
         self.asked: list[object] = []
         #: Number of that round, carried by its appends.
-        self.stamp = 0
+        self.read_round = 0
         #: Commit index at the begin of that round.
         self.index = 0
 
@@ -33,10 +33,10 @@ class ReadIndexQueue:
             raise QueueFull("reads_waiting_max", limit, count + 1)
         self.waiting.append(token)
 
-    def begin(self, stamp: int, commit: int) -> None:
-        """Start round ``stamp`` at commit index ``commit`` for all tokens that wait."""
-        assert not self.asked, f"round {self.stamp} is under way, {stamp} begins"
-        self.stamp, self.index = stamp, commit
+    def begin(self, read_round: int, commit: int) -> None:
+        """Start round ``read_round`` at commit index ``commit`` for all tokens that wait."""
+        assert not self.asked, f"round {self.read_round} is under way, {read_round} begins"
+        self.read_round, self.index = read_round, commit
         self.asked, self.waiting = self.waiting, []
 
     def finish(self) -> list[object]:

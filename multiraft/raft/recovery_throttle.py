@@ -1,8 +1,8 @@
 """How fast replicas that are being moved may catch up: token buckets per node and direction.
 
-Contract.  ``Pace`` is asked before committed entries go to a learner of a group that is being moved
-(``replication``), and told what went.  Everything else is not paced: voters, learners that nobody
-moves, entries that are not committed yet.  Time is the caller's.
+Contract.  ``RecoveryThrottle`` is asked before committed entries go to a learner of a group that is
+being moved (``replication``), and told what went.  Everything else is not paced: voters, learners
+that nobody moves, entries that are not committed yet.  Time is the caller's.
     A rate applies to what this node sends to all of them together, and another to each receiving
 node.  Rate 0 = nothing goes until the next ``set``.
 
@@ -65,7 +65,7 @@ class Bucket:
         return min(self.rate * LEAST_MS, LEAST_BYTES_MAX * 1000)
 
 
-class Pace:
+class RecoveryThrottle:
     """All streams of one node."""
 
     __slots__ = ("_out", "_into", "sent")

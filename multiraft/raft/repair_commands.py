@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from multiraft.raft import conf_change, head_recovery, joint_quorum
-from multiraft.raft.context import Host
+from multiraft.raft.context import NodeContext
 from multiraft.raft.group import Group, replica
 from multiraft.types import Configuration
 
@@ -18,12 +18,12 @@ from multiraft.types import Configuration
 class RepairCommands:
     """Quarantine, truncation and readmission of replicas, and forced recovery of groups."""
 
-    def __init__(self, host: Host, groups: dict[int, Group]):
-        self._host = host
+    def __init__(self, context: NodeContext, groups: dict[int, Group]):
+        self._context = context
         self._groups = groups
 
     def _group(self, group: int) -> Group:
-        return replica(self._groups, group, self._host.node)
+        return replica(self._groups, group, self._context.node)
 
     def quarantine(self, group: int, why: str) -> None:
         """Mark the replica as damaged: it neither votes, leads nor acknowledges."""
@@ -40,8 +40,8 @@ class RepairCommands:
         drop is staged) and none of them is known to be committed, or to match the present
         leader's."""
         found = self._group(group)
-        return (found.is_held()
-                and max(found.log.commit, found.verified) < first_gone <= found.log.last_index)
+        return (found.is_frozen()
+                and max(found.log.commit, found.matched_index) < first_gone <= found.log.last_index)
 
     def forget(self, group: int, first_gone: int) -> None:
         """Drop the log of a quarantined replica from ``first_gone`` on: the leader does not have
@@ -52,7 +52,7 @@ class RepairCommands:
         """Replace the terms of a held replica's entries by those that the store has learned; at the
         start the store could only guess the terms of lost entries."""
         found = self._group(group)
-        if found.is_held():
+        if found.is_frozen():
             found.log.reload_terms(term_runs)
 
     def members_known(self, group: int,
@@ -61,12 +61,12 @@ class RepairCommands:
         store has learned; an entry lost at the start may have been one."""
         found = self._group(group)
         known = joint_quorum.before(configurations, found.log.last_index + 1)
-        if found.is_held() and found.mark is None and known != found.configurations:
+        if found.is_frozen() and found.mark is None and known != found.configurations:
             found.replace_configurations(known)
 
     def is_following(self, group: int) -> bool:
         """True if the replica is quarantined and follows."""
-        return self._group(group).episode != 0
+        return self._group(group).nonce != 0
 
     def is_cleared(self, group: int) -> bool:
         """True if the leader has cleared the replica, so that it may be ``repaired``."""
@@ -78,9 +78,11 @@ class RepairCommands:
         self._group(group).repaired()
 
     def reincarnate(self, group: int, incarnation: int, configuration: Configuration,
-                    barred: int = 0, barred_term: int = 0) -> None:
+                    vote_barrier_index: int = 0, vote_barrier_term: int = 0) -> None:
         """Begin a new ``incarnation`` of the group from this log, with the members that the
         operator named (forced recovery).  Or, with an empty configuration, let an empty replica
-        join that incarnation; it grants no vote until its log has reached index ``barred`` of term
-        ``barred_term`` (conf_change.py)."""
-        conf_change.reincarnate(self._group(group), incarnation, configuration, barred, barred_term)
+        join that incarnation; it grants no vote until its log has reached index
+        ``vote_barrier_index`` of term ``vote_barrier_term`` (conf_change.py)."""
+        conf_change.reincarnate(
+            self._group(group), incarnation, configuration, vote_barrier_index, vote_barrier_term
+        )

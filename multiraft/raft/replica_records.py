@@ -27,12 +27,12 @@ class Tombstone(NamedTuple):
     """What is left of a replica."""
 
     hard_state: HardState
-    barred: int  # index of the configuration that removed it, or of its last entry
+    vote_barrier_index: int  # index of the configuration that removed it, or of its last entry
     incarnation: int  # of the group
-    barred_term: int = 0  # of the leader that told so, or of that entry; 0 = not known
+    vote_barrier_term: int = 0  # of the leader that told so, or of that entry; 0 = not known
 
 
-class Reincarnation(NamedTuple):
+class ForcedRecovery(NamedTuple):
     """The group's log goes on in a new incarnation of the group."""
 
     incarnation: int
@@ -41,15 +41,21 @@ class Reincarnation(NamedTuple):
 
 def tombstone(group: int, log_incarnation: int, value: Tombstone) -> Entry:
     """As a lane record."""
-    return Entry(EntryKind.TOMBSTONE, group, log_incarnation, value.barred_term, value.barred,
-                 payload=_TOMBSTONE.pack(*value.hard_state, value.incarnation))
+    return Entry(
+        EntryKind.TOMBSTONE,
+        group,
+        log_incarnation,
+        value.vote_barrier_term,
+        value.vote_barrier_index,
+        payload=_TOMBSTONE.pack(*value.hard_state, value.incarnation),
+    )
 
 
 def reincarnation(group: int, log_incarnation: int, last_index: int,
-                  value: Reincarnation, barred_term: int = 0) -> Entry:
+                  value: ForcedRecovery, vote_barrier_term: int = 0) -> Entry:
     """As a lane record, behind the entry with that index; of a replica that is barred, the index
     and the term are its bar's."""
-    return Entry(EntryKind.REINCARNATION, group, log_incarnation, barred_term, last_index,
+    return Entry(EntryKind.REINCARNATION, group, log_incarnation, vote_barrier_term, last_index,
                  payload=_REINCARNATION.pack(value.incarnation)
                  + joint_quorum.encode(value.configuration))
 
@@ -62,9 +68,9 @@ def parse_tombstone(term: int, index: int, payload) -> Tombstone:
     return Tombstone(HardState(voted_term, vote), index, incarnation, term)
 
 
-def parse_reincarnation(payload) -> Reincarnation:
+def parse_reincarnation(payload) -> ForcedRecovery:
     """Raises ``CorruptEntry``."""
     if len(payload) < _REINCARNATION.size:
         raise CorruptEntry(f"a reincarnation of {len(payload)} bytes")
     incarnation, = _REINCARNATION.unpack_from(payload)
-    return Reincarnation(incarnation, joint_quorum.decode(payload[_REINCARNATION.size:]))
+    return ForcedRecovery(incarnation, joint_quorum.decode(payload[_REINCARNATION.size:]))

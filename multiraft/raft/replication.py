@@ -45,7 +45,7 @@ PACED_WINDOWS = 4
 ABSENT_PATIENCE = 4
 #: One that is quarantined is asked again after this many: it says so when it is repaired, and that
 #: message may get lost.
-OUT_PATIENCE = 16
+QUARANTINED_RETRY = 16
 
 _MEMBERSHIP = int(EntryKind.MEMBERSHIP)
 _PROBE = ProgressState.PROBE
@@ -57,7 +57,7 @@ _REPLICATE = ProgressState.REPLICATE
 
 def check_room(group: Group, size: int) -> None:
     """Refuse a proposal of ``size`` bytes that would exceed a limit.  Raises ``QueueFull``."""
-    config = group.host.config
+    config = group.context.config
     if group.transferee:
         raise QueueFull(f"proposals while group {group.id} is handed to node {group.transferee}",
                         0, 1)
@@ -73,7 +73,7 @@ def propose(group: Group, entry: Entry, size: int) -> None:
     """Append a leader's own entry of ``size`` framed bytes."""
     group.append(entry)
     group.uncommitted_bytes += size
-    if group.host.timers.deadline(group.id) is None:
+    if group.context.timers.deadline(group.id) is None:
         group.wake()
 
 
@@ -85,7 +85,7 @@ def send_appends(group: Group, fresh: tuple[Entry, ...], fresh_bytes: int) -> No
     staged in this very round, whose sizes the store does not know yet."""
     staged = group.log.staged_index
     commit = group.log.commit
-    connections = group.host.support.connections
+    connections = group.context.support.connections
     if group.reads is not None:
         read_index.begin(group)
     for member in group.progress.values():
@@ -99,23 +99,23 @@ def send_appends(group: Group, fresh: tuple[Entry, ...], fresh_bytes: int) -> No
         if member.state is _REPLICATE:
             if member.next_index <= staged:
                 _stream(group, member, fresh, fresh_bytes)
-            elif group.notice_due and member.commit_sent < commit:
+            elif group.commit_broadcast_due and member.commit_sent < commit:
                 _send_append(group, member, member.next_index - 1, member.next_index - 1)
         elif member.state is _PROBE and not member.probe_sent:
             _probe(group, member, fresh)
         if group.reads is not None and read_index.is_unanswered(group, member):
             _ask(group, member)
-    group.notice_due = False
+    group.commit_broadcast_due = False
 
 
 def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_bytes: int) -> None:
-    config = group.host.config
+    config = group.context.config
     first = member.next_index
     if first > group.log.commit:
         window_bytes, append_bytes = config.peer_window_bytes, config.append_bytes_max
     else:  # what all others have: nobody waits for it
         window_bytes, append_bytes = config.catch_up_window_bytes, config.catch_up_append_bytes
-    paced = first <= group.log.commit and group.host.pace.is_paced(group.id, member.node)
+    paced = first <= group.log.commit and group.context.pace.is_paced(group.id, member.node)
     if paced:
         window_bytes = min(PACED_WINDOWS * window_bytes, config.peer_window_bytes)
     window_room = window_bytes - member.inflight_bytes
@@ -136,9 +136,9 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
         if size > window_room and member.inflight:
             return  # a single entry may exceed the window only when it is alone in it
     _send_append(group, member, first - 1, last)
-    member.sent(last, size, group.host.now_ms)
+    member.sent(last, size, group.context.now_ms)
     if paced:
-        group.host.pace.took(group.id, member.node, size)
+        group.context.pace.took(group.id, member.node, size)
     if last < group.log.staged_index and member.inflight_bytes < window_bytes:
         group.touch()
 
@@ -146,14 +146,14 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
 def _paced_room(group: Group, member: Progress) -> int:
     """Bytes that may go to a replica that is being moved; when none may, it is not silent because
     of that, and the timer is armed for when some may."""
-    host = group.host
-    room = host.pace.room(group.id, member.node, host.now_ms)
+    context = group.context
+    room = context.pace.room(group.id, member.node, context.now_ms)
     if room < 1:
         if not member.inflight:
-            member.progressed_ms = host.now_ms
-        due_ms = host.pace.due_ms(group.id, member.node)
+            member.progressed_ms = context.now_ms
+        due_ms = context.pace.due_ms(group.id, member.node)
         if due_ms is not None:
-            host.timers.arm(group.id, max(due_ms, host.now_ms + 1))
+            context.timers.arm(group.id, max(due_ms, context.now_ms + 1))
     return room
 
 
@@ -162,8 +162,8 @@ def _range(group: Group, first: int, room: int, fresh: tuple[Entry, ...]) -> tup
     entries staged in this round, never across the two."""
     if not fresh or first < fresh[0].index:
         known = group.log.staged_index - len(fresh)
-        last = min(group.host.store.last_within(group.id, first, room), known)
-        return last, group.host.store.bytes_between(group.id, first, last)
+        last = min(group.context.store.last_within(group.id, first, room), known)
+        return last, group.context.store.bytes_between(group.id, first, last)
     last, size = first - 1, 0
     for entry in fresh[first - fresh[0].index:]:
         more = framed_bytes(entry)
@@ -181,7 +181,7 @@ def _probe(group: Group, member: Progress, fresh: tuple[Entry, ...]) -> None:
         return
     last = first - 1
     if first <= group.log.staged_index:
-        room = min(PROBE_BYTES_MAX, group.host.config.append_bytes_max)
+        room = min(PROBE_BYTES_MAX, group.context.config.append_bytes_max)
         upto, size = _range(group, first, room, fresh)
         if size <= room:
             last = upto
@@ -201,13 +201,13 @@ def _send_append(group: Group, member: Progress, prev: int, last: int) -> None:
     log, outbox, commit = group.log, group.outbox, group.log.commit
     append = outbox[-1].message if outbox else None
     if (type(append) is not Append or append.prev_index != prev or append.last_index != last
-            or append.commit != commit or append.stamp != group.stamp
+            or append.commit != commit or append.read_round != group.read_round
             or append.term != group.term):
         append = Append(group.id, group.incarnation, group.term, prev, log.term_at(prev), last,
-                        commit, (), group.stamp)
+                        commit, (), group.read_round)
     outbox.append(Envelope(member.node, append))
     member.commit_sent = commit
-    member.stamp_sent = group.stamp
+    member.sent_round = group.read_round
 
 
 # ---- leader: answers ---------------------------------------------------------------------------
@@ -225,19 +225,19 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
         return
     if reply.term < group.term:
         return  # an answer to an earlier term of this node
-    if reply.stamp < member.since:
+    if reply.read_round < member.since:
         return  # said before it was added (again): by an earlier life of that replica
-    if reply.stamp > member.stamp_heard and reply.status == Status.OK:
-        member.stamp_heard = reply.stamp
+    if reply.read_round > member.acked_round and reply.status == Status.OK:
+        member.acked_round = reply.read_round
         if group.reads is not None:
             read_index.on_heard(group)
     status = reply.status
-    if status == Status.OK or status == Status.DOUBTFUL:
+    if status == Status.OK or status == Status.RECOVERING_HEAD:
         _on_acknowledged(group, member, reply)
     elif status == Status.MISMATCH:
         _on_mismatch(group, member, reply)
     elif status == Status.UNKNOWN_GROUP:
-        member.absences += 1
+        member.unknown_replies += 1
         if member.match:
             member.vanished()
             group.forget_word_of(member)
@@ -256,13 +256,13 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
     if (doubted or reply.status) and not head_recovery.may_feed(group, member, reply):
         return
     # What a doubter had acknowledged counts when it is cleared: that alone may commit.
-    news = member.acknowledged(reply.match, group.host.now_ms) or member.doubt != doubted
+    news = member.acknowledged(reply.match, group.context.now_ms) or member.doubt != doubted
     # Assigned, not maximised: after a restart the member knows less, and has to be told again.
     member.commit_known = reply.commit
-    member.barred = reply.hint_term != 0
+    member.vote_barrier_index = reply.hint_term != 0
     if member.state is not _REPLICATE:
-        verified = min(max(reply.hint_index, member.match), log.last_index)
-        member.become_replicate(verified + 1)
+        matched_index = min(max(reply.hint_index, member.match), log.last_index)
+        member.become_replicate(matched_index + 1)
     if news:
         if reply.match > log.commit:
             maybe_commit(group)
@@ -280,7 +280,7 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
     gets nothing; the timer asks again, and the event says why the group does not sleep.  With
     relaxed durability a power loss may have taken it: what is known to match is forgotten as well,
     which is always safe, for it only counts for less."""
-    if reply.hint_index < member.match and group.host.config.members_may_forget:
+    if reply.hint_index < member.match and group.context.config.members_may_forget:
         member.match = member.commit_known = 0
         group.forget_word_of(member)
         group.emit("member", member.node, "forgot")
@@ -303,7 +303,7 @@ def _set_aside(group: Group, member: Progress, state: ProgressState) -> None:
         group.emit("member", member.node, state.name.lower())
     member.retreat()
     member.state = state
-    member.progressed_ms = group.host.now_ms
+    member.progressed_ms = group.context.now_ms
     if group.transferee == member.node:
         leader_transfer.give_up_transfer(group)  # it cannot take the group: proposals need not wait
 
@@ -316,16 +316,16 @@ def maybe_commit(group: Group) -> None:
         return
     first_own = max(log.commit, group.term_start) + 1  # the term's first entry is not proposed
     if index >= first_own:
-        group.uncommitted_bytes -= group.host.store.bytes_between(group.id, first_own, index)
+        group.uncommitted_bytes -= group.context.store.bytes_between(group.id, first_own, index)
         assert group.uncommitted_bytes >= 0, f"uncommitted {group.uncommitted_bytes} B"
     log.commit_to(index)
-    if group.doubters:
+    if group.recovering_count:
         head_recovery.clear_some(group)
     if group.progress:
-        host = group.host
-        host.timers.arm(group.id, host.now_ms + host.config.commit_notice_ms)
+        context = group.context
+        context.timers.arm(group.id, context.now_ms + context.config.commit_notice_ms)
     group.touch()
-    if group.changing:
+    if group.conf_change_open:
         conf_change.on_commit(group)
 
 
@@ -334,23 +334,23 @@ def maybe_commit(group: Group) -> None:
 
 def on_leader_timer(group: Group) -> None:
     """Give up a late transfer, announce the commit index, ask the silent again; or sleep."""
-    host, log = group.host, group.log
-    now_ms = host.now_ms
+    context, log = group.context, group.log
+    now_ms = context.now_ms
     if group.transferee and now_ms >= group.transfer_deadline_ms:
         leader_transfer.give_up_transfer(group)
-    group.notice_due = True
+    group.commit_broadcast_due = True
     again_ms = group.transfer_deadline_ms if group.transferee else 0
     if group.reads is not None and read_index.ask_again(group):
-        due_ms = now_ms + host.config.retransmit_ms
+        due_ms = now_ms + context.config.retransmit_ms
         again_ms = min(again_ms, due_ms) if again_ms else due_ms
     for member in group.progress.values():
         if member.has_all(log.last_index, log.commit) or not _is_reachable(group, member):
             continue
-        patience_ms = host.config.retransmit_ms
+        patience_ms = context.config.retransmit_ms
         if member.state is ProgressState.ABSENT:
-            patience_ms *= min(ABSENT_PATIENCE, 1 << member.absences - 1)
+            patience_ms *= min(ABSENT_PATIENCE, 1 << member.unknown_replies - 1)
         elif member.state is ProgressState.OUT:
-            patience_ms *= OUT_PATIENCE
+            patience_ms *= QUARANTINED_RETRY
         elif member.state is ProgressState.SNAPSHOT:
             patience_ms *= snapshot.OFFER_PATIENCE
         if now_ms - member.progressed_ms >= patience_ms:
@@ -359,7 +359,7 @@ def on_leader_timer(group: Group) -> None:
         due_ms = member.progressed_ms + patience_ms
         again_ms = min(again_ms, due_ms) if again_ms else due_ms
     if again_ms:
-        host.timers.arm(group.id, again_ms)
+        context.timers.arm(group.id, again_ms)
     else:
         group.emit("sleep")
     group.touch()
@@ -367,8 +367,8 @@ def on_leader_timer(group: Group) -> None:
 
 def _is_reachable(group: Group, member: Progress) -> bool:
     """Whether asking again makes sense; if not, the member's return re-examines the group."""
-    support = group.host.support
-    return member.node in support.held and member.node in support.connections
+    support = group.context.support
+    return member.node in support.support_from and member.node in support.connections
 
 
 # ---- follower ----------------------------------------------------------------------------------
@@ -381,9 +381,9 @@ def on_append(group: Group, sender: int, append: Append) -> None:
         return
     if append.term > group.term or group.role is not Role.FOLLOWER or group.leader != sender:
         group.become_follower(append.term, sender)
-    group.heard_ms = group.host.now_ms
-    if append.stamp > group.stamp:
-        group.stamp = append.stamp
+    group.heard_ms = group.context.now_ms
+    if append.read_round > group.read_round:
+        group.read_round = append.read_round
     if append.commit > group.commit_said:
         group.commit_said = append.commit
     if group.quarantined and not head_recovery.may_accept(group, sender):
@@ -404,21 +404,23 @@ def on_append(group: Group, sender: int, append: Append) -> None:
         raise ImpossibleMessage(f"group {group.id}: node {sender} has term {append.prev_term} at "
                                 f"{prev}, committed here is term {log.term_at(prev)}")
     appended = bool(append.entries) and _accept(group, sender, append.entries)
-    if group.is_held():
+    if group.is_frozen():
         return
-    if append.last_index > group.verified:
-        group.verified = append.last_index
-    if log.commit_to(min(append.commit, group.verified)) or not appended:
+    if append.last_index > group.matched_index:
+        group.matched_index = append.last_index
+    if log.commit_to(min(append.commit, group.matched_index)) or not appended:
         group.touch()
     if not appended:
-        group.ack_to = sender  # nothing new to wait for; new entries are answered when durable
+        group.ack_leader = sender  # nothing new to wait for; new entries are answered when durable
 
 
 def on_append_as_leader(group: Group, sender: int, append: Append) -> None:
     """Another leader: of an earlier term, or of a later one; never of this one."""
     if append.term == group.term:
-        raise ImpossibleMessage(f"group {group.id}: nodes {group.host.node} and {sender} both lead "
-                                f"term {append.term}")
+        raise ImpossibleMessage(
+            f"group {group.id}: nodes {group.context.node} and {sender} both lead "
+            f"term {append.term}"
+        )
     on_append(group, sender, append)
 
 
@@ -446,7 +448,7 @@ def _accept(group: Group, sender: int, entries: tuple[Entry, ...]) -> bool:
         if skip == len(entries):
             return False
         first = entries[skip].index
-        if first <= group.verified:
+        if first <= group.matched_index:
             raise ImpossibleMessage(f"group {group.id}: node {sender} sends another entry {first} "
                                     f"in the same term")
         if first <= log.last_index:
@@ -487,10 +489,10 @@ def on_written(group: Group, durable_before: int) -> None:
     if group.role is Role.LEADER:
         if group.log.durable_index > group.log.commit:
             maybe_commit(group)
-    elif group.leader and not group.is_held() and durable_before < group.verified:
-        group.ack_to = group.leader
+    elif group.leader and not group.is_frozen() and durable_before < group.matched_index:
+        group.ack_leader = group.leader
         group.touch()
-        if group.episode:
+        if group.nonce:
             head_recovery.reconsider(group)
-    if group.log.commit > group.log.handed_index:
+    if group.log.commit > group.log.emitted_index:
         group.touch()  # what was committed without this disk may be applied now

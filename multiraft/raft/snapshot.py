@@ -36,9 +36,9 @@ def offer(group: Group, member: Progress) -> None:
         group.emit("needs_snapshot", member.node, member.next_index, group.log.first_index)
     member.become_probe(member.next_index)
     member.state = ProgressState.SNAPSHOT
-    member.progressed_ms = group.host.now_ms
+    member.progressed_ms = group.context.now_ms
     group.send(member.node, SnapshotOffer(group.id, group.incarnation, group.term,
-                                          group.log.first_index, group.stamp))
+                                          group.log.first_index, group.read_round))
 
 
 def on_offer(group: Group, sender: int, message: SnapshotOffer) -> None:
@@ -48,13 +48,15 @@ def on_offer(group: Group, sender: int, message: SnapshotOffer) -> None:
         return
     if message.term > group.term or group.role is not Role.FOLLOWER or group.leader != sender:
         group.become_follower(message.term, sender)
-    group.heard_ms = group.host.now_ms
-    group.stamp = max(group.stamp, message.stamp)  # or its leader would take no answer
-    if group.is_held():
+    group.heard_ms = group.context.now_ms
+    group.read_round = max(
+        group.read_round, message.read_round
+    )  # or its leader would take no answer
+    if group.is_frozen():
         if group.quarantined is not REMOVED:
             group.reply_append(sender, Status.QUARANTINED)
     elif group.log.commit >= message.first_index - 1:
-        group.ack_to = sender  # an old offer: it has been installed, or was never needed
+        group.ack_leader = sender  # an old offer: it has been installed, or was never needed
         group.touch()
     else:
         group.emit("snapshot_offered", sender, message.first_index)
@@ -63,8 +65,10 @@ def on_offer(group: Group, sender: int, message: SnapshotOffer) -> None:
 def on_offer_as_leader(group: Group, sender: int, message: SnapshotOffer) -> None:
     """Another leader: of an earlier term, or of a later one; never of this one."""
     if message.term == group.term:
-        raise ImpossibleMessage(f"group {group.id}: nodes {group.host.node} and {sender} both lead "
-                                f"term {message.term}")
+        raise ImpossibleMessage(
+            f"group {group.id}: nodes {group.context.node} and {sender} both lead "
+            f"term {message.term}"
+        )
     on_offer(group, sender, message)
 
 
@@ -74,12 +78,12 @@ def may_install(group: Group, index: int, term: int) -> bool:
     already, that much is known to be committed now."""
     log = group.log
     if (group.role is not Role.FOLLOWER or index <= log.commit or term > group.term
-            or group.is_held()):
+            or group.is_frozen()):
         return False
     if log.matches(index, term):
-        group.verified = max(group.verified, index)
+        group.matched_index = max(group.matched_index, index)
         log.commit_to(index)
-        group.ack_to = group.leader
+        group.ack_leader = group.leader
         group.touch()
         return False
     return not group.has_write() and not log.is_writing and group.hard_state_is_durable()
@@ -102,11 +106,11 @@ def needed_from(group: Group) -> int:
     """First index that a learner which is being brought up still needs from this leader; behind the
     last when there is none.  Whoever is away is not waited for, nor who waits for a snapshot: the
     driver knows from where that goes on.  O(learners)."""
-    log, host = group.log, group.host
+    log, context = group.log, group.context
     needed = log.last_index + 1
     for node in group.configuration.learners:
         member = group.progress.get(node)
-        if (member is not None and host.support.holds(node)
+        if (member is not None and context.support.is_supported_by(node)
                 and member.state in (ProgressState.PROBE, ProgressState.REPLICATE)
                 and member.match >= log.first_index - 1):
             needed = min(needed, member.match + 1)

@@ -6,7 +6,7 @@ any two calls of ``MultiRaft``, and is O(1) unless its docstring gives another b
 
 from __future__ import annotations
 
-from multiraft.raft.context import Host
+from multiraft.raft.context import NodeContext
 from multiraft.raft.group import Group, replica
 from multiraft.raft.status import GroupStatus, Role
 from multiraft.types import Configuration
@@ -15,15 +15,15 @@ from multiraft.types import Configuration
 class StatusView:
     """State of the replicas on one node and of the other nodes, as this node knows it."""
 
-    def __init__(self, host: Host, groups: dict[int, Group]):
-        self._host = host
+    def __init__(self, context: NodeContext, groups: dict[int, Group]):
+        self._context = context
         self._groups = groups
 
     # ---- one group ----------------------------------------------------------------------------
 
     def of(self, group: int) -> GroupStatus:
         """Return a frozen picture of one replica.  Raises ``UnknownGroup``.  O(members)."""
-        return replica(self._groups, group, self._host.node).status()
+        return replica(self._groups, group, self._context.node).status()
 
     def has_group(self, group: int) -> bool:
         """True if this node has a replica of ``group``."""
@@ -50,23 +50,23 @@ class StatusView:
     def leader_hint(self, group: int) -> tuple[int, int]:
         """Return (leader or 0, term) of any group of the pool, as far as this node knows."""
         found = self._groups.get(group)
-        hint = self._host.hints.leader(group)
+        hint = self._context.hints.leader(group)
         if found is None or (found.leader == 0 and hint[1] > found.term):
             return hint
         return found.leader, found.term
 
     def durable_index(self, group: int) -> int:
         """Return the highest index of ``group`` that is durable here.  Raises ``UnknownGroup``."""
-        return replica(self._groups, group, self._host.node).log.durable_index
+        return replica(self._groups, group, self._context.node).log.durable_index
 
     def applied_index(self, group: int) -> int:
         """Return the highest index of ``group`` that the driver has reported as applied.  Raises
         ``UnknownGroup``."""
-        return replica(self._groups, group, self._host.node).log.applied_index
+        return replica(self._groups, group, self._context.node).log.applied_index
 
     def commit_index(self, group: int) -> int:
         """Return the highest index of ``group`` known committed here.  Raises ``UnknownGroup``."""
-        return replica(self._groups, group, self._host.node).log.commit
+        return replica(self._groups, group, self._context.node).log.commit
 
     def configuration(self, group: int) -> Configuration | None:
         """Return the configuration in force at the replica here; None without a replica, or while
@@ -92,18 +92,18 @@ class StatusView:
     @property
     def led_count(self) -> int:
         """Number of groups led here."""
-        return self._host.led_changes.led_count
+        return self._context.leading_changes.led_count
 
     @property
-    def led_version(self) -> int:
+    def leading_version(self) -> int:
         """Version of the list of groups led here."""
-        return self._host.led_changes.version
+        return self._context.leading_changes.version
 
     @property
     def awake_count(self) -> int:
         """Number of armed timers: of groups that are not asleep, and of unanswered requests to
         other nodes."""
-        return len(self._host.timers)
+        return len(self._context.timers)
 
     @property
     def quarantined_count(self) -> int:
@@ -114,40 +114,44 @@ class StatusView:
 
     def node_state(self, node: int) -> str:
         """Return ``up``, ``down`` or ``unknown``, by the leases of ``node``."""
-        support = self._host.support
-        if node == self._host.node or node in support.granted or node in support.held:
+        support = self._context.support
+        if (
+            node == self._context.node
+            or node in support.support_for
+            or node in support.support_from
+        ):
             return "up"
         return "down" if node in support.epochs else "unknown"
 
     def heard_epoch(self, node: int) -> int:
         """Return the highest boot epoch heard of ``node``; 0 = none."""
-        return self._host.support.epochs.get(node, 0)
+        return self._context.support.epochs.get(node, 0)
 
     def supported_epoch(self, node: int) -> int:
         """Return the boot epoch of ``node`` that this node supports now; 0 = none."""
-        return self._host.support.granted.get(node, 0)
+        return self._context.support.support_for.get(node, 0)
 
     # ---- digests ------------------------------------------------------------------------------
 
-    def led_digest(self, node: int) -> int:
+    def leading_digest(self, node: int) -> int:
         """Return the sum over the groups led here that ``node`` is a member of."""
-        led = self._host.led.get(node)
+        led = self._context.led.get(node)
         return led.total if led is not None else 0
 
-    def believed_digest(self, node: int) -> int:
+    def followed_digest(self, node: int) -> int:
         """Return the sum over the groups here that follow ``node`` as their leader."""
-        believed = self._host.believed.get(node)
+        believed = self._context.believed.get(node)
         return believed.total if believed is not None else 0
 
     @property
     def digests_version(self) -> int:
         """Version of ``digests``: grows with each change."""
-        return self._host.digests_version
+        return self._context.digests_version
 
     def digests(self) -> tuple[dict[int, int], dict[int, int], int]:
         """Return (led digests by node, believed digests by node, led version), the arguments of
         ``Liveness.publish``.  O(nodes)."""
-        host = self._host
-        return ({node: led.total for node, led in host.led.items()},
-                {node: believed.total for node, believed in host.believed.items()},
-                host.led_changes.version)
+        context = self._context
+        return ({node: led.total for node, led in context.led.items()},
+                {node: believed.total for node, believed in context.believed.items()},
+                context.leading_changes.version)

@@ -25,7 +25,7 @@ import cbor2
 
 from multiraft.codec import shapes
 from multiraft.errors import CodecError
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.storage import pieces
 from multiraft.storage.atomic_file import read_envelope, replace_file, write_envelope
 from multiraft.storage.disk_space import is_full
@@ -85,21 +85,40 @@ class GroupRecord(NamedTuple):
     lifted: int = 0  # lane position of the last LIFT
     settled: tuple[tuple[int, int], ...] = ()  # places of the lane whose damage it settled
     configuration_index: int = 0  # of the entry that says who the members are
-    barred: int = 0  # see ``marks.Tombstone``
+    vote_barrier_index: int = 0  # see ``marks.Tombstone``
     removed: bool = False  # a tombstone is all there is
     buried_at: int = 0  # lane position of the last tombstone
     group_incarnation: int = 0  # of the group, where it differs from the log's
     since: int = 0  # lane position: segments that begin before it say nothing of this log
-    barred_term: int = 0  # see ``marks.Tombstone``
+    vote_barrier_term: int = 0  # see ``marks.Tombstone``
 
     def encode(self) -> bytes:
         # Tuples and lists are the same bytes, and tuples are encoded in half the time.
-        return cbor2.dumps((self.group, self.incarnation, tuple(self.configuration),
-                            tuple(self.hard_state), self.first_index, self.prev_term, self.commit,
-                            self.quarantined, self.tail, self.missing, self.doubtful,
-                            self.lasting, self.lifted, self.settled, self.configuration_index,
-                            self.barred, self.removed, self.buried_at, self.group_incarnation,
-                            self.since, self.barred_term))
+        return cbor2.dumps(
+            (
+                self.group,
+                self.incarnation,
+                tuple(self.configuration),
+                tuple(self.hard_state),
+                self.first_index,
+                self.prev_term,
+                self.commit,
+                self.quarantined,
+                self.tail,
+                self.missing,
+                self.doubtful,
+                self.lasting,
+                self.lifted,
+                self.settled,
+                self.configuration_index,
+                self.vote_barrier_index,
+                self.removed,
+                self.buried_at,
+                self.group_incarnation,
+                self.since,
+                self.vote_barrier_term,
+            )
+        )
 
     @classmethod
     def decode(cls, data: bytes) -> GroupRecord:
@@ -109,8 +128,20 @@ class GroupRecord(NamedTuple):
         shapes.check(fields, _SHAPES.get(len(fields), _RECORD), "a group's record")
         (group, incarnation, configuration, hard_state, first_index, prev_term, commit,
          quarantined, tail, *later) = fields
-        (missing, doubtful, lasting, lifted, settled, configuration_index, barred, removed,
-         buried_at, group_incarnation, since, barred_term) = (*later, *_LATER_FIELDS[len(later):])
+        (
+            missing,
+            doubtful,
+            lasting,
+            lifted,
+            settled,
+            configuration_index,
+            vote_barrier_index,
+            removed,
+            buried_at,
+            group_incarnation,
+            since,
+            vote_barrier_term,
+        ) = (*later, *_LATER_FIELDS[len(later) :])
         voters, learners, outgoing = (tuple(map(int, nodes)) for nodes in configuration)
         return cls(int(group), int(incarnation), Configuration(voters, learners, outgoing),
                    HardState(*map(int, hard_state)), int(first_index), int(prev_term), int(commit),
@@ -118,8 +149,8 @@ class GroupRecord(NamedTuple):
                    tuple((int(index), int(position)) for index, position in missing),
                    bool(doubtful), bool(lasting), int(lifted),
                    tuple((int(begin), int(end)) for begin, end in settled),
-                   int(configuration_index), int(barred), bool(removed), int(buried_at),
-                   int(group_incarnation), int(since), int(barred_term))
+                   int(configuration_index), int(vote_barrier_index), bool(removed), int(buried_at),
+                   int(group_incarnation), int(since), int(vote_barrier_term))
 
 
 @dataclass(slots=True)
@@ -129,7 +160,7 @@ class Checkpoint:
     position: int = 0  # everything of the lane before it was durable
     lane_start: int = 0  # start of the first segment
     records: dict[int, GroupRecord] = field(default_factory=dict)
-    tails: dict[int, PartitionTail] = field(default_factory=dict)
+    tails: dict[int, PartitionStates] = field(default_factory=dict)
     extra: Any = None
 
     def installed(self) -> dict[int, int]:
@@ -206,7 +237,7 @@ def read_checkpoint(filesystem: Filesystem, path: str) -> Checkpoint:
         shapes.check(fields, _FILE, "the checkpoint")
         position, lane_start, encoded, extra = fields
         records = {record.group: record for record in map(GroupRecord.decode, encoded)}
-        tails = {group: PartitionTail.restore(record.tail) for group, record in records.items()}
+        tails = {group: PartitionStates.restore(record.tail) for group, record in records.items()}
         return Checkpoint(position, lane_start, records, tails, extra)
     except (cbor2.CBORDecodeError, CodecError, ValueError, TypeError) as error:
         raise CorruptFile(path, f"malformed ({error})") from error

@@ -119,13 +119,31 @@ class Checkpointer:
         key = (log.incarnation, configuration_index, configuration, log.hard_state,
                log.index.first_index, commit, log.quarantined, tail.applied_index,
                tuple(log.missing.items()), log.doubtful,
-               log.lasting, log.lifted, log.barred, log.removed, log.buried_at,
-               log.group_incarnation, log.since, log.barred_term)
+               log.lasting, log.lifted, log.vote_barrier_index, log.removed, log.buried_at,
+               log.group_incarnation, log.since, log.vote_barrier_term)
         if key == log.record_key and log.record:
             return log.record
         log.record_key, log.record = key, b""
-        return GroupRecord(log.group, log.incarnation, configuration, log.hard_state,
-                           log.index.first_index, log.index.prev_term, commit, log.quarantined,
-                           tail.snapshot(), tuple(log.missing.items()), log.doubtful, log.lasting,
-                           log.lifted, log.settled, configuration_index, log.barred, log.removed,
-                           log.buried_at, log.group_incarnation, log.since, log.barred_term)
+        return GroupRecord(
+            log.group,
+            log.incarnation,
+            configuration,
+            log.hard_state,
+            log.index.first_index,
+            log.index.prev_term,
+            commit,
+            log.quarantined,
+            tail.snapshot(),
+            tuple(log.missing.items()),
+            log.doubtful,
+            log.lasting,
+            log.lifted,
+            log.settled,
+            configuration_index,
+            log.vote_barrier_index,
+            log.removed,
+            log.buried_at,
+            log.group_incarnation,
+            log.since,
+            log.vote_barrier_term,
+        )

@@ -11,7 +11,7 @@ import cbor2
 from multiraft.codec import shapes
 from multiraft.errors import CorruptEntry
 from multiraft.raft import joint_quorum
-from multiraft.raft.replica_records import Reincarnation, Tombstone
+from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage.atomic_file import read_envelope, write_envelope
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
@@ -87,10 +87,10 @@ def _pack_run(run: GroupRun) -> list:
 
 def _pack_marks(run: GroupRun) -> list:
     buried, reborn = run.buried, run.reborn
-    return [[*buried.hard_state, buried.barred, buried.incarnation] if buried else None,
+    return [[*buried.hard_state, buried.vote_barrier_index, buried.incarnation] if buried else None,
             run.buried_at, run.removed,
             [reborn.incarnation, joint_quorum.encode(reborn.configuration)] if reborn else None,
-            list(run.reborn_at), [buried.barred_term if buried else 0, run.reborn_term]]
+            list(run.reborn_at), [buried.vote_barrier_term if buried else 0, run.reborn_term]]
 
 
 def _unpack_run(fields: list) -> GroupRun:
@@ -108,5 +108,5 @@ def _unpack_run(fields: list) -> GroupRun:
                     buried=Tombstone(HardState(*buried[:2]), *buried[2:], buried_term)
                     if buried else None,
                     buried_at=buried_at, removed=removed,
-                    reborn=Reincarnation(reborn[0], joint_quorum.decode(reborn[1])) if reborn
+                    reborn=ForcedRecovery(reborn[0], joint_quorum.decode(reborn[1])) if reborn
                     else None, reborn_at=tuple(reborn_at), reborn_term=reborn_term)

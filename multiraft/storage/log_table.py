@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from multiraft.errors import UnknownGroup
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.raft.log_reader import GroupRestored
 from multiraft.storage.io_jobs import ReadPlan, StagedWrite, plan_spans
 from multiraft.storage.journal.journal import Lane, Part
@@ -25,7 +25,7 @@ from multiraft.types import Entry
 class LogTable:
     """Every group's log and partition states, and the journal below them."""
 
-    def __init__(self, journal: Lane, logs: dict[int, GroupLog], tails: dict[int, PartitionTail],
+    def __init__(self, journal: Lane, logs: dict[int, GroupLog], tails: dict[int, PartitionStates],
                  journal_damage: JournalDamage, read_gap_bytes_max: int):
         """``read_gap_bytes_max``: bytes between two entries that one read covers, see
         ``StorageConfig``."""

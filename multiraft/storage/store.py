@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from multiraft.codec import layout
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum
 from multiraft.raft.log_reader import GroupRestored, LogBounds
 from multiraft.raft.ready import GroupWrite, Writes
@@ -175,7 +175,7 @@ class Store:
             log.settled = ((0, log.born),)  # nothing before its creation was its own
             if self.recovered.lane_damage and not is_new:
                 log.doubt(self.recovered.lane_damage)
-            self.tails[group] = PartitionTail(group)
+            self.tails[group] = PartitionStates(group)
         else:
             if log.removed:
                 log.removed, log.born = False, self._lane.position
@@ -184,7 +184,7 @@ class Store:
         return self.table.restore(group)
 
     def install(self, group: int, bounds: LogBounds, configuration_index: int,
-                configuration: Configuration, tail: PartitionTail) -> None:
+                configuration: Configuration, tail: PartitionStates) -> None:
         """Install a snapshot: ``tail`` and the node's own state replace all entries up to
         ``bounds``, and the log begins empty behind it.  In memory only: the next checkpoint makes
         the snapshot durable as a whole, and no acknowledgement may leave before.  No write of the
@@ -220,12 +220,12 @@ class Store:
             return 1
         places, doubtful = log.unreadable_places(), log.doubtful
         self.table.journal_damage.copied.update((begin, end - begin) for begin, end in places)
-        log.bury(parse_tombstone(mark.term, mark.index, mark.payload), position)
+        log.apply_tombstone(parse_tombstone(mark.term, mark.index, mark.payload), position)
         if doubtful and write.drop_from:
             # A vote or entries that it may have lost are not in the tombstone either, so the
             # group's next replica on this node must not vote before a leader cleared it.
             log.doubt("it was let go in doubt")
-        self.tails[log.group] = PartitionTail(log.group)
+        self.tails[log.group] = PartitionStates(log.group)
         self.groups.pop(log.group, None)
         return 1 + len(places)
 

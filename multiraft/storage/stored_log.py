@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from multiraft.codec import layout
 from multiraft.raft.log_reader import GroupRestored, LogBounds
-from multiraft.raft.replica_records import Reincarnation, Tombstone
+from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
 from multiraft.storage.journal.segment_index import REPAIR_STRUCT
@@ -36,11 +36,35 @@ class CachedEntry(NamedTuple):
 class GroupLog:
     """Log of one group's replica, as this node has it on disk."""
 
-    __slots__ = ("group", "incarnation", "configurations", "barred", "barred_term", "removed",
-                 "buried_at", "group_incarnation", "record_before", "hard_state", "index",
-                 "partitions", "cached", "commit", "quarantined", "missing", "unsure",
-                 "questioned", "doubtful", "lasting", "lifted", "settled", "born", "since",
-                 "broken", "record_key", "record")
+    __slots__ = (
+        "group",
+        "incarnation",
+        "configurations",
+        "vote_barrier_index",
+        "vote_barrier_term",
+        "removed",
+        "buried_at",
+        "group_incarnation",
+        "record_before",
+        "hard_state",
+        "index",
+        "partitions",
+        "cached",
+        "commit",
+        "quarantined",
+        "missing",
+        "unsure",
+        "questioned",
+        "doubtful",
+        "lasting",
+        "lifted",
+        "settled",
+        "born",
+        "since",
+        "broken",
+        "record_key",
+        "record",
+    )
 
     def __init__(self, group: int, incarnation: int,
                  configuration: Configuration = NO_CONFIGURATION):
@@ -48,7 +72,7 @@ class GroupLog:
         self.incarnation = incarnation
         #: (index, configuration): the one in force where applied state is, and those above.
         self.configurations = [(0, configuration)]
-        self.barred = self.barred_term = 0  # see ``marks.Tombstone``
+        self.vote_barrier_index = self.vote_barrier_term = 0  # see ``marks.Tombstone``
         self.removed = False  # a tombstone is all there is
         self.buried_at = 0  # lane position of the last tombstone: the log begins after it
         self.group_incarnation = 0  # of the group, where it differs from the log's
@@ -85,7 +109,7 @@ class GroupLog:
 
     def create_with(self, configuration: Configuration) -> None:
         """Set the members before the first entry, unless the log knows them."""
-        if self.configurations[0] == (0, NO_CONFIGURATION) and not self.barred:
+        if self.configurations[0] == (0, NO_CONFIGURATION) and not self.vote_barrier_index:
             self.configurations[0] = (0, configuration)
 
     def configuration_at(self, applied: int) -> tuple[int, Configuration]:
@@ -103,28 +127,30 @@ class GroupLog:
             kept.append((index, configuration))
         self.configurations = sorted(kept, key=itemgetter(0))
 
-    def bury(self, left: Tombstone, position: int) -> None:
+    def apply_tombstone(self, left: Tombstone, position: int) -> None:
         """Empty the log at a tombstone: entries before its journal position belong to a removed
         replica.  Keep the term, vote and vote barrier of the tombstone."""
         before = self.record_before or self.record
         self.__init__(self.group, self.incarnation)
         self.record_before = before
-        self.hard_state, self.barred = left.hard_state, left.barred
-        self.barred_term = left.barred_term
+        self.hard_state, self.vote_barrier_index = left.hard_state, left.vote_barrier_index
+        self.vote_barrier_term = left.vote_barrier_term
         self.group_incarnation = left.incarnation
         self.removed = True
         self.buried_at = self.lifted = position
         self.settled = ((0, position),)
 
-    def reincarnate(self, new: Reincarnation, index: int, barred_term: int) -> None:
+    def reincarnate(self, new: ForcedRecovery, index: int, vote_barrier_term: int) -> None:
         """Apply a forced recovery at the last ``index`` of this log: the group continues in a new
         incarnation with the named members.  Without members the replica joins a recovered group: it
-        may not vote before it has ``index`` of the term ``barred_term``."""
+        may not vote before it has ``index`` of the term ``vote_barrier_term``."""
         self.group_incarnation = new.incarnation
         alone = bool(new.configuration.voters)
         if alone:
             self.configurations = [(index, new.configuration)]
-        self.barred, self.barred_term = (0, 0) if alone else (index, barred_term)
+        self.vote_barrier_index, self.vote_barrier_term = (
+            (0, 0) if alone else (index, vote_barrier_term)
+        )
 
     def bounds(self) -> LogBounds:
         return LogBounds(self.index.first_index, self.index.prev_term, self.index.last_index)
@@ -132,12 +158,21 @@ class GroupLog:
     def restored(self, applied: int) -> GroupRestored:
         last = self.index.last_index
         index, configuration = self.configurations[0]
-        return GroupRestored(self.bounds(), self.index.term_runs(), self.hard_state,
-                             min(self.commit, last), min(applied, last), configuration,
-                             self.quarantined,
-                             self.doubtful and not self.missing and not self.lasting,
-                             min(index, last), tuple(self.configurations[1:]), self.barred,
-                             self.group_incarnation, self.barred_term)
+        return GroupRestored(
+            self.bounds(),
+            self.index.term_runs(),
+            self.hard_state,
+            min(self.commit, last),
+            min(applied, last),
+            configuration,
+            self.quarantined,
+            self.doubtful and not self.missing and not self.lasting,
+            min(index, last),
+            tuple(self.configurations[1:]),
+            self.vote_barrier_index,
+            self.group_incarnation,
+            self.vote_barrier_term,
+        )
 
     def restart(self, bounds: LogBounds, index: int, configuration: Configuration,
                 since: int) -> None:

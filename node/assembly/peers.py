@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from multiraft.liveness.store_liveness import Liveness
+from multiraft.liveness.store_liveness import StoreLiveness
 from multiraft.wire.messages import Hello, LifeRow
 from node.address import Address
 from node.assembly.env import NodeEnv
@@ -53,7 +53,7 @@ def build_peers(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
     bulk, control = (Bulk(links.dial, introduce("bulk"), frame_bytes_max,
                           limits.bulk_bytes_per_second) for _ in range(2))
     liveness = LivenessThread(
-        Liveness(config.node.id, env.store.boot_epoch, config.raft.lease_ms,
+        StoreLiveness(config.node.id, env.store.boot_epoch, config.raft.lease_ms,
                  config.raft.liveness_interval_ms),
         introduce("liveness"), limits.loop_stall_ms_max, limits.disk_stall_ms_max, storage.disk,
         env.space)

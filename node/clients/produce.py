@@ -26,7 +26,7 @@ from itertools import count
 from multiraft.codec import layout
 from multiraft.core import check_batch
 from multiraft.errors import PartitionSealed
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.types import EntryKind
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Produce, ProduceReply, ProduceResult
@@ -173,7 +173,7 @@ class Producing:
         else:
             self._pending.add(group, proposed.index, acks, produce, slot, proposed.base_offset)
 
-    def _leading(self, place: Location, partition: int) -> tuple[int, PartitionTail]:
+    def _leading(self, place: Location, partition: int) -> tuple[int, PartitionStates]:
         """The group led here that takes the partition's appends.  Raises ``Elsewhere``."""
         switch = place.switch
         if switch is not None:

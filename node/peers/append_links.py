@@ -74,7 +74,7 @@ class PeerLink:
     def __init__(self, peer: int, host: str, port: int, introduction, bytes_max: int, gate: Gate,
                  log):
         self.peer = peer
-        self._host = host
+        self._context = host
         self._port = port
         self._introduction = introduction
         self._bytes_max = bytes_max
@@ -134,7 +134,7 @@ class PeerLink:
 
     async def dial(self) -> socket.socket | None:
         """A new connection to the peer, on which nothing was said yet; None = it is away."""
-        return await dial(self._host, self._port)
+        return await dial(self._context, self._port)
 
     async def _open(self):
         """A connection that the peer has accepted, and its reader; None = not now."""

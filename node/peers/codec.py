@@ -32,11 +32,11 @@ _TYPES: dict[type, int] = {
     m.TimeoutNow: 5,
     m.DigestQuery: 6,
     m.DigestAnswer: 7,
-    m.LedRequest: 8,
-    m.LedChanges: 9,
+    m.LeadershipDeltaRequest: 8,
+    m.LeadershipDelta: 9,
     m.Removed: 10,
-    m.Doubt: 20,
-    m.Cleared: 21,
+    m.HeadRecoveryRequest: 20,
+    m.HeadRecoveryGrant: 21,
     m.SnapshotOffer: 22,
 }
 _KINDS = {code: kind for kind, code in _TYPES.items()}
@@ -152,7 +152,7 @@ def _check_rows(kind: type, item: list) -> None:
         _check(kind, item[1], (BUCKETS - 1,) * min(len(item[1]), BUCKETS))
         item[1:] = tuple(item[1]), _rows(kind, item[2], _LED)
     else:
-        assert kind is m.LedChanges, kind
+        assert kind is m.LeadershipDelta, kind
         item[3] = _rows(kind, item[3], _CHANGE)
 
 

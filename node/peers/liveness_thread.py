@@ -1,8 +1,8 @@
 """The liveness thread: node leases on connections of their own, so that bulk data never delays
 them.
 
-Contract.  The thread owns ``leases.Liveness`` and its sockets; the loop owns everything else.  They
-share three one-way channels: ``publish`` (the loop's digests, one tuple, swapped at once),
+Contract.  The thread owns ``leases.StoreLiveness`` and its sockets; the loop owns everything else.
+They share three one-way channels: ``publish`` (the loop's digests, one tuple, swapped at once),
 ``events`` (lease events, read by the loop when ``wake_fd`` is readable) and the nudge (the thread
 wakes the loop every interval and sees whether it answered).
 
@@ -31,7 +31,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
-from multiraft.liveness.store_liveness import Answer, Liveness, Question
+from multiraft.liveness.store_liveness import Answer, Question, StoreLiveness
 from multiraft.wire import frames
 from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.tls import TlsSocket
@@ -70,10 +70,10 @@ class Link:
 
 
 class LivenessThread:
-    """Runs ``Liveness`` against the other nodes.  ``introduction(peer)``: what a dialled link
+    """Runs ``StoreLiveness`` against the other nodes.  ``introduction(peer)``: what a dialled link
     begins with."""
 
-    def __init__(self, liveness: Liveness, introduction, loop_stall_ms_max: int,
+    def __init__(self, liveness: StoreLiveness, introduction, loop_stall_ms_max: int,
                  disk_stall_ms_max: int, disk, space=None):
         self._liveness = liveness
         self._members: dict[int, tuple[str, int]] = {}  # whom to dial, and where
@@ -200,13 +200,13 @@ class LivenessThread:
                 self._send(link, {"question": list(question)})
 
     def _publish(self, now_ms: int) -> None:
-        led, believed, led_version = self.published
+        led, believed, leading_version = self.published
         full = self._space is not None and self._space.full
         busy_since_ms = self._disk.busy_since_ms
         healthy = (now_ms - self.loop_seen_ms <= self._loop_stall_ms_max
                    and (busy_since_ms is None
                         or now_ms - busy_since_ms <= self._disk_stall_ms_max))
-        self._liveness.publish(led, believed, led_version, healthy, full)
+        self._liveness.publish(led, believed, leading_version, healthy, full)
 
     def _hand_over(self) -> None:
         events = self._liveness.events()

@@ -27,7 +27,7 @@ class NewGroups:
 
     def found(self, restored) -> None:
         """What recovery has of the metadata group, or None."""
-        self._is_first = restored is not None and not restored.barred
+        self._is_first = restored is not None and not restored.vote_barrier_index
 
     def replaced(self) -> None:
         """An empty replica knows nothing of what the one before it had."""

@@ -70,7 +70,7 @@ class Replicas:
         self._new.found(self._store.groups.get(METADATA_GROUP))
         for group, restored in sorted(self._store.groups.items()):
             if (group > self._pool_size and restored.configuration == NOBODY
-                    and not restored.changes and not restored.barred):
+                    and not restored.changes and not restored.vote_barrier_index):
                 self._unplaced.add(group)
             else:
                 self._add(group, restored)

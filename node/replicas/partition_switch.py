@@ -23,7 +23,7 @@ from typing import Protocol
 import trio
 
 from multiraft.errors import MultiRaftError, NotLeader, UnknownPartition
-from multiraft.partitions.records import Sealed, continue_payload, seal_payload
+from multiraft.partitions.records import PartitionSeal, continue_payload, seal_payload
 from multiraft.types import EntryKind
 from multiraft.wire import placements as wire
 from multiraft.wire.errors import LeaderUnknown, StaleEpoch, StaleMetadata, TimedOut
@@ -157,7 +157,7 @@ class Switching:
         await self._ask_next(self._open_request(partition, switch, sealed))
         return leads_next
 
-    def _sealed(self, place: Location, partition: int) -> Sealed | None:
+    def _sealed(self, place: Location, partition: int) -> PartitionSeal | None:
         """The applied seal that ends the partition's present epoch, if it is here."""
         tail = self._tails.get(place.group)
         sealed = tail.sealed(partition) if tail is not None else None
@@ -188,7 +188,9 @@ class Switching:
         self._request_round()
         await self._applied.wait(group, index, COMMIT_WAIT_S)
 
-    def _open_request(self, partition: int, switch: Switch, sealed: Sealed) -> wire.OpenPartition:
+    def _open_request(
+        self, partition: int, switch: Switch, sealed: PartitionSeal
+    ) -> wire.OpenPartition:
         return wire.OpenPartition(partition, switch.epoch, switch.to_group, self._state.version,
                                   False, sealed.end_offset, sealed.log_start, sealed.leader_epoch,
                                   sealed.windows)
@@ -247,7 +249,7 @@ class Switching:
         return True
 
     def _open(self, request: wire.OpenPartition) -> None:
-        sealed = Sealed(request.epoch - 1, request.end_offset, request.log_start,
+        sealed = PartitionSeal(request.epoch - 1, request.end_offset, request.log_start,
                         request.leader_epoch, request.windows)
         term = self._core.status.of(request.to_group).term
         self._core.propose(request.to_group, EntryKind.PARTITION_OPEN,

@@ -37,7 +37,7 @@ from cbor2 import CBORDecodeError
 from multiraft import core as codec
 from multiraft.codec import shapes
 from multiraft.errors import CodecError
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.raft import snapshot
 from multiraft.raft.log_reader import LogBounds
 from multiraft.storage import pieces
@@ -296,7 +296,7 @@ class Snapshots:
 _IMAGE = (shapes.WHOLE, ([shapes.WHOLE],) * 3, shapes.ANYTHING, shapes.ANYTHING)
 
 
-def _decode(download: Arrived) -> tuple[int, Configuration, PartitionTail, MetadataState,
+def _decode(download: Arrived) -> tuple[int, Configuration, PartitionStates, MetadataState,
                                         pieces.Encoded]:
     """What an image says; the state once more as a checkpoint has it.  On a thread.  Raises
     ``Malformed`` or ``CodecError``."""
@@ -305,7 +305,7 @@ def _decode(download: Arrived) -> tuple[int, Configuration, PartitionTail, Metad
         shapes.check(image, _IMAGE, "the image")
         index, configuration, tail, state = image
         voters, learners, outgoing = map(tuple, configuration)
-        restored = PartitionTail.restore(tail)
+        restored = PartitionStates.restore(tail)
         read = MetadataState.restore(state)
         decoded = (index, Configuration(voters, learners, outgoing), restored, read,
                    pieces.Encoded(pieces.dumps(read.snapshot())))

@@ -16,7 +16,7 @@ import pytest
 
 from multiraft import core
 from multiraft.liveness.peer_identity import DURABLE
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.raft import messages as m
 from multiraft.wire import messages as wire
 from multiraft.wire.frames import FrameReader, encode_frame
@@ -39,7 +39,7 @@ GROWTH_BYTES = 64 << 20
 def image(**changes: object) -> bytes:
     """A metadata image of the right form, but for the changes."""
     state = {**MetadataState().snapshot(), **changes}
-    return cbor2.dumps([1, [[1, 2, 3], [], []], PartitionTail(0, INDEX).snapshot(), state])
+    return cbor2.dumps([1, [[1, 2, 3], [], []], PartitionStates(0, INDEX).snapshot(), state])
 
 
 def chunk(data: bytes, **changes: object) -> tuple[dict, bytes]:
@@ -60,7 +60,7 @@ LIES = {
     "an array that is announced only": chunk(b"\x9b\x00\x00\x00\x7f\xff\xff\xff\xff"),
     "names that are paths and no lists": chunk(image(topics=[["../../x", 1, [], {}, None]])),
     "nodes without fields": chunk(image(nodes=[[]])),
-    "another group": chunk(cbor2.dumps([1, [[1], [], []], PartitionTail(7, INDEX + 1).snapshot(),
+    "another group": chunk(cbor2.dumps([1, [[1], [], []], PartitionStates(7, INDEX + 1).snapshot(),
                                         MetadataState().snapshot()])),
 }
 

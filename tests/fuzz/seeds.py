@@ -16,9 +16,9 @@ from multiraft.liveness.leadership_digest import BUCKETS
 from multiraft.liveness.peer_identity import Life
 from multiraft.partitions.producer_state import BATCHES_PER_WINDOW, carried, extended
 from multiraft.partitions.records import open_payload, seal_payload
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum, messages
-from multiraft.raft.replica_records import Reincarnation, Tombstone, reincarnation, tombstone
+from multiraft.raft.replica_records import ForcedRecovery, Tombstone, reincarnation, tombstone
 from multiraft.storage import identity, refusal
 from multiraft.storage.index_file import encode
 from multiraft.storage.journal.journal import SegmentHeader
@@ -162,12 +162,20 @@ def message_headers() -> list[bytes]:
 def peer_frames() -> list[bytes]:
     """One frame with every type of message, one with entries."""
     head = (1, 1, 3)
-    said = [messages.VoteRequest(*head, 5, 2, True, False), messages.VoteReply(*head, True, False),
-            messages.AppendReply(*head, 0, 5, 4, 3, 2, 1), messages.TimeoutNow(*head),
-            messages.DigestQuery((1,) * BUCKETS), messages.DigestAnswer((1, 2), ((1, 1, 3),)),
-            messages.LedRequest(5), messages.LedChanges(1, 2, ((1, 1, 3, True),)),
-            messages.Removed(*head, 5, 6), messages.Doubt(*head, 5), messages.Cleared(*head, 5, 6),
-            messages.SnapshotOffer(*head, 5, 6)]
+    said = [
+        messages.VoteRequest(*head, 5, 2, True, False),
+        messages.VoteReply(*head, True, False),
+        messages.AppendReply(*head, 0, 5, 4, 3, 2, 1),
+        messages.TimeoutNow(*head),
+        messages.DigestQuery((1,) * BUCKETS),
+        messages.DigestAnswer((1, 2), ((1, 1, 3),)),
+        messages.LeadershipDeltaRequest(5),
+        messages.LeadershipDelta(1, 2, ((1, 1, 3, True),)),
+        messages.Removed(*head, 5, 6),
+        messages.HeadRecoveryRequest(*head, 5),
+        messages.HeadRecoveryGrant(*head, 5, 6),
+        messages.SnapshotOffer(*head, 5, 6),
+    ]
     payload = b"".join(map(bytes, core.frame_entries([noop_entry(1, 6, 3)], 0, 0)[0]))
     append = messages.Append(*head, 5, 2, 6, 4, (), 0)
     return [with_length({"i": [peer_codec.encode(each, 0) for each in said]}),
@@ -265,7 +273,7 @@ def images() -> list[bytes]:
     state = MetadataState()
     for index, command in enumerate(_commands(), IMAGE_INDEX - len(_commands()) + 1):
         state.apply(index, command)
-    tail = PartitionTail(0, IMAGE_INDEX)
+    tail = PartitionStates(0, IMAGE_INDEX)
     empty = MetadataState()
     return [cbor2.dumps([1, [[1, 2, 3], [4], []], tail.snapshot(), each.snapshot()])
             for each in (state, empty)]
@@ -327,7 +335,7 @@ def entries() -> list[bytes]:
 def payloads() -> list[bytes]:
     """A configuration, a tombstone, a reincarnation, openings without and with a past, a seal."""
     left = Tombstone(HardState(3, 1), 9, 1)
-    reborn = Reincarnation(2, VOTERS)
+    reborn = ForcedRecovery(2, VOTERS)
     return [joint_quorum.encode(Configuration((1, 2, 3), (4,), (1, 2))),
             bytes(tombstone(1, 1, left).payload), bytes(reincarnation(1, 1, 5, reborn).payload),
             open_payload(1), open_payload(3, 900, 7, 40, carried_windows()[0]), seal_payload(2)]

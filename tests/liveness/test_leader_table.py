@@ -6,16 +6,18 @@ import random
 
 import pytest
 
-from multiraft.liveness.leader_table import LedChanges as LedList
+from multiraft.liveness.leader_table import LeadershipDelta as LedList
 from multiraft.raft.config import RaftConfig
 from multiraft.raft.memory_storage import MemoryStore
-from multiraft.raft.messages import LedChanges, LedRequest
+from multiraft.raft.messages import LeadershipDelta, LeadershipDeltaRequest
 from multiraft.raft.multi_raft import MultiRaft
 from tests.raft.solo import GROUP, Solo
 
 
 def requests(core: MultiRaft) -> int:
-    return sum(type(envelope.message) is LedRequest for envelope in core.ready().messages)
+    return sum(
+        type(envelope.message) is LeadershipDeltaRequest for envelope in core.ready().messages
+    )
 
 
 def test_a_list_is_asked_for_again_until_its_node_is_gone():
@@ -34,10 +36,10 @@ def test_a_list_is_asked_for_again_until_its_node_is_gone():
     assert requests(core) == 1
 
 
-def copy(core: MultiRaft, solo: Solo) -> list[LedChanges]:
+def copy(core: MultiRaft, solo: Solo) -> list[LeadershipDelta]:
     """Tell the version of the list and copy it until nothing is asked for; the answers."""
     answers = []
-    core.peer_led_version(1, solo.core.status.led_version)
+    core.peer_led_version(1, solo.core.status.leading_version)
     while asked := [envelope.message for envelope in core.ready().messages]:
         solo.core.step(2, asked[0])
         answers += [envelope.message for envelope in solo.drain()]
@@ -58,7 +60,7 @@ def test_what_an_earlier_life_answered_hides_nothing_of_the_list_of_the_new_one(
     assert core.status.leader_hint(GROUP) == (1, solo.status.term)
     solo.boot()
     core.lease_granted(1, 2)
-    core.peer_led_version(1, solo.core.status.led_version)
+    core.peer_led_version(1, solo.core.status.leading_version)
     if again_before_it_leads:
         core.step(1, answer)
         core.ready()

@@ -7,23 +7,25 @@ from multiraft.liveness.store_liveness import (
     Answer,
     LeaseEvent,
     LeaseEventKind,
-    Liveness,
     Question,
+    StoreLiveness,
 )
 
 GRANTED, WITHDRAWN, HELD, LOST, MISMATCH, LED, FULL = LeaseEventKind
 LEASE, INTERVAL = 600, 150
 
 
-def node(id_: int, epoch: int = 1, peers=(1, 2)) -> Liveness:
-    liveness = Liveness(id_, epoch, LEASE, INTERVAL)
+def node(id_: int, epoch: int = 1, peers=(1, 2)) -> StoreLiveness:
+    liveness = StoreLiveness(id_, epoch, LEASE, INTERVAL)
     for peer in peers:
         if peer != id_:
             liveness.add_peer(peer)
     return liveness
 
 
-def ask(asker: Liveness, answerer: Liveness, now_ms: int, back: bool = True, delay_ms: int = 0):
+def ask(
+    asker: StoreLiveness, answerer: StoreLiveness, now_ms: int, back: bool = True, delay_ms: int = 0
+):
     """One question and its answer, each ``delay_ms`` on the way."""
     for to, question in asker.questions(now_ms):
         assert to == answerer.node
@@ -32,7 +34,7 @@ def ask(asker: Liveness, answerer: Liveness, now_ms: int, back: bool = True, del
             asker.answered(now_ms + 2 * delay_ms, answerer.node, answer)
 
 
-def kinds(liveness: Liveness) -> list[LeaseEventKind]:
+def kinds(liveness: StoreLiveness) -> list[LeaseEventKind]:
     return [event.kind for event in liveness.events() if event.kind is not LED]
 
 

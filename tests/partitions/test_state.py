@@ -25,13 +25,13 @@ from multiraft.partitions.producer_state import (
 from multiraft.partitions.records import (
     OPEN_STRUCT,
     SEAL_STRUCT,
-    Opening,
+    PartitionOpen,
     open_payload,
     parse_open,
     parse_seal,
     seal_payload,
 )
-from multiraft.partitions.state import PRODUCERS_PER_PARTITION_MAX, PartitionTail
+from multiraft.partitions.state import PRODUCERS_PER_PARTITION_MAX, PartitionStates
 from multiraft.types import BatchInfo, Entry, EntryKind
 
 P = 7  # a partition incarnation
@@ -76,7 +76,7 @@ def seal(tail, partition=P, base_offset=-1):
 
 
 def opened(epoch=1, start=0, base=0):
-    tail = PartitionTail(group=3)
+    tail = PartitionStates(group=3)
     control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(epoch, start, base))
     return tail
 
@@ -103,7 +103,7 @@ def test_high_watermark_follows_apply_and_not_append():
 
 
 def test_a_partition_is_not_known_until_its_opening_is_applied():
-    tail = PartitionTail(3)
+    tail = PartitionStates(3)
     assert tail.applied(P) is None
     control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(1))
     put(tail, info(4))
@@ -189,7 +189,7 @@ def test_the_limit_of_partitions_is_stated(monkeypatch):
 def test_open_payload_is_packed_little_endian_and_comes_back():
     payload = open_payload(5, 1000, 7)
     assert payload.hex() == "01000000" "07000000" "0500000000000000" "e803000000000000"
-    assert parse_open(memoryview(payload)) == Opening(5, 1000, 7)
+    assert parse_open(memoryview(payload)) == PartitionOpen(5, 1000, 7)
 
 
 @pytest.mark.parametrize("payload", [b"", b"\0" * 23, OPEN_STRUCT.pack(2, 0, 1, 0),
@@ -356,7 +356,7 @@ def view(tail):
 
 
 def rebuild(log, length):
-    tail = PartitionTail(3)
+    tail = PartitionStates(3)
     for made in log[:length]:
         tail.append(made)
     return tail
@@ -413,7 +413,7 @@ def candidate(draw, tail):
 def test_any_detour_ends_in_the_state_of_a_rebuild(data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tail_module, "PRODUCERS_PER_PARTITION_MAX", 3)
-        tail, log, applied = PartitionTail(3), [], 0
+        tail, log, applied = PartitionStates(3), [], 0
         for _ in range(data.draw(st.integers(1, 60), label="steps")):
             step = data.draw(st.sampled_from("aaaaaatp"), label="step")
             if step == "a":
@@ -442,7 +442,7 @@ def assert_equals_rebuild(tail, log, applied):
         assert list(tail.windows(partition).items()) == list(served.windows(partition).items())
     snapshot = tail.snapshot()
     assert snapshot == served.snapshot()
-    restored = PartitionTail.restore(cbor2.loads(cbor2.dumps(snapshot)))
+    restored = PartitionStates.restore(cbor2.loads(cbor2.dumps(snapshot)))
     assert (restored.last_index, restored.applied_index) == (applied, applied)
     for made in log[applied:]:
         assert restored.verify(made) == ""
@@ -471,7 +471,7 @@ def test_a_snapshot_of_version_1_is_read():
     old = tail.snapshot()
     old["version"] = 1
     old["partitions"] = [[*row[:6], row[8]] for row in old["partitions"]]
-    assert PartitionTail.restore(old).snapshot() == tail.snapshot()
+    assert PartitionStates.restore(old).snapshot() == tail.snapshot()
 
 
 @pytest.mark.parametrize("damage", [
@@ -485,4 +485,4 @@ def test_a_malformed_snapshot_is_a_typed_error(damage):
     snapshot = tail.snapshot()
     damage(snapshot)
     with pytest.raises(CodecError):
-        PartitionTail.restore(snapshot)
+        PartitionStates.restore(snapshot)

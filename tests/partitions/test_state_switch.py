@@ -17,13 +17,13 @@ from multiraft.partitions import state as tail_module
 from multiraft.partitions.producer_state import carried, extended, settled
 from multiraft.partitions.records import (
     LEADER_EPOCH_MAX,
-    Sealed,
+    PartitionSeal,
     continue_payload,
     open_payload,
     parse_open,
     seal_payload,
 )
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.types import BatchInfo, Entry, EntryKind
 from tests.partitions.test_state import P, control, entry, info, opened, put, seal
 
@@ -32,7 +32,7 @@ def moved(old, group=4, term=1):
     """The partition goes on in another group, as the applied seal of ``old`` says."""
     seal(old)
     old.apply(old.last_index)
-    new = PartitionTail(group)
+    new = PartitionStates(group)
     payload = continue_payload(old.sealed(P), term)
     made = entry(new, EntryKind.PARTITION_OPEN, P, payload=payload)
     made.term = term
@@ -48,7 +48,7 @@ def test_only_an_applied_seal_says_where_a_partition_ended():
     tail.apply(2)
     assert tail.sealed(P) is None and tail.sealed(99) is None
     tail.apply(3)
-    assert tail.sealed(P) == Sealed(1, 3, 0, 1, b"")
+    assert tail.sealed(P) == PartitionSeal(1, 3, 0, 1, b"")
 
 
 def test_offsets_go_on_in_the_next_group_and_what_is_below_the_log_start_stays_gone():
@@ -103,7 +103,7 @@ def test_stamped_leader_epochs_stay_above_all_earlier_ones(terms):
 
 def test_leader_epochs_that_are_used_up_are_a_typed_refusal():
     with pytest.raises(ProposalError, match="limit of 2147483647"):
-        continue_payload(Sealed(1, 0, 0, LEADER_EPOCH_MAX, b""), 1)
+        continue_payload(PartitionSeal(1, 0, 0, LEADER_EPOCH_MAX, b""), 1)
 
 
 def test_a_sealed_partition_judges_no_sequences():
@@ -171,7 +171,7 @@ class Replicated:
     a leader of a later term takes over."""
 
     def __init__(self, group: int):
-        self.tail = PartitionTail(group)
+        self.tail = PartitionStates(group)
         self.log: list[Entry] = []
         self.term = 1
 
@@ -199,7 +199,7 @@ class Moving:
         self.chain = [(1, 1)]  # (epoch, group)
         self.switch: tuple[int, int] | None = None
         self.groups[1].append(EntryKind.PARTITION_OPEN, open_payload(1))
-        self.seals: list[Sealed] = []  # as anybody ever read them from applied state
+        self.seals: list[PartitionSeal] = []  # as anybody ever read them from applied state
         self.next_sequence = dict.fromkeys(PRODUCERS, 0)
         self.acknowledged: dict[tuple[int, int], int] = {}
         self.waiting: list[tuple[int, int, int, int, int]] = []  # group, index, term, key, offset
@@ -277,7 +277,7 @@ class Moving:
                                   made.batch.producer_id, made.batch.base_sequence))
         found.sort()
         assert [offset for offset, *_ in found] == list(range(len(found))), "holes or doubles"
-        stamps = [stamp for _, stamp, *_ in found]
+        stamps = [read_round for _, read_round, *_ in found]
         assert stamps == sorted(stamps), "a leader epoch fell"
         for producer in PRODUCERS:
             sequences = [sequence for *_, who, sequence in found if who == producer]
@@ -349,7 +349,7 @@ def test_the_model_finds_what_it_is_there_to_find(bug, monkeypatch):
     moving.produce(1, 5, 0)
     moving.drive("decide", 2)
     if bug == "open without the seal applied":
-        moving.seals.append(Sealed(1, 0, 0, 6, b""))
+        moving.seals.append(PartitionSeal(1, 0, 0, 6, b""))
     else:
         moving.drive("seal", 2)
         moving.commit(1, 9)

@@ -7,9 +7,9 @@ import random
 from collections import deque
 
 from multiraft.liveness import store_liveness
-from multiraft.liveness.store_liveness import Liveness
+from multiraft.liveness.store_liveness import StoreLiveness
 from multiraft.raft.config import RaftConfig
-from multiraft.raft.log_state import NullTail
+from multiraft.raft.log_state import NullLogState
 from multiraft.raft.memory_storage import MemoryStore
 from multiraft.raft.messages import Append
 from multiraft.raft.multi_raft import MultiRaft
@@ -27,7 +27,7 @@ class Node:
         self.store = MemoryStore()
         self.boot_epoch = 0
         self.core: MultiRaft | None = None
-        self.liveness: Liveness | None = None
+        self.liveness: StoreLiveness | None = None
         self.after_write: deque[tuple[int, list[Envelope]]] = deque()
         self.committed: dict[int, list] = {}
         self.events: list[Event] = []
@@ -35,7 +35,7 @@ class Node:
         self.manual_disk = False
         #: The driver takes a write only when none is in flight; else it queues them.
         self.one_write = id_ % 2 == 0
-        self.tails = lambda group: NullTail()
+        self.tails = lambda group: NullLogState()
         self.healthy = True
         self.digests_version = 0
 
@@ -45,7 +45,7 @@ class Node:
         self.core = MultiRaft(self.id, self.config, self.store, self.rng, now_ms,
                               self.boot_epoch)
         self.digests_version = self.core.status.digests_version
-        self.liveness = Liveness(self.id, self.boot_epoch, self.config.lease_ms,
+        self.liveness = StoreLiveness(self.id, self.boot_epoch, self.config.lease_ms,
                                  self.config.liveness_interval_ms)
         for peer in peers:
             self.liveness.add_peer(peer)
@@ -185,9 +185,9 @@ class Cluster:
             if node.core is None:
                 continue
             node.liveness.publish(
-                {peer: node.core.status.led_digest(peer) for peer in self.nodes},
-                {peer: node.core.status.believed_digest(peer) for peer in self.nodes},
-                node.core.status.led_version, node.healthy)
+                {peer: node.core.status.leading_digest(peer) for peer in self.nodes},
+                {peer: node.core.status.followed_digest(peer) for peer in self.nodes},
+                node.core.status.leading_version, node.healthy)
         for node in self.nodes.values():
             if node.core is None:
                 continue

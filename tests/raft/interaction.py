@@ -13,7 +13,7 @@ from collections import deque
 from multiraft.errors import ProposalError
 from multiraft.raft import describe, election
 from multiraft.raft.config import RaftConfig
-from multiraft.raft.log_state import NullTail
+from multiraft.raft.log_state import NullLogState
 from multiraft.raft.memory_storage import MemoryStore
 from multiraft.raft.messages import Append, Message
 from multiraft.raft.multi_raft import MultiRaft
@@ -27,7 +27,7 @@ from tests.raft.snapshot_verbs import SnapshotVerbs
 ROUNDS_MAX = 2000
 
 
-class ScriptTail(NullTail):
+class ScriptTail(NullLogState):
     """Finds fault with the entries it was told to."""
 
     def __init__(self) -> None:
@@ -273,7 +273,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
             del images[group]
         node.store.create_group(group, command.number("incarnation", 2), voters)
         node.core.add_group(group, node.store.incarnation(group), node.store.restored(group),
-                            NullTail())
+                            NullLogState())
         self.drain(node)
         return ["ok"]
 
@@ -291,7 +291,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
         other = next(other for other in self.alive() if group in other.core.status.groups())
         status = other.core.status.of(group)
         node.store.create_group(group, status.incarnation, status.configuration)
-        node.core.add_group(group, status.incarnation, node.store.restored(group), NullTail())
+        node.core.add_group(group, status.incarnation, node.store.restored(group), NullLogState())
         self.drain(node)
 
     # ---- disk ---------------------------------------------------------------------------------
@@ -491,7 +491,9 @@ class Interaction(MemberVerbs, SnapshotVerbs):
         """digest n1 n2: n1 compares n2's digest with what it believes; a difference is reported to
         n1's core as liveness does after two in a row."""
         node, other = self.nodes[command.node()], self.nodes[command.node(1)]
-        same = other.core.status.led_digest(node.id) == node.core.status.believed_digest(other.id)
+        same = other.core.status.leading_digest(node.id) == node.core.status.followed_digest(
+            other.id
+        )
         self.lines.append("digests agree" if same else "digests differ")
         if not same:
             node.core.digest_mismatch(other.id)
@@ -506,7 +508,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
         """rounds n1: rounds until nothing is pending, each with the timers it armed."""
         node = self.nodes[command.node()]
         while True:
-            pending = bool(node.core._neighbours.pending)
+            pending = bool(node.core._peers.pending)
             self.obey(node, node.core.ready())
             timers = [f"g{group}" for group in node.core.status.groups()
                       if not node.core.status.of(group).asleep]
@@ -517,7 +519,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
     def do_announce(self, command: Command) -> None:
         """announce n4 n1: n4 hears the version of n1's list of led groups."""
         node, other = self.nodes[command.node()], self.nodes[command.node(1)]
-        node.core.peer_led_version(other.id, other.core.status.led_version)
+        node.core.peer_led_version(other.id, other.core.status.leading_version)
         self.drain(node)
 
     # ---- to a fixed point ---------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from multiraft.errors import ProposalError
 from multiraft.raft import describe
-from multiraft.raft.log_state import NullTail
+from multiraft.raft.log_state import NullLogState
 from multiraft.types import Configuration
 from tests.datadriven import Command
 
@@ -35,7 +35,7 @@ class MemberVerbs:
         node, group = self.nodes[command.node()], command.group()
         node.store.create_group(group, 1, Configuration(()))
         node.tails.pop(group, None)
-        node.core.add_group(group, 1, node.store.created(group), NullTail())
+        node.core.add_group(group, 1, node.store.created(group), NullLogState())
         self.drain(node)
 
     def do_read(self, command: Command) -> None:

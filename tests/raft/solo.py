@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from multiraft.raft.config import RaftConfig
-from multiraft.raft.log_state import NullTail
+from multiraft.raft.log_state import NullLogState
 from multiraft.raft.memory_storage import MemoryStore
 from multiraft.raft.messages import Append, AppendReply, VoteReply, VoteRequest
 from multiraft.raft.multi_raft import MultiRaft
@@ -42,7 +42,7 @@ class Solo:
         self.life += 1
         self.core = MultiRaft(1, self.config, self.store, random.Random(self.seed), self.now_ms,
                               self.life)
-        self.core.add_group(GROUP, 1, self.store.restored(GROUP), NullTail())
+        self.core.add_group(GROUP, 1, self.store.restored(GROUP), NullLogState())
         self.sent: list = []
         self.after_write: list = []
         self.applied: list = []
@@ -116,9 +116,9 @@ class Solo:
                                            prev[0] + len(terms), commit, entries), write)
         return [reply for reply in replies if isinstance(reply, AppendReply)]
 
-    def acknowledge(self, sender, match, commit=0, term=0, stamp=0):
+    def acknowledge(self, sender, match, commit=0, term=0, read_round=0):
         return self.step(sender, AppendReply(GROUP, 1, term or self.status.term, 0, match, commit,
-                                             match, 0, stamp))
+                                             match, 0, read_round))
 
     def new_life(self, node, boot_epoch=2) -> list:
         """A member's node restarts; the messages sent because of it."""

@@ -27,13 +27,13 @@ def member(solo: Solo, node: int = 2):
 
 
 def stamp_of(messages: list) -> int:
-    return max(message.stamp for message in messages if isinstance(message, Append))
+    return max(message.read_round for message in messages if isinstance(message, Append))
 
 
-def mismatch(solo: Solo, node: int, hint: int, stamp: int) -> list:
+def mismatch(solo: Solo, node: int, hint: int, read_round: int) -> list:
     term = hint and solo.status.term
     return solo.step(node, AppendReply(GROUP, 1, solo.status.term, Status.MISMATCH, 0, 0, hint,
-                                       term, stamp))
+                                       term, read_round))
 
 
 def test_a_late_acknowledgement_does_not_tell_what_the_new_life_knows():
@@ -41,11 +41,11 @@ def test_a_late_acknowledgement_does_not_tell_what_the_new_life_knows():
     solo.acknowledge(2, 2, commit=2)
     solo.acknowledge(3, 2, commit=2)
     assert solo.status.commit == 2
-    stamp = stamp_of(solo.new_life(2))
+    read_round = stamp_of(solo.new_life(2))
     solo.acknowledge(2, 2, commit=2)  # once more, from before
     assert member(solo).commit_known == 0
     assert [message for message in solo.tick(600) if isinstance(message, Append)]
-    solo.acknowledge(2, 2, commit=2, stamp=stamp)
+    solo.acknowledge(2, 2, commit=2, read_round=read_round)
     solo.tick(600)
     assert member(solo).commit_known == 2 and solo.status.asleep
 
@@ -55,19 +55,19 @@ def test_what_a_restarted_member_may_have_lost_does_not_commit():
     solo = leading(config=RELAXED)
     solo.acknowledge(2, 2)
     assert member(solo).match == 2
-    stamp = stamp_of(solo.new_life(2))
+    read_round = stamp_of(solo.new_life(2))
     assert member(solo).match == 0
     solo.acknowledge(3, 2)
     assert solo.status.commit == 1
-    solo.acknowledge(2, 2, stamp=stamp)  # it has not lost it
+    solo.acknowledge(2, 2, read_round=read_round)  # it has not lost it
     assert solo.status.commit == 2
 
 
 def test_a_late_acknowledgement_does_not_bring_back_what_a_member_has_forgotten():
     solo = leading(config=RELAXED)
     solo.acknowledge(2, 2)
-    stamp = stamp_of(solo.new_life(2))
-    mismatch(solo, 2, 0, stamp)
+    read_round = stamp_of(solo.new_life(2))
+    mismatch(solo, 2, 0, read_round)
     solo.acknowledge(2, 2)  # of the first life
     assert member(solo).match == 0
     solo.acknowledge(3, 2)
@@ -101,13 +101,13 @@ def test_a_late_answer_of_an_earlier_life_confirms_nothing_that_is_asked_after_i
     solo.drain()
     solo.acknowledge(2, 2, commit=2)
     assert solo.reads == []
-    solo.acknowledge(2, 2, commit=2, stamp=solo.core._group(GROUP).stamp)
+    solo.acknowledge(2, 2, commit=2, read_round=solo.core._group(GROUP).read_round)
     assert [read.token for read in solo.reads] == ["read"]
 
 
-def unknown(solo: Solo, node: int, stamp: int) -> list:
+def unknown(solo: Solo, node: int, read_round: int) -> list:
     return solo.step(node, AppendReply(GROUP, 1, solo.status.term, Status.UNKNOWN_GROUP, 0, 0, 0, 0,
-                                       stamp))
+                                       read_round))
 
 
 @pytest.mark.parametrize("node", [2, 6])
@@ -128,8 +128,8 @@ def test_a_replica_that_says_again_that_it_is_not_there_is_believed_once():
     solo = leading(learners=(6,))
     solo.acknowledge(6, 2, commit=1)
     unknown(solo, 6, 0)
-    stamp = stamp_of(solo.tick(600))
-    solo.acknowledge(6, 2, commit=1, stamp=stamp)
+    read_round = stamp_of(solo.tick(600))
+    solo.acknowledge(6, 2, commit=1, read_round=read_round)
     unknown(solo, 6, 0)  # repeated
     assert member(solo, 6).match == 2 and member(solo, 6).state == "replicate"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from multiraft.liveness.leader_table import Hints
+from multiraft.liveness.leader_table import LeaderTable
 from multiraft.raft.config import RaftConfig
-from multiraft.raft.log_state import NullTail
+from multiraft.raft.log_state import NullLogState
 from multiraft.types import Configuration
 from tests.raft.cluster import Cluster
 
@@ -55,7 +55,7 @@ def join(cluster: Cluster, id_: int) -> None:
     wanted = next(event for event in node.events if event.kind == "wanted")
     incarnation, _, term, at = wanted.fields
     node.store.create_group(GROUP, 1, NOBODY)
-    node.core.add_group(GROUP, 1, node.store.created(GROUP), NullTail())
+    node.core.add_group(GROUP, 1, node.store.created(GROUP), NullLogState())
     node.core.repair.reincarnate(GROUP, incarnation, NOBODY, at, term)
     cluster.drain(id_)
 
@@ -187,7 +187,7 @@ def test_the_survivor_leads_in_a_later_term_than_those_who_are_lost_did():
         cluster.nodes[lost].core.resign(GROUP, "asked to")
         cluster.run(3000)
     lost = next(id_ for id_ in others if status(cluster, id_).leader == id_)
-    hints = Hints()
+    hints = LeaderTable()
     hints.learn(lost, (GROUP, 1, status(cluster, lost).term, True))
     assert status(cluster, survivor).term < status(cluster, lost).term - 1
     for id_ in others:

@@ -6,7 +6,7 @@ import pytest
 
 from multiraft.errors import MembershipError, ProposalError
 from multiraft.raft.config import RaftConfig
-from multiraft.raft.messages import AppendReply, Cleared, Doubt, Status
+from multiraft.raft.messages import AppendReply, HeadRecoveryGrant, HeadRecoveryRequest, Status
 from multiraft.types import HardState
 from tests.raft.cluster import Cluster
 
@@ -99,7 +99,7 @@ def test_an_acknowledgement_from_before_the_loss_does_not_count_after_it():
     doubter = other_than(cluster, leader)
     core = cluster.nodes[leader].core
     lose_end(cluster, doubter, keep=2)
-    core.step(doubter, Doubt(GROUP, 1, status(cluster, leader).term, 77))
+    core.step(doubter, HeadRecoveryRequest(GROUP, 1, status(cluster, leader).term, 77))
     stale = AppendReply(GROUP, 1, status(cluster, leader).term, Status.OK,
                         status(cluster, leader).commit, 0, 0, 0)
     core.step(doubter, stale)
@@ -114,7 +114,7 @@ def test_a_clearance_of_another_episode_clears_nothing():
     lose_end(cluster, doubter, keep=2)
     cluster.run(300)
     term = status(cluster, doubter).term
-    cluster.nodes[doubter].core.step(leader, Cleared(GROUP, 1, term, 4711, 1))
+    cluster.nodes[doubter].core.step(leader, HeadRecoveryGrant(GROUP, 1, term, 4711, 1))
     cluster.drain(doubter)
     assert events(cluster, doubter, "cleared") == []
 
@@ -206,7 +206,7 @@ def test_an_old_doubt_that_comes_late_holds_nobody_up():
     cluster.run(200)
     lacks = status(cluster, member).last_index
     term = status(cluster, leader).term
-    cluster.nodes[leader].core.step(member, Doubt(GROUP, 1, term, 77))
+    cluster.nodes[leader].core.step(member, HeadRecoveryRequest(GROUP, 1, term, 77))
     cluster.cut.clear()
     cluster.run(20_000)
     assert status(cluster, member).last_index > lacks
@@ -340,7 +340,7 @@ def test_half_of_the_voters_clears_a_doubt_and_less_than_half_does_not():
     cluster.crash(third)
     cluster.settle()
     core = cluster.nodes[leader].core
-    core.step(doubter, Doubt(GROUP, 1, status(cluster, leader).term, 77))
+    core.step(doubter, HeadRecoveryRequest(GROUP, 1, status(cluster, leader).term, 77))
     cluster.drain(leader)
     cluster.settle()
     assert events(cluster, doubter, "cleared") == []

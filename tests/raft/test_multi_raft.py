@@ -16,7 +16,7 @@ from multiraft.errors import (
     UnknownPartition,
 )
 from multiraft.partitions.records import open_payload, seal_payload
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.raft.config import RaftConfig
 from multiraft.raft.group import Group
 from multiraft.raft.memory_storage import MemoryStore
@@ -37,9 +37,9 @@ def batch(count: int = 3, sequence: int = 0, producer: int = 7) -> bytearray:
 def cluster_with_partition() -> Cluster:
     cluster = Cluster()
     for node in cluster.nodes.values():
-        node.tails = PartitionTail
+        node.tails = PartitionStates
         node.core.remove_group(1)
-        node.core.add_group(1, 1, node.store.restored(1), PartitionTail(1))
+        node.core.add_group(1, 1, node.store.restored(1), PartitionStates(1))
     cluster.run(1000)
     leader = cluster.nodes[cluster.leader()].core
     leader.propose(1, EntryKind.PARTITION_OPEN, open_payload(1, 100, leader_epoch_base=5), 77)
@@ -251,7 +251,7 @@ def test_a_leader_that_is_quarantined_leads_no_more():
     solo.lead()
     solo.core.repair.quarantine(GROUP, "bit rot")
     assert solo.status.role is Role.FOLLOWER
-    assert solo.core.status.led_digest(2) == 0
+    assert solo.core.status.leading_digest(2) == 0
 
 
 def test_a_group_restored_as_quarantined_stays_so():
@@ -272,7 +272,7 @@ def idle_node(groups: int) -> MultiRaft:
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     for group in range(1, groups + 1):
         store.create_group(group, 1, Configuration((1, 2, 3)))
-        core.add_group(group, 1, store.restored(group), PartitionTail(group))
+        core.add_group(group, 1, store.restored(group), PartitionStates(group))
     for node in (2, 3):
         core.connected(node)
         core.lease_granted(node, 1)
@@ -297,7 +297,7 @@ def test_idle_groups_cost_nothing(monkeypatch):
     for now_ms in range(0, 60_000, 50):
         core.tick(now_ms)
         assert not core.ready()
-        core.status.led_digest(2), core.status.believed_digest(2)
+        core.status.leading_digest(2), core.status.followed_digest(2)
     assert touched == []
     core.step(2, Append(7, 1, 1, 0, 0, 0, 0))
     core.ready()
@@ -308,13 +308,13 @@ def test_the_loss_of_a_node_is_worked_off_in_slices():
     core = idle_node(1024)
     core.lease_withdrawn(2)
     rounds = 0
-    while core._neighbours.pending:
+    while core._peers.pending:
         assert core.next_deadline_ms() == 0, "the driver comes back at once"
         core.ready()
         rounds += 1
         assert rounds <= 4
     assert rounds == 4
-    armed = [core._host.timers.deadline(group) for group in range(1, 1025)]
+    armed = [core._context.timers.deadline(group) for group in range(1, 1025)]
     assert None not in armed
     assert len({*armed}) > 100, "campaigns are spread over a slice"
 
@@ -337,7 +337,7 @@ def test_a_removed_group_answers_as_unknown_and_its_writes_are_ignored():
     solo.write()
     assert not solo.core.ready().committed
     assert solo.core.next_deadline_ms() is None
-    assert solo.core.status.led_digest(2) == 0
+    assert solo.core.status.leading_digest(2) == 0
     [reply] = [message for message in solo.step(2, Append(GROUP, 1, 9, 0, 0, 0, 0))
                if isinstance(message, AppendReply)]
     assert reply.status == Status.UNKNOWN_GROUP
@@ -351,9 +351,9 @@ def test_two_nodes_agree_on_digests_when_they_agree_on_leaders():
     for one in cluster.nodes.values():
         for other in cluster.nodes.values():
             if one is not other:
-                assert (one.core.status.led_digest(other.id)
-                        == other.core.status.believed_digest(one.id))
-    assert any(node.core.status.led_digest(other) for node in cluster.nodes.values()
+                assert (one.core.status.leading_digest(other.id)
+                        == other.core.status.followed_digest(one.id))
+    assert any(node.core.status.leading_digest(other) for node in cluster.nodes.values()
                for other in cluster.nodes)
 
 

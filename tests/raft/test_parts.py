@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multiraft.liveness.leader_table import Hints, LedChanges
-from multiraft.liveness.leadership_digest import BUCKETS, LedSum, fact
+from multiraft.liveness.leader_table import LeadershipDelta, LeaderTable
+from multiraft.liveness.leadership_digest import BUCKETS, LeadershipDigest, fact
 from multiraft.raft import conf_change as changes
 from multiraft.raft import describe, election, messages, multi_raft, peers
 from multiraft.raft.messages import (
     Append,
     AppendReply,
-    Cleared,
-    Doubt,
+    HeadRecoveryGrant,
+    HeadRecoveryRequest,
     Removed,
     TimeoutNow,
     VoteReply,
@@ -37,12 +37,12 @@ IGNORED = {
     (TimeoutNow, Role.CANDIDATE): "it asks for votes already",
     (TimeoutNow, Role.LEADER): "it leads already",
     (Removed, Role.LEADER): "who leads is a member, or finds out by itself",
-    (Doubt, Role.FOLLOWER): "said to a leader that leads no more",
-    (Doubt, Role.PRE_CANDIDATE): "said to a leader that leads no more",
-    (Doubt, Role.CANDIDATE): "said to a leader that leads no more",
-    (Cleared, Role.PRE_CANDIDATE): "a doubter asks for no votes: it was cleared before",
-    (Cleared, Role.CANDIDATE): "a doubter asks for no votes: it was cleared before",
-    (Cleared, Role.LEADER): "a doubter does not lead: it was cleared before",
+    (HeadRecoveryRequest, Role.FOLLOWER): "said to a leader that leads no more",
+    (HeadRecoveryRequest, Role.PRE_CANDIDATE): "said to a leader that leads no more",
+    (HeadRecoveryRequest, Role.CANDIDATE): "said to a leader that leads no more",
+    (HeadRecoveryGrant, Role.PRE_CANDIDATE): "a doubter asks for no votes: it was cleared before",
+    (HeadRecoveryGrant, Role.CANDIDATE): "a doubter asks for no votes: it was cleared before",
+    (HeadRecoveryGrant, Role.LEADER): "a doubter does not lead: it was cleared before",
 }
 
 
@@ -102,7 +102,7 @@ def test_cancelled_timers_do_not_pile_up():
 
 def test_sums_do_not_depend_on_the_order_and_can_be_taken_back():
     facts = [(group, fact(group, 1, group % 7)) for group in range(500)]
-    one, other = LedSum(), LedSum()
+    one, other = LeadershipDigest(), LeadershipDigest()
     for group, value in facts:
         one.add(group, value)
     shuffled = [*facts]
@@ -130,7 +130,7 @@ def test_facts_differ_in_every_part_and_in_every_bit():
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(1, 6), st.booleans()), max_size=40), st.data())
 def test_fetching_changes_in_pieces_gives_the_same_as_the_list_itself(steps, data):
-    led, hints, term = LedChanges(), Hints(), 0
+    led, hints, term = LeadershipDelta(), LeaderTable(), 0
     leading: dict[int, int] = {}
     for group, leads in steps:
         term += 1
@@ -154,7 +154,7 @@ def test_fetching_changes_in_pieces_gives_the_same_as_the_list_itself(steps, dat
 
 
 def test_a_hint_ends_although_the_leadership_that_it_names_was_followed_by_another_one():
-    led, hints = LedChanges(), Hints()
+    led, hints = LeadershipDelta(), LeaderTable()
     led.record(1, 1, 4, True)
     hints.copied[2], changes = led.since(0, 10)
     for change in changes:
@@ -170,7 +170,7 @@ def test_a_hint_ends_although_the_leadership_that_it_names_was_followed_by_anoth
 
 
 def test_a_hint_of_an_older_term_does_not_replace_a_newer_one():
-    hints = Hints()
+    hints = LeaderTable()
     hints.learn(2, (1, 1, 5, True))
     hints.learn(3, (1, 1, 4, True))
     hints.learn(3, (1, 1, 4, False))

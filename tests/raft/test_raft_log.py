@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from multiraft.errors import Compacted
 from multiraft.raft.log_reader import LogBounds
-from multiraft.raft.raft_log import GroupLog, framed_bytes
+from multiraft.raft.raft_log import RaftLog, framed_bytes
 from tests.raft.solo import entry
 
 EMPTY = LogBounds(1, 0, 0)
 
 
-def log_of(*terms: int) -> GroupLog:
+def log_of(*terms: int) -> RaftLog:
     runs = tuple((index, term) for index, term in enumerate(terms, 1)
                  if index == 1 or terms[index - 2] != term)
-    return GroupLog(LogBounds(1, 0, len(terms)), runs, 0, 0)
+    return RaftLog(LogBounds(1, 0, len(terms)), runs, 0, 0)
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Model:
 @given(st.lists(st.tuples(st.sampled_from(["append", "term", "truncate", "take", "write"]),
                           st.integers(0, 6)), max_size=60))
 def test_durable_is_exactly_what_the_disk_has(steps):
-    log, model, term, serial, sequence = GroupLog(EMPTY, (), 0, 0), Model(), 1, 0, 0
+    log, model, term, serial, sequence = RaftLog(EMPTY, (), 0, 0), Model(), 1, 0, 0
     drop = None
     for step, number in steps:
         if step == "append":
@@ -99,7 +99,7 @@ def test_compaction_forgets_a_prefix_and_nothing_else(terms, data):
     first = data.draw(st.integers(1, len(terms) + 1))
     log = log_of(*terms)
     log.commit_to(len(terms))
-    log.handed_index = log.applied_index = len(terms)
+    log.emitted_index = log.applied_index = len(terms)
     log.compact(first)
     log._check()
     for index in range(max(1, first - 1), len(terms) + 1):
@@ -150,7 +150,7 @@ def test_sizes_are_header_payload_and_padding():
 def test_terms_from_storage_begin_where_the_log_does():
     """Storage keeps the bytes of compacted entries, and speaks of their terms."""
     log = log_of(1, 1, 2, 2, 5)
-    log.commit = log.handed_index = log.applied_index = 5
+    log.commit = log.emitted_index = log.applied_index = 5
     log.compact(4)
     log.reload_terms(((1, 1), (3, 2), (5, 5)))
     log._check()
@@ -163,7 +163,7 @@ def test_terms_from_storage_begin_where_the_log_does():
 
 def test_terms_that_a_store_knows_better_end_where_the_log_does():
     """The store has a dropped suffix until the drop is staged."""
-    log = GroupLog(LogBounds(1, 0, 6), ((1, 1), (5, 3)), 2, 2)
+    log = RaftLog(LogBounds(1, 0, 6), ((1, 1), (5, 3)), 2, 2)
     log.truncate(5)
     log.reload_terms(((1, 1), (3, 2), (5, 3)))
     log._check()

@@ -26,7 +26,7 @@ def change_and_read(solo: Solo, voters, learners=()) -> int:
     """A change begins and is on its way when a read is asked for; the stamp of its question."""
     solo.core.change_members(GROUP, voters, learners)
     solo.drain()
-    asked = solo.core._group(GROUP).stamp + 1
+    asked = solo.core._group(GROUP).read_round + 1
     solo.core.read_index(GROUP, "read")
     solo.drain()
     return asked
@@ -49,10 +49,10 @@ def test_a_read_is_answered_by_the_voters_that_are_left(before, voters, learners
     solo = leading(before)
     asked = change_and_read(solo, voters, learners)
     for node in told:
-        solo.acknowledge(node, NOOP, stamp=asked)
+        solo.acknowledge(node, NOOP, read_round=asked)
     assert answered(solo) == []
     for node in (*told, *silent):
-        solo.acknowledge(node, JOINT, stamp=asked if node in told else 0)
+        solo.acknowledge(node, JOINT, read_round=asked if node in told else 0)
     assert solo.status.configuration == Configuration(voters, learners)
     assert answered(solo) == ["read"]
 
@@ -60,7 +60,7 @@ def test_a_read_is_answered_by_the_voters_that_are_left(before, voters, learners
 def test_a_read_is_answered_when_a_voter_is_replaced_by_one_that_has_answered():
     solo = leading((1, 2), learners=(3,))
     asked = change_and_read(solo, (1, 3))
-    solo.acknowledge(3, JOINT, stamp=asked)
+    solo.acknowledge(3, JOINT, read_round=asked)
     assert answered(solo) == []  # the old voters are a half of their own
     solo.acknowledge(2, JOINT)
     assert solo.status.configuration == Configuration((1, 3))
@@ -71,9 +71,9 @@ def test_one_half_of_a_joint_configuration_answers_no_read():
     solo = leading((1, 2, 3), learners=(4, 5))
     asked = change_and_read(solo, (1, 4, 5))
     for node in (4, 5):
-        solo.acknowledge(node, JOINT, stamp=asked)
+        solo.acknowledge(node, JOINT, read_round=asked)
     assert answered(solo) == []
-    solo.acknowledge(2, NOOP, stamp=asked)
+    solo.acknowledge(2, NOOP, read_round=asked)
     assert answered(solo) == ["read"]
     assert solo.status.configuration.outgoing  # and the change is still on its way
 
@@ -83,7 +83,7 @@ def test_learners_answer_no_read():
     solo.core.read_index(GROUP, "read")
     solo.drain()
     for node in (3, 4):
-        solo.acknowledge(node, NOOP, stamp=solo.core._group(GROUP).stamp)
+        solo.acknowledge(node, NOOP, read_round=solo.core._group(GROUP).read_round)
     assert answered(solo) == []
 
 
@@ -95,7 +95,7 @@ def test_a_leader_that_removes_itself_answers_what_waits_before_it_goes():
     solo.acknowledge(3, JOINT)
     assert solo.status.configuration == Configuration((2, 3)) and answered(solo) == []
     for node in (2, 3):
-        solo.acknowledge(node, LEFT, stamp=asked)
+        solo.acknowledge(node, LEFT, read_round=asked)
     assert answered(solo) == ["read"]
     assert not solo.core.status.is_leader(GROUP)
 
@@ -106,7 +106,7 @@ def test_a_read_ends_with_leadership():
     asked = change_and_read(solo, (1,))
     solo.core.repair.reincarnate(GROUP, 2, Configuration((1,)))
     solo.drain()
-    solo.acknowledge(2, JOINT, stamp=asked)
+    solo.acknowledge(2, JOINT, read_round=asked)
     assert answered(solo) == []
     with pytest.raises(NotLeader):
         solo.core.read_index(GROUP, "another")

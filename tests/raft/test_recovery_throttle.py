@@ -12,7 +12,7 @@ from multiraft.raft.recovery_throttle import (
     LEAST_MS,
     Bucket,
     Limits,
-    Pace,
+    RecoveryThrottle,
 )
 from multiraft.raft.replication import PROBE_BYTES_MAX
 from tests.raft.cluster import Cluster
@@ -75,7 +75,7 @@ def test_a_rate_of_nothing_is_never_due():
 
 
 def test_a_new_rate_keeps_what_is_owed():
-    pace = Pace()
+    pace = RecoveryThrottle()
     pace.set(Limits(1_000, {(1, 4): 1_000}), 0)
     pace.took(1, 4, 5_000)
     pace.set(Limits(10_000, {(1, 4): 10_000}), 0)

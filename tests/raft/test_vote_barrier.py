@@ -7,7 +7,7 @@ import random
 import pytest
 
 from multiraft.errors import MemberBarred
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.raft.config import RaftConfig
 from multiraft.raft.log_reader import GroupRestored, LogBounds
 from multiraft.raft.memory_storage import MemoryStore
@@ -25,9 +25,22 @@ JOINT = Configuration((4,), (), (1, 4))
 def replica(applied: tuple[int, Configuration], *changes: tuple[int, Configuration]):
     """Node 1's, removed at index 200 in an earlier life, of a log that ends at 358."""
     core = MultiRaft(NODE, RaftConfig(), MemoryStore(), random.Random(1), 0)
-    core.add_group(GROUP, 1, GroupRestored(
-        LogBounds(1, 0, 358), ((1, 128),), HardState(128, 0), applied[0], applied[0], applied[1],
-        configuration_index=applied[0], changes=changes, barred=BARRED), PartitionTail(GROUP))
+    core.add_group(
+        GROUP,
+        1,
+        GroupRestored(
+            LogBounds(1, 0, 358),
+            ((1, 128),),
+            HardState(128, 0),
+            applied[0],
+            applied[0],
+            applied[1],
+            configuration_index=applied[0],
+            changes=changes,
+            vote_barrier_index=BARRED,
+        ),
+        PartitionStates(GROUP),
+    )
     return core._group(GROUP)
 
 
@@ -38,7 +51,7 @@ def replica(applied: tuple[int, Configuration], *changes: tuple[int, Configurati
     [(357, ALONE)],  # removed once more, and that is applied
 ])
 def test_who_was_removed_is_barred_until_its_log_says_that_it_was_added_again(known):
-    assert replica(*known).is_barred()
+    assert replica(*known).is_below_vote_barrier()
 
 
 @pytest.mark.parametrize("known", [
@@ -49,7 +62,7 @@ def test_who_was_removed_is_barred_until_its_log_says_that_it_was_added_again(kn
     [(268, PAIR), (357, JOINT), (358, ALONE)],
 ])
 def test_who_was_added_again_counts_until_its_next_removal_is_applied(known):
-    assert not replica(*known).is_barred()
+    assert not replica(*known).is_below_vote_barrier()
 
 
 # ---- a bar with a term (docs/decisions/0055) ---------------------------------------------------
@@ -60,11 +73,11 @@ def at_bar(term: int, index: int, **others):
     core = MultiRaft(NODE, RaftConfig(), MemoryStore(), random.Random(1), 0)
     core.add_group(GROUP, 1, GroupRestored(
         LogBounds(1, 0, 358), ((1, 120), (300, 128)), HardState(130, 0), 358, 358, PAIR,
-        barred=index, barred_term=term, **others), PartitionTail(GROUP))
+        vote_barrier_index=index, vote_barrier_term=term, **others), PartitionStates(GROUP))
     return core
 
 
-@pytest.mark.parametrize(("term", "index", "is_barred"), [
+@pytest.mark.parametrize(("term", "index", "is_below_vote_barrier"), [
     (128, 358, False),
     (128, 359, True),
     (127, 9_999, False),  # the tail of a leader that was deposed
@@ -72,9 +85,11 @@ def at_bar(term: int, index: int, **others):
     (1, 1, False),
 ])
 @pytest.mark.parametrize("incarnation", [0, 2])
-def test_a_bar_is_a_place_of_the_log_as_elections_compare_them(term, index, is_barred, incarnation):
+def test_a_bar_is_a_place_of_the_log_as_elections_compare_them(
+    term, index, is_below_vote_barrier, incarnation
+):
     core = at_bar(term, index, incarnation=incarnation)
-    assert core._group(GROUP).is_barred() == is_barred
+    assert core._group(GROUP).is_below_vote_barrier() == is_below_vote_barrier
 
 
 def test_a_bar_needs_no_configuration():
@@ -82,15 +97,15 @@ def test_a_bar_needs_no_configuration():
     core = MultiRaft(NODE, RaftConfig(), MemoryStore(), random.Random(1), 0)
     core.add_group(GROUP, 1, GroupRestored(
         LogBounds(1, 0, 3), ((1, 2),), HardState(2, 0), 0, 0, Configuration(()),
-        barred=2, barred_term=2), PartitionTail(GROUP))
-    assert not core._group(GROUP).is_barred()
+        vote_barrier_index=2, vote_barrier_term=2), PartitionStates(GROUP))
+    assert not core._group(GROUP).is_below_vote_barrier()
 
 
 def bar_of(core: MultiRaft) -> tuple[int, int]:
     """What the tombstone of the replica bars its next life up to."""
     [write] = core.ready().writes.groups
     left = parse_tombstone(write.mark.term, write.mark.index, write.mark.payload)
-    return left.barred_term, left.barred
+    return left.vote_barrier_term, left.vote_barrier_index
 
 
 def test_who_was_not_told_is_barred_up_to_the_end_of_its_log():
@@ -120,7 +135,7 @@ def test_a_bar_that_was_not_reached_is_kept_by_the_life_after():
 def test_a_bar_without_a_term_that_holds_stays_one():
     """What an earlier version wrote: the configuration that lifts it is above every index."""
     core = at_bar(0, 400)
-    assert core._group(GROUP).is_barred()
+    assert core._group(GROUP).is_below_vote_barrier()
     core.remove_group(GROUP)
     assert bar_of(core) == (0, 400)
 
@@ -129,7 +144,7 @@ def test_a_bar_without_a_term_that_was_lifted_is_forgotten():
     core = MultiRaft(NODE, RaftConfig(), MemoryStore(), random.Random(1), 0)
     core.add_group(GROUP, 1, GroupRestored(
         LogBounds(1, 0, 358), ((1, 128),), HardState(128, 0), 358, 358, PAIR,
-        configuration_index=268, barred=BARRED), PartitionTail(GROUP))
+        configuration_index=268, vote_barrier_index=BARRED), PartitionStates(GROUP))
     core.remove_group(GROUP)
     assert bar_of(core) == (128, 358)
 
@@ -138,7 +153,7 @@ def joined(index: int, term: int) -> MultiRaft:
     """An empty replica that joined the second incarnation at that place."""
     core = MultiRaft(NODE, RaftConfig(), MemoryStore(), random.Random(1), 0)
     core.add_group(GROUP, 1, GroupRestored(LogBounds(1, 0, 0), (), HardState(0, 0), 0, 0,
-                                           Configuration(())), PartitionTail(GROUP))
+                                           Configuration(())), PartitionStates(GROUP))
     core.repair.reincarnate(GROUP, 2, Configuration(()), index, term)
     return core
 
@@ -152,17 +167,17 @@ def test_who_joins_a_later_incarnation_is_not_barred_by_the_tail_of_a_leader_tha
     """It was made when a leader of term 9, which began behind a long tail, asked for it."""
     core = joined(22, 9)
     append(core, 10, (3, 3, 8))
-    assert core._group(GROUP).is_barred()  # these may be of the incarnation before
+    assert core._group(GROUP).is_below_vote_barrier()  # these may be of the incarnation before
     append(core, 10, (3, 3, 8, 10))
-    assert not core._group(GROUP).is_barred()
+    assert not core._group(GROUP).is_below_vote_barrier()
 
 
 def test_who_joins_a_later_incarnation_is_barred_until_it_has_what_its_leader_began_behind():
     core = joined(2, 9)
     append(core, 9, (3, 3, 8))
-    assert core._group(GROUP).is_barred()
+    assert core._group(GROUP).is_below_vote_barrier()
     append(core, 9, (3, 3, 8, 9))
-    assert not core._group(GROUP).is_barred()
+    assert not core._group(GROUP).is_below_vote_barrier()
 
 
 # ---- a leader is told -------------------------------------------------------------------------

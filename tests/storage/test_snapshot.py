@@ -10,7 +10,7 @@ import pytest
 
 from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
 from multiraft.errors import Compacted
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.raft import replica_records
 from multiraft.raft.log_reader import LogBounds
 from multiraft.raft.ready import GroupWrite
@@ -44,9 +44,9 @@ def command(index: int, term: int = 3) -> Entry:
     return Entry(EntryKind.METADATA, GROUP, 1, term, index, payload=b"command %d" % index)
 
 
-def state_at(index: int) -> PartitionTail:
+def state_at(index: int) -> PartitionStates:
     """The tail of a group without partitions that has applied up to ``index``."""
-    tail = PartitionTail(GROUP)
+    tail = PartitionStates(GROUP)
     for at in range(1, index + 1):
         tail.append(noop_entry(GROUP, at, 1))
     tail.apply(index)

@@ -18,9 +18,9 @@ import pytest
 from admin_cli import dev_state
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft.partitions import producer_state, records
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum, replica_records
-from multiraft.raft.replica_records import Reincarnation, Tombstone
+from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage import identity, index_file, pieces, refusal, snapshot_download, store
 from multiraft.storage.checkpoint import GroupRecord
 from multiraft.storage.identity import Identity
@@ -471,7 +471,7 @@ def payloads() -> dict[str, bytes]:
             replica_records.tombstone(1, 1, Tombstone(HardState(2, 3), 4, 5, 6)).payload
         ),
         "forced recovery": bytes(
-            replica_records.reincarnation(1, 1, 2, Reincarnation(3, CONFIGURATION)).payload
+            replica_records.reincarnation(1, 1, 2, ForcedRecovery(3, CONFIGURATION)).payload
         ),
     }
 
@@ -535,7 +535,7 @@ def test_a_group_s_run_in_an_index_file():
     run.copies = [Copy(5, 2, 64, 72, 8, 72, 100, 7, 2, 9)]
     run.lifted, run.settled, run.given_up = 10, ((11, 12),), 13
     run.buried, run.buried_at, run.removed = Tombstone(HardState(2, 3), 4, 5, 6), 14, True
-    run.reborn, run.reborn_at, run.reborn_term = Reincarnation(3, CONFIGURATION), (15, 16), 17
+    run.reborn, run.reborn_at, run.reborn_term = ForcedRecovery(3, CONFIGURATION), (15, 16), 17
     fields = cbor2.loads(index_file.encode(SegmentIndex(0, 1, 2, 3, 4, 5, {1: run})))
     same("index, run", fields)
     same_numbers = [each for each in fields[6][0] if not isinstance(each, bytes)]
@@ -643,7 +643,7 @@ def test_snapshots_of_the_metadata():
 
 def test_a_snapshot_that_is_sent_has_four_parts():
     """Index and value of the configuration, state of the partitions, metadata."""
-    image = pieces.dumps([3, [[1, 2], [3], [4]], PartitionTail(0, 7).snapshot(), full_metadata()])
+    image = pieces.dumps([3, [[1, 2], [3], [4]], PartitionStates(0, 7).snapshot(), full_metadata()])
     index, configuration, tail, state, _ = snapshots._decode(
         Arrived(7, 2, len(image), 0, bytearray(image)))
     assert (index, configuration, tail.applied_index) == (3, CONFIGURATION, 7)

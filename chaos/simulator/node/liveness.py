@@ -1,4 +1,4 @@
-"""The liveness thread of a simulated node: ``leases.Liveness`` over the simulated network.
+"""The liveness thread of a simulated node: ``leases.StoreLiveness`` over the simulated network.
 
 Contract.  Runs beside the round loop: questions leave and answers come while the loop or the disk
 is busy, what is found out reaches the loop as an event of its own, and the loop publishes its
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from multiraft.liveness.store_liveness import Answer, Liveness, Question
+from multiraft.liveness.store_liveness import Answer, Question, StoreLiveness
 from multiraft.raft.config import RaftConfig
 from multiraft.raft.multi_raft import MultiRaft
 
@@ -27,7 +27,7 @@ class LivenessExchange:
         self._node = node
         self._raft = raft
         self._peers = peers
-        self._liveness = Liveness(node.node, boot_epoch, config.lease_ms,
+        self._liveness = StoreLiveness(node.node, boot_epoch, config.lease_ms,
                                   config.liveness_interval_ms)
         for peer in peers:
             self._liveness.add_peer(peer)
@@ -51,9 +51,9 @@ class LivenessExchange:
     def publish(self) -> None:
         """What the loop knows, for the thread to compare and to send."""
         raft = self._raft
-        self._published = ({peer: raft.status.led_digest(peer) for peer in self._peers},
-                           {peer: raft.status.believed_digest(peer) for peer in self._peers},
-                           raft.status.led_version)
+        self._published = ({peer: raft.status.leading_digest(peer) for peer in self._peers},
+                           {peer: raft.status.followed_digest(peer) for peer in self._peers},
+                           raft.status.leading_version)
         self._liveness.publish(*self._published, self._healthy, self._full)
 
     def _look_at_health(self) -> None:

@@ -25,7 +25,7 @@ from chaos.simulator.oracle import metadata_oracle
 from chaos.simulator.oracle.model import GroupModel
 from multiraft import core
 from multiraft.errors import ProposalError
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.raft import snapshot
 from multiraft.raft.log_reader import LogBounds
 from multiraft.storage.disk_space import is_full
@@ -268,7 +268,7 @@ class Stately(Acquainted):
             return
         index, configuration, tail, state = marshal.loads(whole.data)
         members = Configuration(*map(tuple, configuration))
-        restored = PartitionTail.restore(tail)
+        restored = PartitionStates.restore(tail)
         bounds = LogBounds(whole.index + 1, whole.term, whole.index)
         self._effect()
         self._witness.installing(self.node, METADATA_GROUP, whole.index, whole.term)

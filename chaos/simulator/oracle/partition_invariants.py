@@ -13,7 +13,7 @@ from chaos.simulator.oracle.invariants import Invariant
 from chaos.simulator.oracle.model import GroupModel, ReplicaModel
 from multiraft import core
 from multiraft.partitions.producer_state import last_sequence, settled, window_epoch
-from multiraft.partitions.records import Opening, parse_open, parse_seal
+from multiraft.partitions.records import PartitionOpen, parse_open, parse_seal
 from multiraft.raft import joint_quorum
 from multiraft.types import Configuration, Entry, EntryKind
 
@@ -74,7 +74,9 @@ class ExtentsFollow(Invariant):
         elif (place.group, place.epoch) != (group.group, opening.epoch):
             self._go_on(group, entry, opening, place)
 
-    def _go_on(self, group: GroupModel, entry: Entry, opening: Opening, place: _Place) -> None:
+    def _go_on(
+        self, group: GroupModel, entry: Entry, opening: PartitionOpen, place: _Place
+    ) -> None:
         self.require(place.sealed and opening.epoch == place.epoch + 1,
                      "partition {}: it is opened in g{} at epoch {}, and in g{} at epoch {}{}",
                      entry.partition, group.group, opening.epoch, place.group, place.epoch,

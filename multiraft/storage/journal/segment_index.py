@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from multiraft.raft.replica_records import Reincarnation, Tombstone
+from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
 from multiraft.types import BatchInfo, Entry, EntryKind, HardState
 
@@ -62,7 +62,7 @@ class GroupRun:
     buried: Tombstone | None = None  # the last one
     buried_at: int = 0  # its lane position
     removed: bool = False  # nothing of the group follows it
-    reborn: Reincarnation | None = None  # the last one
+    reborn: ForcedRecovery | None = None  # the last one
     reborn_at: tuple[int, int] = (0, 0)  # its lane position, the log's last index there
     reborn_term: int = 0  # of the bar, where that index is one
 
@@ -126,7 +126,7 @@ class GroupRun:
             self.tail_entries.pop()
         self.copies = void(self.copies, first_gone)
 
-    def bury(self, left: Tombstone, position: int) -> None:
+    def apply_tombstone(self, left: Tombstone, position: int) -> None:
         """Empty the run at a tombstone: entries before it belong to a removed replica."""
         self.__init__(self.group, self.incarnation, hard_state=left.hard_state, lifted=position,
                       settled=((0, position),), buried=left, buried_at=position, removed=True,

@@ -284,7 +284,7 @@ class _Scanner:
         try:
             if found.kind == EntryKind.TOMBSTONE:
                 self._hard_states.pop(found.group, None)
-                run.bury(parse_tombstone(found.term, found.index, payload), position)
+                run.apply_tombstone(parse_tombstone(found.term, found.index, payload), position)
                 self._void_breaks(found.group)
                 if self._applied is not None and position >= self._known_to:
                     self._applied.pop((found.group, found.incarnation), None)

@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from operator import attrgetter
 
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum
 from multiraft.storage.checkpoint import Checkpoint, GroupRecord
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
@@ -165,7 +165,7 @@ class _Rebuilding:
             self._tail_entries[run.group] = []
             self._forget_copies(run.group)
             if run.buried_at > log.buried_at:
-                log.bury(run.buried, run.buried_at)
+                log.apply_tombstone(run.buried, run.buried_at)
                 self._buried[run.group] = run.buried_at
         if (run.reborn is not None and run.reborn.incarnation > log.group_incarnation
                 and (run.reborn_at[0] >= self._checkpoint.position
@@ -278,7 +278,7 @@ class _Rebuilding:
                     and group not in self._buried):
                 tail = self._checkpoint.tails[group]
             else:
-                tail = PartitionTail(group)
+                tail = PartitionStates(group)
             self._result.tails[group] = tail
             self._find_configurations(log)
             why = self._replay(log, tail)
@@ -297,7 +297,7 @@ class _Rebuilding:
                     return log.quarantine_for_good(f"entry {entry.index}: {why}")
                 log.configurations.append((entry.index, joint_quorum.decode(entry.payload)))
 
-    def _replay(self, log: GroupLog, tail: PartitionTail) -> str:
+    def _replay(self, log: GroupLog, tail: PartitionStates) -> str:
         """Append entries to the partition states; return why the states do not reach the log's end,
         or an empty string.  They stop before a missing entry until that is repaired."""
         # An applied entry may be missing too, as perhaps truncated: then its successors may be.
@@ -326,7 +326,10 @@ def _log_of(record: GroupRecord) -> GroupLog:
     log.doubtful, log.lasting = record.doubtful, record.lasting
     log.lifted, log.settled = record.lifted, record.settled
     log.configurations = [(record.configuration_index, record.configuration)]
-    log.barred, log.barred_term = record.barred, record.barred_term
+    log.vote_barrier_index, log.vote_barrier_term = (
+        record.vote_barrier_index,
+        record.vote_barrier_term,
+    )
     log.removed = record.removed
     log.buried_at, log.group_incarnation = record.buried_at, record.group_incarnation
     return log

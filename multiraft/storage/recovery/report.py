@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.storage.journal.journal import Segment
 from multiraft.storage.journal_damage import JournalDamage
 from multiraft.storage.stored_log import GroupLog
@@ -41,7 +41,7 @@ class Recovered:
     """Logs that recovery rebuilt, and what it found and did."""
 
     logs: dict[int, GroupLog] = field(default_factory=dict)
-    tails: dict[int, PartitionTail] = field(default_factory=dict)
+    tails: dict[int, PartitionStates] = field(default_factory=dict)
     damage: list[Damage] = field(default_factory=list)
     strays: list[Stray] = field(default_factory=list)  # files that are not this node's
     lane_damage: str = ""  # why every group of the lane is quarantined, or empty

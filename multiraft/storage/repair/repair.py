@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from multiraft.codec import layout
 from multiraft.raft import joint_quorum
-from multiraft.raft.replica_records import Reincarnation, reincarnation
+from multiraft.raft.replica_records import ForcedRecovery, reincarnation
 from multiraft.storage.index import NOWHERE, Copy, PartitionIndex
 from multiraft.storage.io_jobs import ReadPlan, StagedWrite
 from multiraft.storage.journal.journal import Part
@@ -424,9 +424,13 @@ def _incarnation(log: GroupLog) -> list[Entry]:
     known for sure, as a list of none or one.  A start that has the incarnation ignores it."""
     if log.group_incarnation <= log.incarnation:
         return []
-    at = (log.barred, NO_CONFIGURATION) if log.barred else log.configurations[0]
+    at = (
+        (log.vote_barrier_index, NO_CONFIGURATION)
+        if log.vote_barrier_index
+        else log.configurations[0]
+    )
     return [reincarnation(log.group, log.incarnation, at[0],
-                          Reincarnation(log.group_incarnation, at[1]), log.barred_term)]
+                          ForcedRecovery(log.group_incarnation, at[1]), log.vote_barrier_term)]
 
 
 def _wanted_term(log: GroupLog, index: int) -> int:

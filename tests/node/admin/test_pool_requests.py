@@ -181,7 +181,7 @@ class Recovered:
     """What a store knows of a group."""
 
     changes = ()
-    barred = 0
+    vote_barrier_index = 0
 
     def __init__(self, configuration=replicas_module.NOBODY):
         self.configuration = configuration

@@ -132,7 +132,7 @@ async def test_a_node_that_does_not_answer_leaves_it_open(node, requests):
 # ---- the metadata leader -------------------------------------------------------------------------
 
 
-class Hints:
+class LeaderTable:
     """A core that knows a leader."""
 
     node = 1
@@ -158,7 +158,7 @@ async def here(_request):
 @in_trio
 @pytest.mark.parametrize(("leader", "answered"), [(1, "this node"), (3, "node 3")])
 async def test_the_metadata_leader_is_asked_wherever_it_is(leader, answered):
-    core = Hints(leader)
+    core = LeaderTable(leader)
     requests = MetadataRequests(core, {wire.RecordMembers: here}, core)
     assert await requests.ask(RECORD) == answered
 
@@ -166,4 +166,4 @@ async def test_the_metadata_leader_is_asked_wherever_it_is(leader, answered):
 @in_trio
 async def test_without_a_leader_nobody_is_asked():
     with pytest.raises(LeaderUnknown):
-        await MetadataRequests(Hints(0), {}, None).ask(RECORD)
+        await MetadataRequests(LeaderTable(0), {}, None).ask(RECORD)

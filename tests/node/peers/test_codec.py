@@ -29,15 +29,21 @@ MESSAGES = {
     m.AppendReply: st.builds(m.AppendReply, *head, u32, u64, u64, u64, terms, u64),
     m.TimeoutNow: st.builds(m.TimeoutNow, *head),
     m.Removed: st.builds(m.Removed, *head, u64, u64),
-    m.DigestQuery: st.builds(m.DigestQuery, st.lists(u64, min_size=BUCKETS, max_size=BUCKETS)
-                             .map(tuple)),
-    m.DigestAnswer: st.builds(m.DigestAnswer, st.lists(st.integers(0, BUCKETS - 1), unique=True)
-                              .map(tuple), st.lists(led, max_size=5).map(tuple)),
-    m.LedRequest: st.builds(m.LedRequest, u64),
+    m.DigestQuery: st.builds(
+        m.DigestQuery, st.lists(u64, min_size=BUCKETS, max_size=BUCKETS).map(tuple)
+    ),
+    m.DigestAnswer: st.builds(
+        m.DigestAnswer,
+        st.lists(st.integers(0, BUCKETS - 1), unique=True).map(tuple),
+        st.lists(led, max_size=5).map(tuple),
+    ),
+    m.LeadershipDeltaRequest: st.builds(m.LeadershipDeltaRequest, u64),
     m.SnapshotOffer: st.builds(m.SnapshotOffer, *head, u64, u64),
-    m.Doubt: st.builds(m.Doubt, *head, u64),
-    m.Cleared: st.builds(m.Cleared, *head, u64, u64),
-    m.LedChanges: st.builds(m.LedChanges, u64, u64, st.lists(changes, max_size=5).map(tuple)),
+    m.HeadRecoveryRequest: st.builds(m.HeadRecoveryRequest, *head, u64),
+    m.HeadRecoveryGrant: st.builds(m.HeadRecoveryGrant, *head, u64, u64),
+    m.LeadershipDelta: st.builds(
+        m.LeadershipDelta, u64, u64, st.lists(changes, max_size=5).map(tuple)
+    ),
 }
 
 

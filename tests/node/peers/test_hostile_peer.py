@@ -154,7 +154,7 @@ def test_a_leader_refuses_an_absurd_term_as_well():
 
 def test_the_largest_jump_that_is_allowed_is_taken():
     solo = follower()
-    limit = solo.core._host.config.term_jump_max
+    limit = solo.core._context.config.term_jump_max
     term = solo.core.status.of(GROUP).term
     impossible(solo, m.VoteReply(GROUP, 1, term + limit + 1, False, False))
     solo.core.step(2, m.VoteReply(GROUP, 1, term + limit, False, False))

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from multiraft.liveness.store_liveness import LeaseEventKind, Liveness
+from multiraft.liveness.store_liveness import LeaseEventKind, StoreLiveness
 from multiraft.wire.frames import FrameReader, encode_frame
 from multiraft.wire.messages import Hello, Welcome, welcome_header
 from node.clock import monotonic_ms
@@ -36,7 +36,7 @@ class Side:
 
     def __init__(self, node: int, peer: int, port: int, peer_port: int, lease_ms: int = LEASE_MS):
         self.disk = SimpleNamespace(busy_since_ms=None)
-        machine = Liveness(node, 1, lease_ms, INTERVAL_MS)
+        machine = StoreLiveness(node, 1, lease_ms, INTERVAL_MS)
         self.peer = peer
         self.welcome = b"".join(encode_frame(welcome_header(Welcome(CLUSTER, node, 1))))
         introduction = functools.partial(Introduction, Security(SecurityConfig(), CLUSTER),

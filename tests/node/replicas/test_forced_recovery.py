@@ -11,7 +11,7 @@ import pytest
 from multiraft.raft.config import RaftConfig
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import GroupWrite
-from multiraft.raft.replica_records import Reincarnation, Tombstone, reincarnation, tombstone
+from multiraft.raft.replica_records import ForcedRecovery, Tombstone, reincarnation, tombstone
 from multiraft.storage.repair.coordinator import Repairer
 from multiraft.types import Configuration, HardState
 from node.metadata.state_machine import RecoverGroup
@@ -67,7 +67,7 @@ def joined(disk: Disk) -> None:
     rounds.run(GroupWrite(GROUP, 1, 0, (), None, left))
     store.create_group(GROUP, 1, NOBODY)
     place = store.table.journal.position
-    mark = reincarnation(GROUP, 1, 1, Reincarnation(2, NOBODY))
+    mark = reincarnation(GROUP, 1, 1, ForcedRecovery(2, NOBODY))
     rounds.run(GroupWrite(GROUP, 1, 0, (noop_entry(GROUP, 1, 1),), HardState(8, 3), mark))
     end = store.table.journal.position
     rounds.run(write(GROUP, noop_entry(GROUP, 2, 1)))

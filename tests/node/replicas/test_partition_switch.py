@@ -15,7 +15,7 @@ import trio.testing
 
 from multiraft.errors import NotLeader
 from multiraft.partitions.records import open_payload
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.types import BatchInfo, Entry, EntryKind
 from multiraft.wire import placements as wire
 from multiraft.wire.errors import AmbiguousOutcome, RequestError, StaleEpoch, StaleMetadata
@@ -45,7 +45,7 @@ class Group:
     """A log that everybody has the same copy of."""
 
     def __init__(self, number: int, leader: int):
-        self.tail = PartitionTail(number)
+        self.tail = PartitionStates(number)
         self.log: list[Entry] = []
         self.leader = leader
         self.term = number  # they differ, so that stamps have to be kept above each other

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.raft.log_reader import LogBounds
 from multiraft.storage.snapshot_download import PARTIAL_FILE, PartialImage
 from multiraft.types import METADATA_GROUP, Configuration, Entry, EntryKind
@@ -74,8 +74,8 @@ class Core:
         self.installed.append(arguments)
 
 
-def tail_at(index: int) -> PartitionTail:
-    tail = PartitionTail(METADATA_GROUP)
+def tail_at(index: int) -> PartitionStates:
+    tail = PartitionStates(METADATA_GROUP)
     for at in range(1, index + 1):
         tail.append(Entry(EntryKind.NOOP, METADATA_GROUP, 1, 1, at))
     tail.apply(index)

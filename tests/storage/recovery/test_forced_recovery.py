@@ -12,7 +12,7 @@ from multiraft.raft.config import RaftConfig
 from multiraft.raft.messages import Append
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import GroupWrite
-from multiraft.raft.replica_records import Reincarnation, Tombstone, reincarnation, tombstone
+from multiraft.raft.replica_records import ForcedRecovery, Tombstone, reincarnation, tombstone
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.repair.coordinator import Answer, Repairer
 from multiraft.storage.store import Store
@@ -52,7 +52,7 @@ def begun(disk: Disk) -> tuple[Store, Rounds, list[Entry]]:
 def recovered(rounds: Rounds, *named: int) -> int:
     """Group 1 goes on from here in incarnation 2, alone, and then with the nodes that are named;
     where the record of that stands."""
-    mark = reincarnation(1, 1, 4, Reincarnation(2, ALONE))
+    mark = reincarnation(1, 1, 4, ForcedRecovery(2, ALONE))
     place = rounds.store.table.journal.position
     rounds.run(GroupWrite(1, 1, 0, (), HardState(2, 0), mark))
     later = [noop_entry(1, 5, 3)]
@@ -131,7 +131,7 @@ def test_a_lift_says_in_which_incarnation_the_group_is(damaged, then):
         checkpoint(store, {1: 6})
     store.close()
     restored = open_store(disk.filesystem, DIRECTORY).groups[1]
-    assert (restored.incarnation, restored.quarantined, restored.barred) == (2, "", 0)
+    assert (restored.incarnation, restored.quarantined, restored.vote_barrier_index) == (2, "", 0)
     members = [(restored.configuration_index, restored.configuration), *restored.changes]
     assert members[-1] == (6, Configuration((1, 2, 3)))
 
@@ -142,7 +142,7 @@ def test_a_lift_says_from_where_on_a_replica_of_a_later_incarnation_may_vote():
     rounds.run(GroupWrite(1, 1, 0, (), None, tombstone(1, 1, Tombstone(HardState(1, 2), 4, 1))))
     store.create_group(1, 1, NO_CONFIGURATION)
     place = store.table.journal.position
-    mark = reincarnation(1, 1, 9, Reincarnation(2, NO_CONFIGURATION))
+    mark = reincarnation(1, 1, 9, ForcedRecovery(2, NO_CONFIGURATION))
     rounds.run(GroupWrite(1, 1, 0, (), HardState(2, 0), mark))
     change = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 1, payload=joint_quorum.encode(VOTERS))
     rounds.run(write(1, change))
@@ -154,7 +154,7 @@ def test_a_lift_says_from_where_on_a_replica_of_a_later_incarnation_may_vote():
     rounds.run(write(1, noop_entry(1, 3, 1)))
     store.close()
     restored = open_store(disk.filesystem, DIRECTORY).groups[1]
-    assert (restored.incarnation, restored.quarantined, restored.barred) == (2, "", 9)
+    assert (restored.incarnation, restored.quarantined, restored.vote_barrier_index) == (2, "", 9)
     assert restored.changes == ((1, VOTERS),)
 
 

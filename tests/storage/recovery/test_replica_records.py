@@ -9,10 +9,10 @@ from __future__ import annotations
 import cbor2
 import pytest
 
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum, replica_records
 from multiraft.raft.ready import GroupWrite
-from multiraft.raft.replica_records import Reincarnation, Tombstone
+from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage import index_file
 from multiraft.storage.checkpoint import GroupRecord
 from multiraft.storage.errors import StaleIncarnation
@@ -42,9 +42,9 @@ def member_entry(index: int, configuration: Configuration, term: int = 1) -> Ent
     )
 
 
-def tombstone(barred: int, term: int = 3, vote: int = 2, incarnation: int = 0,
-              barred_term: int = 0) -> GroupWrite:
-    left = Tombstone(HardState(term, vote), barred, incarnation, barred_term)
+def tombstone(vote_barrier_index: int, term: int = 3, vote: int = 2, incarnation: int = 0,
+              vote_barrier_term: int = 0) -> GroupWrite:
+    left = Tombstone(HardState(term, vote), vote_barrier_index, incarnation, vote_barrier_term)
     return GroupWrite(1, 1, 0, (), None, replica_records.tombstone(1, 1, left))
 
 
@@ -119,7 +119,7 @@ def test_a_tombstone_is_all_that_is_left_and_stays(disk, restarts, checkpoints):
                     data_entry(1, 2, 1, PARTITION, 0, [b"gone"])),
               write(2, noop_entry(2, 1, 1)))
     story.run(write(1, hard_state=HardState(3, 2)))
-    story.run(tombstone(barred=9))
+    story.run(tombstone(vote_barrier_index=9))
     story.restart()
     assert sorted(story.store.groups) == [2]
     assert story.store.is_removed(1)
@@ -128,7 +128,7 @@ def test_a_tombstone_is_all_that_is_left_and_stays(disk, restarts, checkpoints):
     with pytest.raises(StaleIncarnation):
         story.store.create_group(1, 0, NOBODY)
     restored = story.store.create_group(1, 1, NOBODY)
-    assert (restored.hard_state, restored.barred) == (HardState(3, 2), 9)
+    assert (restored.hard_state, restored.vote_barrier_index) == (HardState(3, 2), 9)
     assert (restored.bounds.last_index, restored.configuration) == (0, NOBODY)
 
 
@@ -138,7 +138,7 @@ def test_a_second_life_is_not_mixed_with_the_first(disk, restarts, checkpoints):
     story.store.create_group(1, 1, VOTERS)
     for index in range(1, 60):
         story.run(write(1, noop_entry(1, index, 1)))
-    story.run(tombstone(barred=60))
+    story.run(tombstone(vote_barrier_index=60))
     second = [open_entry(1, 1, 1, PARTITION), data_entry(1, 2, 1, PARTITION, 0, [b"new"]),
               member_entry(3, LEFT)]
     story.store.create_group(1, 1, NOBODY)
@@ -147,7 +147,7 @@ def test_a_second_life_is_not_mixed_with_the_first(disk, restarts, checkpoints):
     story.restart()
     restored = story.store.groups[1]
     assert restored.bounds.last_index == 3
-    assert (restored.hard_state, restored.barred) == (HardState(3, 2), 60)
+    assert (restored.hard_state, restored.vote_barrier_index) == (HardState(3, 2), 60)
     assert (restored.configuration, restored.changes) == (NOBODY, ((3, LEFT),))
     assert story.store.tails[1].last_index == 3
     story.apply(second, 3)
@@ -167,36 +167,46 @@ def test_the_place_up_to_which_a_replica_is_barred_stays(disk, restarts, checkpo
     story = Story(disk, restarts, checkpoints)
     story.store.create_group(1, 1, VOTERS)
     story.run(write(1, noop_entry(1, 1, 2)))
-    story.run(tombstone(barred=9, barred_term=2))
+    story.run(tombstone(vote_barrier_index=9, vote_barrier_term=2))
     story.store.create_group(1, 1, NOBODY)
     for entry in (noop_entry(1, 1, 1), noop_entry(1, 2, 5)):
         story.run(write(1, entry))
     story.restart()
     restored = story.store.groups[1]
-    assert (restored.barred_term, restored.barred) == (2, 9)
-    reborn = replica_records.reincarnation(1, 1, 7, Reincarnation(2, NOBODY), 6)
+    assert (restored.vote_barrier_term, restored.vote_barrier_index) == (2, 9)
+    reborn = replica_records.reincarnation(1, 1, 7, ForcedRecovery(2, NOBODY), 6)
     story.run(GroupWrite(1, 1, 0, (), HardState(6, 0), reborn))
     story.run(write(1, noop_entry(1, 3, 6)))
     story.restart()
     restored = story.store.groups[1]
-    assert (restored.incarnation, restored.barred_term, restored.barred) == (2, 6, 7)
-    story.run(tombstone(barred=8, incarnation=2, barred_term=6))
+    assert (restored.incarnation, restored.vote_barrier_term, restored.vote_barrier_index) == (
+        2,
+        6,
+        7,
+    )
+    story.run(tombstone(vote_barrier_index=8, incarnation=2, vote_barrier_term=6))
     story.restart()
     restored = story.store.create_group(1, 1, NOBODY)
-    assert (restored.incarnation, restored.barred_term, restored.barred) == (2, 6, 8)
+    assert (restored.incarnation, restored.vote_barrier_term, restored.vote_barrier_index) == (
+        2,
+        6,
+        8,
+    )
 
 
 def test_a_record_of_the_version_before_knows_the_index_of_a_bar_alone():
-    tail = PartitionTail(1).snapshot()
-    record = GroupRecord(1, 1, VOTERS, HardState(3, 2), 1, 0, 0, "", tail, barred=9, barred_term=4)
+    tail = PartitionStates(1).snapshot()
+    record = GroupRecord(
+        1, 1, VOTERS, HardState(3, 2), 1, 0, 0, "", tail, vote_barrier_index=9, vote_barrier_term=4
+    )
     assert GroupRecord.decode(record.encode()) == record
     before = cbor2.dumps(cbor2.loads(record.encode())[:-1])
-    assert GroupRecord.decode(before) == record._replace(barred_term=0)
+    assert GroupRecord.decode(before) == record._replace(vote_barrier_term=0)
 
 
 def test_an_index_of_the_version_before_knows_the_index_of_a_bar_alone():
     left = Tombstone(HardState(3, 2), 9, 1, 4)
-    reborn = Reincarnation(2, NOBODY)
+    reborn = ForcedRecovery(2, NOBODY)
     run = segment_index.GroupRun(1, 1, buried=left, buried_at=64, removed=True, reborn=reborn,
                                  reborn_at=(128, 9), reborn_term=6)
     index = segment_index.SegmentIndex(0, 1, 256, 7, 0, 0, {1: run})
@@ -204,7 +214,7 @@ def test_an_index_of_the_version_before_knows_the_index_of_a_bar_alone():
     fields = cbor2.loads(index_file.encode(index))
     fields[-1] = [run[:-1] for run in fields[-1]]
     found = index_file.decode("index", cbor2.dumps(fields)).runs[1]
-    assert found.buried == left._replace(barred_term=0)
+    assert found.buried == left._replace(vote_barrier_term=0)
     assert (found.reborn, found.reborn_at, found.reborn_term) == (reborn, (128, 9), 0)
 
 
@@ -215,12 +225,12 @@ def test_a_tombstone_that_is_not_durable_has_not_happened(disk):
     story.run(write(1, *entries))
     story.apply(entries, 2)
     checkpoint(story.store, {1: 2})
-    story.rounds.stage(tombstone(barred=9))
+    story.rounds.stage(tombstone(vote_barrier_index=9))
     assert story.store.is_removed(1)
     checkpoint(story.store)
     story.restart()
     restored = story.store.groups[1]
-    assert (restored.bounds.last_index, restored.applied, restored.barred) == (2, 2, 0)
+    assert (restored.bounds.last_index, restored.applied, restored.vote_barrier_index) == (2, 2, 0)
 
 
 @ways
@@ -229,7 +239,7 @@ def test_a_log_goes_on_in_a_new_incarnation_of_its_group(disk, restarts, checkpo
     story.store.create_group(1, 1, VOTERS)
     alone = Configuration((1,))
     story.run(write(1, noop_entry(1, 1, 1), member_entry(2, LEFT)))
-    mark = replica_records.reincarnation(1, 1, 2, Reincarnation(7, alone))
+    mark = replica_records.reincarnation(1, 1, 2, ForcedRecovery(7, alone))
     story.run(GroupWrite(1, 1, 0, (), HardState(5, 0), mark))
     story.run(write(1, noop_entry(1, 3, 5), member_entry(4, VOTERS, term=5)))
     story.restart()
@@ -246,11 +256,11 @@ def test_an_empty_replica_that_joins_a_later_incarnation_remembers_how_far_it_is
     story = Story(disk, restarts, checkpoints)
     nobody = Configuration(())
     story.store.create_group(1, 1, nobody)
-    mark = replica_records.reincarnation(1, 1, 20, Reincarnation(7, nobody))
+    mark = replica_records.reincarnation(1, 1, 20, ForcedRecovery(7, nobody))
     story.run(GroupWrite(1, 1, 0, (), HardState(5, 0), mark))
     story.run(write(1, noop_entry(1, 1, 1), member_entry(2, VOTERS)))
     story.restart()
     restored = story.store.create_group(1, 1, VOTERS)
-    assert (restored.incarnation, restored.barred) == (7, 20)
+    assert (restored.incarnation, restored.vote_barrier_index) == (7, 20)
     assert (restored.configuration_index, restored.configuration) == (0, nobody)
     assert restored.changes == ((2, VOTERS),)

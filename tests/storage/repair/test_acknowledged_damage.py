@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.raft.config import RaftConfig
 from multiraft.raft.log_reader import LogBounds
 from multiraft.raft.multi_raft import MultiRaft
@@ -144,7 +144,7 @@ def end_of_group(how: str, store, rounds: Rounds) -> None:
         rounds.run(GroupWrite(1, 1, 0, (), None,
                               tombstone(1, 1, Tombstone(HardState(3, 1), 3, 1))))
     elif how == "snapshot":
-        tail = PartitionTail(1)
+        tail = PartitionStates(1)
         for index in range(1, 8):
             tail.append(noop_entry(1, index, 1))
         tail.apply(7)

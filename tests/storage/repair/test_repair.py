@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multiraft.partitions.state import PartitionTail
+from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum
 from multiraft.raft.log_reader import LogBounds
 from multiraft.raft.raft_log import GroupLog
@@ -525,7 +525,7 @@ def test_a_peer_tells_what_it_has_compacted():
     disk, _, _ = small_lane()
     store = open_store(disk.filesystem, DIRECTORY)
     last = store.groups[2].bounds.last_index
-    tail = PartitionTail(2)
+    tail = PartitionStates(2)
     for index in range(1, last + 1):
         tail.append(noop_entry(2, index, 1))
     tail.apply(last)
