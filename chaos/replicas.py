@@ -1,9 +1,9 @@
 """What the replicas left on their disks: each node's logs, dumped after a run and read back.
 
 Contract.  ``dump`` runs ``multiraft log inspect --json --payload`` on a data directory, which may
-be a copy and must not be in use, follows what a recovery would make of the lane (dropped suffixes,
-tombstones, copies of damaged entries, snapshots), and writes one file per node into ``replicas/``
-of the run's folder.  ``load`` reads such a file.  Both raise ``BadDump``.
+be a copy and must not be in use, follows what a recovery would make of the journal (dropped
+suffixes, tombstones, copies of damaged entries, snapshots), and writes one file per node into
+``replicas/`` of the run's folder.  ``load`` reads such a file.  Both raise ``BadDump``.
 
 The file: a line with ``node``, ``run`` and ``groups`` (as the newest checkpoint has them), then a
 JSON array per entry, by group and index:
@@ -231,7 +231,7 @@ def from_rows(rows: Iterable[dict], node: int, run: int) -> Dump:
 
 
 class _Reader:
-    """Follows the lane."""
+    """Follows the journal."""
 
     def __init__(self, found: Dump):
         self._dump = found

@@ -68,7 +68,7 @@ def inspect(path: Path, group: int | None, partition: int | None, from_position:
 
     try:
         files = inspection.files_of(path)
-    except inspection.NotOurs as error:
+    except inspection.NotADataDirectory as error:
         click.echo(f"multiraft log: {error}", err=True)
         sys.exit(EXIT_NOT_OURS)
     printer = _Printer(as_json)

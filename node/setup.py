@@ -151,9 +151,9 @@ def _existing(filesystem: Filesystem, config: NodeConfig) -> Found | None:
 
 
 def _has_data(filesystem: Filesystem, directory: str) -> bool:
-    lane = f"{directory}/{LANE_DIRECTORY}"
+    journal = f"{directory}/{LANE_DIRECTORY}"
     return bool(checkpoint_names(filesystem, directory)
-                or filesystem.exists(lane) and filesystem.list(lane))
+                or filesystem.exists(journal) and filesystem.list(journal))
 
 
 def _begin(config: NodeConfig) -> tuple[int, Facts]:

@@ -14,7 +14,7 @@ BUGS = (
     Bug(
         "any-incarnation-has-copies",
         "multiraft.storage.repair.coordinator",
-        "Repairer.answer_plans",
+        "RepairCoordinator.answer_plans",
         "known != request.incarnation",
         "False",
         "a damaged replica of a recovered group takes what others had in the incarnation before",
@@ -88,7 +88,7 @@ BUGS = (
     Bug(
         "only-leaders-have-compacted",
         "multiraft.storage.repair.coordinator",
-        "Repairer.answered",
+        "RepairCoordinator.answered",
         "not self._begin_behind(group, compacted) and answer.leads",
         "answer.leads",
         "a voter asks a leader for what all others have compacted, and is needed to elect one",
@@ -102,7 +102,7 @@ BUGS = (
     Bug(
         "damage-of-who-goes-is-nobodys",
         "multiraft.storage.stored_log",
-        "GroupLog.left_behind",
+        "StoredLog.left_behind",
         "if mark.kind != EntryKind.TOMBSTONE:",
         "if True:",
         "all replicas of a node doubt themselves for an entry of one that was removed",

@@ -18,7 +18,7 @@ BUGS = (
     Bug(
         "vote-not-persisted",
         "multiraft.storage.store",
-        "_append_lane_entries",
+        "_append_journal_entries",
         "term, vote = write.hard_state",
         "term, vote = write.hard_state[0], 0",
         "the vote is forgotten by a restart (hashicorp #661, PySyncObj #84)",
@@ -37,7 +37,7 @@ BUGS = (
     Bug(
         "drop-not-written",
         "multiraft.storage.store",
-        "_append_lane_entries",
+        "_append_journal_entries",
         "write.drop_from, payload",
         "1 << 40, payload",
         "a dropped suffix comes back after a restart",
@@ -100,7 +100,7 @@ BUGS = (
     Bug(
         "tombstone-forgets-the-vote",
         "multiraft.storage.stored_log",
-        "GroupLog.apply_tombstone",
+        "StoredLog.apply_tombstone",
         "self.hard_state, self.vote_barrier_index = left.hard_state, left.vote_barrier_index",
         "self.vote_barrier_index = left.vote_barrier_index",
         "a replica that is added again votes a second time in a term (S28f)",
@@ -109,7 +109,7 @@ BUGS = (
     Bug(
         "lifted-early",
         "multiraft.storage.repair.coordinator",
-        "Repairer.step",
+        "RepairCoordinator.step",
         "if log.doubtful and not core.repair.is_cleared(group):",
         "if False:",
         "a replica comes back before its leader has cleared it",
@@ -118,7 +118,7 @@ BUGS = (
     Bug(
         "lift-settles-the-future",
         "multiraft.storage.stored_log",
-        "GroupLog.has_settled",
+        "StoredLog.has_settled",
         "not any(unknown(*place, self.settled) for place in places)",
         "bool(self.settled)",
         "damage that comes after a repair is taken for what was repaired",
@@ -136,7 +136,7 @@ BUGS = (
         "_Rebuilding.judge_damage",
         "log.doubt(why)",
         "pass",
-        "a hole in the lane is taken for the end of nobody's log",
+        "a hole in the journal is taken for the end of nobody's log",
         Tests(
             (
                 "tests/storage/recovery/test_corruption.py::"
@@ -184,7 +184,7 @@ BUGS = (
         "Store.create_group",
         "log.settled = ((0, log.born),)  # nor what stands behind its tombstone",
         "pass",
-        "a replica that comes to a lane with settled damage is doubted by the next scrub",
+        "a replica that comes to a journal with settled damage is doubted by the next scrub",
         Tests(
             (
                 "tests/storage/repair/test_acknowledged_damage.py::"

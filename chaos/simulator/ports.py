@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from chaos.simulator.oracle.observer import Witness
     from chaos.simulator.simulation import World
     from multiraft.raft.multi_raft import MultiRaft
-    from multiraft.storage.disk_space import Room
+    from multiraft.storage.disk_space import DiskSpaceGuard
     from multiraft.storage.errors import CorruptRange
-    from multiraft.storage.repair.coordinator import Repairer
+    from multiraft.storage.repair.coordinator import RepairCoordinator
     from multiraft.storage.store import Store
 
 
@@ -61,15 +61,15 @@ class Machine:
     _raft: MultiRaft | None
     _liveness: LivenessExchange | None
     _disk: DiskWorker | None
-    _repairer: Repairer | None
+    _repairer: RepairCoordinator | None
     _repairing: bool
     _disk_factor: int
-    _room: Room
+    _room: DiskSpaceGuard
     _connected: dict[int, Any]  # peers
     _wake_ms: int | None
     _recovery_waits: bool  # for a disk that hangs
     _effects_left: int
-    _rotted: list[tuple[int, int]]  # what rotted: (begin, end) of the lane
+    _rotted: list[tuple[int, int]]  # what rotted: (begin, end) of the journal
     _unscrubbed: bool
     _unmet: bool  # no start has met the latest damage
     _switches: Switches | None

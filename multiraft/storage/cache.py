@@ -1,6 +1,6 @@
 """Recent entries of all groups in memory, oldest out first.
 
-Contract.  ``add`` in lane order; ``evict`` after the durable mark moved.  An entry leaves only
+Contract.  ``add`` in journal order; ``evict`` after the durable mark moved.  An entry leaves only
 when it is durable, so every entry is in memory or on disk at any time.
 
 Theory.  A payload is a view into the buffer it was received in, and keeps all of it alive.  Charged
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 
 from multiraft.storage.filesystem import Buffer
-from multiraft.storage.stored_log import CachedEntry, GroupLog
+from multiraft.storage.stored_log import CachedEntry, StoredLog
 from multiraft.types import Entry
 
 #: Objects around one entry: the entry, its header, the tuple, dictionary and queue slots.
@@ -23,16 +23,16 @@ ENTRY_OVERHEAD_BYTES = 512
 
 
 class TailCache:
-    """``GroupLog.cached`` of all groups, bounded together."""
+    """``StoredLog.cached`` of all groups, bounded together."""
 
     __slots__ = ("bytes", "bytes_max", "_order")
 
     def __init__(self, bytes_max: int):
         self.bytes = 0
         self.bytes_max = bytes_max
-        self._order: deque[tuple[GroupLog, CachedEntry]] = deque()
+        self._order: deque[tuple[StoredLog, CachedEntry]] = deque()
 
-    def add(self, log: GroupLog, entry: Entry, buffers: list[Buffer], slot: int, end: int) -> None:
+    def add(self, log: StoredLog, entry: Entry, buffers: list[Buffer], slot: int, end: int) -> None:
         cached = CachedEntry(entry, buffers, slot, end)
         log.cached[entry.index] = cached
         self._order.append((log, cached))

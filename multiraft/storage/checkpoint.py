@@ -79,17 +79,17 @@ class GroupRecord(NamedTuple):
     commit: int
     quarantined: str
     tail: Any  # PartitionTail.snapshot()
-    missing: tuple[tuple[int, int], ...] = ()  # (index, lane position of its damage)
+    missing: tuple[tuple[int, int], ...] = ()  # (index, journal position of its damage)
     doubtful: bool = False
     lasting: bool = False
-    lifted: int = 0  # lane position of the last LIFT
-    settled: tuple[tuple[int, int], ...] = ()  # places of the lane whose damage it settled
+    lifted: int = 0  # journal position of the last LIFT
+    settled: tuple[tuple[int, int], ...] = ()  # places of the journal whose damage it settled
     configuration_index: int = 0  # of the entry that says who the members are
     vote_barrier_index: int = 0  # see ``marks.Tombstone``
     removed: bool = False  # a tombstone is all there is
-    buried_at: int = 0  # lane position of the last tombstone
+    buried_at: int = 0  # journal position of the last tombstone
     group_incarnation: int = 0  # of the group, where it differs from the log's
-    since: int = 0  # lane position: segments that begin before it say nothing of this log
+    since: int = 0  # journal position: segments that begin before it say nothing of this log
     vote_barrier_term: int = 0  # see ``marks.Tombstone``
 
     def encode(self) -> bytes:
@@ -157,8 +157,8 @@ class GroupRecord(NamedTuple):
 class Checkpoint:
     """A whole checkpoint."""
 
-    position: int = 0  # everything of the lane before it was durable
-    lane_start: int = 0  # start of the first segment
+    position: int = 0  # everything of the journal before it was durable
+    journal_start: int = 0  # start of the first segment
     records: dict[int, GroupRecord] = field(default_factory=dict)
     tails: dict[int, PartitionStates] = field(default_factory=dict)
     extra: Any = None
@@ -177,9 +177,9 @@ class CheckpointPlan:
     """Write one checkpoint.  ``encoded`` is, afterwards, each group's record for the next plan."""
 
     __slots__ = ("position", "encoded", "size", "sync_first", "twice", "behind", "_filesystem",
-                 "_directory", "_lane_start", "_records", "_extra", "_kept")
+                 "_directory", "_journal_start", "_records", "_extra", "_kept")
 
-    def __init__(self, filesystem: Filesystem, directory: str, position: int, lane_start: int,
+    def __init__(self, filesystem: Filesystem, directory: str, position: int, journal_start: int,
                  records: dict[int, GroupRecord | bytes], extra: object, kept: int):
         self.position = position
         self.encoded: dict[int, bytes] = {}
@@ -189,7 +189,7 @@ class CheckpointPlan:
         self.behind: dict[int, int] = {}  # what repair waits for (``LocalRepair.applied_behind``)
         self._filesystem = filesystem
         self._directory = directory
-        self._lane_start = lane_start
+        self._journal_start = journal_start
         self._records = records
         self._extra = extra
         self._kept = kept
@@ -208,7 +208,7 @@ class CheckpointPlan:
         for group in sorted(self._records):
             record = self._records[group]
             self.encoded[group] = record if isinstance(record, bytes) else record.encode()
-        body = pieces.dumps([self.position, self._lane_start, list(self.encoded.values()),
+        body = pieces.dumps([self.position, self._journal_start, list(self.encoded.values()),
                              self._extra])
         name = checkpoint_name(self.position)
         for ending in ("", COPY) if self.twice else ("",):
@@ -235,10 +235,10 @@ def read_checkpoint(filesystem: Filesystem, path: str) -> Checkpoint:
     try:
         fields = cbor2.loads(body)
         shapes.check(fields, _FILE, "the checkpoint")
-        position, lane_start, encoded, extra = fields
+        position, journal_start, encoded, extra = fields
         records = {record.group: record for record in map(GroupRecord.decode, encoded)}
         tails = {group: PartitionStates.restore(record.tail) for group, record in records.items()}
-        return Checkpoint(position, lane_start, records, tails, extra)
+        return Checkpoint(position, journal_start, records, tails, extra)
     except (cbor2.CBORDecodeError, CodecError, ValueError, TypeError) as error:
         raise CorruptFile(path, f"malformed ({error})") from error
 

@@ -16,7 +16,7 @@ from multiraft.storage.checkpoint import INSTALLED_KEPT, CheckpointPlan, GroupRe
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.log_table import LogTable
 from multiraft.storage.repair.repair import LocalRepair
-from multiraft.storage.stored_log import GroupLog
+from multiraft.storage.stored_log import StoredLog
 
 #: A journal position behind which every journal has grown enough for a checkpoint.
 _LONG_AGO = -(1 << 64)
@@ -109,7 +109,7 @@ class Checkpointer:
             if group in self._table.logs:
                 self._table.logs[group].record = encoded
 
-    def _record(self, log: GroupLog, commit: int) -> GroupRecord | bytes:
+    def _record(self, log: StoredLog, commit: int) -> GroupRecord | bytes:
         """Return the group's record, encoded already when nothing changed since the last one."""
         tail = self._table.tails[log.group]
         # What is committed but not on this disk yet stays out: a crash may bring back what stood

@@ -41,23 +41,23 @@ class Reserve(Protocol):
         ...
 
 
-class Unfilled(Protocol):
+class Preallocatable(Protocol):
     """Files that exist without the blocks that they will need: a ``Store``."""
 
-    def missing_room(self) -> int:
+    def unallocated_bytes(self) -> int:
         """Bytes."""
         ...
 
-    def take_room(self) -> None:
+    def preallocate(self) -> None:
         """Give them their blocks.  Raises ``OSError``; part of them may be given then."""
         ...
 
 
-class Room:
+class DiskSpaceGuard:
     """Of the disk that holds the data directory."""
 
     def __init__(self, reserve: Reserve, reserved_bytes: int, free: Callable[[], int],
-                 unfilled: Unfilled):
+                 unfilled: Preallocatable):
         """``reserved_bytes``: 0 = no reserve, and no look; ``free``: bytes that files may
         still take, the reserve not counted; ``unfilled``: asked at each look, and given its
         blocks before records are taken."""
@@ -87,7 +87,7 @@ class Room:
     def enough(self) -> int:
         """Records are taken again from so many free bytes on."""
         missing = 0 if self.reserved else self._reserved_bytes
-        return missing + 2 * self.low + self._unfilled.missing_room()
+        return missing + 2 * self.low + self._unfilled.unallocated_bytes()
 
     def look(self) -> None:
         """Compare, and act."""
@@ -124,12 +124,12 @@ class Room:
     def _fill_files(self, free: int) -> bool:
         """Allocate the missing blocks of files; return False if there is no room for all.  Nothing
         is tried then: a part of the blocks would be taken from the writes that still continue."""
-        missing = self._unfilled.missing_room()
+        missing = self._unfilled.unallocated_bytes()
         if missing > free:
             return False
         if missing:
             try:
-                self._unfilled.take_room()
+                self._unfilled.preallocate()
             except OSError as error:
                 if not is_full(error):
                     raise

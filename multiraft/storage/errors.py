@@ -91,8 +91,8 @@ class CorruptRange(StorageError):
 
 
 class CorruptPlace(CorruptRange):
-    """A place of the lane that is damaged and that no present log points to: it may have held any
-    group's hard state or drop."""
+    """A place of the journal that is damaged and that no present log points to: it may have held
+    any group's hard state or drop."""
 
     def __init__(self, begin: int, end: int, why: str):
         super().__init__(-1, 0, f"lane position {begin}: {why}")

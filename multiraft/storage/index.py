@@ -1,4 +1,4 @@
-"""Packed indexes: where an entry of a group lies in the lane, which entry holds an offset.
+"""Packed indexes: where an entry of a group lies in the journal, which entry holds an offset.
 
 Contract.  Parallel arrays, no Python object per entry: 16 bytes per entry in ``GroupIndex``, 24 per
 batch in ``PartitionIndex``.  Appended when an entry is staged, cut when a suffix is dropped; both
@@ -24,7 +24,7 @@ assert sys.byteorder == "little", "index files hold the arrays' own little-endia
 assert array("Q").itemsize == 8, "index files hold 64-bit numbers"
 
 
-#: The place of an entry that is known to exist and cannot be read: no entry stands at a lane's
+#: The place of an entry that is known to exist and cannot be read: no entry stands at a journal's
 #: first byte.
 NOWHERE = 0
 
@@ -36,7 +36,7 @@ class Copy(NamedTuple):
     term: int
     position: int
     size: int
-    damaged: int  # lane position of the damaged one; 0 = unknown
+    damaged: int  # journal position of the damaged one; 0 = unknown
     damaged_size: int
     partition: int = 0  # of a batch, with what its partition's index says of it
     base_offset: int = -1
@@ -45,7 +45,7 @@ class Copy(NamedTuple):
 
 
 class GroupIndex:
-    """(group, index) -> lane position and framed size, terms as runs."""
+    """(group, index) -> journal position and framed size, terms as runs."""
 
     __slots__ = ("first_index", "prev_term", "_positions", "_ends", "_run_starts", "_run_terms")
 
@@ -128,7 +128,7 @@ class GroupIndex:
         self._run_starts, self._run_terms = map(list, zip(*runs))
 
     def within(self, begin: int, end: int) -> list[int]:
-        """Indexes of the entries that begin in [begin, end) of the lane.  O(n)."""
+        """Indexes of the entries that begin in [begin, end) of the journal.  O(n)."""
         return [slot + self.first_index for slot, position in enumerate(self._positions)
                 if begin <= position < end]
 

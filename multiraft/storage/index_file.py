@@ -17,7 +17,7 @@ from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
 from multiraft.storage.journal.journal import Segment, index_path
-from multiraft.storage.journal.segment_index import GroupRun, SegmentIndex
+from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
 from multiraft.types import HardState
 
 INDEX_MAGIC = b"MRINDEX\x01"
@@ -76,7 +76,7 @@ def decode(path: str, body: bytes) -> SegmentIndex:
     return SegmentIndex(start, seed, end, last_crc, first_durable, highest_durable, unpacked)
 
 
-def _pack_run(run: GroupRun) -> list:
+def _pack_run(run: SegmentRun) -> list:
     partitions = [run.partitions[partition].pack() for partition in sorted(run.partitions)]
     return [run.group, run.incarnation, run.cut_from,
             run.index.pack() if run.index is not None else None, partitions,
@@ -85,7 +85,7 @@ def _pack_run(run: GroupRun) -> list:
             list(map(list, run.settled)), run.given_up, *_pack_marks(run)]
 
 
-def _pack_marks(run: GroupRun) -> list:
+def _pack_marks(run: SegmentRun) -> list:
     buried, reborn = run.buried, run.reborn
     return [[*buried.hard_state, buried.vote_barrier_index, buried.incarnation] if buried else None,
             run.buried_at, run.removed,
@@ -93,13 +93,13 @@ def _pack_marks(run: GroupRun) -> list:
             list(run.reborn_at), [buried.vote_barrier_term if buried else 0, run.reborn_term]]
 
 
-def _unpack_run(fields: list) -> GroupRun:
+def _unpack_run(fields: list) -> SegmentRun:
     (group, incarnation, cut_from, index, partitions, hard_state, copies, lifted, settled,
      given_up, *later) = fields
     buried, buried_at, removed, reborn, reborn_at, *terms = later
     buried_term, reborn_term = terms[0] if terms else (0, 0)
     unpacked = [PartitionIndex.unpack(partition, group) for partition in partitions]
-    return GroupRun(group, incarnation, cut_from,
+    return SegmentRun(group, incarnation, cut_from,
                     GroupIndex.unpack(index) if index is not None else None,
                     {partition.partition: partition for partition in unpacked},
                     HardState(*hard_state) if hard_state is not None else None,

@@ -31,9 +31,9 @@ from multiraft.storage.strays import (
     Stray,
     among_checkpoints,
     checkpoint_position,
-    in_lane,
+    in_journal,
     index_start,
-    not_of_the_lane,
+    not_of_the_journal,
     segment_start,
 )
 from multiraft.types import EntryKind
@@ -49,14 +49,14 @@ CORRUPTION = "corruption: something later calls it durable"
 TORN = "torn tail: nothing calls it durable, a start cuts it off"
 
 
-class NotOurs(StorageError):
+class NotADataDirectory(StorageError):
     """A path that holds nothing of a data directory."""
 
 
 class Row(NamedTuple):
     """An entry, or a place where none can be read (``kind`` empty, ``problem`` says why)."""
 
-    position: int  # lane position
+    position: int  # journal position
     kind: str
     group: int
     incarnation: int
@@ -105,8 +105,8 @@ class _ReadOnly:
 
 
 def files_of(path: Path) -> list[tuple[str, Path]]:
-    """(kind, path) of what is to be looked at, checkpoints first, segments in lane order.  Raises
-    ``NotOurs``."""
+    """(kind, path) of what is to be looked at, checkpoints first, segments in journal order.
+    Raises ``NotADataDirectory``."""
     if not path.is_dir():
         return [(_kind_of(path), path)]
     strays = {stray.path for stray in strays_of(path)}
@@ -114,7 +114,7 @@ def files_of(path: Path) -> list[tuple[str, Path]]:
              for child in sorted(directory.iterdir())
              if _is_file(child) and _is_ours(child) and str(child) not in strays]
     if not found:
-        raise NotOurs(f"{path} holds no segment, index or checkpoint")
+        raise NotADataDirectory(f"{path} holds no segment, index or checkpoint")
     order = {CHECKPOINT: 0, SEGMENT: 1, INDEX: 2}
     return sorted(found, key=lambda item: (order[item[0]], item[1].name))
 
@@ -126,20 +126,20 @@ def strays_of(path: Path) -> list[Stray]:
         return []
     found = among_checkpoints(str(path), [child.name for child in sorted(path.iterdir())])
     known_to = max((checkpoint_position(child.name) or 0 for child in path.iterdir()), default=0)
-    for lane in _lanes(path):
-        children = sorted(lane.iterdir())
-        found += in_lane(str(lane), [child.name for child in children if _is_file(child)])
+    for journal in _lanes(path):
+        children = sorted(journal.iterdir())
+        found += in_journal(str(journal), [child.name for child in children if _is_file(child)])
         found += [Stray(str(child), "it is no file") for child in children if not _is_file(child)]
         segments = [child for child in children
                     if _is_file(child) and segment_start(child.name) is not None]
-        strays = not_of_the_lane([_seen(child) for child in segments], 0, known_to)
+        strays = not_of_the_journal([_seen(child) for child in segments], 0, known_to)
         found += [Stray(str(segments[at]), f"{why}, and its header is not intact")
                   for at, why in sorted(strays.items())]
     return found
 
 
 def _lanes(path: Path) -> list[Path]:
-    return [lane for lane in sorted(path.glob("lane-*")) if lane.is_dir()]
+    return [journal for journal in sorted(path.glob("lane-*")) if journal.is_dir()]
 
 
 def _is_file(path: Path) -> bool:
@@ -171,7 +171,7 @@ def _kind_of(path: Path) -> str:
     magic = path.read_bytes()[:8] if path.is_file() else b""
     kinds = {layout.SEGMENT_MAGIC: SEGMENT, INDEX_MAGIC: INDEX, CHECKPOINT_MAGIC: CHECKPOINT}
     if magic not in kinds:
-        raise NotOurs(f"{path} is no segment, index or checkpoint")
+        raise NotADataDirectory(f"{path} is no segment, index or checkpoint")
     return kinds[magic]
 
 
@@ -208,7 +208,7 @@ def _index_facts(path: Path) -> dict[str, object]:
 
 def _checkpoint_facts(path: Path) -> dict[str, object]:
     checkpoint = load_checkpoint(path)
-    return {"position": checkpoint.position, "lane_start": checkpoint.lane_start,
+    return {"position": checkpoint.position, "lane_start": checkpoint.journal_start,
             "groups": len(checkpoint.records),
             "quarantined": [group for group, record in sorted(checkpoint.records.items())
                             if record.quarantined]}

@@ -2,8 +2,8 @@
 
 Contract.  A plan is made by ``Store`` on the loop, holds all it needs, and touches no memory of
 the store while ``execute`` runs; what it found is handed back to the store on the loop.
-``StagedWrite`` and ``PreparePlan`` are executed by one thread, in the order they were made; the
-others by any.
+``StagedWrite`` and ``CreateSegmentJob`` are executed by one thread, in the order they were made;
+the others by any.
 
 Invariants.  Nothing that fails a check leaves a read plan: it raises ``CorruptRange`` and names the
 entry.  A failing disk raises the ``OSError`` it raised, and the node stops.
@@ -19,7 +19,7 @@ from multiraft import core
 from multiraft.errors import CorruptBatch, CorruptEntry
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.filesystem import Buffer, File, Filesystem
-from multiraft.storage.journal.journal import Lane, Part, Segment, SegmentHeader
+from multiraft.storage.journal.journal import Journal, Part, Segment, SegmentHeader
 from multiraft.types import Entry, EntryKind
 
 
@@ -35,18 +35,18 @@ class StagedWrite:
     """One round's append.  ``execute`` it, or, when ``native_ready``, write and sync ``parts`` one
     after the other in order; then ``Store.finish``."""
 
-    __slots__ = ("sequence", "end", "then", "records_only", "synced", "_filesystem", "_lane",
+    __slots__ = ("sequence", "end", "then", "records_only", "synced", "_filesystem", "_journal",
                  "_parts")
 
-    def __init__(self, sequence: int, filesystem: Filesystem, lane: Lane, parts: list[Part],
+    def __init__(self, sequence: int, filesystem: Filesystem, journal: Journal, parts: list[Part],
                  then: Callable[[], None] | None = None, records_only: bool = False):
         self.sequence = sequence
         self.records_only = records_only  # nothing but data: its sync may wait if that was agreed
         self.synced = True  # whether its sync did not wait
         self.then = then  # what follows from its being durable; for records of no round
-        self.end = parts[-1].end if parts else lane.position  # lane position after the round
+        self.end = parts[-1].end if parts else journal.position  # journal position after the round
         self._filesystem = filesystem
-        self._lane = lane
+        self._journal = journal
         self._parts = parts
 
     @property
@@ -66,7 +66,7 @@ class StagedWrite:
 
     def _create(self, segment: Segment, reserve: bool = True) -> None:
         if segment.file is None:
-            segment.create(self._filesystem, self._lane.header_of(segment), reserve)
+            segment.create(self._filesystem, self._journal.header_of(segment), reserve)
 
     @property
     def parts(self) -> list[WritePart]:
@@ -88,7 +88,7 @@ class StagedWrite:
             segment.file.write(part.buffers, part.position, True)
 
 
-class PreparePlan:
+class CreateSegmentJob:
     """Create the next segment's file ahead."""
 
     __slots__ = ("_filesystem", "_segment", "_header")
@@ -120,7 +120,7 @@ class Span(NamedTuple):
     wanted: list[Wanted]
 
 
-def plan_spans(lane: Lane, places: Sequence[tuple[int, int, int, int]],
+def plan_spans(journal: Journal, places: Sequence[tuple[int, int, int, int]],
                gap_bytes_max: int) -> list[Span]:
     """Return the reads for (index, term, journal position, size) in ascending order.
     O(entries)."""
@@ -134,7 +134,7 @@ def plan_spans(lane: Lane, places: Sequence[tuple[int, int, int, int]],
                                    and position < segment.start + segment.capacity):
             if segment is not None:
                 spans.append(Span(segment.path, start - segment.start, end - start, wanted))
-            segment, start, wanted = lane.segment_of(position), position, []
+            segment, start, wanted = journal.segment_of(position), position, []
         wanted.append(Wanted(index, term, position - start, size))
         end = position + size
     if segment is not None:
@@ -142,7 +142,7 @@ def plan_spans(lane: Lane, places: Sequence[tuple[int, int, int, int]],
     return spans
 
 
-class ReadPlan:
+class ReadJob:
     """Entries of a group that are no longer in memory, and those behind them that are."""
 
     __slots__ = ("group", "incarnation", "spans", "hot", "lost", "_filesystem")
@@ -172,7 +172,7 @@ class ReadPlan:
         with closing(self._files()) as files:
             return self._parsed([file.read(span.length, span.position) for span, file in files])
 
-    def execute_resident(self) -> tuple[Entry, ...] | None:
+    def run_from_page_cache(self) -> tuple[Entry, ...] | None:
         """Read as ``execute`` does, on the loop and without waiting; None when the page cache does
         not have all of the bytes.  Raise ``CorruptRange``."""
         self._check_known()
@@ -228,12 +228,12 @@ class ReadPlan:
         return entry
 
 
-class FetchPlan:
+class FetchJob:
     """Batches of a partition that are no longer in memory."""
 
     __slots__ = ("_read",)
 
-    def __init__(self, read: ReadPlan):
+    def __init__(self, read: ReadJob):
         self._read = read
 
     @property
@@ -248,10 +248,10 @@ class FetchPlan:
         """Blocking, verified: the batches.  Raises ``CorruptRange``."""
         return _batches(self._read.execute())
 
-    def execute_resident(self) -> list[Buffer] | None:
+    def run_from_page_cache(self) -> list[Buffer] | None:
         """Return the batches, verified, without waiting; None when the page cache does not have all
         of them.  Raise ``CorruptRange``."""
-        entries = self._read.execute_resident()
+        entries = self._read.run_from_page_cache()
         return None if entries is None else _batches(entries)
 
 
@@ -265,7 +265,7 @@ class VerifyPlan:
 
     __slots__ = ("_read", "_index", "_payload")
 
-    def __init__(self, read: ReadPlan, index: int, payload: Buffer | None):
+    def __init__(self, read: ReadJob, index: int, payload: Buffer | None):
         self._read = read
         self._index = index
         self._payload = payload  # of the copy that is served from memory, if there is one
@@ -299,6 +299,6 @@ class Fetch(NamedTuple):
     says where they are; both empty = nothing readable yet."""
 
     buffers: list[Buffer]
-    plan: FetchPlan | None  # cold: execute it on a thread, it returns the buffers
+    plan: FetchJob | None  # cold: execute it on a thread, it returns the buffers
     next_offset: int  # after the last record of the batches
-    bytes: int  # of the batches, rounded up to the lane's alignment
+    bytes: int  # of the batches, rounded up to the journal's alignment

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from multiraft.storage.ranges import Place, unknown
+from multiraft.storage.ranges import ByteRange, unknown
 
 
 @dataclass(slots=True)
@@ -21,20 +21,20 @@ class JournalDamage:
     #: unknown.
     copied: dict[int, int] = field(default_factory=dict)
     #: Ranges that may have held any group's records, in the order in which they were found.
-    holes: list[Place] = field(default_factory=list)
+    holes: list[ByteRange] = field(default_factory=list)
 
-    def without_copy(self, begin: int, end: int) -> list[Place]:
+    def without_copy(self, begin: int, end: int) -> list[ByteRange]:
         """Return the parts of a damaged range that no copy explains, ascending.
         O(copies log copies)."""
         return unknown(begin, end, self.explained())
 
-    def without_copies(self, found: Iterable[Place]) -> list[tuple[int, list[Place]]]:
+    def without_copies(self, found: Iterable[ByteRange]) -> list[tuple[int, list[ByteRange]]]:
         """Return, in journal order, the begin and the unexplained parts of every damaged range that
         copies do not explain entirely.  O(n²)."""
         return [(begin, parts) for begin, end in sorted(set(found))
                 if (parts := self.without_copy(begin, end))]
 
-    def explained(self) -> list[Place]:
+    def explained(self) -> list[ByteRange]:
         """Return the ranges of damaged entries of which a copy or record tells the contents."""
         return [(at, at + size) for at, size in self.copied.items() if size]
 

@@ -15,18 +15,24 @@ from collections.abc import Callable, Sequence
 from multiraft.errors import UnknownGroup
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft.log_reader import GroupRestored
-from multiraft.storage.io_jobs import ReadPlan, StagedWrite, plan_spans
-from multiraft.storage.journal.journal import Lane, Part
+from multiraft.storage.io_jobs import ReadJob, StagedWrite, plan_spans
+from multiraft.storage.journal.journal import Journal, Part
 from multiraft.storage.journal_damage import JournalDamage
-from multiraft.storage.stored_log import GroupLog
+from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Entry
 
 
 class LogTable:
     """Every group's log and partition states, and the journal below them."""
 
-    def __init__(self, journal: Lane, logs: dict[int, GroupLog], tails: dict[int, PartitionStates],
-                 journal_damage: JournalDamage, read_gap_bytes_max: int):
+    def __init__(
+        self,
+        journal: Journal,
+        logs: dict[int, StoredLog],
+        tails: dict[int, PartitionStates],
+        journal_damage: JournalDamage,
+        read_gap_bytes_max: int,
+    ):
         """``read_gap_bytes_max``: bytes between two entries that one read covers, see
         ``StorageConfig``."""
         self.journal = journal
@@ -41,7 +47,7 @@ class LogTable:
             if not logs[group].removed:
                 self.restore(group)
 
-    def log(self, group: int) -> GroupLog:
+    def log(self, group: int) -> StoredLog:
         """Return a group's log, also when only a tombstone is left of it.  Raise
         ``UnknownGroup``."""
         log = self.logs.get(group)
@@ -56,7 +62,7 @@ class LogTable:
         self.restored[group] = restored
         return restored
 
-    def read_plan(self, group: int, first: int, last: int) -> ReadPlan:
+    def read_plan(self, group: int, first: int, last: int) -> ReadJob:
         """Plan a blocking, verified read of the entries first..last.  O(entries).  Raise
         ``Compacted``, ``UnknownGroup``.
 
@@ -70,8 +76,8 @@ class LogTable:
         hot = tuple([log.cached[index].entry for index in range(cold, last + 1)])
         return self.read_from_disk(log, range(first, cold), hot)
 
-    def read_from_disk(self, log: GroupLog, indexes: Sequence[int],
-                       hot: tuple[Entry, ...] = ()) -> ReadPlan:
+    def read_from_disk(self, log: StoredLog, indexes: Sequence[int],
+                       hot: tuple[Entry, ...] = ()) -> ReadJob:
         """Plan a read of entries from the journal's files, followed by ``hot``, which are in
         memory.  The plan raises ``CorruptRange`` for the first entry that is missing.  O(entries).
         """
@@ -80,11 +86,11 @@ class LogTable:
         at = log.index
         places = [(each, at.term(each), at.position(each), at.size(each)) for each in indexes]
         spans = plan_spans(self.journal, places, self._read_gap_bytes_max)
-        return ReadPlan(log.group, log.incarnation, spans, self.filesystem, hot)
+        return ReadJob(log.group, log.incarnation, spans, self.filesystem, hot)
 
-    def lost_plan(self, log: GroupLog, index: int) -> ReadPlan:
+    def lost_plan(self, log: StoredLog, index: int) -> ReadJob:
         """Return a plan that raises ``CorruptRange`` for an entry that is known to be missing."""
-        return ReadPlan(log.group, log.incarnation, [], self.filesystem, (), index)
+        return ReadJob(log.group, log.incarnation, [], self.filesystem, (), index)
 
     def stage_records(self, parts: list[Part], then: Callable[[], None]) -> StagedWrite:
         """Return a write of the journal's own records, between two rounds.  ``then`` is called when

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-Place = tuple[int, int]
+ByteRange = tuple[int, int]
 
 
-def unknown(begin: int, end: int, known: Iterable[Place]) -> list[Place]:
+def unknown(begin: int, end: int, known: Iterable[ByteRange]) -> list[ByteRange]:
     """Return the parts of a range that are in none of ``known``, ascending.  O(n log n)."""
     if begin >= end:
         return [] if any(first <= begin <= last for first, last in known) else [(begin, begin)]
@@ -28,9 +28,9 @@ def unknown(begin: int, end: int, known: Iterable[Place]) -> list[Place]:
     return [*parts, (begin, end)] if begin < end else parts
 
 
-def merged(places: Iterable[Place]) -> list[Place]:
+def merged(places: Iterable[ByteRange]) -> list[ByteRange]:
     """Return the ranges ascending, with those that overlap or touch joined.  O(n log n)."""
-    found: list[Place] = []
+    found: list[ByteRange] = []
     for begin, end in sorted(places):
         if found and begin <= found[-1][1]:
             found[-1] = found[-1][0], max(end, found[-1][1])

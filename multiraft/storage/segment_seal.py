@@ -23,7 +23,7 @@ from multiraft.storage.index import GroupIndex, PartitionIndex
 from multiraft.storage.index_file import write_index_file
 from multiraft.storage.io_jobs import read_exactly
 from multiraft.storage.journal.journal import Segment, SegmentHeader
-from multiraft.storage.journal.segment_index import GroupRun, SegmentIndex
+from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
 from multiraft.storage.journal.segment_scan import scan_segment
 from multiraft.types import HardState
 
@@ -111,9 +111,9 @@ class SealPlan:
 
 
 def _run(group: int, incarnation: int, index: list | None, partitions: list[list],
-         hard_state: tuple[int, int] | None) -> GroupRun:
+         hard_state: tuple[int, int] | None) -> SegmentRun:
     unpacked = [PartitionIndex.unpack(fields, group) for fields in partitions]
-    return GroupRun(group, incarnation,
+    return SegmentRun(group, incarnation,
                     index=GroupIndex.unpack(index) if index is not None else None,
                     partitions={known.partition: known for known in unpacked},
                     hard_state=HardState(*hard_state) if hard_state is not None else None)

@@ -43,7 +43,7 @@ class Arrived:
     data: bytearray
 
 
-class PartialImage:
+class SnapshotDownload:
     """At most one, in one directory."""
 
     def __init__(self, filesystem: Filesystem, directory: str, bytes_max: int):

@@ -43,21 +43,21 @@ from multiraft.storage.filesystem import Buffer, Filesystem
 from multiraft.storage.identity import Claimed, Identity, claim
 from multiraft.storage.index import PartitionIndex
 from multiraft.storage.io_jobs import (
+    CreateSegmentJob,
     Fetch,
-    FetchPlan,
-    PreparePlan,
-    ReadPlan,
+    FetchJob,
+    ReadJob,
     StagedWrite,
     VerifyPlan,
 )
-from multiraft.storage.journal.journal import Lane, Placed, SegmentHeader
+from multiraft.storage.journal.journal import Journal, Placed, SegmentHeader
 from multiraft.storage.journal.segment_index import GIVEN_UP
 from multiraft.storage.log_table import LogTable
 from multiraft.storage.recovery.recovery import recover
 from multiraft.storage.recovery.report import Damage, Progress, Recovered
 from multiraft.storage.repair.repair import LocalRepair
 from multiraft.storage.segment_seal import SealPlan
-from multiraft.storage.stored_log import GroupLog
+from multiraft.storage.stored_log import StoredLog
 from multiraft.storage.strays import among_checkpoints
 from multiraft.types import Configuration, Entry, EntryKind
 
@@ -90,7 +90,7 @@ class Store:
         self.relaxed = False  # rounds of nothing but records may be synced later
         self._lock = lock
         self._logs = table.logs
-        self._lane = table.journal
+        self._journal = table.journal
         self._filesystem = table.filesystem
         self._cache = TailCache(config.tail_cache_bytes_max)
         self._checkpointer = Checkpointer(table, self.repair, directory, config,
@@ -111,11 +111,11 @@ class Store:
         an exception: see ``damage`` and each group's ``quarantined``.
         """
         config.validate()
-        lane_directory = f"{directory}/{LANE_DIRECTORY}"
+        journal_directory = f"{directory}/{LANE_DIRECTORY}"
         filesystem.make_directory(directory)
         lock = filesystem.lock(f"{directory}/{LOCK_FILE}")
         try:
-            filesystem.make_directory(lane_directory)
+            filesystem.make_directory(journal_directory)
             return cls._recover(directory, filesystem, identity, config, progress, lock)
         except BaseException:
             lock.close()
@@ -125,30 +125,32 @@ class Store:
     def _recover(cls, directory: str, filesystem: Filesystem, identity: Identity,
                  config: StorageConfig, progress: Progress | None, lock) -> Store:
         """Build a store from the contents of a locked directory."""
-        lane_directory = f"{directory}/{LANE_DIRECTORY}"
-        has_data = bool(filesystem.list(lane_directory) or checkpoint_names(filesystem, directory))
+        journal_directory = f"{directory}/{LANE_DIRECTORY}"
+        has_data = bool(
+            filesystem.list(journal_directory) or checkpoint_names(filesystem, directory)
+        )
         claimed = claim(filesystem, directory, identity, has_data)
-        for each in (directory, lane_directory):
+        for each in (directory, journal_directory):
             remove_unfinished(filesystem, each)
         checkpoint, damaged = newest_checkpoint(filesystem, directory)
         header = SegmentHeader(layout.FORMAT_VERSION, 0, 0, identity.cluster, identity.node, 0)
         # Both numbers go into the seeds of new segments: bytes of an earlier start that are left
         # behind a torn tail must not join this start's chain of checksums.
         seeds = (claimed.incarnation, claimed.boot_epoch)
-        lane = Lane(filesystem, lane_directory, header, seeds, config)
-        found = recover(lane, header, checkpoint, progress)
+        journal = Journal(filesystem, journal_directory, header, seeds, config)
+        found = recover(journal, header, checkpoint, progress)
         found.damage[:0] = [Damage("checkpoint", error.path, 0, -1, 0, error.why)
                             for error in damaged]
         names = [*filesystem.list(directory), *filesystem.others(directory)]
         found.strays[:0] = among_checkpoints(directory, names)
-        table = LogTable(lane, found.logs, found.tails, found.journal_damage,
+        table = LogTable(journal, found.logs, found.tails, found.journal_damage,
                          config.read_gap_bytes_max)
         return cls(table, directory, config, claimed, checkpoint, found, lock)
 
     def close(self) -> None:
         """Close the files and unlock the directory.  Write nothing: a driver that stops cleanly
         makes a checkpoint first."""
-        self._lane.close()
+        self._journal.close()
         self._lock.close()
 
     # ---- groups ----------------------------------------------------------------------------------
@@ -170,15 +172,15 @@ class Store:
         if log is None or incarnation > log.incarnation:
             if log is not None:
                 log.cached.clear()
-            log = self._logs[group] = GroupLog(group, incarnation, configuration)
-            log.born = self._lane.position
+            log = self._logs[group] = StoredLog(group, incarnation, configuration)
+            log.born = self._journal.position
             log.settled = ((0, log.born),)  # nothing before its creation was its own
-            if self.recovered.lane_damage and not is_new:
-                log.doubt(self.recovered.lane_damage)
+            if self.recovered.quarantine_all_reason and not is_new:
+                log.doubt(self.recovered.quarantine_all_reason)
             self.tails[group] = PartitionStates(group)
         else:
             if log.removed:
-                log.removed, log.born = False, self._lane.position
+                log.removed, log.born = False, self._journal.position
                 log.settled = ((0, log.born),)  # nor what stands behind its tombstone
             log.create_with(configuration)
         return self.table.restore(group)
@@ -195,7 +197,7 @@ class Store:
             f"state at {tail.applied_index}..{tail.last_index}, log from {bounds.first_index}")
         # A new segment: recovery skips the group's entries in segments that begin before it, which
         # the snapshot replaces, without a record of its own in the journal.
-        log.restart(bounds, configuration_index, configuration, self._lane.cut_over())
+        log.restart(bounds, configuration_index, configuration, self._journal.cut_over())
         self.tails[group] = tail
         self.table.restore(group)
         self._checkpointer.require_copy()
@@ -211,7 +213,7 @@ class Store:
         log = self.table.log(group)
         return log.hard_state.term, log.group_incarnation
 
-    def _take_mark(self, log: GroupLog, write: GroupWrite, position: int) -> int:
+    def _take_mark(self, log: StoredLog, write: GroupWrite, position: int) -> int:
         """Apply a tombstone or the record of a forced recovery to the log; return how many journal
         entries it takes."""
         mark = write.mark
@@ -247,25 +249,25 @@ class Store:
         table = self.table
         assert writes.sequence > table.staged_sequence, (
             f"round {writes.sequence} after {table.staged_sequence}")
-        lane_entries: list[Entry] = []
+        journal_entries: list[Entry] = []
         for write in writes.groups:
             log = self._logs.get(write.group) or table.log(write.group)
             assert log.incarnation == write.incarnation, f"{write} in {log.incarnation}"
             if write.drop_from or write.hard_state is not None or write.mark is not None:
-                _append_lane_entries(write, lane_entries, log)
+                _append_journal_entries(write, journal_entries, log)
             else:
-                lane_entries += write.entries
+                journal_entries += write.entries
         # Group commit: the records of all groups are one append and share its sync.
-        placed = self._lane.place(lane_entries)
+        placed = self._journal.place(journal_entries)
         at = 0
         for write in writes.groups:
             at = self._index(self._logs[write.group], write, placed, at)
         table.staged_sequence = writes.sequence
-        return StagedWrite(writes.sequence, self._filesystem, self._lane, placed.parts,
+        return StagedWrite(writes.sequence, self._filesystem, self._journal, placed.parts,
                            records_only=self.relaxed and all(entry.kind == EntryKind.DATA
-                                                             for entry in lane_entries))
+                                                             for entry in journal_entries))
 
-    def _index(self, log: GroupLog, write: GroupWrite, placed: Placed, at: int) -> int:
+    def _index(self, log: StoredLog, write: GroupWrite, placed: Placed, at: int) -> int:
         """Index one group's part of a round, whose first journal entry is number ``at``; return the
         number of the entry behind it."""
         if write.mark is not None:
@@ -291,7 +293,7 @@ class Store:
             at += 1
         return at
 
-    def _index_batch(self, log: GroupLog, entry: Entry) -> None:
+    def _index_batch(self, log: StoredLog, entry: Entry) -> None:
         partition = log.partitions.get(entry.partition)
         if partition is None:
             partition = log.partitions[entry.partition] = PartitionIndex(entry.partition, log.group)
@@ -306,15 +308,15 @@ class Store:
         carry the end of this write as their durable mark, which is true when they reach the disk.
         Without this call their mark lags by one more write, and recovery can prove less.
         """
-        lane = self._lane
+        journal = self._journal
         # A write whose sync may wait proves nothing to recovery: its bytes can be lost although
         # later ones are on disk.
-        if staged.synced and staged.end > lane.begun:
-            lane.begun = staged.end
+        if staged.synced and staged.end > journal.begun:
+            journal.begun = staged.end
 
     def flushed(self, position: int) -> None:
         """Record that all writes before ``position`` whose sync waited have been synced."""
-        self._lane.synced = max(self._lane.synced, position)
+        self._journal.synced = max(self._journal.synced, position)
 
     def finish(self, staged: StagedWrite) -> None:
         """Record that a round is durable, in order of staging.  A round whose write or sync failed
@@ -324,46 +326,46 @@ class Store:
         # A failed fsync is not retried: the kernel may have marked the pages clean, and a second
         # fsync would succeed without having written them.  The node stops instead.
         self._finished_sequence = staged.sequence
-        self._sealed += self._lane.settle(staged.end, staged.synced)
+        self._sealed += self._journal.settle(staged.end, staged.synced)
         if self._cache.bytes > self._cache.bytes_max:
-            self._cache.evict(self._lane.durable)
+            self._cache.evict(self._journal.durable)
         if staged.then is not None:
             staged.then()
 
     @property
     def durable_position(self) -> int:
         """Journal position up to which all rounds are durable."""
-        return self._lane.durable
+        return self._journal.durable
 
     # ---- upkeep ----------------------------------------------------------------------------------
 
     @property
     def prepare_due(self) -> bool:
         """Return True if the next segment's file should be created now.  O(1)."""
-        return self._lane.next_is_due
+        return self._journal.next_is_due
 
     @property
     def seals_waiting(self) -> int:
         """Count the full segments that still need their index file; any thread.  O(1)."""
         return len(self._sealed)
 
-    def prepare_plan(self) -> PreparePlan | None:
+    def prepare_plan(self) -> CreateSegmentJob | None:
         """Plan the creation of the next segment, once the active one is half full; None before.
         Execute the plan on the thread that executes staged writes.  O(1)."""
-        segment = self._lane.prepare_next()
+        segment = self._journal.prepare_next()
         if segment is None:
             return None
-        return PreparePlan(self._filesystem, segment, self._lane.header_of(segment))
+        return CreateSegmentJob(self._filesystem, segment, self._journal.header_of(segment))
 
-    def missing_room(self) -> int:
+    def unallocated_bytes(self) -> int:
         """Return the bytes that the active segment still has to be allocated, because it was
         created on a full disk.  Raise ``OSError``.  O(1)."""
-        return self._lane.missing_room()
+        return self._journal.unallocated_bytes()
 
-    def take_room(self) -> None:
+    def preallocate(self) -> None:
         """Allocate the active segment's missing bytes, with one system call that writes no data;
         safe while a write runs.  Raise ``OSError``, also when the disk has no room for all."""
-        self._lane.take_room()
+        self._journal.preallocate()
 
     def seal_plan(self) -> SealPlan | None:
         """Plan the index file of a segment that is full and durable; None when there is none.  Any
@@ -407,7 +409,7 @@ class Store:
             return None
         return log.cached
 
-    def read_plan(self, group: int, first: int, last: int) -> ReadPlan:
+    def read_plan(self, group: int, first: int, last: int) -> ReadJob:
         """See ``LogTable.read_plan``."""
         return self.table.read_plan(group, first, last)
 
@@ -434,7 +436,7 @@ class Store:
             return Fetch([], None, offset, 0)
         if log.missing:
             # The partition's index may lack the same entries: an answer could skip over records.
-            return Fetch([], FetchPlan(self.table.lost_plan(log, min(log.missing))), offset, 0)
+            return Fetch([], FetchJob(self.table.lost_plan(log, min(log.missing))), offset, 0)
         first = batches.find(offset)
         if first < 0:
             raise OffsetTooLow(partition, offset, batches.first_offset)
@@ -457,7 +459,7 @@ class Store:
         if hot:
             payloads = [cached[index].entry.payload for index in indexes]
             return Fetch(payloads, None, next_offset, total)
-        return Fetch([], FetchPlan(self.table.read_from_disk(log, indexes)), next_offset, total)
+        return Fetch([], FetchJob(self.table.read_from_disk(log, indexes)), next_offset, total)
 
     def first_at(self, group: int, partition: int, timestamp_ms: int, from_offset: int,
                  below_offset: int) -> int | None:
@@ -490,7 +492,7 @@ class Store:
         if slot < 0 or offset >= batches.batch(slot)[1]:
             return None
         index = batches.batch(slot)[2]
-        if log.index.position(index) + log.index.size(index) > self._lane.durable:
+        if log.index.position(index) + log.index.size(index) > self._journal.durable:
             return None
         cached = log.cached.get(index)
         return VerifyPlan(self.table.read_from_disk(log, (index,)), index,
@@ -525,7 +527,7 @@ class Store:
         self._checkpointer.replace_damaged()
 
 
-def _append_lane_entries(write: GroupWrite, entries: list[Entry], log: GroupLog) -> None:
+def _append_journal_entries(write: GroupWrite, entries: list[Entry], log: StoredLog) -> None:
     """Add one group's part of a round as journal entries: mark, drop, entries, hard state."""
     if write.mark is not None:
         entries += [write.mark, *log.left_behind(write.mark)]

@@ -16,7 +16,7 @@ from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage.filesystem import Buffer
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
 from multiraft.storage.journal.segment_index import REPAIR_STRUCT
-from multiraft.storage.ranges import Place, merged, unknown
+from multiraft.storage.ranges import ByteRange, merged, unknown
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 NO_HARD_STATE = HardState(0, 0)
@@ -30,10 +30,10 @@ class CachedEntry(NamedTuple):
     entry: Entry
     buffers: list[Buffer]
     slot: int
-    end: int  # lane position after it: cached at least until that is durable
+    end: int  # journal position after it: cached at least until that is durable
 
 
-class GroupLog:
+class StoredLog:
     """Log of one group's replica, as this node has it on disk."""
 
     __slots__ = (
@@ -74,7 +74,7 @@ class GroupLog:
         self.configurations = [(0, configuration)]
         self.vote_barrier_index = self.vote_barrier_term = 0  # see ``marks.Tombstone``
         self.removed = False  # a tombstone is all there is
-        self.buried_at = 0  # lane position of the last tombstone: the log begins after it
+        self.buried_at = 0  # journal position of the last tombstone: the log begins after it
         self.group_incarnation = 0  # of the group, where it differs from the log's
         self.record_before = b""  # for checkpoints while the tombstone is not durable
         self.hard_state = NO_HARD_STATE
@@ -83,7 +83,8 @@ class GroupLog:
         self.cached: dict[int, CachedEntry] = {}
         self.commit = 0  # as the last checkpoint knew it
         self.quarantined = ""  # why, or empty
-        #: Entries that exist and cannot be read: index -> lane position of the damage, 0 = unknown.
+        #: Entries that exist and cannot be read: index -> journal position of the damage, 0 =
+        #: unknown.
         self.missing: dict[int, int] = {}
         #: Of the missing: those whose term is a guess; they are committed.
         self.unsure: set[int] = set()
@@ -92,12 +93,12 @@ class GroupLog:
         self.questioned: set[int] = set()
         self.doubtful = False  # more may be lost than ``missing`` names: the leader has to clear it
         self.lasting = False  # no repair lifts the quarantine
-        self.lifted = 0  # lane position of the last LIFT
-        #: (begin, end) of the lane: damage there concerns this group no more.  What is damaged
+        self.lifted = 0  # journal position of the last LIFT
+        #: (begin, end) of the journal: damage there concerns this group no more.  What is damaged
         #: later, elsewhere, does.
-        self.settled: tuple[Place, ...] = ()
-        self.born = 0  # lane position at which it was created empty; 0 = by an earlier process
-        self.since = 0  # lane position: segments that begin before it say nothing of this log
+        self.settled: tuple[ByteRange, ...] = ()
+        self.born = 0  # journal position at which it was created empty; 0 = by an earlier process
+        self.since = 0  # journal position: segments that begin before it say nothing of this log
         self.broken = ""  # recovery only: why later entries cannot follow
         self.record_key: tuple | None = None  # of the record below
         self.record = b""  # encoded for the last checkpoint
@@ -203,7 +204,7 @@ class GroupLog:
         self.quarantine(why)
         self.lasting = True
 
-    def has_settled(self, places: list[Place]) -> bool:
+    def has_settled(self, places: list[ByteRange]) -> bool:
         """Return True if damage in these ranges of the journal is settled for this group, by one
         or several ranges of ``settled``."""
         return not any(unknown(*place, self.settled) for place in places)
@@ -240,7 +241,7 @@ class GroupLog:
         self.missing.update(dict.fromkeys(lost, NOWHERE))
         self.unsure.update(lost)
 
-    def unreadable_places(self) -> list[Place]:
+    def unreadable_places(self) -> list[ByteRange]:
         """Return the journal ranges of missing entries, ascending, without those that are missing
         only because they may have been truncated.  O(missing)."""
         return merged((at, at + self.index.size(index)) for index in self.missing

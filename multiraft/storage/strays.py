@@ -1,14 +1,14 @@
 """Names in a data directory: which are ours, and what is said of the others.
 
-Contract.  Pure functions over names, and ``not_of_the_lane`` over what a recovery has seen of each
-segment file.  A *stray* file is one that this node did not write there: it is neither counted nor
-changed nor removed, and it is named to the operator.
+Contract.  Pure functions over names, and ``not_of_the_journal`` over what a recovery has seen of
+each segment file.  A *stray* file is one that this node did not write there: it is neither counted
+nor changed nor removed, and it is named to the operator.
 
 Theory.  A segment without an intact header may be one of ours whose header is damaged, or one that
 a crash left unfinished, so it counts as damage or goes.  It is none of ours when it cannot be: when
-it begins where the segment before has bytes, before the lane's start, farther behind the last known
-place of the lane than a segment is long, or between two segments of which the later one continues
-the earlier.
+it begins where the segment before has bytes, before the journal's start, farther behind the last
+known place of the journal than a segment is long, or between two segments of which the later one
+continues the earlier.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SET_ASIDE = ".corrupt"
 #: Ending of the second copy of a checkpoint: what the one of the same name held when it was made.
 COPY = ".copy"
 
-#: No lane is so long: at 1 GB per second it would take a hundred years.  What is added to
+#: No journal is so long: at 1 GB per second it would take a hundred years.  What is added to
 #: a position stays a number of 64 bits.
 LANE_POSITION_MAX = 1 << 62
 #: Stray files of one directory that are named one by one; who has more has copied a directory.
@@ -50,13 +50,13 @@ class Stray(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A segment file in lane order, as a recovery has read it."""
+    """A segment file in journal order, as a recovery has read it."""
 
     start: int
     size: int
     is_ours: bool  # its header is intact, and says that it begins there
     first_mark: int  # durable mark of its first entry; -1 = it has none
-    end: int  # lane position after its last entry
+    end: int  # journal position after its last entry
 
 
 def segment_start(name: str) -> int | None:
@@ -88,7 +88,7 @@ def is_unfinished(name: str) -> bool:
                                 for pattern in (_INDEX, _CHECKPOINT, _RECORD))
 
 
-def in_lane(directory: str, names: Iterable[str]) -> list[Stray]:
+def in_journal(directory: str, names: Iterable[str]) -> list[Stray]:
     """Return the files in a journal's directory whose names are not a journal's."""
     return [Stray(f"{directory}/{name}", "no segment has that name") for name in names
             if segment_start(name) is None and index_start(name) is None
@@ -102,15 +102,15 @@ def among_checkpoints(directory: str, names: Iterable[str]) -> list[Stray]:
             and not name.endswith((SET_ASIDE, UNFINISHED))]
 
 
-def not_of_the_lane(files: Sequence[Seen], lane_start: int, known_to: int) -> dict[int, str]:
+def not_of_the_journal(files: Sequence[Seen], journal_start: int, known_to: int) -> dict[int, str]:
     """Return slot in ``files`` -> reason of the files that cannot be the journal's.
-    ``lane_start``, ``known_to``: what a checkpoint says of the lane's start, and the last place of
-    the lane that it knows.  O(files)."""
+    ``journal_start``, ``known_to``: what a checkpoint says of the journal's start, and the last
+    place of the journal that it knows.  O(files)."""
     found: dict[int, str] = {}
-    reach = max(lane_start, known_to) + SEGMENT_BYTES_LIMIT
+    reach = max(journal_start, known_to) + SEGMENT_BYTES_LIMIT
     before: Seen | None = None
     for at, each in enumerate(files):
-        why = "" if each.is_ours else _why_not(each, before, lane_start, reach)
+        why = "" if each.is_ours else _why_not(each, before, journal_start, reach)
         if why:
             found[at] = why
             continue
@@ -120,9 +120,9 @@ def not_of_the_lane(files: Sequence[Seen], lane_start: int, known_to: int) -> di
     return found
 
 
-def _why_not(each: Seen, before: Seen | None, lane_start: int, reach: int) -> str:
-    if each.start < lane_start:
-        return f"it would stand before the start of the lane at {lane_start}"
+def _why_not(each: Seen, before: Seen | None, journal_start: int, reach: int) -> str:
+    if each.start < journal_start:
+        return f"it would stand before the start of the lane at {journal_start}"
     if each.start > reach:
         return f"no segment begins behind {reach}"
     if before is not None and each.start < max(before.start + before.size, before.end):

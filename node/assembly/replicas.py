@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from multiraft.storage.filesystem import RealFilesystem
-from multiraft.storage.snapshot_download import PartialImage
+from multiraft.storage.snapshot_download import SnapshotDownload
 from node.assembly.admin import AdminParts
 from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
@@ -48,7 +48,7 @@ def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
                         takes_part=metadata.admission.taking_part.is_set, created=repairs.created,
                         removed=storage.repairer.groups.discard)
     checkpoints = Checkpoints(store, core, metadata.log, env.space)
-    partial = PartialImage(RealFilesystem(), str(env.config.data_dir), IMAGE_BYTES_MAX)
+    partial = SnapshotDownload(RealFilesystem(), str(env.config.data_dir), IMAGE_BYTES_MAX)
     snapshots = Snapshots(core, store, metadata.log, checkpoints, peers.bulk, env.config.limits,
                           request_round, log, partial, env.space, replicas.look_again)
     applied = AppliedEntries(store.tails)

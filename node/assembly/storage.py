@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from multiraft.storage.repair.coordinator import Repairer
+from multiraft.storage.repair.coordinator import RepairCoordinator
 from multiraft.storage.settings import RELAXED
 from node.assembly.env import NodeEnv
 from node.loop.disk_worker import DiskWorker, open_probe
@@ -18,7 +18,7 @@ class StorageParts:
 
     disk: DiskWorker
     probe_file: int  # descriptor
-    repairer: Repairer
+    repairer: RepairCoordinator
     #: Notified with the error of each read that found a damaged entry or checkpoint.
     damage_found: Subscribers
     scrub: Scrub
@@ -32,5 +32,5 @@ def build_storage(env: NodeEnv) -> StorageParts:
     damage_found = Subscribers()
     return StorageParts(
         disk, open_probe(env.config.data_dir, env.space),
-        Repairer(env.config.node.id, env.store, env.core, disk.write), damage_found,
+        RepairCoordinator(env.config.node.id, env.store, env.core, disk.write), damage_found,
         Scrub(env.store, disk, damage_found.notify, env.config.data_dir, settings))

@@ -322,7 +322,7 @@ class Fetching:
     def _read_resident(self, slot: int, plan, results: list) -> list | None:
         """The batches, when no disk has to be waited for; None = a thread shall read them."""
         try:
-            buffers = plan.execute_resident()
+            buffers = plan.run_from_page_cache()
         except CorruptRange as error:
             self._found_damage(slot, error, results)
             return []

@@ -1,9 +1,9 @@
 """Checkpoints: captured on the loop, written by a thread, so that recovery has little to scan.
 
-Contract.  One at a time; ``run`` writes one whenever the store says that enough lane has been added
-since the last, ``write_last`` one at a clean stop, ``write_now`` one whose holder of ``alone`` must
-have it before the loop goes on.  A checkpoint that cannot be written stops the node like any other
-failed write.
+Contract.  One at a time; ``run`` writes one whenever the store says that enough journal has been
+added since the last, ``write_last`` one at a clean stop, ``write_now`` one whose holder of
+``alone`` must have it before the loop goes on.  A checkpoint that cannot be written stops the node
+like any other failed write.
 """
 
 from __future__ import annotations

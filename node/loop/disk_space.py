@@ -1,7 +1,8 @@
 """How much room the disk has: ``multiraft.storage.disk_space`` with a real reserve file and a log.
 
-Contract.  ``Space`` is a ``Room`` (who is refused when there is none, what happens when there is
-some again); ``run`` is the task that watches.  The reserve is a file of the data directory.
+Contract.  ``Space`` is a ``DiskSpaceGuard`` (who is refused when there is none, what happens when
+there is some again); ``run`` is the task that watches.  The reserve is a file of the data
+directory.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import trio
 
-from multiraft.storage.disk_space import Room, Unfilled, is_full
+from multiraft.storage.disk_space import DiskSpaceGuard, Preallocatable, is_full
 
 __all__ = ["LOOK_S", "RESERVE_FILE", "ReserveFile", "Space", "free_bytes", "is_full"]
 
@@ -58,11 +59,11 @@ class ReserveFile:
         self._path.unlink()
 
 
-class Space(Room):
+class Space(DiskSpaceGuard):
     """Of the disk that holds the data directory."""
 
     def __init__(self, directory: Path, reserved_bytes: int, log: logging.Logger,
-                 unfilled: Unfilled, free: Callable[[Path], int] | None = None):
+                 unfilled: Preallocatable, free: Callable[[Path], int] | None = None):
         super().__init__(ReserveFile(directory / RESERVE_FILE, reserved_bytes), reserved_bytes,
                          lambda: (free or free_bytes)(directory), unfilled)
         self._directory = directory

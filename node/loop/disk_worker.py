@@ -56,7 +56,7 @@ def open_probe(directory: Path, space: Space) -> int:
 
 
 class DiskWorker:
-    """Owner of the writer thread of one lane.
+    """Owner of the writer thread of one journal.
 
     ``on_durable(staged_writes)`` is called on the loop for each completed group of writes, in
     order; it says whether a round is due.
@@ -71,7 +71,7 @@ class DiskWorker:
         self._flush_interval_ms = flush_interval_ms
         self._unsynced = None  # the file whose last bytes wait for a sync
         self._unsynced_since_ms = 0
-        self._flushing = 0  # lane position that a sync under way makes durable
+        self._flushing = 0  # journal position that a sync under way makes durable
         self._arrivals = arrivals
         self._store = store
         self._prepare_due = trio.Event()

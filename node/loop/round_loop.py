@@ -223,7 +223,7 @@ class Rounds:
         """Called by the disk worker: these staged writes are durable; whether a round is due."""
         for one in staged:
             self._store.finish(one)
-        if staged[-1].sequence > self._durable_sequence:  # else: only records of the lane's own
+        if staged[-1].sequence > self._durable_sequence:  # else: only records of the journal's own
             self._durable_sequence = staged[-1].sequence
             self._core.written(self._durable_sequence)
         self._applier.durable()
@@ -236,7 +236,7 @@ class Rounds:
     def _obey(self, ready) -> None:
         """The field order of ``Ready`` is the order of effects."""
         if ready.writes is not None:
-            # Staged first: followers get the very buffers that the lane gets.
+            # Staged first: followers get the very buffers that the journal gets.
             staged = self._store.stage(ready.writes)
             self._staged_sequence = staged.sequence
             self._disk.submit(staged)

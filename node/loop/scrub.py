@@ -1,15 +1,16 @@
-"""The scrub task: reads the whole lane again within ``scrub_interval_days``, when the disk is free.
+"""The scrub task: reads the whole journal again within ``scrub_interval_days``, when the disk is
+free.
 
 Contract.  One piece after the other, each read and checked by a thread; damage goes to ``Repairs``.
 The pace follows from what there is to read and how long it may take; while a write of records is
 under way the scrub waits, at most ``PATIENCE_S`` per piece: a disk that is never idle is scrubbed
 too.  Where it was is kept in a file, so that a node that restarts every day is scrubbed too.
-``begin`` is an operator who wants to know now: the pass begins anew at the lane's start and has the
-pace that was asked for until its end.
+``begin`` is an operator who wants to know now: the pass begins anew at the journal's start and has
+the pace that was asked for until its end.
 
 Invariants.  One piece is read at a time, whoever asked for it.  ``passes`` grows when everything
-between the lane's start and its end was read since the pass began, and only then: whoever notes it
-before ``begin`` knows by it when the pass is over.
+between the journal's start and its end was read since the pass began, and only then: whoever notes
+it before ``begin`` knows by it when the pass is over.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from node.clock import wall_ms
 from node.errors import DiskFailed
 
 STATE_FILE = "scrub.json"
-#: A lane that does not grow is looked at again after this, in seconds.
+#: A journal that does not grow is looked at again after this, in seconds.
 REST_S = 60.0
 #: How long a piece waits for a busy disk, in seconds: 2.5 MiB/s are read of one that is never idle,
 #: a terabyte in five days.  How often it looks.
@@ -34,9 +35,9 @@ LOOK_S = 0.01
 #: Where it was is kept after this many bytes: a restart reads at most so much twice.
 KEEP_BYTES = 64 << 20
 DAY_S = 86_400
-#: The state of a lane that was never scrubbed.
+#: The state of a journal that was never scrubbed.
 BEGIN = {"position": 0, "completed_ms": 0}
-#: A lane position and a time are i64 wherever they are told.
+#: A journal position and a time are i64 wherever they are told.
 VALUE_MAX = (1 << 63) - 1
 
 
@@ -65,7 +66,7 @@ class Scrub:
         self.passes = 0  # that came to the end since the start
         self.active = False  # a pass is under way
         self.requested_pace = 0  # bytes per second that an operator asked for; 0 = nobody waits
-        self._anew = False  # the pass begins again at the lane's start
+        self._anew = False  # the pass begins again at the journal's start
         self._wake = trio.Event()
         self._kept_bytes = 0
 
@@ -76,17 +77,17 @@ class Scrub:
 
     @property
     def position(self) -> int:
-        """Lane position up to which this pass has come."""
+        """Journal position up to which this pass has come."""
         return self._scrubber.position
 
     @property
     def pass_bytes(self) -> int:
-        """Lane bytes that the pass under way has behind it; 0 between passes."""
+        """Journal bytes that the pass under way has behind it; 0 between passes."""
         return 0 if self._anew else self._scrubber.scrubbed
 
     @property
     def total_bytes(self) -> int:
-        """Lane bytes that a pass reads."""
+        """Journal bytes that a pass reads."""
         return self._scrubber.total
 
     @property
@@ -95,7 +96,7 @@ class Scrub:
         return int(self._pace) if self.active else 0
 
     def begin(self, bytes_per_second: int) -> int:
-        """Read everything now, from the lane's start, at this pace (0 = the most that is
+        """Read everything now, from the journal's start, at this pace (0 = the most that is
         configured); the pace.  A pass that is under way is begun anew.  0 = none is configured,
         and nothing was begun."""
         pace = bytes_per_second or self._settings.scrub_bytes_per_second
@@ -117,7 +118,7 @@ class Scrub:
             self._path.write_text(json.dumps({"position": self.position,
                                               "completed_ms": self.completed_ms}))
         except OSError:
-            return  # a full disk; a failing one is found out by the next write of the lane
+            return  # a full disk; a failing one is found out by the next write of the journal
 
     async def run(self) -> None:
         """Until cancelled."""

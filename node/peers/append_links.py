@@ -2,9 +2,9 @@
 
 Contract.  ``send`` collects envelopes, ``flush`` turns what was collected for each peer into one
 frame (more only above ``frame_bytes_max``) and gives it to the socket.  An ``Append`` gets its
-entries here: hot ones as the very buffers the lane got, cold ones in order from the page cache, or
-by a thread where a disk may have to be waited for.  Losing a message is always safe; the core hears
-of a lost connection through ``disconnected``.  What a cold read finds damaged is told to
+entries here: hot ones as the very buffers the journal got, cold ones in order from the page cache,
+or by a thread where a disk may have to be waited for.  Losing a message is always safe; the core
+hears of a lost connection through ``disconnected``.  What a cold read finds damaged is told to
 ``damaged``; a disk that cannot be read stops the node (``DiskFailed``).
 
 Theory.  A pair of nodes has two append connections, one dialled by each side, so that no frame has
@@ -25,7 +25,7 @@ from multiraft.errors import Compacted
 from multiraft.liveness.peer_identity import Life
 from multiraft.raft.messages import Append
 from multiraft.storage.errors import CorruptRange
-from multiraft.storage.io_jobs import ReadPlan
+from multiraft.storage.io_jobs import ReadJob
 from multiraft.types import Entry
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import FrameReader
@@ -347,10 +347,10 @@ class Peers:
             link.send([codec.frame([codec.encode(message, size)], buffers)])
 
     @staticmethod
-    async def _entries_of(plan: ReadPlan) -> tuple[Entry, ...]:
+    async def _entries_of(plan: ReadJob) -> tuple[Entry, ...]:
         """Read and verified."""
         small = plan.count <= RESIDENT_ENTRIES_MAX and plan.bytes <= RESIDENT_BYTES_MAX
-        resident = plan.execute_resident() if small else None
+        resident = plan.run_from_page_cache() if small else None
         return resident if resident is not None else await trio.to_thread.run_sync(plan.execute)
 
     def _connected(self, link: PeerLink) -> None:

@@ -7,7 +7,7 @@ Theory.  A replica of such a group is created only once the growth was applied h
 (``replicas.py``).  A replica of the metadata group that recovery found has in its log whatever was
 ever applied here, as soon as it is whole, sound or cleared by its leader.  So when it has applied
 what was its log then, groups that metadata do not name yet have never been here, and what damage
-took of the lane was none of theirs.
+took of the journal was none of theirs.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from multiraft.storage.repair.coordinator import (
     Answer,
     Ask,
     Extend,
-    Repairer,
+    RepairCoordinator,
     Request,
 )
 from multiraft.wire.schema import Malformed
@@ -37,7 +37,7 @@ _U64 = (1 << 64) - 1
 class Repairs:
     """Task on the loop."""
 
-    def __init__(self, repairer: Repairer, bulk: Bulk, request_round, log: logging.Logger):
+    def __init__(self, repairer: RepairCoordinator, bulk: Bulk, request_round, log: logging.Logger):
         self._repairer = repairer
         self._bulk = bulk
         self._request_round = request_round

@@ -3,8 +3,8 @@
 Contract.  ``offered`` takes note of a leader's offer; ``run`` is the task that fetches the state in
 chunks over a bulk connection and installs it.  ``answer`` serves the others.  A fetch that breaks
 off goes on where it was when the next offer comes, as long as the leader still has that image; so
-does one of a node that was started again, from what ``PartialImage`` kept.  ``compact`` forgets old
-commands once a checkpoint holds what they did.
+does one of a node that was started again, from what ``SnapshotDownload`` kept.  ``compact`` forgets
+old commands once a checkpoint holds what they did.
 
 An image is made and read by a thread, in pieces (``multiraft.storage.pieces``): what the loop does
 of it is to copy references.
@@ -41,7 +41,7 @@ from multiraft.partitions.state import PartitionStates
 from multiraft.raft import snapshot
 from multiraft.raft.log_reader import LogBounds
 from multiraft.storage import pieces
-from multiraft.storage.snapshot_download import Arrived, PartialImage
+from multiraft.storage.snapshot_download import Arrived, SnapshotDownload
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.schema import Malformed
 from node.errors import DiskFailed
@@ -78,7 +78,7 @@ class Snapshots:
     """Task on the loop, and the handler of the others' requests."""
 
     def __init__(self, core, store, metadata_log, checkpoints, bulk: Bulk, limits: Limits,
-                 request_round, log: logging.Logger, partial: PartialImage, space: Space,
+                 request_round, log: logging.Logger, partial: SnapshotDownload, space: Space,
                  installed: Callable[[], None] = lambda: None):
         """``installed()`` is called behind each snapshot that took effect."""
         self._core = core

@@ -141,7 +141,7 @@ STRAYS = ["lane-0/99999999999999999999.segment", "lane-0/00000000000000001000.se
 
 
 def test_stray_files_are_named_and_left_alone(stopped):
-    """And the node takes records: a file with an absurd number was taken for the lane's end."""
+    """And the node takes records: a file with an absurd number was taken for the journal's end."""
     data = stopped.dev.directory / "node-1" / "data"
     for name in STRAYS:
         (data / name).write_bytes(bytes(100))

@@ -188,7 +188,7 @@ def test_a_damaged_replica_is_not_read_and_the_others_are(world, topic):
     values = fill(world, topic, 10)
     near = followers(world, topic)[0]
     world.dev.stop(near)
-    world.dev.start(near)  # whatever it reads now, it reads from its lane
+    world.dev.start(near)  # whatever it reads now, it reads from its journal
     leader = world.leader_of(topic)
     with world.session(leader) as session, world.session(near) as rotten:
         incarnation = session.partition(topic).incarnation
@@ -206,7 +206,7 @@ def test_a_damaged_replica_is_not_read_and_the_others_are(world, topic):
 
 
 def rot(segments, value: bytes) -> None:
-    """Change one byte of ``value`` where it lies in a lane."""
+    """Change one byte of ``value`` where it lies in a journal."""
     [path] = [path for path in segments if value in path.read_bytes()]
     at = path.read_bytes().index(value)
     with open(path, "r+b") as file:

@@ -48,10 +48,10 @@ def read_all(world, topic: str) -> list[bytes]:
                       for record in batch)
 
 
-def lane_file(world, node: int) -> Path:
+def journal_file(world, node: int) -> Path:
     """The node's first segment."""
-    lane = dev_state.node_directory(world.dev.directory, node) / "data" / "lane-0"
-    return min(lane.glob("*.segment"))
+    journal = dev_state.node_directory(world.dev.directory, node) / "data" / "lane-0"
+    return min(journal.glob("*.segment"))
 
 
 def entries_of(path: Path) -> list:
@@ -80,7 +80,7 @@ def log_events(world, node: int, event: str) -> list[dict]:
 def test_a_damaged_follower_is_repaired_and_leads_again(world):
     values = fill(world, TOPIC)
     world.dev.kill(2)
-    path = lane_file(world, 2)
+    path = journal_file(world, 2)
     batches = [entry for entry in entries_of(path) if entry.kind == EntryKind.DATA]
     rng = random.Random(1)
     flip(path, [entry.at + 64 + 70 for entry in rng.sample(batches, 5)]
@@ -104,12 +104,12 @@ def test_every_replica_damaged_in_another_place_loses_nothing(world):
         world.dev.kill(node)
     places: dict[tuple, list] = {}
     for node in world.ids():
-        for entry in entries_of(lane_file(world, node)):
+        for entry in entries_of(journal_file(world, node)):
             if entry.kind == EntryKind.DATA and entry.durable:
                 places.setdefault((entry.group, entry.index, entry.term), []).append((node, entry))
     rng = random.Random(2)
     everywhere = sorted(place for place, held in places.items() if len(held) == len(world.ids()))
-    last = {node: entries_of(lane_file(world, node))[-1].durable for node in world.ids()}
+    last = {node: entries_of(journal_file(world, node))[-1].durable for node in world.ids()}
     chosen = rng.sample(everywhere, 12)
     damage: dict[int, list[int]] = {node: [] for node in world.ids()}
     for turn, place in enumerate(chosen):
@@ -118,7 +118,7 @@ def test_every_replica_damaged_in_another_place_loses_nothing(world):
             damage[node].append(entry.at + 64 + 70)
     assert all(damage.values()), "every node has to be damaged"
     for node, at in damage.items():
-        flip(lane_file(world, node), at)
+        flip(journal_file(world, node), at)
     world.dev.up()
     for node in world.ids():
         wait_for(lambda node=node: quarantined(world, node) == 0, f"node {node} is repaired")

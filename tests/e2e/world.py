@@ -149,7 +149,7 @@ class World:
         assert dev_process.wait_gone(process, WAIT_S), f"node {node} does not end"
 
     def segments(self, node: int) -> list[Path]:
-        """The files of a node's lane."""
+        """The files of a node's journal."""
         return sorted((self.dev.directory / f"node-{node}" / "data" / "lane-0").glob("*.segment"))
 
     def logs(self) -> str:

@@ -54,7 +54,7 @@ from placement.policy import LEADERS, Options
 from tests.placement.clusters import STRICT, grown, only
 from tests.placement.clusters import cluster as placed_cluster
 from tests.placement.clusters import nodes as placement_nodes
-from tests.storage.damage import DIRECTORY, small_lane
+from tests.storage.damage import DIRECTORY, small_journal
 from tests.storage.world import (
     VOTERS,
     checkpoint,
@@ -326,7 +326,7 @@ def compressed_batches() -> list[bytes]:
 
 
 def entries() -> list[bytes]:
-    """The golden ones, and a lane's worth of our own."""
+    """The golden ones, and a journal's worth of our own."""
     ours = [noop_entry(1, 1, 1), open_entry(1, 2, 1, 100),
             data_entry(1, 3, 1, 100, 0, [b"one", b"two"])]
     return [golden("entries.hex"), b"".join(map(bytes, core.frame_entries(ours, 0, 0)[0]))]
@@ -356,7 +356,7 @@ def carried_windows() -> list[bytes]:
 @functools.cache
 def directory() -> dict[str, bytes]:
     """path -> bytes of a small data directory with a segment and a checkpoint."""
-    disk, _model, _before_last = small_lane()
+    disk, _model, _before_last = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     checkpoint(store, {1: 3, 2: 3})
     store.close()

@@ -268,7 +268,7 @@ def partial_image(data: bytes) -> None:
 
 
 def entries(data: bytes) -> None:
-    """Entries in a lane and in an append: both twins agree, also about where it ends."""
+    """Entries in a journal and in an append: both twins agree, also about where it ends."""
     agree("scan_entries", data, 0, 0)
     agree("check_entries", data, 0, 0)
     for at in range(0, min(len(data), 256), 8):

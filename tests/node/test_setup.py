@@ -126,9 +126,9 @@ def test_without_a_cluster_to_begin_or_to_join_there_is_nothing_to_do(joining):
 
 
 def test_a_directory_with_data_and_no_identity_is_half_a_copy(config):
-    lane = config.data_dir / "lane-0"
-    lane.mkdir(parents=True)
-    (lane / "segment").touch()
+    journal = config.data_dir / "lane-0"
+    journal.mkdir(parents=True)
+    (journal / "segment").touch()
     with pytest.raises(BadDirectory, match="half a copy"):
         init(config)
 

@@ -1,4 +1,4 @@
-"""Disks that tests damage, lanes to damage, and the judge of what a store makes of it."""
+"""Disks that tests damage, journals to damage, and the judge of what a store makes of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft import core
 from multiraft.raft.ready import GroupWrite
 from multiraft.types import HardState
-from tests.storage.model import LaneModel, comparable, observed, readable
+from tests.storage.model import JournalModel, comparable, observed, readable
 from tests.storage.world import (
     VOTERS,
     Rounds,
@@ -54,9 +54,9 @@ class Disk:
         return disk
 
 
-def small_lane() -> tuple[Disk, LaneModel, int]:
+def small_journal() -> tuple[Disk, JournalModel, int]:
     """Two groups, five rounds; and how many items were written before the last round."""
-    disk, model = Disk(), LaneModel()
+    disk, model = Disk(), JournalModel()
     store = open_store(disk.filesystem, DIRECTORY)
     store.create_group(1, 1, VOTERS)
     store.create_group(2, 1, VOTERS)
@@ -78,7 +78,7 @@ def small_lane() -> tuple[Disk, LaneModel, int]:
     return disk, model, before_last
 
 
-def judge(disk: Disk, model: LaneModel, undurable_from: int) -> str:
+def judge(disk: Disk, model: JournalModel, undurable_from: int) -> str:
     """Open a damaged disk; what the store made of it, after checking that nothing is silent."""
     store = open_store(disk.filesystem, DIRECTORY)
     try:
@@ -97,8 +97,8 @@ def judge(disk: Disk, model: LaneModel, undurable_from: int) -> str:
         store.close()
 
 
-def _check_nothing_false_is_served(store, model: LaneModel, undurable_from: int) -> None:
-    """Intact entries of a damaged lane are true; a group that is not quarantined is complete."""
+def _check_nothing_false_is_served(store, model: JournalModel, undurable_from: int) -> None:
+    """Intact entries of a damaged journal are true; a group that is not quarantined is complete."""
     true = [comparable(model.state(count)) for count in range(1, len(model.items) + 1)]
     for group, restored in store.groups.items():
         for index in range(1, restored.bounds.last_index + 1):
@@ -126,15 +126,15 @@ def flipped(data: bytes, at: int) -> bytes:
 
 
 def model_position(disk: Disk, entry: int) -> int:
-    """Where a lane entry starts in the first segment."""
+    """Where a journal entry starts in the first segment."""
     data = disk.read(FIRST)
     seed, = struct.unpack_from("<I", data, 44)
     return core.scan_entries(data, 64, seed).entries[entry].at
 
 
-def long_lane(with_checkpoint: bool) -> tuple[Disk, LaneModel]:
+def long_journal(with_checkpoint: bool) -> tuple[Disk, JournalModel]:
     """One group over several segments, their index files written."""
-    disk, model = Disk(), LaneModel()
+    disk, model = Disk(), JournalModel()
     store = open_store(disk.filesystem, DIRECTORY)
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)

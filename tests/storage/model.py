@@ -1,4 +1,4 @@
-"""What a lane must recover to: its items in order, and the state that any prefix of them means.
+"""What a journal must recover to: its items in order, and the state that any prefix of them means.
 
 A crash may lose a suffix of what was not yet durable and nothing else, so a recovered store equals
 the state after some prefix that is at least as long as the durable part.
@@ -20,8 +20,8 @@ class GroupState:
     hard_state: HardState = HardState(0, 0)
 
 
-class LaneModel:
-    """The lane as a list of (group, what).  A round's entries stand before its hard state: a log
+class JournalModel:
+    """The journal as a list of (group, what).  A round's entries stand before its hard state: a log
     may come back with a term that its hard state lost, and the term is then the log's."""
 
     def __init__(self) -> None:

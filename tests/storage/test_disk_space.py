@@ -8,7 +8,7 @@ import os
 import pytest
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
-from multiraft.storage.disk_space import Room
+from multiraft.storage.disk_space import DiskSpaceGuard
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.journal.journal import Segment, SegmentHeader
 from multiraft.types import HardState
@@ -37,10 +37,10 @@ class Disk:
     def give_back(self) -> None:
         self.free, self.held_bytes = self.free + self.held_bytes, 0
 
-    def missing_room(self) -> int:
+    def unallocated_bytes(self) -> int:
         return self.missing
 
-    def take_room(self) -> None:
+    def preallocate(self) -> None:
         self.tries += 1
         if self.error:
             number, self.error = self.error, 0
@@ -48,8 +48,8 @@ class Disk:
         self.free, self.missing = self.free - self.missing, 0
 
 
-def room(disk: Disk) -> Room:
-    made = Room(disk, RESERVED, lambda: disk.free, disk)
+def room(disk: Disk) -> DiskSpaceGuard:
+    made = DiskSpaceGuard(disk, RESERVED, lambda: disk.free, disk)
     made.look()
     return made
 
@@ -112,7 +112,7 @@ def test_another_error_of_the_disk_is_one():
 
 def test_nobody_looks_without_a_reserve():
     disk = Disk(0, missing=150)
-    looked = Room(disk, 0, lambda: disk.free, disk)
+    looked = DiskSpaceGuard(disk, 0, lambda: disk.free, disk)
     looked.look()
     assert not looked.full and not disk.tries
 
@@ -138,13 +138,13 @@ def test_a_segment_made_on_a_full_disk_has_its_blocks_when_the_disk_is_full_agai
     if restarts:
         store.close()
         store = open_store(filesystem, "/node")
-    missing = store.missing_room()
+    missing = store.unallocated_bytes()
     assert missing > 1000
     with pytest.raises(OSError, match="no space"):
-        store.take_room()
+        store.preallocate()
     faults.capacity_bytes = faults.used_bytes + missing
-    store.take_room()
-    assert faults.free_bytes == store.missing_room() == 0
+    store.preallocate()
+    assert faults.free_bytes == store.unallocated_bytes() == 0
     rounds = Rounds(store)
     for index in range(1, 6):
         rounds.run(write(1, noop_entry(1, index, 1)))
@@ -155,14 +155,14 @@ def test_the_operating_system_says_what_a_file_has(tmp_path):
     header = SegmentHeader(1, 0, 0, bytes(16), 1, 7)
     whole = Segment(str(tmp_path / "whole.segment"), 0, 1 << 20, 7)
     whole.create(filesystem, header)
-    assert whole.missing_room() == 0
+    assert whole.unallocated_bytes() == 0
     bare = Segment(str(tmp_path / "bare.segment"), 0, 1 << 20, 7)
     bare.create(filesystem, header, reserve=False)
-    assert 0 < bare.missing_room() < 1 << 20, "its header has a block"
-    bare.take_room()
-    assert bare.missing_room() == 0
+    assert 0 < bare.unallocated_bytes() < 1 << 20, "its header has a block"
+    bare.preallocate()
+    assert bare.unallocated_bytes() == 0
     found = Segment(bare.path, 0, 1 << 20, 7)  # by the next process
     found.file = filesystem.open(found.path)
-    assert found.missing_room() == 0 and found.has_room
+    assert found.unallocated_bytes() == 0 and found.has_room
     for segment in (whole, bare, found):
         segment.file.close()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from multiraft.errors import Compacted
 from multiraft.storage import index_file
 from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
-from multiraft.storage.journal.segment_index import GroupRun, SegmentIndex
+from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
 
 steps = st.lists(st.one_of(
     st.tuples(st.just("append"), st.integers(0, 2), st.integers(8, 900).map(lambda n: n * 8)),
@@ -188,6 +188,6 @@ def test_a_last_batch_that_is_disowned_leaves_no_hole_before_it():
 def test_an_index_file_with_a_copy_is_read_back():
     copy = Copy(5, 2, 640, 128, 320, 128, partition=7, base_offset=3, count=2, max_timestamp_ms=9)
     of_no_batch = Copy(6, 2, 768, 88, 0, 0)
-    index = SegmentIndex(0, 1, 1024, 2, -1, 0, {1: GroupRun(1, 1, copies=[copy, of_no_batch])})
+    index = SegmentIndex(0, 1, 1024, 2, -1, 0, {1: SegmentRun(1, 1, copies=[copy, of_no_batch])})
     assert index_file.decode("f", index_file.encode(index)).runs[1].copies == [copy,
                                                                                      of_no_batch]

@@ -18,7 +18,7 @@ from multiraft.raft.replica_records import Tombstone
 from multiraft.storage import checkpoint as checkpoint_module
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import CorruptFile
-from multiraft.storage.repair.coordinator import Repairer
+from multiraft.storage.repair.coordinator import RepairCoordinator
 from multiraft.storage.strays import COPY
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.repair.test_acknowledged_damage import scrubbed
@@ -99,8 +99,8 @@ def buried() -> GroupWrite:
 
 @pytest.mark.parametrize("sealed", [False, True])
 def test_a_replica_that_was_removed_is_installed_for_good(simulated, sealed):
-    """Nothing of its new life is in the lane when the term is that of its tombstone: the snapshot
-    alone says that it lives.  Seed 90106790299."""
+    """Nothing of its new life is in the journal when the term is that of its tombstone: the
+    snapshot alone says that it lives.  Seed 90106790299."""
     store, rounds = with_logs(simulated)
     rounds.run(buried())
     store.create_group(GROUP, 1, Configuration(()))
@@ -174,8 +174,8 @@ def checkpoint_paths(filesystem) -> list[str]:
 @pytest.mark.parametrize("later", [0, 1, 2], ids=["at-once", "a-later-one", "two-later-ones"])
 @pytest.mark.parametrize("which", [-1, 0], ids=["newest", "oldest"])
 def test_a_rotten_checkpoint_takes_no_installed_state_with_it(simulated, kept, later, which):
-    """The lane does not have it, and it may have been acknowledged.  Whichever rots is replaced by
-    the next start, so that another one may rot after it.  Seed 790000000048."""
+    """The journal does not have it, and it may have been acknowledged.  Whichever rots is replaced
+    by the next start, so that another one may rot after it.  Seed 790000000048."""
     store, rounds = with_logs(simulated, checkpoints_kept=kept)
     checkpoint(store, extra="before")
     install(store, 7)
@@ -205,7 +205,7 @@ def test_a_checkpoint_that_rots_is_written_anew_while_its_node_is_up(simulated, 
         [found] = scrubbed(store)
         assert isinstance(found, CorruptFile) and found.path == rotten
         assert not store.checkpoint_due
-        Repairer(1, store, None, None).damaged(found)
+        RepairCoordinator(1, store, None, None).damaged(found)
         assert store.checkpoint_due
         checkpoint(store, extra="state")
         assert scrubbed(store) == []

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
-from multiraft.storage.snapshot_download import PARTIAL_FILE, Arrived, PartialImage
+from multiraft.storage.snapshot_download import PARTIAL_FILE, Arrived, SnapshotDownload
 
 DIRECTORY = "/node"
 PATH = f"{DIRECTORY}/{PARTIAL_FILE}"
@@ -26,8 +26,8 @@ def started() -> SimulatedFilesystem:
     return filesystem
 
 
-def partial(filesystem: SimulatedFilesystem, bytes_max: int = 1 << 20) -> PartialImage:
-    return PartialImage(filesystem, DIRECTORY, bytes_max)
+def partial(filesystem: SimulatedFilesystem, bytes_max: int = 1 << 20) -> SnapshotDownload:
+    return SnapshotDownload(filesystem, DIRECTORY, bytes_max)
 
 
 def written(chunks=CHUNKS, total: int = 40) -> SimulatedFilesystem:

@@ -20,7 +20,7 @@ from multiraft.storage.errors import (
 from multiraft.storage.identity import Identity
 from multiraft.storage.recovery.report import Progress
 from multiraft.storage.store import Store
-from multiraft.storage.stored_log import GroupLog
+from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.world import (
     IDENTITY,
@@ -86,7 +86,7 @@ def _with(**changes):
                               for name in SMALL.__dataclass_fields__})
 
 
-def test_framed_entries_are_the_very_buffers_that_the_lane_got(rounds):
+def test_framed_entries_are_the_very_buffers_that_the_journal_got(rounds):
     fill(rounds, 5)
     entry = data_entry(1, 6, 1, PARTITION, 6, [b"mine"])
     staged = rounds.stage(write(1, entry))
@@ -352,9 +352,9 @@ def test_a_timestamp_is_found_in_the_link_that_is_asked_for(rounds):
 
 def test_positions_lead_to_files_across_many_segments(rounds):
     entries = fill(rounds, 250)
-    lane = rounds.store.table.journal
-    assert len(lane.segments) > 3
-    assert [segment.capacity for segment in lane.segments[:3]] == [4096, 8192, 8192]
+    journal = rounds.store.table.journal
+    assert len(journal.segments) > 3
+    assert [segment.capacity for segment in journal.segments[:3]] == [4096, 8192, 8192]
     assert rounds.store.read_plan(1, 1, 250).execute()[100].payload == entries[100].payload
 
 
@@ -387,11 +387,11 @@ def metadata_entry(index: int) -> Entry:
 
 def test_small_rounds_between_large_ones_do_not_make_the_disk_write_twice(rounds):
     """A load of middling size is such a mixture: 1.8 times its bytes were written for it."""
-    staged_bytes, lane = 0, rounds.store.table.journal
+    staged_bytes, journal = 0, rounds.store.table.journal
     for index in range(1, 200):
         entry = noop_entry(1, index, 1) if index % 4 == 0 else metadata_entry(index)
         staged_bytes += rounds.run(write(1, entry)).bytes
-    written = sum(segment.end - segment.start - 64 for segment in lane.segments)
+    written = sum(segment.end - segment.start - 64 for segment in journal.segments)
     assert staged_bytes < 1.05 * written
 
 
@@ -563,7 +563,7 @@ def test_an_unchanged_group_is_not_encoded_again(rounds):
     assert not isinstance(plan._records[1], bytes)
 
 
-def test_a_checkpoint_is_due_by_growth_of_the_lane(rounds):
+def test_a_checkpoint_is_due_by_growth_of_the_journal(rounds):
     assert not rounds.store.checkpoint_due
     fill(rounds, 60)
     assert rounds.store.checkpoint_due
@@ -575,7 +575,7 @@ def test_a_checkpoint_is_due_by_growth_of_the_lane(rounds):
     ((5, 0), (5, 2), (5, 2)), ((5, 2), (5, 0), (5, 2)), ((5, 2), (4, 3), (5, 2)),
     ((5, 2), (6, 0), (6, 0))])
 def test_a_hard_state_never_takes_back_a_term_or_a_vote(known, found, merged):
-    log = GroupLog(1, 1)
+    log = StoredLog(1, 1)
     log.merge_hard_state(HardState(*known))
     log.merge_hard_state(HardState(*found))
     assert log.hard_state == HardState(*merged)

@@ -14,7 +14,7 @@ from multiraft.storage.strays import (
     Seen,
     checkpoint_position,
     is_unfinished,
-    not_of_the_lane,
+    not_of_the_journal,
     segment_start,
 )
 from tests.storage.world import VOTERS, Rounds, checkpoint, data_entry, open_entry, open_store
@@ -77,7 +77,7 @@ NAMES = ["1.segment", "000000000000000000001.segment", "+0000000000000004096.seg
 
 @pytest.mark.parametrize("content", [ZEROS, GARBAGE, b""], ids=["zeros", "garbage", "empty"])
 @pytest.mark.parametrize("name", [*NAMES, *[f"{number}.segment" for number in FAR]])
-def test_a_stray_file_of_the_lane_is_named_and_left_alone(node, name, content):
+def test_a_stray_file_of_the_journal_is_named_and_left_alone(node, name, content):
     stray = node / "lane-0" / name
     stray.write_bytes(content)
     found = opened_with_all(node)
@@ -107,7 +107,7 @@ def test_a_copy_of_a_segment_under_another_number_is_a_stray(node):
     assert stray.read_bytes() == first.read_bytes()
 
 
-def test_what_stands_where_the_lane_goes_on_and_is_no_segment_is_set_aside(node):
+def test_what_stands_where_the_journal_goes_on_and_is_no_segment_is_set_aside(node):
     """The name is needed.  Zeros are what a crash leaves of a segment that was never finished."""
     last = segments(node)[-1]
     start = segment_start(last.name) + 8192
@@ -216,25 +216,25 @@ def headless(start: int, size: int = 100) -> Seen:
     return Seen(start, size, False, -1, start)
 
 
-def test_a_damaged_header_within_the_lane_is_damage():
+def test_a_damaged_header_within_the_journal_is_damage():
     """It may be of a segment whose entries somebody needs."""
     files = [intact(0, 4000, 0), headless(4096), intact(12288, 13000, 12000)]
-    assert not_of_the_lane(files, 0, 0) == {}
+    assert not_of_the_journal(files, 0, 0) == {}
 
 
 def test_what_stands_between_two_segments_that_follow_each_other_is_a_stray():
     files = [intact(0, 4000, 0), headless(4090), intact(4096, 8000, 4000)]
-    assert [*not_of_the_lane(files, 0, 0)] == [1]
+    assert [*not_of_the_journal(files, 0, 0)] == [1]
 
 
 def test_an_unfinished_segment_at_the_end_is_the_lanes():
-    assert not_of_the_lane([intact(0, 4000, 0), headless(4096, 0)], 0, 0) == {}
+    assert not_of_the_journal([intact(0, 4000, 0), headless(4096, 0)], 0, 0) == {}
 
 
-def test_what_stands_before_the_lane_is_a_stray():
-    assert [*not_of_the_lane([headless(0), intact(8192, 9000, 8192)], 8192, 8192)] == [0]
+def test_what_stands_before_the_journal_is_a_stray():
+    assert [*not_of_the_journal([headless(0), intact(8192, 9000, 8192)], 8192, 8192)] == [0]
 
 
 def test_a_segment_of_ours_is_one_wherever_it_stands():
     """What is missing before it is damage then."""
-    assert not_of_the_lane([intact(0, 4000, 0), intact(1 << 50, (1 << 50) + 100, 0)], 0, 0) == {}
+    assert not_of_the_journal([intact(0, 4000, 0), intact(1 << 50, (1 << 50) + 100, 0)], 0, 0) == {}

@@ -28,11 +28,11 @@ from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
 from multiraft.storage.journal.segment_index import (
     HOLE_STRUCT,
     REPAIR_STRUCT,
-    GroupRun,
     SegmentIndex,
+    SegmentRun,
 )
 from multiraft.storage.refusal import Mark
-from multiraft.storage.snapshot_download import Arrived, PartialImage
+from multiraft.storage.snapshot_download import Arrived, SnapshotDownload
 from multiraft.types import BatchInfo, Configuration, EntryKind, HardState
 from multiraft.wire import plans, sinks
 from multiraft.wire.plans import DRAINING
@@ -64,7 +64,7 @@ from tests.node.metadata.test_transaction_table import begin
 from tests.node.rebalance.cases import change, step, switch, transfer
 from tests.node.rebalance.cases import plan as apply_plan
 from tests.placement.clusters import STRICT, cluster, grown, nodes
-from tests.storage.damage import DIRECTORY, long_lane
+from tests.storage.damage import DIRECTORY, long_journal
 
 #: A data directory: names of its files.
 FILES = ("LOCK", "node.json", "known_nodes.json", "refused.json", "scrub.json", "snapshot.partial",
@@ -394,7 +394,7 @@ def test_the_directory_has_its_files():
 
 
 def test_the_store_writes_its_files():
-    disk, _ = long_lane(with_checkpoint=True)
+    disk, _ = long_journal(with_checkpoint=True)
     found = {re.sub(r"\d{20}", "#", path.removeprefix(f"{DIRECTORY}/")) for path in disk.files()}
     assert found == STORED
 
@@ -486,7 +486,7 @@ def test_payloads_of_journal_records_keep_their_bytes():
 
 
 def test_segments_begin_with_their_header():
-    disk, _ = long_lane(with_checkpoint=False)
+    disk, _ = long_journal(with_checkpoint=False)
     first = min(path for path in disk.files() if path.endswith(".segment"))
     header = disk.read(first)[:64]
     assert header[:44].hex() == SEGMENT_HEADER, "magic, version, number, start, cluster, node"
@@ -503,7 +503,7 @@ def body_of(disk: SimulatedFilesystem, ending: str) -> tuple[bytes, bytes]:
 
 
 def test_checkpoints():
-    disk, _ = long_lane(with_checkpoint=True)
+    disk, _ = long_journal(with_checkpoint=True)
     head, body = body_of(disk, "checkpoint-")
     assert head == b"MRCKPT\x00\x01\x03\x00\x00\x00"
     fields = cbor2.loads(body)
@@ -520,7 +520,7 @@ def test_a_group_s_record_in_a_checkpoint():
 
 
 def test_index_files():
-    disk, _ = long_lane(with_checkpoint=False)
+    disk, _ = long_journal(with_checkpoint=False)
     head, body = body_of(disk, ".index")
     assert head == b"MRINDEX\x01\x05\x00\x00\x00"
     same("index", cbor2.loads(body))
@@ -530,7 +530,7 @@ def test_a_group_s_run_in_an_index_file():
     group, partition = GroupIndex(5), PartitionIndex(100, 1)
     group.append(5, 2, 64, 72)
     partition.append(7, 2, 5, 9)
-    run = GroupRun(
+    run = SegmentRun(
         1, 2, 3, group, {100: partition}, HardState(3, 4))
     run.copies = [Copy(5, 2, 64, 72, 8, 72, 100, 7, 2, 9)]
     run.lifted, run.settled, run.given_up = 10, ((11, 12),), 13
@@ -547,7 +547,7 @@ def test_a_group_s_run_in_an_index_file():
 
 def test_snapshots_that_are_arriving():
     disk = new_disk()
-    PartialImage(disk, DIRECTORY, 1 << 20).begin(Arrived(1, 2, 5, 3, bytearray(b"abc")))
+    SnapshotDownload(disk, DIRECTORY, 1 << 20).begin(Arrived(1, 2, 5, 3, bytearray(b"abc")))
     assert written(disk, "snapshot.partial").hex() == PAYLOADS["snapshot.partial"]
 
 

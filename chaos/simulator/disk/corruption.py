@@ -72,7 +72,7 @@ class Node(Protocol):
 
 
 def durable_places(images: dict[str, bytes]) -> list[Place]:
-    """Entries of a lane that a later intact entry calls durable, oldest first."""
+    """Entries of a journal that a later intact entry calls durable, oldest first."""
     found: list[tuple[int, Place]] = []
     durable = 0
     for path, data in sorted(images.items()):

@@ -18,7 +18,7 @@ from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from chaos.simulator.env.parameters import DiskParameters
 from multiraft.raft.ready import Envelope, Writes
 from multiraft.storage.checkpoint import CheckpointPlan
-from multiraft.storage.disk_space import Room, is_full
+from multiraft.storage.disk_space import DiskSpaceGuard, is_full
 from multiraft.storage.filesystem import Buffer, File
 from multiraft.storage.io_jobs import StagedWrite
 from multiraft.storage.store import Store
@@ -44,7 +44,7 @@ FLUSH_PAUSE_US = 2_000
 class Flight(NamedTuple):
     """One round's write, and the messages that wait for it."""
 
-    writes: Writes | None  # None = records of the lane's own
+    writes: Writes | None  # None = records of the journal's own
     staged: StagedWrite
     messages_after: Sequence[Envelope]
 
@@ -53,7 +53,7 @@ class DiskWorker:
     """One life of the worker."""
 
     def __init__(self, node: SimulatedNode, filesystem: SimulatedFilesystem, store: Store,
-                 parameters: DiskParameters, rng: random.Random, room: Room):
+                 parameters: DiskParameters, rng: random.Random, room: DiskSpaceGuard):
         self.factor = 1  # how much slower than usual the disk is
         self.hangs = False
         self.last_write_ms = node.now_ms

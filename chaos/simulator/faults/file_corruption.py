@@ -37,7 +37,7 @@ class Decay(Striking):
         self._crash(node, self._rng.random() < 0.5)
 
     def cause_rot_checkpoint(self) -> None:
-        """A checkpoint rots: the one before it, or the lane alone, has to do."""
+        """A checkpoint rots: the one before it, or the journal alone, has to do."""
         node = self._dispensable()
         files = node.checkpoint_files() if node is not None else {}
         if not files:

@@ -18,7 +18,7 @@ from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from chaos.simulator.env.violations import Violation
 from chaos.simulator.node.failpoints import Armed
 from chaos.simulator.oracle.model import is_majority
-from multiraft.storage.disk_space import Room, is_full
+from multiraft.storage.disk_space import DiskSpaceGuard, is_full
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.store import Store
 from multiraft.types import Entry, EntryKind
@@ -230,10 +230,10 @@ class Ailing(Armed):
 
     # ---- room ------------------------------------------------------------------------------
 
-    def _make_room(self, store: Store) -> Room:
+    def _make_room(self, store: Store) -> DiskSpaceGuard:
         reserved_bytes = self._world.parameters.disk.reserved_bytes
         faults = self._filesystem.faults
-        room = Room(SimulatedReserve(self._filesystem, reserved_bytes), reserved_bytes,
+        room = DiskSpaceGuard(SimulatedReserve(self._filesystem, reserved_bytes), reserved_bytes,
                     lambda: faults.free_bytes, store)
         room.look()
         return room

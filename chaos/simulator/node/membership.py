@@ -17,7 +17,7 @@ from chaos.simulator.oracle.observer import Witness
 from multiraft.errors import ProposalError
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import Event
-from multiraft.storage.repair.coordinator import Repairer
+from multiraft.storage.repair.coordinator import RepairCoordinator
 from multiraft.storage.store import Store
 from multiraft.types import Configuration
 
@@ -106,7 +106,7 @@ def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...],
     return True
 
 
-def create_wanted(store: Store, raft: MultiRaft, witness: Witness, repairer: Repairer,
+def create_wanted(store: Store, raft: MultiRaft, witness: Witness, repairer: RepairCoordinator,
                   event: Event) -> None:
     """A leader has this node as a member, and there is no replica here: make an empty one, as the
     real node does (``node/replicas/lifecycle.py``)."""

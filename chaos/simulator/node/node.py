@@ -44,7 +44,7 @@ from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import Event, Ready
 from multiraft.raft.status import GroupStatus, Role
 from multiraft.storage.identity import Identity
-from multiraft.storage.repair.coordinator import Repairer
+from multiraft.storage.repair.coordinator import RepairCoordinator
 from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP, Configuration
 
@@ -122,7 +122,7 @@ class SimulatedNode(Mending):
         self._recovery_waits = False  # for a disk that hangs
         self._connected: dict[int, None] = {}  # peers
         self._missed.clear()
-        self._repairer: Repairer | None = None
+        self._repairer: RepairCoordinator | None = None
         self._repairing = False
         self._unscrubbed = True
         self.state, self.metadata = State(), MetadataState()
@@ -210,7 +210,7 @@ class SimulatedNode(Mending):
         for group, restored in sorted(store.groups.items()):
             raft.add_group(group, INCARNATION, restored, store.tails[group])
         self._restore_state()
-        self._repairer = Repairer(self.node, store, raft, self._write_record)
+        self._repairer = RepairCoordinator(self.node, store, raft, self._write_record)
         self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
                                   self.node, self._damaged, self._room, self._place_for,
                                   self._accepts)

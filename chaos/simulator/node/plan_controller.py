@@ -95,7 +95,7 @@ class _Log:
 class _Survey(NamedTuple):
     damaged_voters: int
     disk_used_bytes: int = 0
-    disk_free_bytes: int = 1 << 40  # a disk that is full says so otherwise (``Room``)
+    disk_free_bytes: int = 1 << 40  # a disk that is full says so otherwise (``DiskSpaceGuard``)
 
 
 class _Facts:

@@ -20,7 +20,7 @@ from chaos.simulator.node.partition_switch import Switches
 from chaos.simulator.node.plan_controller import Planning
 from multiraft.errors import MultiRaftError, NotLeader
 from multiraft.raft.joint_quorum import is_voter
-from multiraft.storage.disk_space import Room
+from multiraft.storage.disk_space import DiskSpaceGuard
 from multiraft.types import METADATA_GROUP, Configuration, EntryKind
 from multiraft.wire.errors import AmbiguousOutcome, LeaderUnknown, TimedOut
 
@@ -84,7 +84,7 @@ class Moving(Regrouping):
                    for group in self._repairer.groups)
 
     @property
-    def room(self) -> Room:
+    def room(self) -> DiskSpaceGuard:
         """Of its disk."""
         return self._room
 

@@ -2,7 +2,7 @@
 
 Contract.  Part of ``node.SimulatedNode``, which brings the store, the core, the disk and the
 network.  A node that was never damaged must find nothing; one that was is whole again when a scrub
-has been over its lane and nothing is under repair.
+has been over its journal and nothing is under repair.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Mending(Moving):
         self._filesystem.overwrite(write.to_path, write.to, data)
 
     def scrub_soon(self) -> None:
-        """Look at the whole lane in a while."""
+        """Look at the whole journal in a while."""
         self.later(SCRUB_US, self._scrub)
 
     def _scrub(self) -> None:

@@ -30,7 +30,7 @@ from multiraft.errors import (
 )
 from multiraft.partitions.state import open_payload
 from multiraft.raft.multi_raft import MultiRaft, Proposed
-from multiraft.storage.disk_space import Room
+from multiraft.storage.disk_space import DiskSpaceGuard
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.store import Store
 from multiraft.types import EntryKind
@@ -59,7 +59,7 @@ class Sessions:
 
     def __init__(self, raft: MultiRaft, store: Store, answer: Callable[[int, Reply], None],
                  was_read: Callable[[int, ReadOperation], None], node: int,
-                 damaged: Callable[[CorruptRange], None], room: Room,
+                 damaged: Callable[[CorruptRange], None], room: DiskSpaceGuard,
                  place_for: Callable[[int, int], Location],
                  accepts: Callable[[int, int], None]):
         self._room = room

@@ -1,7 +1,7 @@
 """How a simulated node sends what consensus wants sent: one frame per peer and round.
 
-Contract.  Part of ``node.SimulatedNode``.  An append gets its entries here, framed as the lane has
-them; entries that are no longer in memory are read first, and what that finds damaged is told.
+Contract.  Part of ``node.SimulatedNode``.  An append gets its entries here, framed as the journal
+has them; entries that are no longer in memory are read first, and what that finds damaged is told.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from multiraft import core
 from multiraft.raft.messages import Append, Message
 from multiraft.raft.ready import Envelope
 from multiraft.storage.errors import CorruptRange
-from multiraft.storage.io_jobs import ReadPlan
+from multiraft.storage.io_jobs import ReadJob
 from multiraft.types import Entry
 
 #: Blocking reads of cold entries take this long.
@@ -52,7 +52,7 @@ class Sending(Stately):
                            self._world.everyone[to].receive_peer)
 
     def _fill(self, to: int, message: Append) -> Append | None:
-        """An append gets its entries, framed as the lane has them."""
+        """An append gets its entries, framed as the journal has them."""
         first, last = message.prev_index + 1, message.last_index
         if not self._raft.status.leads(message.group, message.term):
             return None
@@ -63,7 +63,7 @@ class Sending(Stately):
             return None
         return self._framed(message, entries)
 
-    def _send_cold(self, to: int, message: Append, plan: ReadPlan) -> None:
+    def _send_cold(self, to: int, message: Append, plan: ReadJob) -> None:
         if not self._raft.status.leads(message.group, message.term):
             return  # as the real node: it may have been removed meanwhile
         try:

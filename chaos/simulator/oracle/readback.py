@@ -20,14 +20,14 @@ from typing import NamedTuple
 from chaos.simulator.oracle.model import LogModel, chain_of
 from chaos.simulator.oracle.observer import DamagedEntry, Witness
 from multiraft.storage.errors import CorruptRange
-from multiraft.storage.journal.journal import Lane
+from multiraft.storage.journal.journal import Journal
 from multiraft.storage.store import Store
-from multiraft.storage.stored_log import GroupLog
+from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Entry
 
 Found = Entry | DamagedEntry
 
-#: Behind every lane position.
+#: Behind every journal position.
 _BEYOND = 1 << 62
 
 
@@ -61,11 +61,11 @@ class ReadBack:
                                     _knows_its_damage(store.table.logs[group]))
             self._note(store, group, log, damaged)
 
-    def _begin(self, lane: Lane, image: Callable[[str], bytes]) -> None:
-        """Find out which parts of the lane are not as they were."""
+    def _begin(self, journal: Journal, image: Callable[[str], bytes]) -> None:
+        """Find out which parts of the journal are not as they were."""
         before, self._images = self._images, {}
         self._changed = []
-        for segment in lane.segments:
+        for segment in journal.segments:
             data = image(segment.path)
             known = before.get(segment.path, b"")
             self._images[segment.path] = data[:segment.end - segment.start]
@@ -74,7 +74,7 @@ class ReadBack:
             begin, end = segment.start + len(known), segment.start + segment.capacity
             if begin < segment.end:
                 self._changed.append((begin, end))
-        last = lane.segments[-1] if lane.segments else None
+        last = journal.segments[-1] if journal.segments else None
         self._changed.append((last.start + last.capacity if last else 0, _BEYOND))
 
     def _read(self, store: Store, group: int, rotten: bool) -> tuple[LogModel | None, list[Found]]:
@@ -106,7 +106,7 @@ class ReadBack:
         positions, ends = held.index._positions, held.index._ends
         self._looks[group] = _Look(held.incarnation, positions[:], ends[:], log.copy())
 
-    def _known(self, store: Store, log: GroupLog) -> LogModel | None:
+    def _known(self, store: Store, log: StoredLog) -> LogModel | None:
         """As much of the last look as still holds; None of a log that is compacted, which is
         short."""
         look = self._looks.get(log.group)
@@ -156,7 +156,7 @@ def _readable(store: Store, group: int, first: int,
     raise AssertionError(f"g{group} {first}..{last} is damaged, and none of it")
 
 
-def _knows_its_damage(log: GroupLog) -> bool:
+def _knows_its_damage(log: StoredLog) -> bool:
     """Whether all that is wrong is entries that cannot be read, and is known of each of them."""
     return not (log.doubtful or log.lasting or log.unsure or log.questioned)
 

@@ -47,14 +47,14 @@ class SegmentHeader(NamedTuple):
     """The first 64 bytes of a segment."""
 
     version: int
-    lane: int
+    journal: int
     start: int
     cluster: bytes
     node: int
     seed: int
 
     def pack(self) -> bytes:
-        data = _HEADER.pack(layout.SEGMENT_MAGIC, self.version, self.lane, self.start,
+        data = _HEADER.pack(layout.SEGMENT_MAGIC, self.version, self.journal, self.start,
                             self.cluster, self.node, self.seed, bytes(12), 0)
         return data[:_CRC_AT] + struct.pack("<I", core.crc32c(data[:_CRC_AT]))
 
@@ -63,10 +63,10 @@ class SegmentHeader(NamedTuple):
         """Parse a header; None when the bytes are not an intact one."""
         if len(data) < _HEADER.size:
             return None
-        magic, version, lane, start, cluster, node, seed, _, crc = _HEADER.unpack_from(data)
+        magic, version, journal, start, cluster, node, seed, _, crc = _HEADER.unpack_from(data)
         if magic != layout.SEGMENT_MAGIC or core.crc32c(memoryview(data)[:_CRC_AT]) != crc:
             return None
-        return cls(version, lane, start, cluster, node, seed)
+        return cls(version, journal, start, cluster, node, seed)
 
     def require(self, own: SegmentHeader, path: str) -> None:
         """Raise ``UnknownFormat`` or ``WrongIdentity`` when the file does not belong to the node of
@@ -80,7 +80,7 @@ class SegmentHeader(NamedTuple):
 
 
 class Segment:
-    """One file of the lane.  ``file`` is open only while it is written."""
+    """One file of the journal.  ``file`` is open only while it is written."""
 
     __slots__ = ("path", "start", "capacity", "seed", "end", "zeroed", "file", "has_room")
 
@@ -89,7 +89,7 @@ class Segment:
         self.start = start
         self.capacity = capacity  # the next segment starts at start + capacity
         self.seed = seed
-        self.end = start + layout.SEGMENT_HEADER_BYTES  # lane position after the last entry
+        self.end = start + layout.SEGMENT_HEADER_BYTES  # journal position after the last entry
         self.zeroed = 0  # bytes of the file that are written or zero-filled
         self.file: File | None = None
         self.has_room = False  # all blocks that it will need are its own, as far as is known
@@ -115,7 +115,7 @@ class Segment:
         filesystem.sync_directory(self.path.rpartition("/")[0])
         self.file, self.has_room = file, reserve
 
-    def missing_room(self) -> int:
+    def unallocated_bytes(self) -> int:
         """Return the bytes of blocks that the file still lacks, because it was created on a full
         disk or by another process.  Raise ``OSError``."""
         if self.has_room or self.file is None:
@@ -124,7 +124,7 @@ class Segment:
         self.has_room = not missing
         return missing
 
-    def take_room(self) -> None:
+    def preallocate(self) -> None:
         """Give it what is missing.  Raises ``OSError``; part of it may be taken then."""
         if not self.has_room and self.file is not None:
             self.file.reserve(self.capacity)
@@ -137,7 +137,7 @@ class Part(NamedTuple):
     segment: Segment
     buffers: list[Buffer]
     position: int  # in the file
-    end: int  # lane position after it
+    end: int  # journal position after it
 
 
 class Placed(NamedTuple):
@@ -149,8 +149,8 @@ class Placed(NamedTuple):
     framed: list[tuple[list[Buffer], int]]  # three buffers from this slot on are the entry
 
 
-class Lane:
-    """All segments of one lane, the last one being written."""
+class Journal:
+    """All segments of one journal, the last one being written."""
 
     def __init__(self, filesystem: Filesystem, directory: str, header: SegmentHeader,
                  seeds: Sequence[int], config: StorageConfig):
@@ -168,7 +168,7 @@ class Lane:
         self._config = config
         self._entry_bytes_max = (config.entry_bytes_max + _ALIGN) & ~_ALIGN
         self._active: Segment | None = None
-        self._limit = 0  # lane position where the active segment is full
+        self._limit = 0  # journal position where the active segment is full
         self._next: Segment | None = None
         self._next_start = 0
         self._last_crc = 0
@@ -277,15 +277,15 @@ class Lane:
 
     # ---- segments -------------------------------------------------------------------------------
 
-    def missing_room(self) -> int:
+    def unallocated_bytes(self) -> int:
         """Return the bytes of blocks that the active segment lacks; the next one gets all of its
         own when it is created.  Raise ``OSError``."""
-        return self._active.missing_room() if self._active is not None else 0
+        return self._active.unallocated_bytes() if self._active is not None else 0
 
-    def take_room(self) -> None:
+    def preallocate(self) -> None:
         """Give it what it lacks.  Raises ``OSError``."""
         if self._active is not None:
-            self._active.take_room()
+            self._active.preallocate()
 
     def _roll(self) -> None:
         """Go on in the next segment, prepared or not."""

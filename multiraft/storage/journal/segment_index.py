@@ -27,8 +27,8 @@ GIVEN_UP = b"\x01"
 #: Payload of a REPAIR entry: place and framed size of the damaged entry.
 REPAIR_STRUCT = struct.Struct("<QQ")
 
-#: Payload of a LIFT entry: as often as there are places of the lane whose damage it settles, begin
-#: and end.
+#: Payload of a LIFT entry: as often as there are places of the journal whose damage it settles,
+#: begin and end.
 HOLE_STRUCT = struct.Struct("<QQ")
 
 
@@ -39,7 +39,7 @@ def void(copies: list[Copy], first_gone: int = 0) -> list[Copy]:
 
 
 @dataclass(slots=True)
-class GroupRun:
+class SegmentRun:
     """One group's part of a segment."""
 
     group: int
@@ -52,18 +52,18 @@ class GroupRun:
     tail_entries: list[Entry] = field(default_factory=list)  # above the applied index; not kept
     missing: dict[int, int] = field(default_factory=dict)  # index -> where it is damaged; not kept
     unsure: set[int] = field(default_factory=set)  # of the missing: those of unknown term; not kept
-    #: In lane order, of entries of this segment or of earlier ones; what is not in the log (any
+    #: In journal order, of entries of this segment or of earlier ones; what is not in the log (any
     #: more) is of no use, and does no harm.
     copies: list[Copy] = field(default_factory=list)
     copied: dict[int, Entry] = field(default_factory=dict)  # the copies' entries; not kept
-    lifted: int = 0  # lane position of the last LIFT
+    lifted: int = 0  # journal position of the last LIFT
     settled: tuple[tuple[int, int], ...] = ()  # what it settled
-    given_up: int = 0  # lane position of the last SUFFIX_DROP in doubt
+    given_up: int = 0  # journal position of the last SUFFIX_DROP in doubt
     buried: Tombstone | None = None  # the last one
-    buried_at: int = 0  # its lane position
+    buried_at: int = 0  # its journal position
     removed: bool = False  # nothing of the group follows it
     reborn: ForcedRecovery | None = None  # the last one
-    reborn_at: tuple[int, int] = (0, 0)  # its lane position, the log's last index there
+    reborn_at: tuple[int, int] = (0, 0)  # its journal position, the log's last index there
     reborn_term: int = 0  # of the bar, where that index is one
 
     @property
@@ -139,11 +139,11 @@ class SegmentIndex:
 
     start: int
     seed: int
-    end: int  # lane position after the last entry
+    end: int  # journal position after the last entry
     last_crc: int  # prev_crc of what would follow
     first_durable: int = -1  # durable mark of the first entry; -1 = no entries
     highest_durable: int = 0
-    runs: dict[int, GroupRun] = field(default_factory=dict)
+    runs: dict[int, SegmentRun] = field(default_factory=dict)
 
 
 def living(applied: Applied, known_to: int, indexes: list[SegmentIndex]) -> Applied:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from multiraft import core
 from multiraft.errors import CorruptEntry
 from multiraft.storage.filesystem import File
-from multiraft.storage.journal.segment_index import Applied, GroupRun, SegmentIndex
+from multiraft.storage.journal.segment_index import Applied, SegmentIndex, SegmentRun
 from multiraft.types import Entry, EntryKind
 
 #: Bytes between two wanted entries that are read through rather than skipped: a read costs about
@@ -33,7 +33,7 @@ _DATA = EntryKind.DATA
 class Above(NamedTuple):
     """One group's entries that a tail needs, up to the run's last one."""
 
-    run: GroupRun
+    run: SegmentRun
     first: int
 
 
@@ -61,7 +61,7 @@ def entries_above(index: SegmentIndex, applied: Applied, known_to: int) -> list[
 
 def read_above(index: SegmentIndex, above: list[Above], file: File) -> bool:
     """Read them into each run's ``tail_entries``; False = one of them is not what it should be."""
-    places: list[tuple[int, int, GroupRun, int]] = []
+    places: list[tuple[int, int, SegmentRun, int]] = []
     for run, first in above:
         entries = run.index
         places += [(entries.position(at), entries.size(at), run, at)
@@ -90,7 +90,7 @@ def _span_end(places: list[tuple], at: int) -> int:
     return at
 
 
-def _read_span(start: int, places: list[tuple[int, int, GroupRun, int]], file: File) -> bool:
+def _read_span(start: int, places: list[tuple[int, int, SegmentRun, int]], file: File) -> bool:
     """One read; neighbours are parsed at once."""
     begin = places[0][0]
     data = memoryview(file.read(places[-1][0] + places[-1][1] - begin, begin - start))
@@ -111,7 +111,7 @@ def _read_span(start: int, places: list[tuple[int, int, GroupRun, int]], file: F
     return True
 
 
-def _take(place: tuple[int, int, GroupRun, int], entry: Entry) -> bool:
+def _take(place: tuple[int, int, SegmentRun, int], entry: Entry) -> bool:
     """Add the entry to its run; return False if it is not the one that the index names.  Of a batch
     only the fields are kept, so that the bytes can be freed."""
     _, _, run, index = place

@@ -1,8 +1,8 @@
 """Scan of one segment: find its intact entries, also across damaged places.
 
 Contract.  ``scan_segment`` reads a segment's bytes in journal order and never raises for what it
-finds; each place without an intact entry that follows its predecessor becomes a ``Break``.  Whether
-a break is a torn tail or corruption is decided in ``recovery.py``, which sees all segments.
+finds; each place without an intact entry that follows its predecessor becomes a ``DamagedRange``.
+Whether a break is a torn tail or corruption is decided in ``recovery.py``, which sees all segments.
 
 Theory.  An entry counts when its checksum matches and its ``prev_crc`` is that of the entry before
 it.  Behind a break the scan continues at the next bytes that are an intact entry with a believable
@@ -28,8 +28,8 @@ from multiraft.storage.journal.segment_index import (
     HOLE_STRUCT,
     REPAIR_STRUCT,
     Applied,
-    GroupRun,
     SegmentIndex,
+    SegmentRun,
     void,
 )
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind, HardState
@@ -56,14 +56,14 @@ _UNREADABLE_BATCH = BatchInfo(1, -1, -1, -1, -1, 0)
 LATER_FORMAT = "later format"
 
 
-class Break(NamedTuple):
+class DamagedRange(NamedTuple):
     """Range of a segment without an intact entry that follows the one before it."""
 
-    position: int  # lane position
+    position: int  # journal position
     reason: str  # of core.Scan, "payload" (an intact header over a damaged batch), LATER_FORMAT
     group: int  # of a damaged payload; -1 = unknown
     index: int  # 0 = it was dropped since
-    end: int = 0  # lane position where it goes on; 0 = nobody knows
+    end: int = 0  # journal position where it goes on; 0 = nobody knows
     copied: int = -1  # the group when the payload is that of a copy, perhaps all there is of
     # its entry: nobody's own as long as none of that index stands behind it
 
@@ -73,7 +73,7 @@ class SegmentScan:
     """Entries and breaks of one segment."""
 
     index: SegmentIndex
-    breaks: list[Break]
+    breaks: list[DamagedRange]
     stray: bool = False  # bytes other than zeros stand behind the last entry
 
 
@@ -92,7 +92,7 @@ def scan_segment(data: Buffer, start: int, seed: int | None, applied: Applied | 
     at = layout.SEGMENT_HEADER_BYTES
     if seed is None:
         at = scanner.resume(at)
-        scanner.skip(Break(start, "segment header", -1, 0, start + max(at, 0)))
+        scanner.skip(DamagedRange(start, "segment header", -1, 0, start + max(at, 0)))
         if at < 0:
             at = layout.SEGMENT_HEADER_BYTES
             return scanner.finish(at, 0, 0)
@@ -110,13 +110,13 @@ def scan_segment(data: Buffer, start: int, seed: int | None, applied: Applied | 
         if scan.reason == "format":
             kind = scanner.later_kind(stopped, scan.last_crc)
             if kind >= 0:
-                scanner.skip(Break(start + stopped, LATER_FORMAT, -1, kind))
+                scanner.skip(DamagedRange(start + stopped, LATER_FORMAT, -1, kind))
                 return scanner.finish(stopped, seed or 0, scan.last_crc)
         # An intact entry that does not follow the one before it was not written here.
         at = scanner.resume(stopped + layout.ENTRY_ALIGNMENT * (scan.reason == "chain"))
         if at < 0:
             return scanner.finish(stopped, seed or 0, scan.last_crc)
-        scanner.skip(Break(start + stopped, scan.reason, -1, 0, start + at))
+        scanner.skip(DamagedRange(start + stopped, scan.reason, -1, 0, start + at))
         prev_crc = scanner.prev_crc_at(at)
 
 
@@ -129,11 +129,11 @@ class _Scanner:
         self._view = memoryview(data)
         self._start = start
         self._applied = applied
-        self._runs: dict[int, GroupRun] = {}
+        self._runs: dict[int, SegmentRun] = {}
         self._hard_states: dict[int, core.ScannedEntry] = {}  # the last of each group's life
-        self._breaks: list[Break] = []
+        self._breaks: list[DamagedRange] = []
         self._first_durable = -1
-        self._durable = 0  # of the last entry: marks never fall along a lane
+        self._durable = 0  # of the last entry: marks never fall along a journal
         self._repair: core.ScannedEntry | None = None  # its copy comes next
         self._behind_at = -1  # where the last unreadable place ends
         #: What stood right behind one, of a group: perhaps a copy whose REPAIR record was in it.
@@ -181,18 +181,20 @@ class _Scanner:
                 run.tail_entries.append(Entry(kind, group, incarnation, term, index, partition,
                                               base_offset, payload))
 
-    def _run(self, found: core.ScannedEntry) -> GroupRun | None:
+    def _run(self, found: core.ScannedEntry) -> SegmentRun | None:
         """Return the group's run; None for an entry of an earlier incarnation of the group."""
         run = self._runs.get(found.group)
         if run is None or found.incarnation > run.incarnation:
             copies = void(run.copies) if run is not None else []
-            run = self._runs[found.group] = GroupRun(found.group, found.incarnation, copies=copies)
+            run = self._runs[found.group] = SegmentRun(
+                found.group, found.incarnation, copies=copies
+            )
             self._hard_states.pop(found.group, None)
             self._unmarked.pop(found.group, None)
             self._void_breaks(found.group)
         return run if run.incarnation == found.incarnation else None
 
-    def _add(self, run: GroupRun, found: core.ScannedEntry) -> None:
+    def _add(self, run: SegmentRun, found: core.ScannedEntry) -> None:
         kind = found.kind
         if found.group in self._unmarked:
             self._decide(run, self._unmarked.pop(found.group), found)
@@ -233,23 +235,23 @@ class _Scanner:
             return _NEVER
         return self._applied.get((found.group, found.incarnation), 0)
 
-    def _append(self, run: GroupRun, found: core.ScannedEntry) -> None:
+    def _append(self, run: SegmentRun, found: core.ScannedEntry) -> None:
         """Add an entry to its run, as missing when its payload is damaged."""
         position, size = self._start + found.at, (found.length + _ALIGN) & ~_ALIGN
         applied = self._applied_of(found)
         run.add(self._entry(found, found.index > applied), position, size, applied)
         if not found.payload_intact:
-            self._breaks.append(Break(position, "payload", found.group, found.index,
+            self._breaks.append(DamagedRange(position, "payload", found.group, found.index,
                                       position + size))
             if run.last_index == found.index:
                 run.missing[found.index] = position
 
-    def _take_copy(self, run: GroupRun, found: core.ScannedEntry, damaged: int,
+    def _take_copy(self, run: SegmentRun, found: core.ScannedEntry, damaged: int,
                    damaged_size: int) -> None:
         position, size = self._start + found.at, (found.length + _ALIGN) & ~_ALIGN
         if not found.payload_intact:
             # The log may have no other trace of this entry, so the break names the copy's group.
-            self._breaks.append(Break(position, "payload", -1, found.index, position + size,
+            self._breaks.append(DamagedRange(position, "payload", -1, found.index, position + size,
                                       found.group))
             return
         copy = Copy(found.index, found.term, position, size, damaged, damaged_size)
@@ -266,7 +268,7 @@ class _Scanner:
         self._breaks = [each._replace(index=0) if each.copied == group
                         and each.index >= first_gone else each for each in self._breaks]
 
-    def _decide(self, run: GroupRun, unmarked: core.ScannedEntry,
+    def _decide(self, run: SegmentRun, unmarked: core.ScannedEntry,
                 then: core.ScannedEntry | None) -> None:
         """Take an entry right behind an unreadable place as the log's next one if the group's next
         entry follows it.  Otherwise take it as a copy, because its REPAIR record may have been in
@@ -277,7 +279,7 @@ class _Scanner:
             return self._take_copy(run, unmarked, NOWHERE, 0)
         self._append(run, unmarked)
 
-    def _take_mark(self, run: GroupRun, found: core.ScannedEntry) -> None:
+    def _take_mark(self, run: SegmentRun, found: core.ScannedEntry) -> None:
         """Apply a tombstone, or the record of a forced recovery."""
         position = self._start + found.at
         payload = self._data[found.at + _HEADER_BYTES:found.at + found.length]
@@ -311,7 +313,7 @@ class _Scanner:
         return Entry(found.kind, found.group, found.incarnation, found.term, found.index,
                      found.partition, found.base_offset, payload, batch)
 
-    def skip(self, broken: Break) -> None:
+    def skip(self, broken: DamagedRange) -> None:
         self._breaks.append(broken)
         self._behind_at = broken.end - self._start
 

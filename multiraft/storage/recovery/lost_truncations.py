@@ -23,18 +23,18 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from multiraft.storage.index import NOWHERE, Copy
-from multiraft.storage.journal.segment_index import GroupRun, SegmentIndex
-from multiraft.storage.journal.segment_scan import Break
-from multiraft.storage.ranges import Place
-from multiraft.storage.stored_log import GroupLog
+from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
+from multiraft.storage.journal.segment_scan import DamagedRange
+from multiraft.storage.ranges import ByteRange
+from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Entry
 
 
-def question(log: GroupLog, holes: Sequence[tuple[int, list[Place]]], applied: int,
+def question(log: StoredLog, holes: Sequence[tuple[int, list[ByteRange]]], applied: int,
              copies: Mapping[int, Copy], first_places: Mapping[int, int],
              given_up: Container[int]) -> None:
-    """Question what may have been dropped in holes of the lane, each with where it begins and what
-    of it no copy explains, in lane order.
+    """Question what may have been dropped in holes of the journal, each with where it begins and
+    what of it no copy explains, in journal order.
 
     ``applied``: what is applied up to there was committed, though perhaps not what stands there;
     ``copies``: by index, those that are not in use yet; ``first_places``: of entries that are read
@@ -53,7 +53,7 @@ def question(log: GroupLog, holes: Sequence[tuple[int, list[Place]]], applied: i
         _question_before(log, begin, begin > doubted, applied, copies, first_places, given_up)
 
 
-def _question_before(log: GroupLog, hole: int, settled: bool, applied: int,
+def _question_before(log: StoredLog, hole: int, settled: bool, applied: int,
                      copies: Mapping[int, Copy], first_places: Mapping[int, int],
                      given_up: Container[int]) -> None:
     """Question the last entry before the range, unless it is the log's last one, which the leader's
@@ -81,7 +81,7 @@ def _question_before(log: GroupLog, hole: int, settled: bool, applied: int,
         log.question(at)
 
 
-def _disown_guess(log: GroupLog, copy: Copy) -> None:
+def _disown_guess(log: StoredLog, copy: Copy) -> None:
     """Discard lost entries whose guessed terms contradict a copy.  A lost entry gets the term of
     its neighbours, and those behind it may be gone by now; the log whose quarantine was lifted had
     no other entry than the copy."""
@@ -99,7 +99,7 @@ def newest(early: Iterable[tuple[Copy, Entry | None]]) -> list[tuple[Copy, Entry
     return [item for _, item in sorted({item[0].index: item for item in by_place}.items())]
 
 
-def is_history(log: GroupLog, copy: Break, indexes: Sequence[SegmentIndex]) -> bool:
+def is_history(log: StoredLog, copy: DamagedRange, indexes: Sequence[SegmentIndex]) -> bool:
     """Return True if the entry of a damaged copy was replaced, truncated or compacted since, or was
     of a removed replica; ``indexes``: of all segments, in journal order.  O(segments)."""
     behind = [run for index in indexes if index.end > copy.position
@@ -110,26 +110,26 @@ def is_history(log: GroupLog, copy: Break, indexes: Sequence[SegmentIndex]) -> b
                    for run in behind[1:]))
 
 
-def _drops(run: GroupRun, index: int) -> bool:
+def _drops(run: SegmentRun, index: int) -> bool:
     """Return True if the run drops all entries of earlier segments from that index on."""
     begins = [run.cut_from, run.index.first_index if run.index is not None else 0]
     return any(0 < first <= index for first in begins)
 
 
-def contradicts(log: GroupLog, copy: Copy) -> bool:
+def contradicts(log: StoredLog, copy: Copy) -> bool:
     """Return True if the log has another entry at the copy's index, written before the copy."""
     at = copy.index
     return (log.index.first_index <= at <= log.index.last_index and at not in log.unsure
             and log.index.position(at) < copy.position and log.index.term(at) != copy.term)
 
 
-def _is_followed(log: GroupLog, at: int) -> bool:
+def _is_followed(log: StoredLog, at: int) -> bool:
     """Return True if the next entry is of the same term for sure."""
     return (at < log.index.last_index and at + 1 not in log.unsure
             and log.index.term(at + 1) == log.index.term(at))
 
 
-def _last_before(log: GroupLog, hole: int, first_places: Mapping[int, int]) -> int:
+def _last_before(log: StoredLog, hole: int, first_places: Mapping[int, int]) -> int:
     """Return the last entry of the log whose first position is before the damaged range; 0 =
     none."""
     for index in range(log.index.last_index, log.index.first_index - 1, -1):

@@ -1,15 +1,15 @@
 """The groups of a node that starts: from its checkpoint, and from what its segments say.
 
-Contract.  ``rebuild`` is given what ``recovery`` read, sound or damaged, in lane order, and fills
-the result: each group's log, its tail, and what of the damage still concerns whom.  Nothing is read
-from the disk here, and nothing written.
-Invariants.  Segments are joined in lane order, and only what is behind a log's beginning counts:
+Contract.  ``rebuild`` is given what ``recovery`` read, sound or damaged, in journal order, and
+fills the result: each group's log, its tail, and what of the damage still concerns whom.  Nothing
+is read from the disk here, and nothing written.
+Invariants.  Segments are joined in journal order, and only what is behind a log's beginning counts:
 where its snapshot was installed, where an earlier life of the replica was buried.  A log that is
 broken takes nothing more until it is cut below that.  A copy counts wherever it stands.
 Theory.  A drop and a copy are records like others, so each of them may be lost alone: what follows
 a lost drop contradicts what it dropped (``lost_truncations.py``), and of an entry that is lost
-there may be a copy further on.  So a log is judged when all of the lane was seen, and damage last,
-because what was repaired or dropped since is history.
+there may be a copy further on.  So a log is judged when all of the journal was seen, and damage
+last, because what was repaired or dropped since is history.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from multiraft.raft import joint_quorum
 from multiraft.storage.checkpoint import Checkpoint, GroupRecord
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
 from multiraft.storage.journal.journal import Segment
-from multiraft.storage.journal.segment_index import GroupRun, SegmentIndex
-from multiraft.storage.journal.segment_scan import Break
-from multiraft.storage.ranges import Place
+from multiraft.storage.journal.segment_index import SegmentIndex, SegmentRun
+from multiraft.storage.journal.segment_scan import DamagedRange
+from multiraft.storage.ranges import ByteRange
 from multiraft.storage.recovery.lost_truncations import contradicts, is_history, newest, question
 from multiraft.storage.recovery.report import Damage, Progress, Recovered
-from multiraft.storage.stored_log import GroupLog
+from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Entry, EntryKind
 
 FoundSegment = tuple[Segment, SegmentIndex]
-FoundDamage = tuple[Break, Damage]
+FoundDamage = tuple[DamagedRange, Damage]
 
 
 def rebuild(found: list[FoundSegment], damage: list[FoundDamage], checkpoint: Checkpoint,
             applied: Mapping[tuple[int, int], int], result: Recovered, progress: Progress,
             directory: str) -> None:
-    """Fill ``result`` from a checkpoint and the lane's segments; ``applied`` says per group and
+    """Fill ``result`` from a checkpoint and the journal's segments; ``applied`` says per group and
     incarnation what the checkpoint has applied.  O(groups + segments * groups in them + entries
     that are not applied + damage * groups)."""
     rebuilding = _Rebuilding(checkpoint, applied, result, directory)
@@ -80,9 +80,9 @@ class _Rebuilding:
             self._miss_again(record)
         return damage
 
-    def _look_back(self, log: GroupLog, holes: list[tuple[int, list[Place]]]) -> None:
-        """Now that all of the lane was seen: what of the log is missing or in question, and what of
-        that a copy has that stands in front of it."""
+    def _look_back(self, log: StoredLog, holes: list[tuple[int, list[ByteRange]]]) -> None:
+        """Now that all of the journal was seen: what of the log is missing or in question, and what
+        of that a copy has that stands in front of it."""
         applied = self._applied.get((log.group, log.incarnation), 0)
         if log.index.last_index < applied:
             log.lose(applied + 1)
@@ -99,7 +99,7 @@ class _Rebuilding:
                 self._take_copy(log, copy, entry, self._tail_entries.setdefault(log.group, []))
         self._give_up(log, applied)
 
-    def _give_up(self, log: GroupLog, applied: int) -> None:
+    def _give_up(self, log: StoredLog, applied: int) -> None:
         """Truncate the log before a lost entry of unknown term that was not applied and has no
         copy.  If it was applied, it is known to have existed."""
         unknown = min((index for index in log.unsure if index > applied), default=0)
@@ -107,7 +107,7 @@ class _Rebuilding:
             log.broken = f"entry {unknown} is lost, and its term is unknown"
             self._drop(log, unknown, self._tail_entries.get(log.group, []))
 
-    def _join_run(self, segment: Segment, run: GroupRun) -> None:
+    def _join_run(self, segment: Segment, run: SegmentRun) -> None:
         log = self._result.logs.get(run.group)
         for copy in run.copies:  # of whatever life, the damaged place concerns nobody else
             if copy.damaged:
@@ -115,7 +115,7 @@ class _Rebuilding:
         if log is not None and run.incarnation < log.incarnation:
             return
         if log is None or run.incarnation > log.incarnation:
-            log = self._result.logs[run.group] = GroupLog(run.group, run.incarnation)
+            log = self._result.logs[run.group] = StoredLog(run.group, run.incarnation)
             self._tail_entries[run.group] = []
             self._forget_copies(run.group)
         if segment.end <= log.buried_at:
@@ -143,7 +143,7 @@ class _Rebuilding:
         if run.broken:
             self._note_log(segment, log, run.broken)
 
-    def _drop(self, log: GroupLog, first_gone: int, tail_entries: list[Entry]) -> None:
+    def _drop(self, log: StoredLog, first_gone: int, tail_entries: list[Entry]) -> None:
         log.cut(first_gone)
         self._early[log.group] = [item for item in self._early.get(log.group, ())
                                   if item[0].index < first_gone]
@@ -158,7 +158,7 @@ class _Rebuilding:
         self._early.pop(group, None)
         self._first_places.pop(group, None)
 
-    def _join_marks(self, segment: Segment, log: GroupLog, run: GroupRun) -> None:
+    def _join_marks(self, segment: Segment, log: StoredLog, run: SegmentRun) -> None:
         """Apply the tombstone and the forced recovery of a segment that the checkpoint does not
         have."""
         if run.buried is not None:
@@ -175,7 +175,7 @@ class _Rebuilding:
         if lives and segment.start >= log.since:  # else a snapshot was installed since
             log.removed = run.removed
 
-    def _take_copy(self, log: GroupLog, copy: Copy, entry: Entry | None,
+    def _take_copy(self, log: StoredLog, copy: Copy, entry: Entry | None,
                    tail_entries: list[Entry]) -> None:
         if not copy.index:
             return  # dropped since
@@ -208,7 +208,7 @@ class _Rebuilding:
                 if record.doubtful:
                     log.question(index)
 
-    def _extend(self, segment: Segment, log: GroupLog, run: GroupRun,
+    def _extend(self, segment: Segment, log: StoredLog, run: SegmentRun,
                 tail_entries: list[Entry]) -> None:
         index = run.index
         first_term = index.term(index.first_index)
@@ -235,7 +235,7 @@ class _Rebuilding:
             known.extend(batches)
         tail_entries.extend(run.tail_entries)
 
-    def _note_log(self, segment: Segment, log: GroupLog, why: str) -> None:
+    def _note_log(self, segment: Segment, log: StoredLog, why: str) -> None:
         self._result.damage.append(Damage("log", segment.path, segment.start, log.group,
                                           log.index.last_index + 1, why))
         log.broken = why
@@ -256,7 +256,7 @@ class _Rebuilding:
                 continue
             self._result.damage.append(damage)
             why = f"lane position {broken.position} is {damage.why}"
-            self._result.lane_damage = self._result.lane_damage or why
+            self._result.quarantine_all_reason = self._result.quarantine_all_reason or why
             self._journal_damage.holes.append((begin, end))
             for log in logs.values():
                 if not log.has_settled(places):
@@ -287,7 +287,7 @@ class _Rebuilding:
                                                   tail.last_index + 1, why))
                 log.quarantine_for_good(why)
 
-    def _find_configurations(self, log: GroupLog) -> None:
+    def _find_configurations(self, log: StoredLog) -> None:
         """Membership entries above the applied state: what is in the log counts (thesis 4.1)."""
         for entry in self._tail_entries.get(log.group, ()):
             if (entry.kind == EntryKind.MEMBERSHIP
@@ -297,7 +297,7 @@ class _Rebuilding:
                     return log.quarantine_for_good(f"entry {entry.index}: {why}")
                 log.configurations.append((entry.index, joint_quorum.decode(entry.payload)))
 
-    def _replay(self, log: GroupLog, tail: PartitionStates) -> str:
+    def _replay(self, log: StoredLog, tail: PartitionStates) -> str:
         """Append entries to the partition states; return why the states do not reach the log's end,
         or an empty string.  They stop before a missing entry until that is repaired."""
         # An applied entry may be missing too, as perhaps truncated: then its successors may be.
@@ -317,9 +317,9 @@ class _Rebuilding:
         return ""
 
 
-def _log_of(record: GroupRecord) -> GroupLog:
+def _log_of(record: GroupRecord) -> StoredLog:
     """Return a group's log as a checkpoint has it, without entries, which the segments have."""
-    log = GroupLog(record.group, record.incarnation, record.configuration)
+    log = StoredLog(record.group, record.incarnation, record.configuration)
     log.hard_state, log.commit = record.hard_state, record.commit
     log.index = GroupIndex(record.first_index, record.prev_term)
     log.quarantined, log.since = record.quarantined, record.since

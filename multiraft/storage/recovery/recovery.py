@@ -1,21 +1,23 @@
-"""Start after a crash: read the lane, tell a torn tail from corruption, rebuild everything.
+"""Start after a crash: read the journal, tell a torn tail from corruption, rebuild everything.
 
 Contract.  ``recover`` reads, judges, cuts the torn tail durably and returns; damage is a value in
 the result, never an exception.  Exceptions are: another node's or a newer format's files, and a
 disk that fails.  Nothing that was durable is cut.  Recovery that is interrupted and started again
 comes to the same result.
 
-The decision, per place P of the lane where no intact entry follows the one before it.  D is the
-highest lane position that anything intact (an entry's durable mark, a checkpoint) calls durable.
+The decision, per place P of the journal where no intact entry follows the one before it.  D is the
+highest journal position that anything intact (an entry's durable mark, a checkpoint) calls durable.
 
     what is at P                     P below D                       P at or above D
     -------------------------------  ------------------------------  -----------------------------
-    anything but an intact header    damage: all groups of the lane  torn tail: cut at P, the rest
+    anything but an intact header    damage: all groups of the journal  torn tail: cut at P, the
+    rest
       (zeros, garbage, wrong chain)    are quarantined                 goes, intact or not
     intact header, damaged batch     damage: its group is            torn tail: the same
                                        quarantined, the entry stays
     a segment's own header           damage: all groups              never finished: file removed
-    the lane's end                   damage: bytes are missing,      the clean end; what is behind
+    the journal's end                   damage: bytes are missing,      the clean end; what is
+    behind
                                        all groups                      it and not zeros is cut off
     between two segments (the next   damage: bytes are missing,      the same
       one's first mark is not P)       all groups
@@ -31,9 +33,9 @@ The cut is durable before anything is appended: later segments are removed newes
 file is truncated.  Intact bytes above D are written once more and synced: after a failed sync the
 page cache may show bytes that are not on disk and call them clean (Rebello et al., ATC 2020).
 
-Files that cannot be the lane's are left alone and named (strays.py).  A segment at the lane's end
-whose header is neither intact nor zeros was never left by a crash, which has a header whole or not
-at all: it is set aside under another name, not removed.
+Files that cannot be the journal's are left alone and named (strays.py).  A segment at the journal's
+end whose header is neither intact nor zeros was never left by a crash, which has a header whole or
+not at all: it is set aside under another name, not removed.
 
 Damage of unknown ownership concerns each group that has not settled all of it, but for what a copy
 says stood there (docs/decisions/0009).
@@ -51,18 +53,29 @@ from multiraft.storage.config import SEGMENT_BYTES_LIMIT
 from multiraft.storage.errors import CorruptFile, UnknownEntry, UnknownFormat
 from multiraft.storage.filesystem import File, Filesystem
 from multiraft.storage.index_file import read_index_file
-from multiraft.storage.journal.journal import Lane, Segment, SegmentHeader, index_path, segment_path
+from multiraft.storage.journal.journal import (
+    Journal,
+    Segment,
+    SegmentHeader,
+    index_path,
+    segment_path,
+)
 from multiraft.storage.journal.segment_index import SegmentIndex, living
 from multiraft.storage.journal.segment_reader import entries_above, read_above
-from multiraft.storage.journal.segment_scan import LATER_FORMAT, Break, SegmentScan, scan_segment
+from multiraft.storage.journal.segment_scan import (
+    LATER_FORMAT,
+    DamagedRange,
+    SegmentScan,
+    scan_segment,
+)
 from multiraft.storage.recovery.rebuild import FoundDamage, rebuild
 from multiraft.storage.recovery.report import Damage, Progress, Recovered
 from multiraft.storage.strays import (
     SET_ASIDE,
     Seen,
     Stray,
-    in_lane,
-    not_of_the_lane,
+    in_journal,
+    not_of_the_journal,
     segment_start,
 )
 
@@ -81,22 +94,22 @@ class _Found:
     is_unfinished: bool = False  # no header was ever written
 
 
-def recover(lane: Lane, header: SegmentHeader, checkpoint: Checkpoint,
+def recover(journal: Journal, header: SegmentHeader, checkpoint: Checkpoint,
             progress: Progress | None = None) -> Recovered:
-    """Read the journal's directory, cut the torn tail that a crash left, and make ``lane`` ready to
-    append; keep ``progress`` up to date meanwhile.
+    """Read the journal's directory, cut the torn tail that a crash left, and make ``journal`` ready
+    to append; keep ``progress`` up to date meanwhile.
 
     Raise ``WrongIdentity``, ``UnknownFormat``, ``OSError``.
     """
-    return _Recovery(lane, header, checkpoint, progress or Progress()).run()
+    return _Recovery(journal, header, checkpoint, progress or Progress()).run()
 
 
 class _Recovery:
-    def __init__(self, lane: Lane, header: SegmentHeader, checkpoint: Checkpoint,
+    def __init__(self, journal: Journal, header: SegmentHeader, checkpoint: Checkpoint,
                  progress: Progress):
-        self._lane = lane
+        self._journal = journal
         self._progress = progress
-        self._filesystem: Filesystem = lane.filesystem
+        self._filesystem: Filesystem = journal.filesystem
         self._header = header
         self._checkpoint = checkpoint
         self._applied = checkpoint.applied()
@@ -106,7 +119,7 @@ class _Recovery:
     def run(self) -> Recovered:
         files = self._segment_files()
         self._progress.segments_total = len(files)
-        found = self._of_the_lane([self._examine(*item) for item in files])
+        found = self._of_the_journal([self._examine(*item) for item in files])
         # All that can be proved durable: marks of intact entries, and the checkpoint, which was
         # written only when the journal before its position was synced.
         durable = max([self._checkpoint.position]
@@ -119,34 +132,34 @@ class _Recovery:
         self._settle(found, durable)
         rebuild([(each.segment, each.scan.index) for each in found], self._found_damage,
                 self._checkpoint, self._applied, self._result, self._progress,
-                self._lane.directory)
+                self._journal.directory)
         self._resume(found, durable)
         return self._result
 
     # ---- finding --------------------------------------------------------------------------------
 
     def _segment_files(self) -> list[tuple[Segment, bool]]:
-        """(segment, is it the last one) in lane order."""
-        directory = self._lane.directory
+        """(segment, is it the last one) in journal order."""
+        directory = self._journal.directory
         names = self._filesystem.list(directory)
-        self._result.strays += in_lane(directory, names)
+        self._result.strays += in_journal(directory, names)
         self._result.strays += [Stray(f"{directory}/{name}", "it is no file")
                                 for name in self._filesystem.others(directory)]
         starts = sorted(start for name in names if (start := segment_start(name)) is not None)
         files = []
         for ordinal, start in enumerate(starts):
             last = ordinal == len(starts) - 1
-            capacity = (self._lane.capacity_of(ordinal) if last
+            capacity = (self._journal.capacity_of(ordinal) if last
                         else starts[ordinal + 1] - start)
             files.append((Segment(segment_path(directory, start), start, capacity, 0), last))
         return files
 
-    def _of_the_lane(self, found: list[_Found]) -> list[_Found]:
+    def _of_the_journal(self, found: list[_Found]) -> list[_Found]:
         """Return all files but those that cannot be the journal's, each reaching up to the next
         one."""
         seen = [Seen(each.segment.start, each.size, each.seed is not None,
                      each.scan.index.first_durable, each.scan.index.end) for each in found]
-        strays = not_of_the_lane(seen, self._checkpoint.lane_start, self._checkpoint.position)
+        strays = not_of_the_journal(seen, self._checkpoint.journal_start, self._checkpoint.position)
         if not strays:
             return found
         self._result.strays += [Stray(found[at].segment.path, f"{why}, and its header is not "
@@ -155,7 +168,7 @@ class _Recovery:
         for each, then in zip(kept, kept[1:]):
             each.segment.capacity = then.segment.start - each.segment.start
         if kept:
-            kept[-1].segment.capacity = self._lane.capacity_of(len(kept) - 1)
+            kept[-1].segment.capacity = self._journal.capacity_of(len(kept) - 1)
         gone = {found[at].segment.path for at in strays}
         self._result.unindexed = [each for each in self._result.unindexed if each.path not in gone]
         return kept
@@ -170,7 +183,7 @@ class _Recovery:
             if each.is_unfinished:
                 continue
             self._filesystem.rename(each.segment.path, each.segment.path + SET_ASIDE)
-            self._filesystem.sync_directory(self._lane.directory)
+            self._filesystem.sync_directory(self._journal.directory)
             self._result.strays.append(Stray(each.segment.path + SET_ASIDE,
                                              "its header was not intact, and it was set aside"))
         return found[:kept] + [each for each in found[kept:] if each.is_unfinished]
@@ -237,7 +250,7 @@ class _Recovery:
     # ---- judging --------------------------------------------------------------------------------
 
     def _judge(self, found: list[_Found], durable: int) -> int:
-        """Record all damage below ``durable``; the lane position of a torn tail, -1 = none."""
+        """Record all damage below ``durable``; the journal position of a torn tail, -1 = none."""
         previous, reached = None, -1
         for each in found:
             for missing in self._missing_before(each, previous, reached):
@@ -254,11 +267,11 @@ class _Recovery:
             previous = each
             if reached < 0 or each.scan.index.first_durable >= 0:
                 reached = each.scan.index.end
-        end = previous.scan.index.end if previous is not None else self._checkpoint.lane_start
+        end = previous.scan.index.end if previous is not None else self._checkpoint.journal_start
         # Not a torn tail, though nothing behind is unreadable: entries that were durable are gone.
         if end < durable:
-            path = previous.segment.path if previous is not None else self._lane.directory
-            self._note_break(path, Break(reached if reached >= 0 else end,
+            path = previous.segment.path if previous is not None else self._journal.directory
+            self._note_break(path, DamagedRange(reached if reached >= 0 else end,
                                          f"missing: {durable} was durable", -1, 0, durable))
             return -1
         return self._stray_from(found)
@@ -273,7 +286,9 @@ class _Recovery:
                 break
         return -1
 
-    def _missing_before(self, each: _Found, previous: _Found | None, reached: int) -> list[Break]:
+    def _missing_before(
+        self, each: _Found, previous: _Found | None, reached: int
+    ) -> list[DamagedRange]:
         """Return a break if entries are missing before a segment.  Its first entry carries the end
         of the segment before, and reaches the disk only after all of that: a difference is never a
         torn tail.  ``reached``: end of the last entry before; segments between that lost all
@@ -284,19 +299,19 @@ class _Recovery:
         if previous is not None and previous.is_complete and first_mark > each.segment.start:
             return []  # the first entry is lost, and that is all
         if previous is None:
-            lane_start = self._checkpoint.lane_start
-            if each.segment.start == lane_start:
+            journal_start = self._checkpoint.journal_start
+            if each.segment.start == journal_start:
                 return []
-            return [Break(lane_start, "missing: the first segment starts later", -1, 0,
+            return [DamagedRange(journal_start, "missing: the first segment starts later", -1, 0,
                           each.segment.start)]
         why = f"missing: the next segment continues from {first_mark}"
         if first_mark > each.segment.start:  # of what is before that entry no more is known
             first_mark = previous.scan.index.end + layout.ENTRY_HEADER_BYTES
             if reached == previous.scan.index.end and first_mark > each.segment.start:
                 return []  # the segment before had no room for another entry
-        return [Break(reached, why, -1, 0, first_mark)]
+        return [DamagedRange(reached, why, -1, 0, first_mark)]
 
-    def _note_break(self, path: str, broken: Break) -> None:
+    def _note_break(self, path: str, broken: DamagedRange) -> None:
         kind = broken.reason.partition(":")[0]
         kind = kind if kind in ("missing", "payload") else "entry"
         why = f"unreadable below the durable mark: {broken.reason}"
@@ -343,7 +358,7 @@ class _Recovery:
         for each in reversed(found):
             self._remove_index(each.segment)
             self._filesystem.remove(each.segment.path)
-            self._filesystem.sync_directory(self._lane.directory)
+            self._filesystem.sync_directory(self._journal.directory)
         gone = {each.segment.start for each in found}
         self._result.unindexed = [each for each in self._result.unindexed
                                   if each.start not in gone]
@@ -367,14 +382,14 @@ class _Recovery:
                     file.close()
 
     def _resume(self, found: list[_Found], durable: int) -> None:
-        """Point the lane behind the last entry: in its file, or, when that is damaged, in a new
+        """Point the journal behind the last entry: in its file, or, when that is damaged, in a new
         one."""
-        lane = self._lane
+        journal = self._journal
         segments = [each.segment for each in found]
         since = max((record.since for record in self._checkpoint.records.values()), default=0)
         if not found:
-            start = max(self._checkpoint.lane_start, _aligned(durable), since)
-            lane.resume([], start, 0, start, None)
+            start = max(self._checkpoint.journal_start, _aligned(durable), since)
+            journal.resume([], start, 0, start, None)
             return
         last = found[-1]
         index, segment = last.scan.index, last.segment
@@ -383,13 +398,13 @@ class _Recovery:
         # A damaged file is not extended, nor one that a snapshot replaces for its group.
         if (last.seed is None or last.scan.breaks or index.end < durable
                 or segment.start < since):
-            lane.resume(segments, max(index.end, durable), 0, next_start, None)
+            journal.resume(segments, max(index.end, durable), 0, next_start, None)
             return
         # The file grows again: an index file of its present content would hide later entries.
         self._remove_index(segment)
-        self._filesystem.sync_directory(lane.directory)
+        self._filesystem.sync_directory(journal.directory)
         self._result.unindexed = [each for each in self._result.unindexed if each is not segment]
-        lane.resume(segments, index.end, index.last_crc, next_start,
+        journal.resume(segments, index.end, index.last_crc, next_start,
                     self._filesystem.open(segment.path))
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from multiraft.partitions.state import PartitionStates
 from multiraft.storage.journal.journal import Segment
 from multiraft.storage.journal_damage import JournalDamage
-from multiraft.storage.stored_log import GroupLog
+from multiraft.storage.stored_log import StoredLog
 from multiraft.storage.strays import Stray
 
 
@@ -20,8 +20,8 @@ class Damage(NamedTuple):
 
     kind: str  # "entry", "payload", "missing", "log", "checkpoint"
     path: str
-    position: int  # lane position
-    group: int  # -1 = every group of the lane
+    position: int  # journal position
+    group: int  # -1 = every group of the journal
     index: int
     why: str
 
@@ -40,15 +40,15 @@ class Progress:
 class Recovered:
     """Logs that recovery rebuilt, and what it found and did."""
 
-    logs: dict[int, GroupLog] = field(default_factory=dict)
+    logs: dict[int, StoredLog] = field(default_factory=dict)
     tails: dict[int, PartitionStates] = field(default_factory=dict)
     damage: list[Damage] = field(default_factory=list)
     strays: list[Stray] = field(default_factory=list)  # files that are not this node's
-    lane_damage: str = ""  # why every group of the lane is quarantined, or empty
+    quarantine_all_reason: str = ""  # why every group of the journal is quarantined, or empty
     unindexed: list[Segment] = field(default_factory=list)  # sealed, without a good index file
     scanned_bytes: int = 0
     scanned_segments: int = 0
     indexed_segments: int = 0
     journal_damage: JournalDamage = field(default_factory=JournalDamage)
-    cut_at: int = -1  # lane position of a torn tail, -1 = none
+    cut_at: int = -1  # journal position of a torn tail, -1 = none
     cut_bytes: int = 0  # file bytes behind it

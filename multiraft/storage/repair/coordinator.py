@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.errors import CorruptFile, CorruptPlace, CorruptRange
-from multiraft.storage.io_jobs import ReadPlan, StagedWrite
+from multiraft.storage.io_jobs import ReadJob, StagedWrite
 from multiraft.storage.store import Store
 from multiraft.types import Entry
 
@@ -75,14 +75,14 @@ class Extend(NamedTuple):
     """To be done: execute the plan on a thread, give its entries to ``tail_read``."""
 
     group: int
-    plan: ReadPlan
+    plan: ReadJob
 
 
 def _nothing() -> None:
     """Do nothing when a record is durable: no step waits for it."""
 
 
-class Repairer:
+class RepairCoordinator:
     """One node's."""
 
     def __init__(self, node: int, store: Store, core: MultiRaft,
@@ -103,9 +103,10 @@ class Repairer:
         self.groups |= {*self._store.repair.quarantined_groups()}
 
     def created(self, group: int) -> None:
-        """There is a new replica: in a lane with damage it begins in doubt, as what stood there may
-        have been its.  Of damage that was found with every log in memory it is known that nothing
-        there was its: that is written before anything else, as the next start could not tell."""
+        """There is a new replica: in a journal with damage it begins in doubt, as what stood there
+        may have been its.  Of damage that was found with every log in memory it is known that
+        nothing there was its: that is written before anything else, as the next start could not
+        tell."""
         repair = self._store.repair
         if repair.quarantined(group) is not None:
             self.groups.add(group)
@@ -123,7 +124,7 @@ class Repairer:
             return
         if isinstance(error, CorruptPlace):
             here = {*self._core.status.groups()}
-            for group in self._store.repair.doubt_all(error.begin, error.end, error.why):
+            for group in self._store.repair.suspect_all(error.begin, error.end, error.why):
                 self._put_out(group, error.why, group in here)
             for group in self._store.repair.settled_unwritten():
                 self._submit(self._store.repair.stage_lift(group, _nothing))
@@ -261,7 +262,7 @@ class Repairer:
         repair = self._store.repair
         for index in repair.unreadable(group, first_gone):
             self._write_needless(group, index)
-        repair.expect_clearance(group)
+        repair.require_head_recovery(group)
         self._core.repair.forget(group, first_gone)
 
     def _give_up(self, group: int, absent: Sequence[int], compacted: Sequence[int]) -> None:
@@ -274,7 +275,9 @@ class Repairer:
         applied = core.status.of(group).applied_index
         needless = max((index for index in compacted if index <= applied), default=0)
         if needless:  # it is applied, and whoever lacks it gets a state
-            repair.expect_clearance(group)  # its term is perhaps not known, and was it the last?
+            repair.require_head_recovery(
+                group
+            )  # its term is perhaps not known, and was it the last?
             core.compacted(group, needless + 1)
         for index in absent:
             if index <= core.status.of(group).commit:
@@ -306,7 +309,7 @@ class Repairer:
 
     # ---- for others ----------------------------------------------------------------------------
 
-    def answer_plans(self, request: Request) -> tuple[list[ReadPlan], Answer] | None:
+    def answer_plans(self, request: Request) -> tuple[list[ReadJob], Answer] | None:
         """Return the plans that read the entries that a peer requested, and the answer without
         those entries; None = no such group on this node."""
         group = request.group

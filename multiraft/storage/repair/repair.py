@@ -18,12 +18,12 @@ from multiraft.codec import layout
 from multiraft.raft import joint_quorum
 from multiraft.raft.replica_records import ForcedRecovery, reincarnation
 from multiraft.storage.index import NOWHERE, Copy, PartitionIndex
-from multiraft.storage.io_jobs import ReadPlan, StagedWrite
+from multiraft.storage.io_jobs import ReadJob, StagedWrite
 from multiraft.storage.journal.journal import Part
 from multiraft.storage.journal.segment_index import HOLE_STRUCT, REPAIR_STRUCT
 from multiraft.storage.log_table import LogTable
-from multiraft.storage.ranges import Place, merged, unknown
-from multiraft.storage.stored_log import NO_CONFIGURATION, GroupLog
+from multiraft.storage.ranges import ByteRange, merged, unknown
+from multiraft.storage.stored_log import NO_CONFIGURATION, StoredLog
 from multiraft.types import Entry, EntryKind
 
 #: Requests the committed entry of an index, of any term.  No entry has this term.
@@ -94,7 +94,7 @@ class LocalRepair:
         damage = self._table.journal_damage
         return bool(damage.holes or damage.copied or self._found_named)
 
-    def _named(self, position: int) -> set[Place]:
+    def _named(self, position: int) -> set[ByteRange]:
         """Return the damaged ranges before a journal position that a group has settled.  A start
         does not meet all of them again, because it reads index files instead of sealed segments.
         O(groups * ranges)."""
@@ -107,7 +107,7 @@ class LocalRepair:
         known for every group.  O(entries of the node)."""
         return not self._unsettled(begin, end)
 
-    def _unsettled(self, begin: int, end: int) -> list[GroupLog]:
+    def _unsettled(self, begin: int, end: int) -> list[StoredLog]:
         """Return the logs for which damage in a range is neither settled nor known.  O(entries of
         the node)."""
         logs, damage = self._table.logs, self._table.journal_damage
@@ -120,7 +120,7 @@ class LocalRepair:
         return [log for log in logs.values() if not log.removed
                 and not log.has_settled(expected if log.quarantined else places)]
 
-    def doubt_all(self, begin: int, end: int, why: str) -> list[int]:
+    def suspect_all(self, begin: int, end: int, why: str) -> list[int]:
         """Quarantine every group that has not settled damage in a range that no log points to: it
         may have been any group's hard state or truncation record.  Memory still has the contents,
         but the next start could not tell, so each group must be cleared by its leader now, while
@@ -145,7 +145,7 @@ class LocalRepair:
                 if log.settled and log.lifted <= log.born
                 and not log.quarantined and not log.removed]
 
-    def quarantined(self, group: int) -> GroupLog | None:
+    def quarantined(self, group: int) -> StoredLog | None:
         """Return the group's log if its replica is quarantined, else None."""
         log = self._table.logs.get(group)
         return log if log is not None and log.quarantined and not log.removed else None
@@ -211,11 +211,11 @@ class LocalRepair:
                 if index in log.missing and term == _wanted_term(log, index)}
 
     def copies_plan(self, group: int, wanted: Sequence[tuple[int, int]],
-                    bytes_max: int) -> list[ReadPlan]:
+                    bytes_max: int) -> list[ReadJob]:
         """Plan reads, for a peer, of those (index, term) that this log has intact: one plan each,
         as many as fit into ``bytes_max`` and at least one.  O(wanted)."""
         log, total = self._table.log(group), 0
-        plans: list[ReadPlan] = []
+        plans: list[ReadJob] = []
         first, applied = log.index.first_index, self._table.tails[group].applied_index
         for index, term in wanted:
             if term == ANY_COMMITTED:
@@ -279,7 +279,7 @@ class LocalRepair:
         placed = self._table.journal.place_whole([mark])
         return self._table.stage_records(placed.parts, lambda: None)
 
-    def _use(self, log: GroupLog, copies: list[tuple[Copy, Entry]],
+    def _use(self, log: StoredLog, copies: list[tuple[Copy, Entry]],
              then: Callable[[], None]) -> None:
         for copy, entry in copies:
             self._table.journal_damage.copied[copy.damaged] = copy.damaged_size
@@ -289,7 +289,7 @@ class LocalRepair:
                     self._repair_batch(log, entry)
         then()
 
-    def _repair_batch(self, log: GroupLog, entry: Entry) -> None:
+    def _repair_batch(self, log: StoredLog, entry: Entry) -> None:
         partition = log.partitions.get(entry.partition)
         if partition is None:
             partition = log.partitions[entry.partition] = PartitionIndex(entry.partition, log.group)
@@ -323,7 +323,7 @@ class LocalRepair:
             if self._forgotten.get(group) == index:
                 del self._forgotten[group]
 
-    def tail_plan(self, group: int, last_index: int) -> ReadPlan | None:
+    def tail_plan(self, group: int, last_index: int) -> ReadJob | None:
         """Plan a read of entries that the partition states lack because one of them was missing, a
         bounded number; None when the states are at the log's end.  ``last_index``: of the log in
         consensus, which may have truncated a suffix that is still here until its next round is
@@ -368,7 +368,7 @@ class LocalRepair:
             if other < index or log.index.position(other) < hole:
                 log.question(other)
 
-    def expect_clearance(self, group: int) -> None:
+    def require_head_recovery(self, group: int) -> None:
         """Require that a leader clears the replica: it may have lost more than is missing."""
         log = self._table.log(group)
         log.doubt(log.quarantined)
@@ -395,7 +395,7 @@ class LocalRepair:
         return self._table.stage_records(placed.parts, lambda: self._lift(log, placed.positions[-1],
                                                                     holes, found, then))
 
-    def _to_settle(self, holes: list[Place]) -> tuple[Place, ...]:
+    def _to_settle(self, holes: list[ByteRange]) -> tuple[ByteRange, ...]:
         """Return the ranges that a LIFT names, at most ``HOLES_MAX``: first those that no copy
         explains, then those of copies, whose REPAIR records may be lost later.  O(n log n) in
         ranges and copies."""
@@ -409,7 +409,7 @@ class LocalRepair:
         room = max(0, HOLES_MAX - len(bare))
         return tuple(merged([*bare[-HOLES_MAX:], *explained[len(explained) - room:]]))
 
-    def _lift(self, log: GroupLog, position: int, holes: tuple[Place, ...], found: int,
+    def _lift(self, log: StoredLog, position: int, holes: tuple[ByteRange, ...], found: int,
               then: Callable[[], None]) -> None:
         if position > log.lifted:  # else a tombstone behind it has settled all damage
             log.lifted, log.settled = position, holes
@@ -419,7 +419,7 @@ class LocalRepair:
         then()
 
 
-def _incarnation(log: GroupLog) -> list[Entry]:
+def _incarnation(log: StoredLog) -> list[Entry]:
     """Return the record of the incarnation that a forced recovery began, with the members that are
     known for sure, as a list of none or one.  A start that has the incarnation ignores it."""
     if log.group_incarnation <= log.incarnation:
@@ -433,7 +433,7 @@ def _incarnation(log: GroupLog) -> list[Entry]:
                           ForcedRecovery(log.group_incarnation, at[1]), log.vote_barrier_term)]
 
 
-def _wanted_term(log: GroupLog, index: int) -> int:
+def _wanted_term(log: StoredLog, index: int) -> int:
     """Return the term with which a missing entry is requested from peers."""
     # A truncated entry may still be in the log of a member that has not heard of the truncation, so
     # only the committed entry at that index will do.

@@ -5,7 +5,7 @@ the entries that turned out to be damaged; after the last piece it begins again.
 thread, one at a time, and reading and checking hold no interpreter.
 
 Theory.  The chain of entry checksums and each batch's own cover every byte that was ever given to
-the lane (docs/storage-format.md), so reading them is proof; of the disk, because it is the disk
+the journal (docs/storage-format.md), so reading them is proof; of the disk, because it is the disk
 that is read: the page cache may have an intact copy of bytes whose sector is damaged
 (docs/decisions/0046).  Bytes to which no index points (truncated suffixes, damaged entries that
 have a copy) are skipped.  A damaged checkpoint is replaced while all that it contains is in memory.
@@ -35,9 +35,9 @@ _U64 = struct.Struct("<Q")
 
 
 class Suspect(NamedTuple):
-    """A place of the lane that is not what was written there."""
+    """A place of the journal that is not what was written there."""
 
-    begin: int  # lane position
+    begin: int  # journal position
     end: int
     why: str
 
@@ -51,18 +51,18 @@ class ScrubPlan:
     def __init__(self, filesystem: Filesystem, segment: Segment, position: int, limit: int,
                  prev_crc: int | None, durable: int, resumed: int):
         self.segment = segment
-        self.position = position  # lane position where it begins
-        self.limit = limit  # lane position where the segment's durable entries end
+        self.position = position  # journal position where it begins
+        self.limit = limit  # journal position where the segment's durable entries end
         self.prev_crc = prev_crc  # None = what the first entry says: the place before is damaged
         self.durable = durable  # mark of the last entry before it: they never fall
         self.end = position  # where the next piece begins
         self.bytes = 0
         self.suspects: list[Suspect] = []
-        #: Lane position from which on the entries, linked to each other, stand behind a damaged
-        #: place: by the lane alone they may be what a misdirected write left there.  0 = they are
-        #: in their segment's chain, or one of them was in its place.
+        #: Journal position from which on the entries, linked to each other, stand behind a damaged
+        #: place: by the journal alone they may be what a misdirected write left there.  0 = they
+        #: are in their segment's chain, or one of them was in its place.
         self.resumed = resumed
-        self.entries: list[tuple[int, int, int]] = []  # those: lane position, group, index
+        self.entries: list[tuple[int, int, int]] = []  # those: journal position, group, index
         self._filesystem = filesystem
 
     def execute(self) -> None:
@@ -164,10 +164,10 @@ class CheckpointsPlan:
 
 
 class Scrubber:
-    """Goes over a store's lane, again and again."""
+    """Goes over a store's journal, again and again."""
 
     def __init__(self, store: Store, position: int = 0):
-        self.position = position  # lane position up to which this pass has come
+        self.position = position  # journal position up to which this pass has come
         self.bytes = 0  # read since the start
         self.passes = 0  # completed since the start
         self._store = store
@@ -183,15 +183,17 @@ class Scrubber:
 
     @property
     def scrubbed(self) -> int:
-        """Lane bytes that this pass has behind it."""
-        lane = self._store.table.journal
-        return max(0, self.position - lane.segments[0].start) if lane.segments else 0
+        """Journal bytes that this pass has behind it."""
+        journal = self._store.table.journal
+        return max(0, self.position - journal.segments[0].start) if journal.segments else 0
 
     @property
     def total(self) -> int:
-        """Lane bytes that there are to scrub."""
-        lane = self._store.table.journal
-        return lane.durable - (lane.segments[0].start if lane.segments else lane.durable)
+        """Journal bytes that there are to scrub."""
+        journal = self._store.table.journal
+        return journal.durable - (
+            journal.segments[0].start if journal.segments else journal.durable
+        )
 
     def next_plan(self) -> ScrubPlan | CheckpointsPlan | None:
         """Return the next piece; None once at the end of each pass, and while there is nothing to
@@ -199,9 +201,9 @@ class Scrubber:
         if self._has_checkpoints:
             self._has_checkpoints = False
             return CheckpointsPlan(self._store.table.filesystem, self._store.directory)
-        lane = self._store.table.journal
-        for segment in lane.segments:
-            limit = min(segment.end, lane.durable)
+        journal = self._store.table.journal
+        for segment in journal.segments:
+            limit = min(segment.end, journal.durable)
             if limit <= max(self.position, segment.start + layout.SEGMENT_HEADER_BYTES):
                 continue
             if self.position <= segment.start:

@@ -149,7 +149,7 @@ def test_the_same_entry_has_the_same_contents_in_every_directory(tmp_path):
     logs = []
     for node, before in ((1, 0), (2, 3)):
         directory = Directory(tmp_path / str(node))
-        for _ in range(before):  # another place in the lane, and another checksum
+        for _ in range(before):  # another place in the journal, and another checksum
             directory.run(noop_entry(GROUP, 1, 1))
             directory.run(drop_from=1)
         directory.run(noop_entry(GROUP, 1, 1), open_entry(GROUP, 2, 1, PARTITION),

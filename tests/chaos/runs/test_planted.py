@@ -45,7 +45,7 @@ def test_the_code_that_a_bug_replaces_is_there(name):
 
 
 def test_planting_ends_with_its_context():
-    function = importlib.import_module("multiraft.raft.raft_log").GroupLog.truncate
+    function = importlib.import_module("multiraft.raft.raft_log").StoredLog.truncate
     shipped = function.__code__
     with bug.planted(BUGS["aba"]):
         assert function.__code__ is not shipped

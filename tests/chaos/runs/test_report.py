@@ -182,14 +182,14 @@ def test_an_operation_without_an_answer_is_info_until_the_end(tmp_path: Path):
     assert columns.end_s[0] == 5.0
 
 
-def test_what_overlaps_has_a_lane_of_its_own():
+def test_what_overlaps_has_a_journal_of_its_own():
     rng = numpy.random.default_rng(1)
     begins = numpy.sort(rng.uniform(0, 100, 500))
     ends = begins + rng.uniform(0, 1.5, 500)
     lanes, used = partition(begins, ends)
     assert used < LANES_MAX
-    for lane in range(used):
-        mine = numpy.flatnonzero(lanes == lane)
+    for journal in range(used):
+        mine = numpy.flatnonzero(lanes == journal)
         assert (begins[mine][1:] >= ends[mine][:-1]).all()
 
 

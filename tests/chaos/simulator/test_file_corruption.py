@@ -13,7 +13,7 @@ from chaos.simulator import simulation
 from chaos.simulator.disk.corruption import copies_of, durable_places
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from chaos.simulator.env.parameters import Parameters
-from tests.storage.damage import DIRECTORY, Disk, flipped, small_lane
+from tests.storage.damage import DIRECTORY, Disk, flipped, small_journal
 from tests.storage.repair.test_repair import copy_missing, entries_of
 from tests.storage.world import Rounds, noop_entry, open_store, write
 
@@ -87,7 +87,7 @@ def test_whoever_overlooks_a_rotten_checkpoint_is_noticed():
 def test_a_copy_of_a_damaged_entry_is_told_from_what_it_stands_for():
     """A damaged copy is damage of unknown ownership: only a node that all groups can do without may
     have it.  Seed 790000000000."""
-    disk, _, _ = small_lane()
+    disk, _, _ = small_journal()
     places = durable_places(segments(disk))
     assert {(place.group, place.index) for place in copies_of(places)} == {(1, 4)}  # after a drop
     healthy = open_store(disk.restored(disk.files()).filesystem, DIRECTORY)

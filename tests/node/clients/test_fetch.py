@@ -247,8 +247,8 @@ async def test_a_damaged_range_quarantines_the_replica_and_nothing_else(tmp_path
             await client.produce(topic + partition, b"tender %d" % partition)
 
     def damage(store, value: bytes) -> None:
-        lane = tmp_path / "data" / "lane-0"
-        [path] = [path for path in lane.iterdir() if value in path.read_bytes()]
+        journal = tmp_path / "data" / "lane-0"
+        [path] = [path for path in journal.iterdir() if value in path.read_bytes()]
         with open(path, "r+b") as file:
             os.pwrite(file.fileno(), b"TENDER", path.read_bytes().index(value))
 

@@ -203,7 +203,7 @@ async def test_a_time_is_looked_for_from_the_epoch_that_is_named(tmp_path):
 
 @in_trio
 async def test_a_restart_changes_nothing(tmp_path):
-    """From the lane alone, and from a checkpoint."""
+    """From the journal alone, and from a checkpoint."""
     config, batches = None, []
     for life in range(3):
         if config is None:
@@ -228,7 +228,7 @@ async def test_a_restart_changes_nothing(tmp_path):
             await put(client, topic, 2 * life + 1, b"b")
             batches = await read_all(client, topic)
             assert len(batches) == 2 * life + 2
-            if not life:  # the next one has the lane alone
+            if not life:  # the next one has the journal alone
                 node.replicas.checkpoints.write_last = lambda: None
 
 

@@ -1,4 +1,5 @@
-"""The scrub task goes over all of the lane, reports what is damaged, and remembers where it was."""
+"""The scrub task goes over all of the journal, reports what is damaged, and remembers where it
+was."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -102,10 +102,10 @@ class Store:
                 raise self.problem
             return [entry(i) for i in range(first, last + 1)]
 
-        def execute_resident():
+        def run_from_page_cache():
             return execute("loop") if self.in_page_cache else None
 
-        return SimpleNamespace(execute=execute, execute_resident=execute_resident,
+        return SimpleNamespace(execute=execute, run_from_page_cache=run_from_page_cache,
                                count=last - first + 1, bytes=self.planned_bytes)
 
 

@@ -12,7 +12,7 @@ from multiraft.raft.config import RaftConfig
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone, reincarnation, tombstone
-from multiraft.storage.repair.coordinator import Repairer
+from multiraft.storage.repair.coordinator import RepairCoordinator
 from multiraft.types import Configuration, HardState
 from node.metadata.state_machine import RecoverGroup
 from node.replicas.lifecycle import NOBODY, Replicas
@@ -33,7 +33,7 @@ class World:
         self.store = open_store(disk.filesystem, DIRECTORY)
         self.core = MultiRaft(1, RaftConfig(), self.store, random.Random(1), 0)
         state = Replica(RecoverGroup(GROUP, survivor, 2)).state
-        self.repairer = Repairer(1, self.store, self.core, lambda staged: None)
+        self.repairer = RepairCoordinator(1, self.store, self.core, lambda staged: None)
         self.replicas = Replicas(self.core, self.store, SimpleNamespace(state=state), 8,
                                  lambda: None, silent_log(), created=self.repairer.created)
         self.replicas.take_up()

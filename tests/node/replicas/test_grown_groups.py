@@ -22,7 +22,7 @@ TWO = ((1, 2, 3), (3, 1, 2))
 
 
 class Damaged:
-    """Node 3, with a hole in its lane that recovery met, and three metadata entries, so many of
+    """Node 3, with a hole in its journal that recovery met, and three metadata entries, so many of
     which are applied; everything is cleared, or waits to be."""
 
     def __init__(self, applied: int = 3, *commands):

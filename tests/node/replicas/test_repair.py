@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
-from multiraft.storage.repair.coordinator import Ask, Repairer, Request
+from multiraft.storage.repair.coordinator import Ask, RepairCoordinator, Request
 from multiraft.wire.schema import Malformed
 from node.peers.bulk_channel import ANSWER_TIMEOUT_S, NoAnswer
 from node.replicas.repair import Repairs
@@ -65,8 +65,8 @@ async def _repair(groups: int) -> tuple[float, list[int]]:
 
 
 def test_a_peer_that_hangs_is_waited_for_once_and_not_for_each_replica():
-    """A lane that has lost something asks for every group: a node of a thousand groups was out for
-    hours where one of its two peers hung, though the other had everything."""
+    """A journal that has lost something asks for every group: a node of a thousand groups was out
+    for hours where one of its two peers hung, though the other had everything."""
     lasted_s, asked = trio.run(_repair, 100, clock=trio.testing.MockClock(autojump_threshold=0))
     assert asked.count(SILENT) == 1 and asked.count(ALIVE) == 100
     assert lasted_s < 2 * ANSWER_TIMEOUT_S
@@ -79,7 +79,7 @@ def test_what_is_asked_of_a_group_that_cannot_be_is_refused(group, incarnation, 
     copies from a log that is not there, and ended the node."""
     store = open_store(SimulatedFilesystem(), "/node")
     core = SimpleNamespace(status=SimpleNamespace(is_settled=lambda _group: True))
-    answering = Repairs(Repairer(1, store, core, lambda _staged: None),
+    answering = Repairs(RepairCoordinator(1, store, core, lambda _staged: None),
                         SimpleNamespace(handlers={}), lambda: None, silent_log())
     header = {"op": "repair", "group": group, "incarnation": incarnation, "wanted": [],
               "term": term}

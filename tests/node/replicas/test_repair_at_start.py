@@ -36,7 +36,7 @@ def damaged_directory(config, *groups: int) -> None:
     damage(segment, position + 30)
 
 
-def test_a_replica_of_which_nothing_stands_in_a_damaged_lane_is_repaired_too(tmp_path):
+def test_a_replica_of_which_nothing_stands_in_a_damaged_journal_is_repaired_too(tmp_path):
     """What is lost may have been its, so it starts in doubt; a node that did not look at it again
     kept it out for ever, where a group had no entry yet when its node went down."""
     config = parse(one_node_table(), tmp_path)

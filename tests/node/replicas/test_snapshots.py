@@ -13,7 +13,7 @@ import trio.testing
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft.log_reader import LogBounds
-from multiraft.storage.snapshot_download import PARTIAL_FILE, PartialImage
+from multiraft.storage.snapshot_download import PARTIAL_FILE, SnapshotDownload
 from multiraft.types import METADATA_GROUP, Configuration, Entry, EntryKind
 from multiraft.wire.schema import Malformed
 from node.errors import DiskFailed
@@ -106,7 +106,7 @@ class Side:
         self.snapshots = Snapshots(
             core, store, log, checkpoints, bulk,
             Limits(metadata_entries_kept=5, metadata_entries_held_max=50), lambda: None,
-            silent_log(), PartialImage(self.filesystem, directory, module.IMAGE_BYTES_MAX),
+            silent_log(), SnapshotDownload(self.filesystem, directory, module.IMAGE_BYTES_MAX),
             self.space, lambda: self.done.append("replicas"))
 
     @property

@@ -47,7 +47,7 @@ def fill_groups(store, rng: random.Random, rounds: int) -> dict[int, list]:
 
 
 def prepared(filesystem, directory, seed: int, applied: dict[int, int]) -> dict[int, list]:
-    """A lane of several sealed segments, with a checkpoint in which each group is applied so far
+    """A journal of several sealed segments, with a checkpoint in which each group is applied so far
     from its end."""
     store = open_store(filesystem, directory)
     for group in GROUPS:
@@ -76,10 +76,10 @@ def state(store) -> dict:
 
 
 def remove_index_files(filesystem, directory) -> int:
-    lane = f"{directory}/lane-0"
-    names = [name for name in filesystem.list(lane) if name.endswith(".index")]
+    journal = f"{directory}/lane-0"
+    names = [name for name in filesystem.list(journal) if name.endswith(".index")]
     for name in names:
-        filesystem.remove(f"{lane}/{name}")
+        filesystem.remove(f"{journal}/{name}")
     return len(names)
 
 

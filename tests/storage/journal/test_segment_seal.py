@@ -10,13 +10,13 @@ import pytest
 from multiraft.storage import index_file, segment_seal
 from multiraft.storage.journal import segment_scan
 from multiraft.storage.segment_seal import SealPlan
-from tests.storage.damage import DIRECTORY, long_lane
+from tests.storage.damage import DIRECTORY, long_journal
 from tests.storage.world import open_store
 
 
 def unsealed():
     """A disk whose full segments have no index files, what those were, and its store."""
-    disk, _ = long_lane(with_checkpoint=False)
+    disk, _ = long_journal(with_checkpoint=False)
     indexes = {path: disk.read(path) for path in disk.files() if path.endswith(".index")}
     assert indexes, "nothing was sealed"
     for path in indexes:
@@ -83,7 +83,7 @@ def test_windows_give_way(monkeypatch):
 
 def test_a_segment_that_became_shorter_is_damaged_whether_its_scan_gives_way_or_not():
     for pause in (None, lambda: None):
-        disk, _ = long_lane(with_checkpoint=False)
+        disk, _ = long_journal(with_checkpoint=False)
         for path in [path for path in disk.files() if path.endswith(".index")]:
             disk.filesystem.remove(path)
         store = open_store(disk.filesystem, DIRECTORY)

@@ -15,9 +15,9 @@ from tests.storage.damage import (
     judge,
     model_position,
     segments,
-    small_lane,
+    small_journal,
 )
-from tests.storage.model import LaneModel
+from tests.storage.model import JournalModel
 from tests.storage.world import (
     VOTERS,
     Rounds,
@@ -32,7 +32,7 @@ from tests.storage.world import (
 
 @pytest.mark.parametrize("garbage", [b"", bytes(300), b"\xff" * 300, bytes(range(256)) * 3])
 def test_a_torn_last_round_is_cut_at_its_first_unreadable_entry(garbage):
-    disk, model, before_last = small_lane()
+    disk, model, before_last = small_journal()
     files = disk.files()
     first, second = model_position(disk, 12), model_position(disk, 13)
     for cut in range(first, second + 64, 8):
@@ -47,7 +47,7 @@ def test_a_torn_last_round_is_cut_at_its_first_unreadable_entry(garbage):
 
 
 def test_intact_entries_of_the_round_behind_a_torn_one_go_with_it():
-    disk, model, before_last = small_lane()
+    disk, model, before_last = small_journal()
     files = disk.files()
     first, second = model_position(disk, 12), model_position(disk, 13)
     torn = files[FIRST][:first] + bytes(second - first) + files[FIRST][second:]
@@ -59,7 +59,7 @@ def test_intact_entries_of_the_round_behind_a_torn_one_go_with_it():
 def test_bytes_behind_the_cut_never_join_the_chain_again():
     """n1 loses the first entry of its last round, is cut there, and gets the same entry again: the
     second entry of that round, still intact behind it, must not come back to life."""
-    disk, model, _ = small_lane()
+    disk, model, _ = small_journal()
     files = disk.files()
     first, second = model_position(disk, 12), model_position(disk, 13)
     torn = files[FIRST][:first] + bytes(second - first) + files[FIRST][second:]
@@ -74,7 +74,7 @@ def test_bytes_behind_the_cut_never_join_the_chain_again():
 
 
 def test_bytes_of_a_previous_segment_are_not_accepted():
-    disk, model, _ = small_lane()
+    disk, model, _ = small_journal()
     other = Disk()
     store = open_store(other.filesystem, DIRECTORY)  # the same node, another life
     store.close()
@@ -89,9 +89,9 @@ def test_bytes_of_a_previous_segment_are_not_accepted():
 
 
 @pytest.mark.parametrize("mark", [0, 1 << 40])
-def test_a_lane_stored_as_a_record_is_not_taken_for_the_lane(mark):
+def test_a_journal_stored_as_a_record_is_not_taken_for_the_journal(mark):
     """A torn entry whose payload holds entries that were never written here."""
-    disk, model, _ = small_lane()
+    disk, model, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     end = store.durable_position
     fakes = [noop_entry(1, 7, 3), noop_entry(2, 5, 3)]
@@ -138,7 +138,7 @@ def test_a_segment_that_is_written_again_loses_its_old_index_file():
 
 @pytest.mark.parametrize("begun, outcome", [(False, "cut"), (True, "quarantined")])
 def test_a_round_that_was_staged_during_a_write_proves_that_write_when_told_so(begun, outcome):
-    disk, model = Disk(), LaneModel()
+    disk, model = Disk(), JournalModel()
     store = open_store(disk.filesystem, DIRECTORY)
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
@@ -159,7 +159,7 @@ def test_a_round_that_was_staged_during_a_write_proves_that_write_when_told_so(b
 
 
 def test_stray_bytes_behind_the_last_entry_are_cut_off():
-    disk, model, _ = small_lane()
+    disk, model, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     end = store.durable_position
     store.close()
@@ -219,7 +219,7 @@ def test_two_segments_that_a_crash_left_empty_are_gone_for_good():
 
 
 def test_the_header_of_a_torn_entry_still_proves_what_was_durable_before_it():
-    disk, model, before_last = small_lane()
+    disk, model, before_last = small_journal()
     torn = bytearray(disk.read(FIRST)[:model_position(disk, before_last) + 64 + 40])
     torn[model_position(disk, before_last - 1) + 20] ^= 1
     disk.put(FIRST, bytes(torn))

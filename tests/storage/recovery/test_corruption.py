@@ -22,10 +22,10 @@ from tests.storage.damage import (
     Disk,
     flips,
     judge,
-    long_lane,
+    long_journal,
     model_position,
     segments,
-    small_lane,
+    small_journal,
 )
 from tests.storage.model import comparable, observed
 from tests.storage.world import (
@@ -39,8 +39,8 @@ from tests.storage.world import (
 )
 
 
-def test_a_flipped_bit_anywhere_in_a_lane_is_never_silent():
-    disk, model, before_last = small_lane()
+def test_a_flipped_bit_anywhere_in_a_journal_is_never_silent():
+    disk, model, before_last = small_journal()
     files = disk.files()
     outcomes = {"intact": 0, "cut": 0, "quarantined": 0}
     last_round = model_position(disk, before_last)
@@ -54,8 +54,8 @@ def test_a_flipped_bit_anywhere_in_a_lane_is_never_silent():
 
 
 @pytest.mark.parametrize("length", [1, 8, 64, 200])
-def test_zeros_anywhere_in_a_lane_are_never_silent(length):
-    disk, model, before_last = small_lane()
+def test_zeros_anywhere_in_a_journal_are_never_silent(length):
+    disk, model, before_last = small_journal()
     files = disk.files()
     data, last_round = files[FIRST], model_position(disk, before_last)
     for at in range(0, len(data), 16):
@@ -67,14 +67,14 @@ def test_zeros_anywhere_in_a_lane_are_never_silent(length):
 
 def test_what_is_wiped_out_together_with_every_later_mark_looks_like_a_torn_tail():
     """The limit of the rule, as docs/decisions/0002 names it: no evidence, no verdict."""
-    disk, model, before_last = small_lane()
+    disk, model, before_last = small_journal()
     files = disk.files()
     wiped = files[FIRST][:model_position(disk, before_last - 1)]
     assert judge(disk.restored({**files, FIRST: wiped}), model, 0) == "cut"
 
 
-def test_a_lane_that_ends_early_after_a_checkpoint_has_lost_durable_bytes():
-    disk, model, _ = small_lane()
+def test_a_journal_that_ends_early_after_a_checkpoint_has_lost_durable_bytes():
+    disk, model, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     checkpoint(store)
     durable = store.durable_position
@@ -85,8 +85,8 @@ def test_a_lane_that_ends_early_after_a_checkpoint_has_lost_durable_bytes():
         assert judge(damaged, model, len(model.items)) == "quarantined"
 
 
-def test_after_a_checkpoint_every_flip_in_the_lane_is_found():
-    disk, model, _ = small_lane()
+def test_after_a_checkpoint_every_flip_in_the_journal_is_found():
+    disk, model, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     checkpoint(store)
     durable = store.durable_position
@@ -101,7 +101,7 @@ def test_after_a_checkpoint_every_flip_in_the_lane_is_found():
 
 
 def test_a_damaged_batch_quarantines_its_group_only_and_is_never_served():
-    disk, model, _ = small_lane()
+    disk, model, _ = small_journal()
     at = model_position(disk, 5) + 64 + 61  # the first batch, behind its header
     damaged = bytearray(disk.read(FIRST))
     damaged[at] ^= 4
@@ -121,7 +121,7 @@ def test_a_damaged_batch_quarantines_its_group_only_and_is_never_served():
 
 
 def test_a_damaged_header_quarantines_every_group_also_unknown_ones_and_stays():
-    disk, model, _ = small_lane()
+    disk, model, _ = small_journal()
     damaged = bytearray(disk.read(FIRST))
     damaged[model_position(disk, 3) + 30] ^= 4
     disk.put(FIRST, bytes(damaged))
@@ -134,7 +134,7 @@ def test_a_damaged_header_quarantines_every_group_also_unknown_ones_and_stays():
 
 
 def test_a_quarantine_found_by_a_reader_is_remembered_by_the_checkpoint():
-    disk, _, _ = small_lane()
+    disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     store.quarantine(1, "a cold read failed")
     checkpoint(store)
@@ -149,7 +149,7 @@ def test_a_quarantine_found_by_a_reader_is_remembered_by_the_checkpoint():
 
 @pytest.mark.parametrize("with_checkpoint", [False, True])
 def test_a_missing_segment_is_found(with_checkpoint):
-    disk, model = long_lane(with_checkpoint)
+    disk, model = long_journal(with_checkpoint)
     files = disk.files()
     paths = segments(disk)
     assert len(paths) >= 3
@@ -163,7 +163,7 @@ def test_a_missing_segment_is_found(with_checkpoint):
 
 
 def test_a_truncated_segment_is_found_although_its_index_file_is_intact():
-    disk, model = long_lane(with_checkpoint=True)
+    disk, model = long_journal(with_checkpoint=True)
     files = disk.files()
     for path in segments(disk)[:-1]:
         broken = disk.restored({**files, path: files[path][:2000]})
@@ -171,7 +171,7 @@ def test_a_truncated_segment_is_found_although_its_index_file_is_intact():
 
 
 def test_a_damaged_index_file_is_rebuilt_and_changes_nothing():
-    disk, model = long_lane(with_checkpoint=True)
+    disk, model = long_journal(with_checkpoint=True)
     files = disk.files()
     path = next(path for path in sorted(files) if path.endswith(".index"))
     for at, damaged in flips(files[path]):
@@ -187,7 +187,7 @@ def test_a_damaged_index_file_is_rebuilt_and_changes_nothing():
 
 
 def test_the_index_file_of_another_segment_is_not_believed():
-    disk, model = long_lane(with_checkpoint=True)
+    disk, model = long_journal(with_checkpoint=True)
     files = disk.files()
     first, second = [path for path in sorted(files) if path.endswith(".index")][:2]
     swapped = disk.restored({**files, first: files[second], second: files[first]})
@@ -195,7 +195,7 @@ def test_the_index_file_of_another_segment_is_not_believed():
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so():
-    disk, model = long_lane(with_checkpoint=True)
+    disk, model = long_journal(with_checkpoint=True)
     files = disk.files()
     older, newer = [path for path in sorted(files) if "checkpoint-" in path]
     for at, damaged in list(flips(files[newer]))[::7]:
@@ -214,8 +214,8 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so():
         assert older in broken.files()
 
 
-def test_without_any_checkpoint_everything_is_rebuilt_from_the_lane():
-    disk, model = long_lane(with_checkpoint=True)
+def test_without_any_checkpoint_everything_is_rebuilt_from_the_journal():
+    disk, model = long_journal(with_checkpoint=True)
     files = {path: b"rubbish" if "checkpoint-" in path else data
              for path, data in disk.files().items()}
     store = open_store(disk.restored(files).filesystem, DIRECTORY)
@@ -227,7 +227,7 @@ def test_without_any_checkpoint_everything_is_rebuilt_from_the_lane():
 
 
 def test_damage_in_an_indexed_segment_is_found_when_it_is_read():
-    disk, model = long_lane(with_checkpoint=True)
+    disk, model = long_journal(with_checkpoint=True)
     damaged = bytearray(disk.read(FIRST))
     damaged[64 + 64 + 40 + 64 + 100] ^= 1
     disk.put(FIRST, bytes(damaged))
@@ -240,7 +240,7 @@ def test_damage_in_an_indexed_segment_is_found_when_it_is_read():
 
 
 def test_sealing_a_damaged_segment_reports_it_and_writes_no_index():
-    disk, _ = long_lane(with_checkpoint=False)
+    disk, _ = long_journal(with_checkpoint=False)
     damaged = bytearray(disk.read(FIRST))
     damaged[-1000] ^= 1
     disk.put(FIRST, bytes(damaged))
@@ -256,7 +256,7 @@ def test_sealing_a_damaged_segment_reports_it_and_writes_no_index():
 
 
 def test_the_identity_file_is_never_half_believed():
-    disk, model, _ = small_lane()
+    disk, model, _ = small_journal()
     path = f"{DIRECTORY}/node.json"
     files = disk.files()
     for at, damaged in flips(files[path]):
@@ -268,15 +268,15 @@ def test_the_identity_file_is_never_half_believed():
         assert damaged.split() == files[path].split(), f"byte {at} changed more than blanks"
 
 
-def test_a_lane_without_its_identity_is_refused():
-    disk, _, _ = small_lane()
+def test_a_journal_without_its_identity_is_refused():
+    disk, _, _ = small_journal()
     disk.filesystem.remove(f"{DIRECTORY}/node.json")
     with pytest.raises(CorruptFile, match="is missing, but the directory holds data"):
         open_store(disk.filesystem, DIRECTORY)
 
 
 def test_a_segment_of_another_cluster_is_refused():
-    disk, _, _ = small_lane()
+    disk, _, _ = small_journal()
     header = bytearray(disk.read(FIRST)[:60])
     header[24:40] = b"z" * 16
     sealed = bytes(header) + struct.pack("<I", core.crc32c(header))
@@ -286,7 +286,7 @@ def test_a_segment_of_another_cluster_is_refused():
 
 
 def test_a_segment_of_a_later_format_is_refused():
-    disk, _, _ = small_lane()
+    disk, _, _ = small_journal()
     header = bytearray(disk.read(FIRST)[:60])
     header[8] = 2
     sealed = bytes(header) + struct.pack("<I", core.crc32c(header))
@@ -298,7 +298,7 @@ def test_a_segment_of_a_later_format_is_refused():
 @pytest.mark.parametrize("body", [b"", b"\x00" * 40, b"\x9f\x9f\x9f", b"\xff" * 1000,
                                   b"\x81" * 5000])
 def test_hostile_files_end_in_a_typed_error_or_are_set_aside(body):
-    disk, model, _ = small_lane()
+    disk, model, _ = small_journal()
     files = disk.files()
     for path in (f"{DIRECTORY}/checkpoint-{5:020d}", f"{LANE}/{0:020d}.index",
                  f"{LANE}/{1 << 40:020d}.segment", f"{LANE}/nonsense", f"{LANE}/x.segment"):

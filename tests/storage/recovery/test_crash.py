@@ -8,7 +8,7 @@ import pytest
 
 from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
 from multiraft.types import HardState
-from tests.storage.model import LaneModel
+from tests.storage.model import JournalModel
 from tests.storage.world import (
     VOTERS,
     Rounds,
@@ -27,7 +27,7 @@ GROUPS = (1, 2, 3)
 class Node:
     """A store that runs random rounds, and the model beside it."""
 
-    def __init__(self, filesystem: SimulatedFilesystem, model: LaneModel, rng: random.Random):
+    def __init__(self, filesystem: SimulatedFilesystem, model: JournalModel, rng: random.Random):
         self.filesystem = filesystem
         self.model = model
         self.rng = rng
@@ -104,8 +104,9 @@ class Node:
             self.store.checkpointed(plan)
 
 
-def recover_and_compare(filesystem: SimulatedFilesystem, model: LaneModel) -> None:
-    """The store after a crash: a prefix of the lane, the tails of exactly that log, no damage."""
+def recover_and_compare(filesystem: SimulatedFilesystem, model: JournalModel) -> None:
+    """The store after a crash: a prefix of the journal, the tails of exactly that log, no
+    damage."""
     store = open_store(filesystem, DIRECTORY)
     assert store.damage == []
     count = model.recovered_to(store)
@@ -153,7 +154,7 @@ def run_until_crash(filesystem, model, rng, fuse: int, steps: int) -> bool:
 def test_a_crash_at_every_operation_leaves_a_prefix_and_all_that_was_durable(crash):
     fuse, blew = 0, True
     while blew:
-        filesystem, model = SimulatedFilesystem(), LaneModel()
+        filesystem, model = SimulatedFilesystem(), JournalModel()
         blew = run_until_crash(filesystem, model, random.Random(7), fuse, steps=40)
         getattr(filesystem, crash)(random.Random(fuse))
         recover_and_compare(filesystem, model)
@@ -166,7 +167,7 @@ def test_a_crash_at_every_operation_leaves_a_prefix_and_all_that_was_durable(cra
 @pytest.mark.parametrize("seed", range(12))
 def test_crash_after_crash_on_the_same_disk(seed):
     rng = random.Random(seed)
-    filesystem, model = SimulatedFilesystem(), LaneModel()
+    filesystem, model = SimulatedFilesystem(), JournalModel()
     for _ in range(12):
         run_until_crash(filesystem, model, rng, fuse=rng.randrange(120), steps=60)
         for _ in range(rng.randrange(3)):
@@ -193,7 +194,7 @@ def _recovery_that_crashes(filesystem: SimulatedFilesystem, rng: random.Random) 
 
 
 def test_recovering_twice_changes_nothing():
-    filesystem, model = SimulatedFilesystem(), LaneModel()
+    filesystem, model = SimulatedFilesystem(), JournalModel()
     run_until_crash(filesystem, model, random.Random(3), fuse=90, steps=60)
     filesystem.power_loss(random.Random(3))
     recover_and_compare(filesystem, model)

@@ -14,7 +14,7 @@ from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone, reincarnation, tombstone
 from multiraft.storage.errors import CorruptRange
-from multiraft.storage.repair.coordinator import Answer, Repairer
+from multiraft.storage.repair.coordinator import Answer, RepairCoordinator
 from multiraft.storage.store import Store
 from multiraft.storage.stored_log import NO_CONFIGURATION
 from multiraft.types import Configuration, Entry, EntryKind, HardState
@@ -64,12 +64,12 @@ def recovered(rounds: Rounds, *named: int) -> int:
     return place
 
 
-def started(disk: Disk) -> tuple[Store, MultiRaft, Repairer, list]:
+def started(disk: Disk) -> tuple[Store, MultiRaft, RepairCoordinator, list]:
     """The node's next life; and what is staged there."""
     store, staged = open_store(disk.filesystem, DIRECTORY), []
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     core.add_group(1, 1, store.groups[1], store.tails[1])
-    return store, core, Repairer(1, store, core, staged.append), staged
+    return store, core, RepairCoordinator(1, store, core, staged.append), staged
 
 
 def round_of(store: Store, core: MultiRaft) -> None:
@@ -121,7 +121,7 @@ def test_a_lift_says_in_which_incarnation_the_group_is(damaged, then):
     if damaged:
         disk.filesystem.overwrite(FIRST, place, bytes(64))
         found, = scrubbed(store)
-        assert store.repair.doubt_all(found.begin, found.end, found.why) == [1]
+        assert store.repair.suspect_all(found.begin, found.end, found.why) == [1]
     put(store, store.repair.stage_lift(1, lambda: None))
     rounds.run(write(1, noop_entry(1, 7, 3)))
     if then:
@@ -149,7 +149,7 @@ def test_a_lift_says_from_where_on_a_replica_of_a_later_incarnation_may_vote():
     rounds.run(write(1, noop_entry(1, 2, 1)))
     disk.filesystem.overwrite(FIRST, place, bytes(64))
     found, = scrubbed(store)
-    assert store.repair.doubt_all(found.begin, found.end, found.why) == [1]
+    assert store.repair.suspect_all(found.begin, found.end, found.why) == [1]
     put(store, store.repair.stage_lift(1, lambda: None))
     rounds.run(write(1, noop_entry(1, 3, 1)))
     store.close()

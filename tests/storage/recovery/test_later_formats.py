@@ -10,7 +10,7 @@ import pytest
 from multiraft import core
 from multiraft.codec import layout
 from multiraft.storage.errors import UnknownEntry, UnknownFormat
-from tests.storage.damage import DIRECTORY, FIRST, long_lane, small_lane
+from tests.storage.damage import DIRECTORY, FIRST, long_journal, small_journal
 from tests.storage.world import checkpoint, open_store, seal
 
 IDENTITY_FILE = f"{DIRECTORY}/node.json"
@@ -68,7 +68,7 @@ def with_entry(data: bytes, kind: int, prev_crc: int | None = None) -> bytes:
 
 def refused(files: dict[str, bytes], error: type[UnknownFormat], match: str) -> None:
     """Opening raises, twice, and changes nothing but the boot epoch."""
-    disk, _, _ = small_lane()
+    disk, _, _ = small_journal()
     broken = disk.restored(files)
     for _ in range(2):
         with pytest.raises(error, match=match):
@@ -80,7 +80,7 @@ def refused(files: dict[str, bytes], error: type[UnknownFormat], match: str) -> 
 
 
 def files_with_checkpoint() -> dict[str, bytes]:
-    disk, _, _ = small_lane()
+    disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     checkpoint(store)
     seal(store)
@@ -99,7 +99,7 @@ def test_a_directory_of_a_later_format_is_refused():
 
 
 def test_a_segment_of_a_later_format_is_refused():
-    files = small_lane()[0].files()
+    files = small_journal()[0].files()
     refused({**files, FIRST: later_segment(files[FIRST])}, UnknownFormat,
             "segment has format version 2, this program reads 1")
 
@@ -111,14 +111,14 @@ def test_a_checkpoint_of_a_later_format_is_refused_although_an_older_one_is_ther
             "has format version 4, this program reads 3")
 
 
-def test_an_entry_of_a_later_kind_at_the_end_of_the_lane_is_no_torn_tail():
-    files = small_lane()[0].files()
+def test_an_entry_of_a_later_kind_at_the_end_of_the_journal_is_no_torn_tail():
+    files = small_journal()[0].files()
     refused({**files, FIRST: with_entry(files[FIRST], LATER_KIND)}, UnknownEntry,
             f"an intact entry of kind {LATER_KIND}, written by a later release")
 
 
 def test_an_entry_of_a_later_kind_between_others_is_no_damage():
-    files = small_lane()[0].files()
+    files = small_journal()[0].files()
     data = with_entry(files[FIRST], LATER_KIND)
     crc, = struct.unpack_from("<I", data, last_entry(files[FIRST])[0] + layout.ENTRY_CRC_AT)
     refused({**files, FIRST: data + entry_of(2, crc, b"")}, UnknownEntry, "later release")
@@ -126,7 +126,7 @@ def test_an_entry_of_a_later_kind_between_others_is_no_damage():
 
 @pytest.mark.parametrize("how", ["a flipped byte", "another chain", "cut off"])
 def test_what_only_looks_like_a_later_kind_is_a_torn_tail_as_ever(how):
-    disk, _, _ = small_lane()
+    disk, _, _ = small_journal()
     files = disk.files()
     end, _ = last_entry(files[FIRST])
     data = bytearray(with_entry(files[FIRST], LATER_KIND,
@@ -141,7 +141,7 @@ def test_what_only_looks_like_a_later_kind_is_a_torn_tail_as_ever(how):
 
 
 def test_an_index_file_of_a_later_version_is_a_cache_and_made_anew():
-    disk, _ = long_lane(with_checkpoint=False)
+    disk, _ = long_journal(with_checkpoint=False)
     files = disk.files()
     later = {path: later_envelope(data) for path, data in files.items() if path.endswith(".index")}
     assert later

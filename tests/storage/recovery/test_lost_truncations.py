@@ -1,8 +1,9 @@
-"""A hole in the lane may have swallowed the record of a drop: what was dropped must not come back.
+"""A hole in the journal may have swallowed the record of a drop: what was dropped must not come
+back.
 
-Histories of a follower whose leaders made it drop entries, any part of its lane then lost, repaired
-from a peer that has the true log: the replica comes back with that log and with nothing else, and
-every later start finds the same.
+Histories of a follower whose leaders made it drop entries, any part of its journal then lost,
+repaired from a peer that has the true log: the replica comes back with that log and with nothing
+else, and every later start finds the same.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from multiraft.storage.errors import CorruptPlace
-from multiraft.storage.repair.coordinator import Ask, Extend, Repairer
+from multiraft.storage.repair.coordinator import Ask, Extend, RepairCoordinator
 from multiraft.types import Configuration, Entry, HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk
 from tests.storage.world import (
@@ -116,8 +117,8 @@ def repair(store, peer, commit: int, true: list[Entry], core: Core | None = None
         staged.execute()
         store.finish(staged)
 
-    repairer = Repairer(1, store, core or Core(store, true, commit), submit)
-    others = Repairer(2, peer, Core(peer, true, len(true)), submit)
+    repairer = RepairCoordinator(1, store, core or Core(store, true, commit), submit)
+    others = RepairCoordinator(2, peer, Core(peer, true, len(true)), submit)
     for requests in range(200):
         action = repairer.step(1)
         if isinstance(action, Ask):
@@ -136,7 +137,7 @@ class History(NamedTuple):
 
     disk: Disk
     true: list[Entry]
-    places: list[int]  # where each write begins, and the lane's end
+    places: list[int]  # where each write begins, and the journal's end
     peer: object  # the store of a peer with the true log
 
 
@@ -273,7 +274,7 @@ def append(store, history: History, term: int) -> None:
 
 def scrub(store, history: History, begin: int, end: int) -> None:
     """What a scrub does that finds a hole."""
-    repairer = Repairer(1, store, Core(store, history.true, 0), lambda staged: None)
+    repairer = RepairCoordinator(1, store, Core(store, history.true, 0), lambda staged: None)
     for _, index in store.repair.owners(begin, end):
         store.repair.damaged(1, index, "found by the scrub")
     repairer.damaged(CorruptPlace(begin, end, "found by the scrub"))

@@ -207,7 +207,7 @@ def test_a_record_of_the_version_before_knows_the_index_of_a_bar_alone():
 def test_an_index_of_the_version_before_knows_the_index_of_a_bar_alone():
     left = Tombstone(HardState(3, 2), 9, 1, 4)
     reborn = ForcedRecovery(2, NOBODY)
-    run = segment_index.GroupRun(1, 1, buried=left, buried_at=64, removed=True, reborn=reborn,
+    run = segment_index.SegmentRun(1, 1, buried=left, buried_at=64, removed=True, reborn=reborn,
                                  reborn_at=(128, 9), reborn_term=6)
     index = segment_index.SegmentIndex(0, 1, 256, 7, 0, 0, {1: run})
     assert index_file.decode("index", index_file.encode(index)) == index

@@ -17,7 +17,7 @@ from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import Tombstone, tombstone
 from multiraft.storage.errors import CorruptPlace
 from multiraft.storage.ranges import merged, unknown
-from multiraft.storage.repair.coordinator import Answer, Repairer
+from multiraft.storage.repair.coordinator import Answer, RepairCoordinator
 from multiraft.storage.repair.repair import HOLES_MAX
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.types import HardState
@@ -57,7 +57,7 @@ def put(store, staged) -> None:
 
 
 def scrubbed(store) -> list:
-    """What a scrub of all of the lane finds."""
+    """What a scrub of all of the journal finds."""
     scrubber, found = Scrubber(store), []
     while (plan := scrubber.next_plan()) is not None:
         plan.execute()
@@ -79,7 +79,7 @@ def damaged_behind_an_index(disk: Disk, store, rounds: Rounds) -> CorruptPlace:
 
 def settle_all(store, error: CorruptPlace) -> None:
     """All groups doubt, and are cleared."""
-    for group in store.repair.doubt_all(error.begin, error.end, error.why):
+    for group in store.repair.suspect_all(error.begin, error.end, error.why):
         put(store, store.repair.stage_lift(group, lambda: None))
     assert not [*store.repair.quarantined_groups()]
 
@@ -112,7 +112,7 @@ def test_what_copies_explain_never_takes_the_room_of_a_hole_in_a_lift():
         put(store, store.repair.stage_lift(group, lambda: None))
         assert len(store.table.logs[group].settled) == HOLES_MAX
     copied.update((1000 * at, 100) for at in range(HOLES_MAX, HOLES_MAX + 9))
-    store.repair.doubt_all(90_000, 90_064, "found by the scrub")
+    store.repair.suspect_all(90_000, 90_064, "found by the scrub")
     for group in (1, 2):
         put(store, store.repair.stage_lift(group, lambda: None))
         settled = store.table.logs[group].settled
@@ -129,7 +129,7 @@ def test_what_is_settled_as_one_place_stays_so_however_many_copies_stand_in_it()
     disk, store, _, _ = two_groups()
     store.table.logs[1].settled = ((0, 80_000),)
     store.table.journal_damage.copied.update((1000 * at, 100) for at in range(1, 80 + HOLES_MAX))
-    store.repair.doubt_all(90_200, 90_264, "found by the scrub")
+    store.repair.suspect_all(90_200, 90_264, "found by the scrub")
     put(store, store.repair.stage_lift(1, lambda: None))
     settled = store.table.logs[1].settled
     assert unknown(0, 80_000, settled) == unknown(90_200, 90_264, settled) == []
@@ -194,7 +194,7 @@ def test_a_damaged_entry_of_a_replica_that_goes_concerns_nobody_else(then_sealed
     assert scrubbed(store) == []
     assert not [*store.repair.quarantined_groups()] and store.is_removed(1)
     store.create_group(1, 1, VOTERS)
-    Repairer(1, store, None, partial(put, store)).created(1)
+    RepairCoordinator(1, store, None, partial(put, store)).created(1)
     again = noop_entry(1, 1, 1)  # the same one as was damaged
     Rounds(store).run(write(1, again, hard_state=HardState(4, 1)))
     store.close()
@@ -229,7 +229,7 @@ def test_a_hole_with_more_than_entries_is_doubted_when_it_is_found():
     assert (named.group, named.index) == (1, 2)
     assert isinstance(place, CorruptPlace) and (place.begin, place.end) == (begin, end)
     store.repair.damaged(named.group, named.index, named.why)
-    assert store.repair.doubt_all(place.begin, place.end, place.why) == [2]
+    assert store.repair.suspect_all(place.begin, place.end, place.why) == [2]
     assert store.repair.is_settled(begin, end), "those that are under repair will settle it"
     put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
     for group in (1, 2):
@@ -310,7 +310,7 @@ def test_a_replica_that_is_created_later_has_nothing_to_do_with_old_damage(resta
     found, = scrubbed(store)
     settle_all(store, found)
     assert not store.create_group(3, 1, VOTERS).quarantined
-    repairer = Repairer(1, store, None, lambda staged: put(store, staged))
+    repairer = RepairCoordinator(1, store, None, lambda staged: put(store, staged))
     repairer.created(3)
     rounds.run(write(3, noop_entry(3, 1, 1), hard_state=HardState(1, 1)))
     for _ in range(restarts):
@@ -339,7 +339,7 @@ def test_a_replica_that_comes_settles_damage_that_only_others_know_of(group, dou
         store.table.logs[group].doubt("damage that an earlier start has met")
         put(store, store.repair.stage_lift(group, lambda: None))
     else:
-        Repairer(1, store, None, partial(put, store)).created(group)
+        RepairCoordinator(1, store, None, partial(put, store)).created(group)
     Rounds(store).run(write(group, hard_state=HardState(9, 1)))
     for _ in range(2):
         assert [*store.repair.quarantined_groups()] == []
@@ -359,7 +359,7 @@ def test_a_replica_that_came_back_had_nothing_in_damage_from_while_it_was_away(r
     disk.filesystem.overwrite(FIRST, at, bytes(64))
     store.create_group(2, 1, VOTERS)
     rounds.run(write(2, noop_entry(2, 1, 4), hard_state=HardState(4, 2)))
-    repairer = Repairer(1, store, Compacted(1), partial(put, store))
+    repairer = RepairCoordinator(1, store, Compacted(1), partial(put, store))
     for found in scrubbed(store):
         repairer.damaged(found)
     assert repairer.groups == {1}
@@ -376,7 +376,7 @@ def test_a_replica_that_was_here_before_settles_nothing_that_only_others_were_cl
     would bring back."""
     disk, store, rounds, entries = two_groups()
     found = damaged_behind_an_index(disk, store, rounds)
-    assert store.repair.doubt_all(found.begin, found.end, found.why) == [1, 2]
+    assert store.repair.suspect_all(found.begin, found.end, found.why) == [1, 2]
     put(store, store.repair.stage_lift(2, lambda: None))
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
@@ -393,16 +393,16 @@ def test_damage_that_one_replica_has_not_settled_is_doubted_by_that_one_alone():
     first, second = (store.table.logs[1].index.position(at) for at in (1, 2))
     disk.filesystem.overwrite(FIRST, first + 64, bytes(second - first - 64))
     found, = scrubbed(store)
-    assert store.repair.doubt_all(found.begin, found.end, found.why) == [1, 2]
+    assert store.repair.suspect_all(found.begin, found.end, found.why) == [1, 2]
     put(store, store.repair.stage_lift(1, lambda: None))
     store.table.logs[2].lift()  # as if it had not known of the place
-    assert store.repair.doubt_all(found.begin, found.end, found.why) == [2]
+    assert store.repair.suspect_all(found.begin, found.end, found.why) == [2]
 
 
 @pytest.mark.parametrize("whose", ["an entry", "a term"])
 def test_damage_of_a_replica_that_is_not_taken_up_yet_is_told_to_who_takes_it_up(whose):
     """A node takes its replicas up when the others know it, or when the metadata say who the
-    members are; meanwhile its lane is scrubbed."""
+    members are; meanwhile its journal is scrubbed."""
     disk, store, _, _ = two_groups()
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
@@ -411,7 +411,7 @@ def test_damage_of_a_replica_that_is_not_taken_up_yet_is_told_to_who_takes_it_up
     place = store.table.logs[1].index.position(2) + (64 if whose == "a term" else 0)
     disk.filesystem.overwrite(FIRST, place, bytes(64))
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
-    repairer = Repairer(1, store, core, partial(put, store))
+    repairer = RepairCoordinator(1, store, core, partial(put, store))
     for found in scrubbed(store):
         repairer.damaged(found)
     for group, restored in store.groups.items():
@@ -429,7 +429,7 @@ def test_an_answer_that_comes_between_a_replicas_removal_and_its_tombstone_is_fo
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     core.add_group(1, 1, store.groups[1], store.tails[1])
     store.repair.damaged(1, 2, "found by the scrub")
-    repairer = Repairer(1, store, core, partial(put, store))
+    repairer = RepairCoordinator(1, store, core, partial(put, store))
     wanted = store.repair.wanted(1, 8)
     core.remove_group(1)
     repairer.answered(Answer(1, 1, (), (), True, wanted, wanted))
@@ -439,12 +439,12 @@ def test_an_answer_that_comes_between_a_replicas_removal_and_its_tombstone_is_fo
 
 def test_a_lift_is_void_when_more_damage_was_found_meanwhile():
     disk, store, _, _ = two_groups()
-    store.repair.doubt_all(64, 72, "found by the scrub")
+    store.repair.suspect_all(64, 72, "found by the scrub")
     assert [*store.repair.quarantined_groups()] == []  # an entry's own place
     at = store.table.logs[1].index.position(1) + 64
-    store.repair.doubt_all(at, at + 72, "found by the scrub")
+    store.repair.suspect_all(at, at + 72, "found by the scrub")
     staged = store.repair.stage_lift(1, lambda: None)
-    store.repair.doubt_all(at + 72, at + 144, "found by the scrub")
+    store.repair.suspect_all(at + 72, at + 144, "found by the scrub")
     put(store, staged)
     assert store.repair.quarantined(1) is not None
     put(store, store.repair.stage_lift(1, lambda: None))
@@ -464,7 +464,7 @@ def test_what_was_dropped_never_comes_back_as_if_nothing_were_lost():
     rounds.run(write(1, hard_state=HardState(4, 2)))
     disk.filesystem.overwrite(FIRST, at, bytes(64))
     found, = scrubbed(store)
-    assert store.repair.doubt_all(found.begin, found.end, found.why) == [1]
+    assert store.repair.suspect_all(found.begin, found.end, found.why) == [1]
     rounds.run(write(1, drop_from=4))  # as whoever doubts does, behind its last entry
     put(store, store.repair.stage_lift(1, lambda: None))
     rounds.run(write(1, noop_entry(1, 4, 4)))
@@ -485,7 +485,7 @@ def test_damage_of_compacted_entries_is_nothing_to_any_later_start():
         written.append(staged)
         put(store, staged)
 
-    repairer = Repairer(1, store, Compacted(3), submit)
+    repairer = RepairCoordinator(1, store, Compacted(3), submit)
     repairer.damaged(named)
     repairer.damaged(named)
     assert len(written) == 1, "it is told once"
@@ -511,7 +511,7 @@ def test_what_was_compacted_before_it_was_confirmed_is_in_question_at_every_star
     for _ in range(2):
         store = open_store(disk.filesystem, DIRECTORY)
         assert store.table.logs[1].questioned == {3}
-        repairer = Repairer(1, store, Compacted(4), partial(put, store))
+        repairer = RepairCoordinator(1, store, Compacted(4), partial(put, store))
         repairer.step(1)
         assert not store.table.logs[1].missing
         if repairer.groups:  # it is in doubt, the first time
@@ -563,7 +563,7 @@ def test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared(then):
     named, = scrubbed(store)
     core = Compacted(1)
     core.write = lambda first_gone: rounds.run(write(1, drop_from=first_gone))
-    repairer = Repairer(1, store, core, partial(put, store))
+    repairer = RepairCoordinator(1, store, core, partial(put, store))
     repairer.damaged(named)
     repairer.answered(Answer(1, 1, (), (), True, store.repair.wanted(1, 8),
                              store.repair.wanted(1, 8)))

@@ -7,11 +7,11 @@ import pytest
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum
 from multiraft.raft.log_reader import LogBounds
-from multiraft.raft.raft_log import GroupLog
+from multiraft.raft.raft_log import RaftLog
 from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import Tombstone, tombstone
 from multiraft.storage.errors import CorruptPlace, CorruptRange
-from multiraft.storage.repair.coordinator import Answer, Ask, Extend, Repairer
+from multiraft.storage.repair.coordinator import Answer, Ask, Extend, RepairCoordinator
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry, EntryKind, HardState
@@ -21,9 +21,9 @@ from tests.storage.damage import (
     Disk,
     flipped,
     flips,
-    long_lane,
+    long_journal,
     model_position,
-    small_lane,
+    small_journal,
 )
 from tests.storage.model import comparable, observed, readable
 from tests.storage.world import (
@@ -97,8 +97,8 @@ def repaired_files(disk, damaged: bytes, peer_entries: dict, hard_states: dict):
     return patient
 
 
-def test_any_damage_of_a_lane_can_be_repaired_for_good():
-    disk, model, _ = small_lane()
+def test_any_damage_of_a_journal_can_be_repaired_for_good():
+    disk, model, _ = small_journal()
     healthy = open_store(disk.restored(disk.files()).filesystem, DIRECTORY)
     peer_entries = {group: entries_of(healthy, group) for group in healthy.groups}
     hard_states = {group: restored.hard_state for group, restored in healthy.groups.items()}
@@ -119,7 +119,7 @@ def test_any_damage_of_a_lane_can_be_repaired_for_good():
 
 
 def test_a_repaired_batch_is_served_again_also_from_its_index_file():
-    disk, _ = long_lane(with_checkpoint=True)
+    disk, _ = long_journal(with_checkpoint=True)
     healthy = open_store(disk.restored(disk.files()).filesystem, DIRECTORY)
     originals = entries_of(healthy, 1)
     position = healthy.table.logs[1].index.position(5)
@@ -144,7 +144,7 @@ def test_a_repaired_batch_is_served_again_also_from_its_index_file():
 
 
 def test_what_is_missing_is_remembered_by_the_checkpoint():
-    disk, _ = long_lane(with_checkpoint=True)
+    disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
     assert store.repair.damaged(1, 5, "found by a read")
     checkpoint(store, {1: 38}, 38)
@@ -157,7 +157,7 @@ def test_what_is_missing_is_remembered_by_the_checkpoint():
 
 
 def test_copies_of_another_term_are_refused():
-    disk, _, _ = small_lane()
+    disk, _, _ = small_journal()
     at = model_position(disk, 5) + 64 + 61
     disk.put(FIRST, flipped(disk.read(FIRST), at))
     store = open_store(disk.filesystem, DIRECTORY)
@@ -189,7 +189,7 @@ def test_terms_never_fall_while_entries_of_unknown_term_come_back_in_pieces(piec
     for piece in pieces:
         store = open_store(disk.filesystem, DIRECTORY)
         restored = store.create_group(1, 1, VOTERS)
-        GroupLog(restored.bounds, restored.term_runs, restored.commit, restored.applied)
+        RaftLog(restored.bounds, restored.term_runs, restored.commit, restored.applied)
         log = store.repair.quarantined(1)
         copies = [originals[index - 1] for index in piece]
         put(store, store.repair.stage_copies(1, copies, lambda: None))
@@ -211,7 +211,7 @@ def repaired_members(disk: Disk, *given: Entry) -> Configuration:
     store = open_store(disk.filesystem, DIRECTORY)
     core = Core({1: store.create_group(1, 1, VOTERS).configuration})
     core.last_index, core.status.applied_index = 3, 2
-    repairer = Repairer(1, store, core, lambda staged: put(store, staged))
+    repairer = RepairCoordinator(1, store, core, lambda staged: put(store, staged))
     for _ in range(2):
         wanted = store.repair.wanted(1, 9)
         repairer.answered(Answer(1, 1, given, (), True, wanted=wanted))
@@ -254,7 +254,7 @@ def test_a_change_of_members_that_was_dropped_is_forgotten_when_that_comes_to_li
 
 
 def test_a_lift_is_void_while_an_entry_is_missing():
-    disk, _ = long_lane(with_checkpoint=True)
+    disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
     store.repair.damaged(1, 5, "found by a read")
     staged = store.repair.stage_lift(1, lambda: None)
@@ -265,10 +265,10 @@ def test_a_lift_is_void_while_an_entry_is_missing():
 
 def test_a_second_repair_forgets_nothing_that_the_first_has_settled():
     """Else the next scrub doubts all groups once more, perhaps while another node is damaged."""
-    disk, _ = long_lane(with_checkpoint=True)
+    disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
     intact = entries_of(store, 1)
-    store.repair.doubt_all(500, 600, "found by the scrub")
+    store.repair.suspect_all(500, 600, "found by the scrub")
     lift_all(store)
     checkpoint(store, {1: 38}, 38)
     store.close()
@@ -285,7 +285,7 @@ def test_a_second_repair_forgets_nothing_that_the_first_has_settled():
 
 
 def test_a_replica_that_contradicts_its_leader_is_out_for_good():
-    disk, _ = long_lane(with_checkpoint=True)
+    disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
     store.quarantine(1, "entry 41 of node 2: unexpected offset")
     assert store.repair.quarantined(1).lasting
@@ -294,8 +294,8 @@ def test_a_replica_that_contradicts_its_leader_is_out_for_good():
     assert open_store(disk.filesystem, DIRECTORY).repair.quarantined(1).lasting
 
 
-def test_a_group_that_is_created_in_a_damaged_lane_has_to_be_cleared():
-    disk, _, _ = small_lane()
+def test_a_group_that_is_created_in_a_damaged_journal_has_to_be_cleared():
+    disk, _, _ = small_journal()
     disk.put(FIRST, flipped(disk.read(FIRST), model_position(disk, 1) + 20))
     store = open_store(disk.filesystem, DIRECTORY)
     restored = store.create_group(7, 1, VOTERS)
@@ -402,7 +402,7 @@ class Core:
         self._groups[group] = configurations[-1][1]
 
 
-def repaired_but_for_the_tail() -> tuple[Store, Core, Repairer]:
+def repaired_but_for_the_tail() -> tuple[Store, Core, RepairCoordinator]:
     """Of five entries the second was damaged; its copy is there, and the tail ends before it."""
     disk = Disk()
     store = open_store(disk.filesystem, DIRECTORY)
@@ -419,7 +419,7 @@ def repaired_but_for_the_tail() -> tuple[Store, Core, Repairer]:
     put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
     core = Core({1: VOTERS})
     core.last_index = 5
-    return store, core, Repairer(1, store, core, lambda staged: None)
+    return store, core, RepairCoordinator(1, store, core, lambda staged: None)
 
 
 def test_what_consensus_has_dropped_is_no_part_of_the_tail():
@@ -457,11 +457,11 @@ def buried(rounds: Rounds, group: int) -> None:
 
 
 def test_damage_of_unknown_ownership_is_nothing_to_a_replica_that_was_removed():
-    disk, _, _ = small_lane()
+    disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     buried(Rounds(store), 2)
     core = Core({1: VOTERS})
-    repairer = Repairer(1, store, core, lambda staged: None)
+    repairer = RepairCoordinator(1, store, core, lambda staged: None)
     at = model_position(disk, 2)  # a hard state
     repairer.damaged(CorruptPlace(at, at + 72, "found by the scrub"))
     assert core.quarantined == [1]
@@ -469,10 +469,10 @@ def test_damage_of_unknown_ownership_is_nothing_to_a_replica_that_was_removed():
 
 
 def test_a_replica_that_begins_in_doubt_is_under_repair():
-    disk, _, _ = small_lane()
+    disk, _, _ = small_journal()
     disk.put(FIRST, flipped(disk.read(FIRST), model_position(disk, 1) + 20))
     store = open_store(disk.filesystem, DIRECTORY)
-    repairer = Repairer(1, store, Core({}), lambda staged: None)
+    repairer = RepairCoordinator(1, store, Core({}), lambda staged: None)
     repairer.groups.clear()  # as when all that were there have been cleared
     store.create_group(7, 1, Configuration(()))
     repairer.created(7)
@@ -480,23 +480,23 @@ def test_a_replica_that_begins_in_doubt_is_under_repair():
 
 
 def test_who_knows_no_members_asks_the_leader():
-    disk, _, _ = small_lane()
+    disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     store.repair.damaged(1, 3, "found by a read")
     nobody = Configuration(())
-    assert Repairer(1, store, Core({1: nobody}), lambda staged: None).step(1) is None
-    asked = Repairer(1, store, Core({1: nobody}, leader=3), lambda staged: None).step(1)
+    assert RepairCoordinator(1, store, Core({1: nobody}), lambda staged: None).step(1) is None
+    asked = RepairCoordinator(1, store, Core({1: nobody}, leader=3), lambda staged: None).step(1)
     assert isinstance(asked, Ask) and asked.peer == 3
 
 
 def test_what_the_leader_has_compacted_is_given_up_for_its_snapshot():
     """Nobody has the entry any more: a state stands for it.  Seed 346722026736, where it was
     damaged together with the checkpoint that made it needless here."""
-    disk, _, _ = small_lane()
+    disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     store.repair.damaged(2, 3, "found by the scrub")
     core = Core({1: VOTERS, 2: VOTERS})
-    repairer = Repairer(1, store, core, lambda staged: None)
+    repairer = RepairCoordinator(1, store, core, lambda staged: None)
     wanted = store.repair.wanted(2, 8)
     repairer.answered(Answer(2, 1, (), (), False, wanted))
     assert not core.forgotten, "whoever does not lead may be behind"
@@ -507,13 +507,13 @@ def test_what_the_leader_has_compacted_is_given_up_for_its_snapshot():
 
 def test_what_is_applied_and_compacted_by_the_leader_is_forgotten():
     """The state stands for it here, too."""
-    disk, _, _ = small_lane()
+    disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     store.repair.damaged(2, 3, "found by the scrub")
     core = Core({1: VOTERS, 2: VOTERS})
     core.status.applied_index = 3
     written = []
-    repairer = Repairer(1, store, core, written.append)
+    repairer = RepairCoordinator(1, store, core, written.append)
     repairer.answered(Answer(2, 1, (), (), True, store.repair.wanted(2, 8)))
     assert not core.forgotten and core.first_index == 4
     assert repairer.step(2) is None and not store.repair.quarantined(2).missing
@@ -522,7 +522,7 @@ def test_what_is_applied_and_compacted_by_the_leader_is_forgotten():
 
 
 def test_a_peer_tells_what_it_has_compacted():
-    disk, _, _ = small_lane()
+    disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     last = store.groups[2].bounds.last_index
     tail = PartitionStates(2)
@@ -536,12 +536,12 @@ def test_a_peer_tells_what_it_has_compacted():
 
 
 def test_a_replica_may_be_removed_while_its_copies_are_written():
-    disk, _, _ = small_lane()
+    disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     intact = entries_of(store, 2)
     store.repair.damaged(2, 3, "found by a read")
     core, submitted = Core({1: VOTERS, 2: VOTERS}), []
-    repairer = Repairer(1, store, core, submitted.append)
+    repairer = RepairCoordinator(1, store, core, submitted.append)
     repairer.groups.add(2)
     repairer.answered(Answer(2, 1, (intact[2],), (), True, wanted=((3, intact[2].term),)))
     del core._groups[2]
@@ -551,14 +551,14 @@ def test_a_replica_may_be_removed_while_its_copies_are_written():
 
 def test_damage_under_a_misdirected_write_is_found():
     """An intact entry stands where others were: it was not written there."""
-    disk, _ = long_lane(with_checkpoint=True)
+    disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
     index = store.table.logs[1].index
-    lane = store.table.journal
+    journal = store.table.journal
     source, victim = 3, 12
-    segment = lane.segment_of(index.position(victim))
+    segment = journal.segment_of(index.position(victim))
     assert index.position(source) < index.position(victim)
-    early = lane.segment_of(index.position(source))
+    early = journal.segment_of(index.position(source))
     at = index.position(source) - early.start
     data = disk.read(early.path)[at:at + index.size(source)]
     image = bytearray(disk.read(segment.path))
@@ -582,10 +582,10 @@ def test_damage_under_a_misdirected_write_is_found():
 
 def test_damage_of_compacted_entries_is_not_missed():
     """Every peer may have forgotten them: who asked for copies would ask for ever."""
-    disk, _, _ = small_lane()
+    disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     core, submitted = Core({1: VOTERS, 2: VOTERS}), []
-    repairer = Repairer(1, store, core, submitted.append)
+    repairer = RepairCoordinator(1, store, core, submitted.append)
     repairer.damaged(CorruptRange(1, 2, "found by the scrub"))
     assert isinstance(repairer.step(1), Ask)
     core.first_index = 3

@@ -1,10 +1,10 @@
 """Lives of a replica that is damaged, repaired and goes on, in any order: at every moment its log
 is its leader's, and what was repaired stays so.
 
-Two groups share the follower's lane.  Their leaders append, are replaced by others that make it
+Two groups share the follower's journal.  Their leaders append, are replaced by others that make it
 drop what was not committed, with or without its hearing of it; it commits, writes checkpoints,
-begins new segments and index files, and starts again.  Any entries of its lane are lost, those of
-earlier repairs too: found by a scrub with every log in memory, or by the next start.
+begins new segments and index files, and starts again.  Any entries of its journal are lost, those
+of earlier repairs too: found by a scrub with every log in memory, or by the next start.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from multiraft.codec import layout
-from multiraft.storage.repair.coordinator import Ask, Extend, Repairer
+from multiraft.storage.repair.coordinator import Ask, Extend, RepairCoordinator
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, Disk
@@ -84,9 +84,9 @@ class Life:
         for group in quarantined:
             self.commit_all(group)
         self.hurt = False
-        repairer = Repairer(1, self.store, Core(self), self.submit)
-        leader = Repairer(2, self.peer, PeerCore(self.peer, True), self.submit)
-        stale = Repairer(3, self.stale, PeerCore(self.stale, False), self.submit)
+        repairer = RepairCoordinator(1, self.store, Core(self), self.submit)
+        leader = RepairCoordinator(2, self.peer, PeerCore(self.peer, True), self.submit)
+        stale = RepairCoordinator(3, self.stale, PeerCore(self.stale, False), self.submit)
         for _ in range(100):
             for group in sorted(repairer.groups):
                 action = repairer.step(group)
@@ -126,7 +126,7 @@ class Life:
         self.note()
 
     def note(self) -> None:
-        """Remember where lane entries stand."""
+        """Remember where journal entries stand."""
         for segment in self.store.table.journal.segments:
             at = max(self.seen, segment.start + layout.SEGMENT_HEADER_BYTES) - segment.start
             data = self.disk.read(segment.path)
@@ -231,7 +231,7 @@ class Life:
     def scrub(self) -> None:
         for log in self.store.table.logs.values():
             log.cached.clear()
-        repairer = Repairer(1, self.store, Core(self), self.submit)
+        repairer = RepairCoordinator(1, self.store, Core(self), self.submit)
         scrubber = Scrubber(self.store)
         while (plan := scrubber.next_plan()) is not None:
             plan.execute()

@@ -11,7 +11,7 @@ from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.repair import scrub
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.types import HardState
-from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped, long_lane, segments
+from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped, long_journal, segments
 from tests.storage.repair.test_acknowledged_damage import put, scrubbed, settle_all, two_groups
 from tests.storage.world import (
     VOTERS,
@@ -43,9 +43,9 @@ def readable(store, index: int) -> bool:
     return True
 
 
-def test_an_intact_lane_is_read_to_its_end(monkeypatch):
+def test_an_intact_journal_is_read_to_its_end(monkeypatch):
     """And nobody looks through all that the store has for the owners of a piece."""
-    disk, _ = long_lane(with_checkpoint=True)
+    disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
     monkeypatch.setattr(store.repair, "owners", None)
     scrubber = Scrubber(store)
@@ -60,7 +60,7 @@ def test_a_pass_that_begins_anew_goes_on_behind_damage_as_any_other():
     """An operator wants to know now, while a pass is under way.  Of the one before nothing counts:
     by the durable mark that it had come to no entry in front could have been written there, and
     all of them were called damaged."""
-    disk, _ = long_lane(with_checkpoint=True)
+    disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
     scrubber = Scrubber(store)
     while scrubber.position < store.table.journal.segments[-1].start:
@@ -105,7 +105,7 @@ def test_it_is_the_disk_that_is_read(tmp_path):
 
 def test_it_finds_exactly_what_cannot_be_read(monkeypatch):
     monkeypatch.setattr(scrub, "PIECE_BYTES", 700)
-    disk, _ = long_lane(with_checkpoint=True)
+    disk, _ = long_journal(with_checkpoint=True)
     files, rng = disk.files(), random.Random(5)
     for _ in range(60):
         damaged = disk.restored(files)

@@ -1,5 +1,5 @@
-"""What of a damaged replica is in doubt, and until when: nothing that a start finds in the lane, or
-a lift that came too early, may end a doubt or begin one for what is history."""
+"""What of a damaged replica is in doubt, and until when: nothing that a start finds in the journal,
+or a lift that came too early, may end a doubt or begin one for what is history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import Tombstone, tombstone
 from multiraft.storage.errors import CorruptPlace, CorruptRange
 from multiraft.storage.journal.journal import Segment
-from multiraft.storage.repair.coordinator import Answer, Ask, Repairer, Request
+from multiraft.storage.repair.coordinator import Answer, Ask, RepairCoordinator, Request
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped
@@ -39,12 +39,12 @@ def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_o
     for entry in entries:
         store.tails[1].append(entry)
     at = store.table.logs[1].index.position(1) + 64
-    store.repair.doubt_all(at, at + 72, "found by the scrub")
+    store.repair.suspect_all(at, at + 72, "found by the scrub")
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     for group in (1, 2):
         core.add_group(group, 1, store.create_group(group, 1, VOTERS), store.tails[group])
     staged = []
-    repairer = Repairer(1, store, core, staged.append)
+    repairer = RepairCoordinator(1, store, core, staged.append)
     core._group(1).cleared = (3, 4, True)
     assert repairer.step(1) is None
     lift, = staged
@@ -82,7 +82,7 @@ def test_what_was_missing_in_an_earlier_life_is_not_missed_in_a_later_one():
     disk, store, rounds, _ = two_groups()
     before = store.table.logs[1].index.position(2)
     store.repair.damaged(1, 2, "found by a read")
-    store.repair.expect_clearance(1)
+    store.repair.require_head_recovery(1)
     checkpoint(store)
     rounds.run(GroupWrite(1, 1, 0, (), None, tombstone(1, 1, Tombstone(HardState(3, 2), 0, 1))))
     store.create_group(1, 1, VOTERS)
@@ -97,7 +97,7 @@ def test_what_was_missing_in_an_earlier_life_is_not_missed_in_a_later_one():
 
 
 def three_segments() -> tuple[Disk, Store, list[Segment]]:
-    """Of the lane of two groups, the last one with an entry of its own."""
+    """Of the journal of two groups, the last one with an entry of its own."""
     disk, store, rounds, _ = two_groups()
     while len(store.table.journal.segments) < 3:
         rounds.run(write(2, hard_state=HardState(9, 2)))
@@ -237,7 +237,7 @@ def test_who_leads_an_earlier_term_does_not_know_what_was_never_committed(asker)
     just started does not know it either, and gave that up with all that follows."""
     _, store, rounds, _ = two_groups()
     rounds.run(write(1, hard_state=HardState(3, 1)))
-    leader = Repairer(1, store, Deposed(), lambda staged: None)
+    leader = RepairCoordinator(1, store, Deposed(), lambda staged: None)
     plans, answer = leader.answer_plans(Request(1, 1, ((2, 1), (4, 2)), asker))
     assert len(plans) == 1 and answer.absent == ((4, 2),)
     assert answer.leads == (asker <= 3)
@@ -248,7 +248,7 @@ def test_who_asks_for_lost_entries_says_in_which_term_it_is():
     rounds.run(write(1, hard_state=HardState(5, 1)))
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     core.add_group(1, 1, store.create_group(1, 1, VOTERS), store.tails[1])
-    repairer = Repairer(1, store, core, lambda staged: None)
+    repairer = RepairCoordinator(1, store, core, lambda staged: None)
     repairer.damaged(CorruptRange(1, 2, "found by a read"))
     assert repairer.step(1).request == Request(1, 1, ((2, 1),), 5)
 
@@ -282,7 +282,7 @@ def test_the_leader_is_asked_though_the_log_that_is_left_does_not_name_it():
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     core.add_group(1, 1, store.groups[1], store.tails[1])
     staged = []
-    repairer = Repairer(1, store, core, staged.append)
+    repairer = RepairCoordinator(1, store, core, staged.append)
     assert {repairer.step(1).peer for _ in range(6)} == {2, 3}
     core.step(7, Append(1, 1, 5, 9, 4, 9, 9, (), 1))
     assert {repairer.step(1).peer for _ in range(6)} == {2, 3, 7}
@@ -308,7 +308,7 @@ def test_who_asks_for_its_vote_is_asked_though_the_log_that_is_left_does_not_nam
     store = open_store(disk.filesystem, DIRECTORY)
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     core.add_group(1, 1, store.groups[1], store.tails[1])
-    repairer = Repairer(1, store, core, lambda staged: None)
+    repairer = RepairCoordinator(1, store, core, lambda staged: None)
     assert {repairer.step(1).peer for _ in range(6)} == {2, 3}
     core.step(7, VoteRequest(1, 1, 2, 3, 1, True, False))
     assert {repairer.step(1).peer for _ in range(6)} == {2, 3, 7}
@@ -327,7 +327,7 @@ def test_what_its_leader_had_when_it_was_damaged_and_has_compacted_since_is_give
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     core.add_group(1, 1, store.create_group(1, 1, VOTERS), store.tails[1])
     core.step(2, Append(1, 1, 1, 3, 1, 3, 1, (), 1))
-    repairer = Repairer(1, store, core, lambda staged: None)
+    repairer = RepairCoordinator(1, store, core, lambda staged: None)
     repairer.damaged(CorruptRange(1, 2, "found by a read"))
     wanted = repairer.step(1).request.wanted
     repairer.answered(Answer(1, 1, (), (), True, wanted, wanted))
@@ -350,7 +350,7 @@ def test_what_is_applied_and_compacted_by_any_member_is_forgotten_without_a_lead
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     restored = store.create_group(1, 1, VOTERS)._replace(commit=5, applied=applied)
     core.add_group(1, 1, restored, store.tails[1])
-    repairer = Repairer(1, store, core, partial(put, store))
+    repairer = RepairCoordinator(1, store, core, partial(put, store))
     for index in (2, 3):
         repairer.damaged(CorruptRange(1, index, "found by a read"))
     wanted = repairer.step(1).request.wanted
