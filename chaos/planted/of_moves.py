@@ -10,7 +10,7 @@ SWITCHES = ("switch", "switch", "switch", "kill", "transfer", "isolate-leader")
 PLANS = ("plan", "plan", "plan", "kill", "transfer")
 
 BUGS = (
-    Bug("switch-opens-before-seal", "node.replicas.partition_switch", "Switching._sealed",
+    Bug("switch-opens-before-seal", "node.replicas.partition_switch", "PartitionSwitcher._sealed",
         "tail.sealed(partition) if tail is not None else None",
         "(PartitionSeal(place.epoch, tail.next_offset(partition), 0, 0, b'')\n"
         "              if tail is not None and tail.epoch_of(partition) == place.epoch else None)",
@@ -29,7 +29,7 @@ BUGS = (
         "a voter goes when its successor has only begun to learn (S33)",
         Tests(("tests/node/rebalance/test_scheduler.py::test_a_change_of_replicas_step_by_step",)),
         Seeds(faults=PLANS, members=False)),
-    Bug("late-change-is-accepted", "node.rebalance.participant", "Looking.change",
+    Bug("late-change-is-accepted", "node.rebalance.participant", "PlanParticipant.change",
         "index != request.expected_index",
         "index < request.expected_index",
         "a change of members is made whatever they are by now: what came twice or late undoes what "

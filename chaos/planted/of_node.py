@@ -14,7 +14,7 @@ BUGS = (
         "a node whose disk hangs goes on holding its leases and leading (hashicorp/raft #503)",
         Tests(("tests/node/peers/test_liveness_thread.py::"
                "test_a_disk_that_hangs_ends_the_leases_and_they_return_with_it",))),
-    Bug("after-write-is-at-once", "node.loop.round_loop", "Rounds._hold",
+    Bug("after-write-is-at-once", "node.loop.round_loop", "RoundLoop._hold",
         "if self._durable_sequence >= self._staged_sequence:",
         "if True:",
         "the driver sends what has to wait for the disk without waiting",

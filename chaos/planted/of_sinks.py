@@ -42,7 +42,7 @@ BUGS = (
     Bug(
         "replaced-run-is-committed",
         "node.metadata.transaction_table",
-        "SinkTable._commit_run",
+        "TransactionTable._commit_run",
         "if not sink.is_open or (command.run, command.batch) != (",
         "if False and (command.run, command.batch) != (",
         "a run is committed by a driver that another one has replaced (A23)",
@@ -79,7 +79,7 @@ BUGS = (
     Bug(
         "number-of-a-void-run-is-handed-out",
         "node.metadata.transaction_table",
-        "SinkTable._next_run",
+        "TransactionTable._next_run",
         "while RunRef(number, run) in self._never:",
         "while False and run in self._never:",
         "a made-up batch that readers have left out is seen when its number is opened later",

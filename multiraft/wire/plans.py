@@ -158,7 +158,7 @@ class PartitionLoads(NamedTuple):
     after: int = 0  # incarnation
 
 
-class PlanLook(NamedTuple):
+class PlanProbe(NamedTuple):
     """Between nodes: what do you see of these groups, and how are you?"""
 
     groups: tuple[int, ...]
@@ -445,7 +445,7 @@ Reply = (PlanApplyReply | PlanControlReply | PlanStatusReply | SetNodeStateReply
 
 #: The same between nodes.
 PEER_REQUESTS: dict[str, Shape] = {
-    "plan_look": Shape(PlanLook, {"groups": _groups}),
+    "plan_look": Shape(PlanProbe, {"groups": _groups}),
     "plan_change": Shape(PlanChange, {
         "group": _u32, "voters": _few, "learners": _nodes, "expected_index": _u64}),
     "plan_transfer": Shape(PlanTransfer, {"group": _u32, "to": _id}),

@@ -24,7 +24,7 @@ from node.loop.turns import Turns, parts
 from node.metadata import state_machine
 from node.metadata.state_machine import NodeRecord
 from node.peers.dialable import require_dialable_row
-from node.peers.registry import KnownNodes
+from node.peers.registry import PeerRegistry
 
 #: A scrub that was asked for is not slower: at one piece in a few seconds nobody would wait for it.
 SCRUB_BYTES_PER_SECOND_MIN = 64 << 10
@@ -33,7 +33,7 @@ SCRUB_BYTES_PER_SECOND_MIN = 64 << 10
 class NodeAdmin:
     """See the module's docstring."""
 
-    def __init__(self, core, metadata_log, known: KnownNodes, node: int, scrub: Scrub,
+    def __init__(self, core, metadata_log, known: PeerRegistry, node: int, scrub: Scrub,
                  turns: Turns):
         self._turns = turns
         self._node = node

@@ -39,7 +39,7 @@ from node.clients.metadata_wait import METADATA_WAIT_S
 from node.config import NodeConfig
 from node.loop.turns import ROWS_PER_STEP, Turns, parts
 from node.metadata import state_machine
-from node.peers.registry import KnownNodes
+from node.peers.registry import PeerRegistry
 from node.replicas.group_description import describe_group
 from node.request_errors import REFUSED, request_error
 
@@ -56,7 +56,7 @@ class Admin:
     """Handles everything but Produce, Fetch, ListOffsets and Complain."""
 
     def __init__(self, core, store, metadata_log, directory, config: NodeConfig,
-                 known: KnownNodes, others: dict, request_round, roles, turns: Turns):
+                 known: PeerRegistry, others: dict, request_round, roles, turns: Turns):
         """``others``: request -> its handler in another part, which may be added later, before the
         first request arrives."""
         self._turns = turns

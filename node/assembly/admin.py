@@ -15,16 +15,16 @@ from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
 from node.assembly.storage import StorageParts
-from node.loop.applier import RoleChanges
-from node.observability.group_health import Surveying, measure_space
+from node.loop.applier import LeadershipNotifier
+from node.observability.group_health import GroupHealthScan, measure_space
 
 
 @dataclass(frozen=True, slots=True)
 class AdminParts:
     """Handlers of administrative requests, and the group survey that some of them answer from."""
 
-    roles: RoleChanges
-    surveying: Surveying
+    roles: LeadershipNotifier
+    surveying: GroupHealthScan
     pool: Pool
     sinks: SinkAdmin
     #: Request of a client -> its handler; parts that are built later add theirs.
@@ -45,8 +45,8 @@ def build_admin(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, pe
         handlers.update(part.handlers)
     for part in (nodes, placements, sinks):
         peers.handlers.update(part.peer_handlers)
-    roles = RoleChanges()
-    surveying = Surveying(core, env.store, log, config.http.lag_entries_max,
+    roles = LeadershipNotifier()
+    surveying = GroupHealthScan(core, env.store, log, config.http.lag_entries_max,
                           functools.partial(measure_space, str(config.data_dir)))
     requests = Admin(core, env.store, log, metadata.directory, config, metadata.known, handlers,
                      env.loop.request, roles, turns)

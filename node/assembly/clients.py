@@ -12,7 +12,7 @@ from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
 from node.clients.connection_reaper import Deadlines
 from node.clients.pending import PendingAppends
-from node.clients.produce import Producing, acknowledged, ambiguous
+from node.clients.produce import ProduceHandler, acknowledged, ambiguous
 from node.clients.session import Sessions
 from node.clients.staged_batches import StagedBatches
 
@@ -22,7 +22,7 @@ class ClientParts:
     """Appends and sessions."""
 
     pending: PendingAppends
-    producing: Producing
+    producing: ProduceHandler
     sessions: Sessions
     deadlines: Deadlines
 
@@ -33,7 +33,7 @@ def build_clients(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads
     config, limits, request_round = env.config, env.config.limits, env.loop.request
     pending = PendingAppends(ambiguous, acknowledged)
     staged = StagedBatches(metadata.log, peers.metadata_requests, reads.background, request_round)
-    producing = Producing(env.core, env.store.tails, metadata.directory, pending,
+    producing = ProduceHandler(env.core, env.store.tails, metadata.directory, pending,
                           limits.append_timeout_ms_max, staged, env.space, reads.counts)
     sessions = Sessions(
         producing=producing, fetching=reads.fetching, offsets=reads.offsets,

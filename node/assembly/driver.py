@@ -15,8 +15,8 @@ from node.assembly.reads import ReadParts
 from node.assembly.replicas import ReplicaParts
 from node.assembly.storage import StorageParts
 from node.clients.pending import PendingAppends
-from node.loop.applier import Applying
-from node.loop.round_loop import Rounds
+from node.loop.applier import Applier
+from node.loop.round_loop import RoundLoop
 from node.loop.watchdog import Watchdog
 from node.metadata.log import MetadataLog
 
@@ -25,8 +25,8 @@ from node.metadata.log import MetadataLog
 class DriverParts:
     """The driver of the consensus core."""
 
-    applying: Applying
-    rounds: Rounds
+    applying: Applier
+    rounds: RoundLoop
     watchdog: Watchdog
 
 
@@ -35,12 +35,12 @@ def build_driver(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
                  replicas: ReplicaParts) -> DriverParts:
     """Build the round loop and attach it to the handle that all other parts have."""
     core, pending = env.core, clients.pending
-    applying = Applying(
+    applying = Applier(
         core, env.store, metadata.log, pending, reads.fetching, reads.confirmations,
         clients.sessions, admin.roles, replicas.replicas, env.log,
         replicas.member_reports.note, replicas.applied, replicas.switching.look,
         replicas.snapshots.offered)
-    rounds = Rounds(core, env.store, storage.disk, peers.links, applying,
+    rounds = RoundLoop(core, env.store, storage.disk, peers.links, applying,
                     (core, pending, reads.fetching, reads.confirmations),
                     peers.lease_events.publish, env.arrivals)
     env.loop.attach(rounds)

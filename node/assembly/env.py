@@ -13,7 +13,7 @@ from node.clock import monotonic_ms
 from node.config import NodeConfig
 from node.loop.disk_space import Space
 from node.loop.loop_handle import LoopHandle
-from node.loop.poller import Arrivals
+from node.loop.poller import Poller
 from node.loop.turns import Turns
 from node.observability.phase import Life
 from node.peers.security import Security
@@ -34,7 +34,7 @@ class NodeEnv:
     space: Space
     core: MultiRaft
     loop: LoopHandle
-    arrivals: Arrivals
+    arrivals: Poller
     turns: Turns
 
 
@@ -45,5 +45,5 @@ def build_env(config: NodeConfig, store: Store, security: Security, log: logging
     space.open()
     store.relaxed = config.storage.durability == RELAXED
     core = MultiRaft(config.node.id, config.raft, store, rng, monotonic_ms(), store.boot_epoch)
-    return NodeEnv(config, log, life, security, store, space, core, LoopHandle(), Arrivals(),
+    return NodeEnv(config, log, life, security, store, space, core, LoopHandle(), Poller(),
                    Turns(config.limits.turn_rows_max))

@@ -9,13 +9,13 @@ from multiraft.errors import CodecError
 from multiraft.storage.filesystem import RealFilesystem
 from node import bootstrap
 from node.assembly.env import NodeEnv
-from node.clients.router import Directory
+from node.clients.router import Router
 from node.data_directory import mark_refused
 from node.errors import BadDirectory
 from node.metadata.log import MetadataLog
 from node.metadata.state_machine import Bootstrap
 from node.peers.admission import Admission
-from node.peers.registry import Facts, KnownNodes
+from node.peers.registry import Facts, PeerRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class MetadataParts:
     """Known nodes, and the state of the metadata group."""
 
     plan: Bootstrap | None  # of a new cluster
-    known: KnownNodes
+    known: PeerRegistry
     admission: Admission
     log: MetadataLog
-    directory: Directory
+    directory: Router
 
 
 def build_metadata(env: NodeEnv, facts: Facts) -> MetadataParts:
@@ -35,7 +35,7 @@ def build_metadata(env: NodeEnv, facts: Facts) -> MetadataParts:
     config, store = env.config, env.store
     directory = str(config.data_dir)
     plan = bootstrap.plan_of(facts)
-    known = KnownNodes(RealFilesystem(), directory, config.node.id, facts)
+    known = PeerRegistry(RealFilesystem(), directory, config.node.id, facts)
     admission = Admission(known, env.log, store.lives,
                           functools.partial(mark_refused, directory, env.log),
                           config.raft.lease_ms)
@@ -44,4 +44,4 @@ def build_metadata(env: NodeEnv, facts: Facts) -> MetadataParts:
     except CodecError as error:
         raise BadDirectory(f"the checkpoint's metadata cannot be read: {error}") from error
     known.follow(log.state)
-    return MetadataParts(plan, known, admission, log, Directory(env.core, log, known))
+    return MetadataParts(plan, known, admission, log, Router(env.core, log, known))

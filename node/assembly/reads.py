@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.storage import StorageParts
-from node.clients.corruption_reports import Complaints
-from node.clients.fetch import Fetching
+from node.clients.corruption_reports import CorruptionReports
+from node.clients.fetch import FetchHandler
 from node.clients.list_offsets import Offsets
 from node.clients.load_counts import LoadCounts
-from node.clients.metadata_wait import Behind
-from node.clients.read_index import Confirmations
-from node.clients.read_view import Readable
+from node.clients.metadata_wait import MetadataWaiter
+from node.clients.read_index import ReadIndexRequests
+from node.clients.read_view import ReadView
 from node.loop.background import Background
 from node.loop.turns import Later
 
@@ -24,10 +24,10 @@ class ReadParts:
 
     counts: LoadCounts | None  # of appends as well; None = no loads are published
     background: Background
-    confirmations: Confirmations
-    fetching: Fetching
+    confirmations: ReadIndexRequests
+    fetching: FetchHandler
     offsets: Offsets
-    complaints: Complaints
+    complaints: CorruptionReports
 
 
 def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) -> ReadParts:
@@ -37,14 +37,25 @@ def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
     limits, metrics = env.config.limits, env.config.metrics
     damaged = storage.damage_found.notify
     counts = LoadCounts(metrics.partitions_max) if metrics.publish else None
-    readable = Readable(core, store.tails, metadata.directory)
+    readable = ReadView(core, store.tails, metadata.directory)
     background = Background(limits)
-    confirmations = Confirmations(core, store.tails, request_round)
+    confirmations = ReadIndexRequests(core, store.tails, request_round)
     later = Later(env.turns, request_round)
-    behind = Behind(metadata.log, metadata.directory, background, request_round)
-    fetching = Fetching(readable, store, limits, confirmations, behind, background, request_round,
-                        damaged, later, env.turns, counts)
+    behind = MetadataWaiter(metadata.log, metadata.directory, background, request_round)
+    fetching = FetchHandler(
+        readable,
+        store,
+        limits,
+        confirmations,
+        behind,
+        background,
+        request_round,
+        damaged,
+        later,
+        env.turns,
+        counts,
+    )
     metadata.log.partition_left.subscribe(fetching.committed)
     offsets = Offsets(readable, store, confirmations, behind, later)
-    complaints = Complaints(readable, store, background, damaged, request_round)
+    complaints = CorruptionReports(readable, store, background, damaged, request_round)
     return ReadParts(counts, background, confirmations, fetching, offsets, complaints)

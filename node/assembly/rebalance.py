@@ -11,9 +11,9 @@ from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
 from node.assembly.storage import StorageParts
-from node.observability.load_publisher import Publishing
+from node.observability.load_publisher import LoadPublisher
 from node.rebalance.latency import RecentLatency
-from node.rebalance.participant import Looking
+from node.rebalance.participant import PlanParticipant
 from node.rebalance.service import Plans
 
 
@@ -22,7 +22,7 @@ class RebalanceParts:
     """Execution of plans, and publication of loads."""
 
     plans: Plans
-    publishing: Publishing
+    publishing: LoadPublisher
 
 
 def build_rebalance(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
@@ -31,14 +31,14 @@ def build_rebalance(env: NodeEnv, storage: StorageParts, metadata: MetadataParts
     """Build these parts, and add their handlers to those of ``admin`` and ``peers``."""
     core, store, request_round = env.core, env.store, env.loop.request
     producing, fetching, surveying = clients.producing, reads.fetching, admin.surveying
-    looking = Looking(core, store, metadata.log, surveying, env.space,
+    looking = PlanParticipant(core, store, metadata.log, surveying, env.space,
                       RecentLatency(producing.latencies["commit"]), fetching.led_bytes,
                       request_round, env.turns.take)
     plans = Plans(core, metadata.log, looking, peers.requests, request_round, env.turns.take,
                   env.log)
     admin.handlers.update(plans.handlers)
     peers.handlers.update(plans.peer_handlers)
-    publishing = Publishing(
+    publishing = LoadPublisher(
         env.config, reads.counts, core=core, store=store, metadata_log=metadata.log,
         directory=metadata.directory, producing=producing, fetching=fetching, disk=storage.disk,
         surveying=surveying, bulk=peers.control, request_round=request_round, log=env.log)

@@ -16,9 +16,9 @@ from node.cluster.metadata_learners import MetadataLearners
 from node.loop.applied_waiters import AppliedEntries
 from node.loop.checkpoints import Checkpoints
 from node.replicas.lifecycle import Replicas
-from node.replicas.partition_switch import Switching
+from node.replicas.partition_switch import PartitionSwitcher
 from node.replicas.repair import Repairs
-from node.replicas.shed_leadership import MakingWay
+from node.replicas.shed_leadership import LeadershipShedder
 from node.replicas.snapshots import IMAGE_BYTES_MAX, Snapshots
 
 
@@ -31,8 +31,8 @@ class ReplicaParts:
     checkpoints: Checkpoints
     snapshots: Snapshots
     applied: AppliedEntries
-    switching: Switching
-    making_way: MakingWay
+    switching: PartitionSwitcher
+    making_way: LeadershipShedder
     member_reports: MemberReports
     learners: MetadataLearners
 
@@ -52,11 +52,11 @@ def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
     snapshots = Snapshots(core, store, metadata.log, checkpoints, peers.bulk, env.config.limits,
                           request_round, log, partial, env.space, replicas.look_again)
     applied = AppliedEntries(store.tails)
-    switching = Switching(core, store.tails, metadata.log, applied, peers.requests,
+    switching = PartitionSwitcher(core, store.tails, metadata.log, applied, peers.requests,
                           peers.metadata_requests, request_round, log)
     peers.handlers.update(switching.handlers)
     return ReplicaParts(
         repairs, replicas, checkpoints, snapshots, applied, switching,
-        MakingWay(core, env.space, admin.roles, request_round, log),
+        LeadershipShedder(core, env.space, admin.roles, request_round, log),
         MemberReports(core, metadata.log, peers.metadata_requests),
         MetadataLearners(core, metadata.log, request_round, log))

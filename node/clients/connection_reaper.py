@@ -27,7 +27,7 @@ SWEEP_S = 1.0
 PRESSED_BYTES_MIN = 128 << 10
 
 
-class Look(NamedTuple):
+class ConnectionSample(NamedTuple):
     """A session at one moment."""
 
     events: int  # grows when something complete has arrived
@@ -38,10 +38,10 @@ class Look(NamedTuple):
     sent: int  # grows with bytes of answers that were taken
 
 
-class Watched(Protocol):
+class WatchedConnection(Protocol):
     """A session."""
 
-    def look(self) -> Look:
+    def look(self) -> ConnectionSample:
         """How it is now."""
 
     def account(self) -> None:
@@ -54,7 +54,7 @@ class Watched(Protocol):
 class _Since(NamedTuple):
     """What was seen, and since when it has not changed."""
 
-    look: Look
+    look: ConnectionSample
     arriving_ms: int  # since when a frame has been arriving, or nothing has
     deaf_ms: int  # since when no answer was taken
 
@@ -62,12 +62,12 @@ class _Since(NamedTuple):
 class Deadlines:
     """Looks after the sessions of one node; see the module docstring."""
 
-    def __init__(self, limits: Limits, sessions: Callable[[], Iterable[Watched]],
+    def __init__(self, limits: Limits, sessions: Callable[[], Iterable[WatchedConnection]],
                  pressed: Callable[[], bool]):
         self._limits = limits
         self._sessions = sessions
         self._pressed = pressed  # () -> somebody waits for memory
-        self._seen: dict[Watched, _Since] = {}
+        self._seen: dict[WatchedConnection, _Since] = {}
         self.ended = 0
 
     async def run(self) -> None:
@@ -96,13 +96,13 @@ class Deadlines:
         self._seen = seen
 
     @staticmethod
-    def _holds_in_vain(before: Look, now: Look) -> bool:
+    def _holds_in_vain(before: ConnectionSample, now: ConnectionSample) -> bool:
         """Whether the same large frame has hardly grown."""
         return (before.events == now.events and before.arrived > 0
                 and now.arrived - before.arrived < PRESSED_BYTES_MIN)
 
     @staticmethod
-    def _compared(session: Watched, before: _Since | None, now_ms: int) -> _Since:
+    def _compared(session: WatchedConnection, before: _Since | None, now_ms: int) -> _Since:
         look = session.look()
         if before is None:
             return _Since(look, now_ms, now_ms)

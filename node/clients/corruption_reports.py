@@ -12,17 +12,17 @@ from multiraft.errors import Compacted
 from multiraft.storage.errors import CorruptRange
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import ANY, Complain, ComplainReply
-from node.clients.read_view import Readable, Refused
+from node.clients.read_view import ReadView, Refused
 from node.errors import DiskFailed
 
 #: Complaints looked into at a time: each reads a batch from the disk, which somebody may repeat.
 COMPLAINTS_MAX = 4
 
 
-class Complaints:
+class CorruptionReports:
     """Handles ``Complain`` of all sessions."""
 
-    def __init__(self, readable: Readable, store, background, damaged, request_round):
+    def __init__(self, readable: ReadView, store, background, damaged, request_round):
         self._readable = readable
         self._store = store
         self._background = background

@@ -23,7 +23,7 @@ class UnknownProducer(e.ProposalError):
     """The batch names a producer id, or an epoch of it, that was granted to nobody."""
 
 
-class Elsewhere(e.ProposalError):
+class Redirect(e.ProposalError):
     """The partition takes no appends here; ``code`` and ``detail`` say where it does."""
 
     def __init__(self, code: Code, detail: ErrorDetail):
@@ -32,7 +32,7 @@ class Elsewhere(e.ProposalError):
         self.detail = detail
 
 
-class NoRoom(e.ProposalError):
+class DiskFull(e.ProposalError):
     """The disk here has no room for records."""
 
 
@@ -51,7 +51,7 @@ _CODES: dict[type, Code] = {
     e.PartitionSealed: Code.STALE_METADATA,
     StaleMetadata: Code.STALE_METADATA,
     StaleRun: Code.STALE_RUN,
-    NoRoom: Code.STORAGE_FULL,
+    DiskFull: Code.STORAGE_FULL,
     UnknownProducer: Code.UNKNOWN_PRODUCER,
     e.UnknownPartition: Code.UNKNOWN_PARTITION,
     e.UnknownGroup: Code.LEADER_UNKNOWN,
@@ -64,7 +64,7 @@ _CODES: dict[type, Code] = {
 def refusal(error: Exception, leader_detail) -> tuple[Code, ErrorDetail]:
     """Code and detail of one of ``REFUSALS``.  ``leader_detail(group) -> (code, detail)`` knows who
     leads instead."""
-    if isinstance(error, Elsewhere):
+    if isinstance(error, Redirect):
         return error.code, error.detail
     if isinstance(error, e.NotLeader):
         return leader_detail(error.group)

@@ -25,7 +25,7 @@ from multiraft.storage.errors import CorruptRange, OffsetTooLow
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Fetch, FetchReply, FetchResult
 from node.clients.load_counts import LoadCounts
-from node.clients.read_view import Range, Readable, Refused, not_known_yet, out_of_range
+from node.clients.read_view import ReadableRange, ReadView, Refused, not_known_yet, out_of_range
 from node.clock import monotonic_ms
 from node.errors import DiskFailed
 from node.loop.outbox import IOV_BUFFERS_MAX
@@ -64,10 +64,10 @@ class WaitingFetch:
         self.caught_up = False  # the metadata that its client has seen were waited for
 
 
-class Fetching:
+class FetchHandler:
     """Handles ``Fetch`` of all sessions."""
 
-    def __init__(self, readable: Readable, store, limits, confirmations, behind, background,
+    def __init__(self, readable: ReadView, store, limits, confirmations, behind, background,
                  request_round, damaged, later: Later, turns: Turns,
                  counts: LoadCounts | None = None):
         self._later = later
@@ -110,7 +110,7 @@ class Fetching:
         return advanced(self._handle(fetch))
 
     def _handle(self, fetch: WaitingFetch) -> Iterator[None]:
-        if self._behind.lacks(fetch.seen_index):
+        if self._behind.is_stale_for(fetch.seen_index):
             known = yield from self._behind.knows(fetch.request.partitions)
             if not known and self._behind.wait(fetch.seen_index, lambda: self._try(fetch)):
                 return
@@ -251,12 +251,12 @@ class Fetching:
     def _catch_up(self, fetch: WaitingFetch) -> bool:
         """Before a client is sent elsewhere by metadata that are older than its own: once, bounded,
         it is tried again with newer ones.  False = there is nothing to wait for."""
-        if fetch.caught_up or not self._behind.lacks(fetch.seen_index):
+        if fetch.caught_up or not self._behind.is_stale_for(fetch.seen_index):
             return False
         fetch.caught_up = True
         return self._behind.wait(fetch.seen_index, lambda: self._try(fetch))
 
-    def _check_range(self, offset: int, span: Range, fetch: WaitingFetch) -> None:
+    def _check_range(self, offset: int, span: ReadableRange, fetch: WaitingFetch) -> None:
         """Raises ``Refused``, or ``_Uncertain`` when a majority has to be asked first."""
         if offset < span.log_start:
             raise out_of_range(offset, span)
@@ -286,7 +286,7 @@ class Fetching:
         if not fetch.asking:
             self._try(fetch)
 
-    def _taken(self, part, span: Range, bytes_max: int):
+    def _taken(self, part, span: ReadableRange, bytes_max: int):
         try:
             return self._store.fetch(span.group, part.incarnation, part.offset,
                                      min(part.bytes_max, bytes_max), span.high_watermark)

@@ -33,8 +33,8 @@ from multiraft.wire.messages import (
 from node.clients.read_view import (
     BEING_SWITCHED,
     NOT_SETTLED,
-    Range,
-    Readable,
+    ReadableRange,
+    ReadView,
     Refused,
     not_known_yet,
 )
@@ -66,7 +66,7 @@ class _Request:
 class Offsets:
     """Handles ``ListOffsets`` of all sessions."""
 
-    def __init__(self, readable: Readable, store, confirmations, behind, later: Later):
+    def __init__(self, readable: ReadView, store, confirmations, behind, later: Later):
         self._later = later
         self._readable = readable
         self._store = store
@@ -80,7 +80,7 @@ class Offsets:
         return advanced(self._handle(waiting))
 
     def _handle(self, waiting: _Request) -> Iterator[None]:
-        if self._behind.lacks(waiting.seen_index):
+        if self._behind.is_stale_for(waiting.seen_index):
             known = yield from self._behind.knows(waiting.request.partitions)
             if not known and self._behind.wait(waiting.seen_index, lambda: self._later.go_on(
                     waiting.answer.session, self._begin(waiting))):
@@ -179,7 +179,7 @@ class Offsets:
         return -1
 
 
-def _check_end(span: Range, waiting: _Request) -> None:
+def _check_end(span: ReadableRange, waiting: _Request) -> None:
     """Raises ``Refused`` when the end is asked for and not certain."""
     if not waiting.request.linearizable:
         return

@@ -15,13 +15,13 @@ from node.loop.turns import parts
 METADATA_WAIT_S = 2.0
 
 
-class Named(Protocol):
+class GroupSample(Protocol):
     """A row of a request."""
 
     incarnation: int
 
 
-class Behind:
+class MetadataWaiter:
     """What waits for metadata."""
 
     def __init__(self, metadata_log, directory, background, request_round):
@@ -30,23 +30,23 @@ class Behind:
         self._background = background
         self._request_round = request_round
 
-    def lacks(self, seen_index: int) -> bool:
+    def is_stale_for(self, seen_index: int) -> bool:
         """Whether this node has not applied metadata that a client has seen."""
         return seen_index > self._directory.metadata_index
 
-    def knows(self, rows: Sequence[Named]) -> Generator[None, None, bool]:
+    def knows(self, rows: Sequence[GroupSample]) -> Generator[None, None, bool]:
         """Whether the partitions that these rows name are all known anyway.  O(rows), in steps."""
         for part in parts(len(rows)):
             if part.start:
                 yield
-            if any(self._directory.place_of(row.incarnation) is None
+            if any(self._directory.locate(row.incarnation) is None
                    for row in rows[part.start:part.stop]):
                 return False
         return True
 
     def wait(self, seen_index: int, then: Callable[[], None]) -> bool:
         """Call ``then`` when the metadata at ``seen_index`` is applied here, or time is up; False
-        when too many wait.  Only when it ``lacks`` that."""
+        when too many wait.  Only when it ``is_stale_for`` that."""
         return self._background.start(self._wait, seen_index, then)
 
     async def _wait(self, seen_index: int, then: Callable[[], None]) -> None:

@@ -30,7 +30,7 @@ from multiraft.partitions.state import PartitionStates
 from multiraft.types import EntryKind
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import Produce, ProduceReply, ProduceResult
-from node.clients.error_codes import REFUSALS, Elsewhere, NoRoom, refusal
+from node.clients.error_codes import REFUSALS, DiskFull, Redirect, refusal
 from node.clients.load_counts import LoadCounts
 from node.clients.partition_open import opening_of
 from node.clients.pending import PendingAppends, ProduceRequest
@@ -48,7 +48,7 @@ BATCHES_PER_STEP = 32
 BATCHES_AT_ONCE = 64
 
 
-class Producing:
+class ProduceHandler:
     """Handles ``Produce`` requests of all sessions."""
 
     def __init__(self, core, tails, directory, pending: PendingAppends, timeout_ms_max: int,
@@ -133,7 +133,7 @@ class Producing:
 
     def _append(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
                 slot: int, seen_index: int) -> None:
-        place = self._directory.place_of(partition)
+        place = self._directory.locate(partition)
         if place is None:
             raise self._directory.unknown(partition, seen_index)
         group, tail = place.group, self._tails.get(place.group)
@@ -141,9 +141,9 @@ class Producing:
             group, tail = self._leading(place, partition)
         if self._space is not None and self._space.full:
             self._space.refused += 1
-            raise NoRoom(self._space.describe())
+            raise DiskFull(self._space.describe())
         if not self._core.records_fit(group):
-            raise NoRoom(f"the disks of too many voters of group {group} are full: no majority "
+            raise DiskFull(f"the disks of too many voters of group {group} are full: no majority "
                          f"could store the records")
         info = check_batch(batch)
         if layout.STAGED_PRODUCER_MIN <= info.producer_id <= layout.STAGED_PRODUCER_MAX and (
@@ -174,7 +174,7 @@ class Producing:
             self._pending.add(group, proposed.index, acks, produce, slot, proposed.base_offset)
 
     def _leading(self, place: Location, partition: int) -> tuple[int, PartitionStates]:
-        """The group led here that takes the partition's appends.  Raises ``Elsewhere``."""
+        """The group led here that takes the partition's appends.  Raises ``Redirect``."""
         switch = place.switch
         if switch is not None:
             tail = self._tails.get(switch.to_group)
@@ -185,15 +185,15 @@ class Producing:
         if tail is not None and self._core.status.is_leader(place.group):
             return place.group, tail
         raise (self._elsewhere(place, partition)
-               or Elsewhere(*self._directory.elsewhere(place, place.chain[-1])))
+               or Redirect(*self._directory.elsewhere(place, place.chain[-1])))
 
-    def _elsewhere(self, place: Location, partition: int) -> Elsewhere | None:
+    def _elsewhere(self, place: Location, partition: int) -> Redirect | None:
         """Where a partition goes on whose seal is applied here; None = that is not known here."""
         tail = self._tails.get(place.group)
         state = tail.applied(partition) if tail is not None else None
         if place.switch is None or state is None or not state.sealed or state.epoch != place.epoch:
             return None
-        return Elsewhere(*self._directory.gone_on(place.switch))
+        return Redirect(*self._directory.gone_on(place.switch))
 
     def _covered(self, group: int, acks: str) -> int:
         """Highest index that this ack level already covers here."""

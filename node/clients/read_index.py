@@ -44,7 +44,7 @@ class _Question:
         self.index = 0  # to be applied before it is answered; 0 = not confirmed yet
 
 
-class Confirmations:
+class ReadIndexRequests:
     """Questions to the core, by token."""
 
     def __init__(self, core, tails, request_round):

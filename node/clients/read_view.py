@@ -28,7 +28,7 @@ from node.metadata.state_machine import Location
 END = -1
 
 
-class Range(NamedTuple):
+class ReadableRange(NamedTuple):
     """What may be served of a link of a partition's chain now."""
 
     group: int
@@ -63,7 +63,7 @@ class Refused(Exception):
         self.elsewhere = elsewhere
 
 
-class Readable:
+class ReadView:
     """Read-only view of partitions."""
 
     def __init__(self, core, tails, directory):
@@ -71,7 +71,9 @@ class Readable:
         self._tails = tails
         self._directory = directory
 
-    def span(self, partition: int, seen_index: int, replica: str, offset: int = END) -> Range:
+    def span(
+        self, partition: int, seen_index: int, replica: str, offset: int = END
+    ) -> ReadableRange:
         """The link of a partition that holds ``offset``, at its leader or (``replica`` is ANY) at
         whatever replica this node has.  ``seen_index``: the newest metadata that the client knows
         of.  Raises ``Refused``."""
@@ -84,13 +86,13 @@ class Readable:
 
     def place(self, partition: int, seen_index: int) -> Location:
         """Where a partition is.  Raises ``Refused``."""
-        place = self._directory.place_of(partition)
+        place = self._directory.locate(partition)
         if place is None:
             raise Refused(*refusal(self._directory.unknown(partition, seen_index),
                                    self._directory.leader_detail))
         return place
 
-    def link(self, place: Location, partition: int, at: int, replica: str) -> Range:
+    def link(self, place: Location, partition: int, at: int, replica: str) -> ReadableRange:
         """The same of one link.  Raises ``Refused``."""
         link, core = place.chain[at], self._core
         is_last = at + 1 == len(place.chain)
@@ -111,11 +113,13 @@ class Readable:
         log_start = place.chain[0].start_offset
         if state is not None:
             log_start = max(log_start, min(state.log_start, end))
-        return Range(group, link.epoch, link.start_offset, log_start,
+        return ReadableRange(group, link.epoch, link.start_offset, log_start,
                      _applied_end(link, state, end), end, leads, False, False, False,
                      self._known_end(place, partition))
 
-    def _last(self, place: Location, link: ChainLink, partition: int, tail, leads: bool) -> Range:
+    def _last(
+        self, place: Location, link: ChainLink, partition: int, tail, leads: bool
+    ) -> ReadableRange:
         state = tail.applied(partition)
         settled = leads and self._core.status.is_settled(link.group)
         if state is not None and state.epoch > link.epoch:
@@ -128,12 +132,32 @@ class Readable:
             next_offset = link.start_offset
             if tail.epoch_of(partition) == link.epoch:
                 next_offset = tail.next_offset(partition)
-            return Range(link.group, link.epoch, link.start_offset, place.chain[0].start_offset,
-                         link.start_offset, next_offset, leads, settled, True, False,
-                         link.start_offset)
-        return Range(link.group, link.epoch, link.start_offset, state.log_start, state.next_offset,
-                     tail.next_offset(partition), leads, settled and not state.sealed, True,
-                     state.sealed, state.next_offset)
+            return ReadableRange(
+                link.group,
+                link.epoch,
+                link.start_offset,
+                place.chain[0].start_offset,
+                link.start_offset,
+                next_offset,
+                leads,
+                settled,
+                True,
+                False,
+                link.start_offset,
+            )
+        return ReadableRange(
+            link.group,
+            link.epoch,
+            link.start_offset,
+            state.log_start,
+            state.next_offset,
+            tail.next_offset(partition),
+            leads,
+            settled and not state.sealed,
+            True,
+            state.sealed,
+            state.next_offset,
+        )
 
     def _known_end(self, place: Location, partition: int) -> int:
         """The end of the partition, as the newest link says that this node has a replica of: what
@@ -163,7 +187,7 @@ NOT_SETTLED = ErrorDetail(text="the leader is new and has not committed in its t
 BEING_SWITCHED = ErrorDetail(text="the partition is being switched to another group")
 
 
-def not_known_yet(offset: int, span: Range) -> Refused:
+def not_known_yet(offset: int, span: ReadableRange) -> Refused:
     """The refusal of an offset above what this replica knows to be committed."""
     if span.sealed:
         return Refused(Code.OFFSET_NOT_AVAILABLE, BEING_SWITCHED, passing=True)
@@ -174,7 +198,7 @@ def not_known_yet(offset: int, span: Range) -> Refused:
         end_offset=span.high_watermark), passing=True)
 
 
-def out_of_range(offset: int, span: Range) -> Refused:
+def out_of_range(offset: int, span: ReadableRange) -> Refused:
     """The refusal that makes a client reset: only when it is certain."""
     return Refused(Code.OFFSET_OUT_OF_RANGE, ErrorDetail(
         text=f"offset {offset} is outside {span.log_start}..{span.high_watermark}",

@@ -14,17 +14,17 @@ from multiraft.wire.errors import Code, ErrorDetail
 from node.clients.error_codes import StaleMetadata
 from node.metadata.placement_table import FIRST_EPOCH, ChainLink, Switch
 from node.metadata.state_machine import Location
-from node.peers.registry import KnownNodes
+from node.peers.registry import PeerRegistry
 
 #: Places kept: asking the metadata takes microseconds, for each batch.  About 20 MB; when it is
 #: full it is emptied, and what is in use is there again at once.
 PLACES_MAX = 1 << 16
 
 
-class Directory:
+class Router:
     """Read-only view of metadata and hints."""
 
-    def __init__(self, core, metadata_log, known: KnownNodes):
+    def __init__(self, core, metadata_log, known: PeerRegistry):
         self._core = core
         self._metadata_log = metadata_log
         self._known = known
@@ -37,7 +37,7 @@ class Directory:
         """The newest metadata applied here."""
         return self._metadata_log.state.version
 
-    def place_of(self, partition: int) -> Location | None:
+    def locate(self, partition: int) -> Location | None:
         """Where a partition takes appends; None = no such incarnation here.  O(1)."""
         state = self._metadata_log.state
         if state.version != self._places_version or state is not self._places_of:
@@ -58,7 +58,7 @@ class Directory:
         return self._metadata_log.state.producers.highest_epoch(producer)
 
     def unknown(self, partition: int, seen_index: int) -> ProposalError:
-        """Why ``place_of`` knows nothing, for a client that has seen the metadata at
+        """Why ``locate`` knows nothing, for a client that has seen the metadata at
         ``seen_index``: only who is not behind may say that there is no such partition."""
         applied = self.metadata_index
         if seen_index > applied:

@@ -57,7 +57,7 @@ from multiraft.wire.messages import (
     Welcome,
 )
 from multiraft.wire.tls import TlsSocket
-from node.clients.connection_reaper import Look
+from node.clients.connection_reaper import ConnectionSample
 from node.clients.memory_budget import Budget
 from node.loop.outbox import Outbox
 from node.loop.receive import secured
@@ -233,11 +233,11 @@ class Session:
         """Close this connection, for a reason that the log tells."""
         self._end(RemoteProtocolError(reason))
 
-    def look(self) -> Look:
+    def look(self) -> ConnectionSample:
         """What the one who looks after deadlines wants to know."""
         outbox, connection = self._outbox, self._connection
         reader = connection.reader
-        return Look(self.events, reader.mid_frame and not self._paused,
+        return ConnectionSample(self.events, reader.mid_frame and not self._paused,
                     bool(connection.in_flight) or self._paused,
                     reader.arrived if self._reserved else 0, outbox.size, outbox.sent_bytes)
 
@@ -411,7 +411,7 @@ class Session:
 
     def _call_task(self) -> None:
         self._attention.set()
-        self.service.arrivals.turn_due = True
+        self.service.arrivals.yield_due = True
 
     def _pause(self) -> None:
         self._paused = True
@@ -454,7 +454,7 @@ class Session:
             self._left -= len(request.partitions)
             self._work(service.fetching.handle(request, Answer(self, event.id),
                                                event.metadata_index))
-            service.arrivals.turn_due = True  # a cold range is read by a task
+            service.arrivals.yield_due = True  # a cold range is read by a task
         elif kind is ListOffsets:
             self._left -= 2 * len(request.partitions)
             self._work(service.offsets.handle(request, Answer(self, event.id),
@@ -463,7 +463,7 @@ class Session:
             service.complaints.handle(request, Answer(self, event.id), event.metadata_index)
         else:
             service.admin.handle(event, Answer(self, event.id))
-            service.arrivals.turn_due = True
+            service.arrivals.yield_due = True
 
     def _refuse(self, event: RequestEvent, code: Code, detail: ErrorDetail) -> None:
         """Definite, before any work is done; who wants no answer gets none."""

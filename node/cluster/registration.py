@@ -26,7 +26,7 @@ from node.cluster.metadata_client import MetadataRequests
 from node.cluster.peer_requests import PeerRequests
 from node.metadata.state_machine import NodeRecord
 from node.peers.admission import Admission
-from node.peers.registry import KnownNodes
+from node.peers.registry import PeerRegistry
 
 #: Pause after an attempt that the metadata leader did not answer, in seconds: the first, and what
 #: it grows to, about an election.
@@ -39,7 +39,7 @@ ASK_S_MAX = 1.0
 class Registration:
     """See the module's docstring."""
 
-    def __init__(self, requests: MetadataRequests, peers: PeerRequests, known: KnownNodes,
+    def __init__(self, requests: MetadataRequests, peers: PeerRequests, known: PeerRegistry,
                  record: NodeRecord, admission: Admission, peering, log):
         self._requests = requests
         self._peers = peers

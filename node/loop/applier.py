@@ -20,7 +20,7 @@ from multiraft.types import METADATA_GROUP
 from node.loop.applied_waiters import AppliedEntries
 
 
-class RoleChanges:
+class LeadershipNotifier:
     """Lets tasks wait until some group's leader, or what is known of it, changed."""
 
     def __init__(self):
@@ -37,11 +37,11 @@ class RoleChanges:
             await self._changed.wait()
 
 
-class Applying:
+class Applier:
     """Consumer of events, commits and durable marks."""
 
     def __init__(self, core, store, metadata_log, pending, fetching, confirmations, sessions,
-                 roles: RoleChanges, replicas, log,
+                 roles: LeadershipNotifier, replicas, log,
                  members_changed: Callable[[int], None] = lambda _group: None,
                  applied: AppliedEntries | None = None,
                  leads_changed: Callable[[], None] = lambda: None,

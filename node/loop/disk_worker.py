@@ -23,7 +23,7 @@ from node.clock import monotonic_ms
 from node.errors import DiskFailed
 from node.histogram import Histogram
 from node.loop.disk_space import Space, is_full
-from node.loop.poller import Arrivals
+from node.loop.poller import Poller
 from node.loop.threads import name_this_thread
 
 #: A disk that hangs does not keep the node from ending for longer than this, in seconds.
@@ -62,7 +62,7 @@ class DiskWorker:
     order; it says whether a round is due.
     """
 
-    def __init__(self, store, on_durable: Callable[[list], bool], arrivals: Arrivals, space=None,
+    def __init__(self, store, on_durable: Callable[[list], bool], arrivals: Poller, space=None,
                  flush_interval_ms: int = 0):
         """``space``: who is told when there is no room, None = nobody; ``flush_interval_ms``: how
         long records may wait for their sync, 0 = not at all."""

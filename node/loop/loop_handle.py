@@ -13,7 +13,7 @@ class RoundLoop(Protocol):
     """The calls that reach the round loop from below."""
 
     def request(self) -> None:
-        """Request a round; see ``Rounds.request``."""
+        """Request a round; see ``RoundLoop.request``."""
 
     def wrote(self, staged: list) -> bool:
         """Release what waited for these staged writes to be durable.  Returns True if a round is

@@ -26,14 +26,14 @@ ARRIVALS_MAX = 64
 POLL_NS = 2_000_000
 
 
-class Arrivals:
+class Poller:
     """The sources, by file descriptor."""
 
     def __init__(self):
         self._epoll = select.epoll()
         self.file_number = self._epoll.fileno()  # readable when a source has something
         self._handlers: dict[int, Callable[[], bool]] = {}
-        self.turn_due = False  # a handler left something to a task, which should not wait long
+        self.yield_due = False  # a handler left something to a task, which should not wait long
         #: Sources that are due whatever the kernel says, first those that waited longest.
         self._waiting: dict[int, None] = {}
 

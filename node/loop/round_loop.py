@@ -25,7 +25,7 @@ from multiraft.raft.timers import NEVER_MS
 from node.clock import monotonic_ms, monotonic_ns
 from node.errors import RoundFailed
 from node.histogram import Histogram
-from node.loop.poller import Arrivals
+from node.loop.poller import Poller
 
 #: Rounds that would follow each other faster are gathered: about what one round takes.
 GATHER_NS = 150_000
@@ -75,11 +75,11 @@ class Clock(Protocol):
     earliest_ms: int  # not before; a round at that time makes it later
 
 
-class Rounds:
+class RoundLoop:
     """Driver of one node's MultiRaft."""
 
     def __init__(self, core, store, disk, peers: Peers, applier: Applier,
-                 clocks: tuple[Clock, ...], publish: Callable[[], None], arrivals: Arrivals):
+                 clocks: tuple[Clock, ...], publish: Callable[[], None], arrivals: Poller):
         self._core = core
         self._store = store
         self._disk = disk
@@ -124,7 +124,7 @@ class Rounds:
         Where something came more is near, and a turn of the scheduler costs more than the wait;
         but when something was handed to a task, the task goes first."""
         arrivals, wait_s = self._arrivals, 0.0
-        arrivals.turn_due = False
+        arrivals.yield_due = False
         self._draining = True
         until_ns = monotonic_ns() + DRAIN_NS
         try:
@@ -135,7 +135,7 @@ class Rounds:
                     self.round()
                 elif due is None:
                     break
-                if arrivals.turn_due or monotonic_ns() > until_ns:
+                if arrivals.yield_due or monotonic_ns() > until_ns:
                     break
                 wait_s = 0.0 if due is None else LINGER_S
         finally:
@@ -212,7 +212,7 @@ class Rounds:
         self._core.tick(now_ms)
         ready = self._core.ready()
         if ready:
-            self._obey(ready)
+            self._process_ready(ready)
         self._applier.answer(now_ms)
         if ready.events:
             self._publish()  # what this node leads and believes changes with an event only
@@ -233,7 +233,7 @@ class Rounds:
             self._peers.flush()
         return self._applier.answers_wait or self._core.has_work
 
-    def _obey(self, ready) -> None:
+    def _process_ready(self, ready) -> None:
         """The field order of ``Ready`` is the order of effects."""
         if ready.writes is not None:
             # Staged first: followers get the very buffers that the journal gets.

@@ -67,7 +67,7 @@ class Switch(NamedTuple):
 Chain = tuple[ChainLink, ...]
 
 
-class ChainTable:
+class PlacementTable:
     """See the module's docstring."""
 
     __slots__ = ("chains", "switches")

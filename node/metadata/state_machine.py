@@ -59,12 +59,12 @@ from node.metadata.commands import (
     plan_bootstrap,
 )
 from node.metadata.node_table import NodeTable, bootstrap_fault
-from node.metadata.placement_table import FIRST_EPOCH, Chain, ChainLink, ChainTable, Switch
+from node.metadata.placement_table import FIRST_EPOCH, Chain, ChainLink, PlacementTable, Switch
 from node.metadata.plan_table import PlanTable
 from node.metadata.producer_table import ProducerTable
 from node.metadata.result import Result, over, refused
 from node.metadata.topics import Location, Topic, topic_name_fault
-from node.metadata.transaction_table import SinkTable
+from node.metadata.transaction_table import TransactionTable
 from placement import assign
 
 __all__ = [
@@ -148,9 +148,9 @@ class MetadataState:
         self.hash_seed = 0
         self.partitions_count = 0
         self.table = NodeTable()  # nodes and members of groups; changed by commands only
-        self.placed = ChainTable()  # partitions that are elsewhere, or going there; likewise
+        self.placed = PlacementTable()  # partitions that are elsewhere, or going there; likewise
         self.plans = PlanTable()  # what is being moved; likewise
-        self.sinks = SinkTable()  # writers whose batches become visible at once; likewise
+        self.sinks = TransactionTable()  # writers whose batches become visible at once; likewise
         self.producers = ProducerTable()  # ids that batches may carry; likewise
         self._group_counts: list[int] = []
         self._next_incarnation = 1

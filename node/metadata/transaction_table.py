@@ -148,7 +148,7 @@ class _Sink:
         return OpenRunReply(number, self.newest_run, OPEN, tuple(self.topics), attempt)
 
 
-class SinkTable:
+class TransactionTable:
     """See the module's docstring.  Sinks are numbered from 1."""
 
     __slots__ = ("stagings", "_sinks", "_numbers", "_open", "_never")

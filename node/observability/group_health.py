@@ -52,7 +52,7 @@ _UNFED = ("snapshot", "absent", "out")
 
 
 @dataclass(slots=True)
-class Named:
+class GroupSample:
     """A number of groups, and the first of them by name."""
 
     count: int = 0
@@ -71,13 +71,13 @@ class Survey:
 
     groups: int = 0
     led: int = 0
-    behind: Named = field(default_factory=Named)
-    filling: Named = field(default_factory=Named)
-    leaderless: Named = field(default_factory=Named)
-    quarantined: Named = field(default_factory=Named)
+    behind: GroupSample = field(default_factory=GroupSample)
+    filling: GroupSample = field(default_factory=GroupSample)
+    leaderless: GroupSample = field(default_factory=GroupSample)
+    quarantined: GroupSample = field(default_factory=GroupSample)
     #: Of the quarantined ones those that vote.
     damaged_voters: int = 0
-    under_replicated: Named = field(default_factory=Named)
+    under_replicated: GroupSample = field(default_factory=GroupSample)
     #: Entries that the replica here which is furthest behind its leader lacks.
     lag_entries: int = 0
     #: Node -> (most entries, sum of bytes) that it lacks of groups led here.
@@ -89,7 +89,7 @@ class Survey:
     taken_ms: int = 0
 
 
-class Surveying:
+class GroupHealthScan:
     """Task on the loop.  ``space()`` blocks and returns (used, free, total) bytes of the data
     directory; None = nothing can be said."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from node.observability.group_health import Named, Survey
+from node.observability.group_health import GroupSample, Survey
 from node.observability.phase import RECOVERING, SERVING, Life
 
 #: Groups that a reason names.
@@ -73,7 +73,7 @@ def _why_not_ready(survey: Survey) -> str:
     return ""
 
 
-def _named(groups: Named) -> str:
+def _named(groups: GroupSample) -> str:
     """``2 groups (4, 7)``"""
     shown = ", ".join(map(str, groups.groups[:_NAMED_IN_REASON]))
     more = ", ..." if groups.count > _NAMED_IN_REASON else ""

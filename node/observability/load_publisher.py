@@ -30,17 +30,17 @@ from multiraft.types import METADATA_GROUP, EntryKind
 from multiraft.wire.errors import Code, ErrorDetail, InvalidRequest, LeaderUnknown, exception_for
 from multiraft.wire.messages import BatchPart, Produce
 from multiraft.wire.schema import Malformed
-from node.clients.fetch import Fetching
+from node.clients.fetch import FetchHandler
 from node.clients.load_counts import Counted, LoadCounts
-from node.clients.produce import Producing
-from node.clients.router import Directory
+from node.clients.produce import ProduceHandler
+from node.clients.router import Router
 from node.clock import monotonic_ms, wall_ms
 from node.config import NodeConfig
 from node.loop.disk_worker import DiskWorker
 from node.metadata import state_machine
 from node.metadata.log import MetadataLog
 from node.observability import load_records
-from node.observability.group_health import Surveying
+from node.observability.group_health import GroupHealthScan
 from node.observability.load_records import PARTITIONS, ROWS_PER_RECORD, TOPIC, Counters, Window
 from node.peers.bulk_channel import Bulk, NoAnswer
 
@@ -52,12 +52,12 @@ APPEND_TIMEOUT_MS = 5_000
 OP = "append_loads"
 
 
-class Publishing:
+class LoadPublisher:
     """Task on the loop."""
 
     def __init__(self, config: NodeConfig, counts: LoadCounts | None, *, core, store,
-                 metadata_log: MetadataLog, directory: Directory, producing: Producing,
-                 fetching: Fetching, disk: DiskWorker, surveying: Surveying, bulk: Bulk,
+                 metadata_log: MetadataLog, directory: Router, producing: ProduceHandler,
+                 fetching: FetchHandler, disk: DiskWorker, surveying: GroupHealthScan, bulk: Bulk,
                  request_round: Callable[[], None], log: logging.Logger):
         """``counts``: the loads since the last window, None = nothing is published; ``bulk``: the
         connections on which records go to leaders elsewhere."""
@@ -151,7 +151,7 @@ class Publishing:
                 await self._create()
                 return False
             incarnation = topic.incarnation + self._place.id % topic.partitions
-            place = self._directory.place_of(incarnation)
+            place = self._directory.locate(incarnation)
             leader = self._core.status.leader_hint(place.group)[0]
             if leader == self._place.id:
                 await self._append_here(incarnation, batch)

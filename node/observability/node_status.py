@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from multiraft.wire import messages as wire
-from node.observability.group_health import Surveying
+from node.observability.group_health import GroupHealthScan
 from node.observability.statistics import Statistics
 
 
 class NodeStatusRequests:
     """Handler of ``NodeStatus``; ``Admin`` calls it.  ``node`` is this node's id."""
 
-    def __init__(self, node: int, statistics: Statistics, surveying: Surveying):
+    def __init__(self, node: int, statistics: Statistics, surveying: GroupHealthScan):
         self._node = node
         self._statistics = statistics
         self._surveying = surveying

@@ -15,30 +15,30 @@ from dataclasses import dataclass, field
 import multiraft
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.storage.store import Store
-from node.clients.fetch import Fetching
+from node.clients.fetch import FetchHandler
 from node.clients.listener import ConnectionCounts
-from node.clients.produce import Producing
+from node.clients.produce import ProduceHandler
 from node.clients.session import Sessions
 from node.histogram import Histogram
-from node.loop.applier import Applying
+from node.loop.applier import Applier
 from node.loop.checkpoints import Checkpoints
 from node.loop.disk_space import Space
 from node.loop.disk_worker import DiskWorker
-from node.loop.round_loop import Rounds
+from node.loop.round_loop import RoundLoop
 from node.loop.scrub import Scrub
 from node.loop.watchdog import Watchdog
 from node.metadata.log import MetadataLog
 from node.metadata.plan_table import ActivePlan
 from node.observability import health
 from node.observability.group_health import Survey
-from node.observability.load_publisher import Publishing
+from node.observability.load_publisher import LoadPublisher
 from node.observability.phase import Life
 from node.peers.append_links import Peers
 from node.peers.bulk_channel import Bulk
 from node.peers.lease_events import LeaseEvents
 from node.peers.liveness_thread import LivenessThread
 from node.replicas.lifecycle import Replicas
-from node.replicas.partition_switch import Switching
+from node.replicas.partition_switch import PartitionSwitcher
 from node.replicas.repair import Repairs
 from node.replicas.snapshots import Snapshots
 
@@ -64,12 +64,12 @@ class CountingParts:
     life: Life
     store: Store
     core: MultiRaft
-    applying: Applying
+    applying: Applier
     watchdog: Watchdog
-    producing: Producing
-    fetching: Fetching
+    producing: ProduceHandler
+    fetching: FetchHandler
     disk: DiskWorker
-    rounds: Rounds
+    rounds: RoundLoop
     peers: Peers
     liveness: LivenessThread
     bulk: Bulk
@@ -80,8 +80,8 @@ class CountingParts:
     snapshots: Snapshots
     replicas: Replicas
     metadata_log: MetadataLog
-    switching: Switching
-    publishing: Publishing
+    switching: PartitionSwitcher
+    publishing: LoadPublisher
     sessions: Sessions
     lease_events: LeaseEvents
     #: Of the client port.

@@ -5,8 +5,8 @@ raises ``NodeRefused`` when the answer will never be another one, after the data
 marked as refused.  ``linked`` waits until this node may introduce itself to a peer that asked which
 life came before, and ``after`` is what its hello says then.  ``passed`` waits until this node may
 take part: the peers that can be reached were asked, and enough of them know this data directory
-(``KnownNodes.admission_needs``), which is made durable; a node that was admitted in an earlier life
-needs the first only.
+(``PeerRegistry.admission_needs``), which is made durable; a node that was admitted in an earlier
+life needs the first only.
 
 Theory.  A peer that lets a life in remembers it and takes its word from then on.  So a node first
 asks all peers what they remember, and introduces itself to the first one only when all that answer
@@ -24,7 +24,7 @@ from multiraft.liveness.peer_identity import NO_LIFE, History, Life, Recall
 from multiraft.wire.errors import Code
 from node.clock import monotonic_ms
 from node.errors import NodeRefused
-from node.peers.registry import KnownNodes
+from node.peers.registry import PeerRegistry
 
 #: A node that was killed and started again is let in as soon as its old connections are gone, which
 #: a lease bounds.  Who is turned away for longer than this, or three leases, has a twin that lives.
@@ -57,7 +57,7 @@ class Admission:
     """See the module's docstring.  ``lives``: those of this data directory, this one last;
     ``mark(reason, life)`` makes a refusal durable, with the life that a peer remembers."""
 
-    def __init__(self, known: KnownNodes, log, lives: Iterable[Life] = (),
+    def __init__(self, known: PeerRegistry, log, lives: Iterable[Life] = (),
                  mark: Callable[[str, Life], None] = lambda reason, life: None,
                  lease_ms: int = 0):
         own = tuple(lives)

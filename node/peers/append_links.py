@@ -31,7 +31,7 @@ from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import FrameReader
 from node.errors import DiskFailed
 from node.loop.outbox import Outbox
-from node.loop.poller import Arrivals
+from node.loop.poller import Poller
 from node.loop.receive import receive_some
 from node.peers import codec
 from node.peers.dial import dial
@@ -203,7 +203,7 @@ class Peers:
     """All append connections of a node."""
 
     def __init__(self, store, core, frame_bytes_max: int, request_round, damaged,
-                 arrivals: Arrivals):
+                 arrivals: Poller):
         self._links: dict[int, PeerLink] = {}
         self._store = store
         self._core = core
@@ -311,7 +311,9 @@ class Peers:
             if len(self._cold) < COLD_APPENDS_MAX:
                 self._cold.append((peer, message))
                 self._cold_wanted.set()
-                self._arrivals.turn_due = True  # else it waits a linger, longer than its read takes
+                self._arrivals.yield_due = (
+                    True  # else it waits a linger, longer than its read takes
+                )
             return None, (), 0
         size = sum(map(len, buffers))
         return codec.encode(message, size), buffers, size

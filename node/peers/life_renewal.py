@@ -24,7 +24,7 @@ from multiraft.wire.errors import RemoteProtocolError
 from node.errors import DiskFailed
 from node.peers.admission import Admission
 from node.peers.handshake import NotAccepted, introduce
-from node.peers.registry import KnownNodes
+from node.peers.registry import PeerRegistry
 
 #: Seconds between two numbers of a node that is written to.  Each costs a small synced file here
 #: and one at each peer.
@@ -38,7 +38,7 @@ class Renewal:
     """See the module's docstring.  ``written()`` grows with what is written; ``renew()`` makes a
     new number durable and blocks; ``dial`` and ``introduction`` open a connection to a peer."""
 
-    def __init__(self, admission: Admission, known: KnownNodes, written: Callable[[], int],
+    def __init__(self, admission: Admission, known: PeerRegistry, written: Callable[[], int],
                  renew: Callable[[], tuple[Life, ...]], dial: Callable[[int], Awaitable],
                  introduction, log):
         self._admission = admission

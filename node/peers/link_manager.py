@@ -1,7 +1,7 @@
 """Links and leases follow the nodes that are known, while the node runs.
 
 Contract.  ``begin`` connects to every known peer; ``follow`` takes over what the metadata say and
-adds, moves or ends what differs; ``changed`` does the same after ``KnownNodes`` learned from
+adds, moves or ends what differs; ``changed`` does the same after ``PeerRegistry`` learned from
 elsewhere.  O(nodes), and only when a node was registered or removed.
 """
 
@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 from node.address import Address, parse_address
 from node.errors import BadConfig
-from node.peers.registry import KnownNodes
+from node.peers.registry import PeerRegistry
 
 
 class Peering:
     """See the module's docstring.  ``make_link(peer, address)`` makes an append link;
     ``end_incoming(peer)`` ends the append connection that a removed node has opened here."""
 
-    def __init__(self, known: KnownNodes, peers, liveness,
+    def __init__(self, known: PeerRegistry, peers, liveness,
                  make_link: Callable[[int, Address], object],
                  end_incoming: Callable[[int], None], log):
         self._known = known

@@ -31,7 +31,7 @@ from multiraft.wire.tls import TlsSocket
 from node.loop.receive import secured
 from node.peers import codec
 from node.peers.handshake import NotAccepted, Reception, check_certificate, next_header
-from node.peers.registry import KnownNodes, Life, Verdict
+from node.peers.registry import Life, PeerRegistry, Verdict
 from node.peers.security import Security
 
 #: Messages of one connection that are stepped in one turn of the loop, at some 5 us each; one that
@@ -44,7 +44,7 @@ class PeerListener:
     """Handler of the peer port's connections."""
 
     def __init__(self, core, request_round, liveness, security: Security, node: int,
-                 boot_epoch: int, known: KnownNodes, frame_bytes_max: int, hello_timeout_ms: int,
+                 boot_epoch: int, known: PeerRegistry, frame_bytes_max: int, hello_timeout_ms: int,
                  arrivals, log, bulk=None, space=None):
         self.space = space
         self._core = core

@@ -105,7 +105,7 @@ _CODES = {
 }
 
 
-class KnownNodes:
+class PeerRegistry:
     """See the module's docstring.  ``is_alive(node, life)`` tells whether that life of a peer is
     connected and supported right now."""
 

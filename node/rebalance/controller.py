@@ -30,7 +30,7 @@ from node.rebalance.observer import Observer
 from node.rebalance.progress import Meter
 from node.rebalance.runtime import TASKS, Tasks
 from node.rebalance.scheduler import decide, subjects
-from node.rebalance.throttle import Pacing
+from node.rebalance.throttle import PlanThrottle
 
 #: How often is looked while a plan is under way, in seconds, if nothing else happens.
 LOOK_S = 0.25
@@ -45,7 +45,7 @@ class Driver:
     """Task on the loop.  ``ask(peer, request)`` reaches any node, this one included."""
 
     def __init__(self, core, metadata_log, ask: Callable[[int, object], Awaitable],
-                 pacing: Pacing, log, tasks: Tasks = TASKS):
+                 pacing: PlanThrottle, log, tasks: Tasks = TASKS):
         self._tasks = tasks
         self._pacing = pacing
         self._core = core

@@ -16,8 +16,8 @@ from multiraft.wire.plans import (
     GROUPS_MAX,
     REPLICA_CHANGE,
     LookedGroup,
-    PlanLook,
     PlanLookReply,
+    PlanProbe,
 )
 from node.metadata.move_phases import Phase
 from node.metadata.plan_table import ActivePlan
@@ -93,7 +93,7 @@ class Observer:
                        leaders: dict[int, int]) -> str:
         """Takes what a node tells; why there is nothing about the others."""
         for at in range(0, max(1, len(wanted)), GROUPS_MAX):
-            reply = await self._asked(node, PlanLook(tuple(wanted[at:at + GROUPS_MAX])))
+            reply = await self._asked(node, PlanProbe(tuple(wanted[at:at + GROUPS_MAX])))
             if isinstance(reply, str):
                 return reply
             self._told[node] = (self._tasks.monotonic_ms(), reply)
@@ -102,7 +102,7 @@ class Observer:
                 leaders[group.group] = node
         return f"node {node} does not lead it any more"
 
-    async def _asked(self, node: int, request: PlanLook) -> PlanLookReply | str:
+    async def _asked(self, node: int, request: PlanProbe) -> PlanLookReply | str:
         """The answer, or why there is none.  Asked twice: a connection that was not used for a
         while may be that of an earlier life of the node, which shows when it is used."""
         with contextlib.suppress(MultiRaftError):

@@ -28,7 +28,7 @@ async def next_turn(_rows: int) -> None:
     await trio.lowlevel.checkpoint()
 
 
-class Looking:
+class PlanParticipant:
     """See the module's docstring.  ``latency``: of this node's committed appends; ``read_bytes``:
     what was read of each group here while it was led here."""
 
@@ -49,7 +49,7 @@ class Looking:
     @property
     def peer_handlers(self) -> dict:
         """What nodes ask."""
-        return {wire.PlanLook: self.look, wire.PlanChange: self.change,
+        return {wire.PlanProbe: self.look, wire.PlanChange: self.change,
                 wire.PlanTransfer: self.transfer}
 
     @property
@@ -59,7 +59,7 @@ class Looking:
 
     # ---- for who carries a plan out -------------------------------------------------------------
 
-    async def look(self, request: wire.PlanLook) -> wire.PlanLookReply:
+    async def look(self, request: wire.PlanProbe) -> wire.PlanLookReply:
         """The groups asked for that are led here, and this node itself."""
         groups = []
         for at, group in enumerate(request.groups):

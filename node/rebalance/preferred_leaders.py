@@ -32,7 +32,7 @@ AT_ONCE = 8
 LAG_ENTRIES_MAX = 1_000
 
 
-class Preferring:
+class PreferredLeaders:
     """Task on the loop."""
 
     def __init__(self, core, metadata_log, request_round, log):

@@ -16,28 +16,28 @@ from node.cluster.peer_requests import PeerRequests
 from node.metadata.log import MetadataLog
 from node.rebalance.controller import Driver
 from node.rebalance.observer import Observer
-from node.rebalance.participant import Looking
-from node.rebalance.preferred_leaders import Preferring
+from node.rebalance.participant import PlanParticipant
+from node.rebalance.preferred_leaders import PreferredLeaders
 from node.rebalance.requests import PlanRequests
-from node.rebalance.throttle import Pacing
+from node.rebalance.throttle import PlanThrottle
 
 
 class Plans:
     """See the module's docstring."""
 
-    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, looking: Looking,
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, looking: PlanParticipant,
                  peers: PeerRequests, request_round: Callable[[], None],
                  take: Callable[[int], Awaitable[None]], log: logging.Logger):
         """``looking``: handlers of the node that carries out a plan; ``take(rows)`` waits until
         the loop has room for the work of so many rows."""
         self._core = core
         self._peers = peers
-        self.driver = Driver(core, metadata_log, self._ask, Pacing(core, request_round), log)
+        self.driver = Driver(core, metadata_log, self._ask, PlanThrottle(core, request_round), log)
         requests = PlanRequests(metadata_log, self.driver,
                                 lambda: Observer(core, metadata_log, self._ask), take)
         self.handlers = {**looking.handlers, **requests.handlers}
         self.peer_handlers = looking.peer_handlers
-        self.preferring = Preferring(core, metadata_log, request_round, log)
+        self.preferring = PreferredLeaders(core, metadata_log, request_round, log)
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -46,7 +46,7 @@ def filled_by(plan: ActivePlan | None, node: int) -> frozenset[int]:
                      and node in plan.moves[seq].joining)
 
 
-class Pacing:
+class PlanThrottle:
     """Tells consensus, when something changed."""
 
     def __init__(self, core, request_round):

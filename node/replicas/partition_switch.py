@@ -61,7 +61,7 @@ class MetadataCaller(Protocol):
         """Return the reply of the metadata leader.  Raises ``MultiRaftError``."""
 
 
-class Switching:
+class PartitionSwitcher:
     """Tasks on the loop, one per switch that this node has a part in."""
 
     def __init__(self, core, tails, metadata_log, applied: AppliedEntries, peers: PeerCaller,

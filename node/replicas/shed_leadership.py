@@ -26,7 +26,7 @@ from node.replicas.drain_leadership import UNDER_WAY_MAX
 AGAIN_MS = 10_000
 
 
-class MakingWay:
+class LeadershipShedder:
     """Task on the loop."""
 
     def __init__(self, core, space, roles, request_round, log):

@@ -230,7 +230,7 @@ def peer_questions() -> dict[str, tuple]:
          placements.OpenPartitionReply()),
         (placements.PublishSwitch(7, 2, 900, 5), placements.PublishSwitchReply()),
         (placements.TrimChain(7, 4), placements.TrimChainReply()),
-        (wire_plans.PlanLook((1, 2)), wire_plans.PlanLookReply((looked,), 5, 9, False, 0, -1)),
+        (wire_plans.PlanProbe((1, 2)), wire_plans.PlanLookReply((looked,), 5, 9, False, 0, -1)),
         (wire_plans.PlanChange(1, (1, 2, 3), (4,), 17), wire_plans.PlanChangeReply()),
         (wire_plans.PlanTransfer(1, 2), wire_plans.PlanTransferReply()),
         (sinks.SettleRuns((sinks.RunRef(1, 2),), False), sinks.SettleRunsReply(

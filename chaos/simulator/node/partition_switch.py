@@ -1,8 +1,8 @@
 """Partition switches in a simulated node: the product's driver, step by step.
 
-Contract.  ``Switches`` is what ``node.replicas.partition_switch.Switching`` is in a node: ``look``
-begins to drive each switch that is decided and has a leader here.  The steps, and what the next
-group's leader does about them, are the product's; only their pace and what they await are the
+Contract.  ``Switches`` is what ``node.replicas.partition_switch.PartitionSwitcher`` is in a node:
+``look`` begins to drive each switch that is decided and has a leader here.  The steps, and what the
+next group's leader does about them, are the product's; only their pace and what they await are the
 simulator's.
 
 Theory.  A switch has no state but what the metadata and two logs say, so that a node may die
@@ -22,7 +22,7 @@ from multiraft.wire import placements as wire
 from multiraft.wire.errors import Code, exception_for
 from node.metadata.commands import PublishSwitch, encode_command
 from node.metadata.placement_table import Switch
-from node.replicas.partition_switch import LOOK_S, RETRY_S_MAX, RETRY_S_MIN, Switching
+from node.replicas.partition_switch import LOOK_S, RETRY_S_MAX, RETRY_S_MIN, PartitionSwitcher
 
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
@@ -77,7 +77,7 @@ class _Leader:
         await self._node.ask_leader(request)
 
 
-class _Driver(Switching):
+class _Driver(PartitionSwitcher):
     """Looks when the simulator does, and says what it is about to do."""
 
     def __init__(self, look: Callable[[], None], steps: Callable[[str], None], *parts: Any):
@@ -147,7 +147,7 @@ class Switches:
         start(self._drive(partition, switch), self._node.later)
 
     async def _drive(self, partition: int, switch: Switch) -> None:
-        """As ``Switching._drive``, in virtual time."""
+        """As ``PartitionSwitcher._drive``, in virtual time."""
         pause_s = RETRY_S_MIN
         while self._driver.has_part(partition, switch):
             self._at_work[partition] = pause = Pending()

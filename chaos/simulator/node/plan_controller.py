@@ -24,8 +24,8 @@ from multiraft.wire.errors import TimedOut
 from node.metadata.commands import Command, StepMove, encode_command
 from node.metadata.result import Result
 from node.rebalance.controller import Driver
-from node.rebalance.participant import Looking
-from node.rebalance.throttle import Pacing
+from node.rebalance.participant import PlanParticipant
+from node.rebalance.throttle import PlanThrottle
 
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
@@ -119,9 +119,9 @@ class Planning:
         self._node = node
         self._raft = raft
         metadata, facts = _Metadata(node), _Facts(node)
-        self._looking = Looking(raft, store, metadata, facts, node.room, facts, {},
+        self._looking = PlanParticipant(raft, store, metadata, facts, node.room, facts, {},
                                 node.request_round)
-        self._driver = Driver(raft, metadata, self._ask, Pacing(raft, node.request_round),
+        self._driver = Driver(raft, metadata, self._ask, PlanThrottle(raft, node.request_round),
                               _Log(node), _Tasks(node))
         self.handing = Handing(node, raft, metadata, _Log(node))
         start(self._driver.run(), node.later)
@@ -146,7 +146,7 @@ class Planning:
         return reply
 
     async def _ask(self, peer: int, request: Any) -> Any:
-        if type(request) is not wire.PlanLook:
+        if type(request) is not wire.PlanProbe:
             self._node.steps(type(request).__name__)
         if type(request) is wire.PlanChange:
             self._check(request)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from multiraft.raft.multi_raft import MultiRaft
-from node.rebalance.preferred_leaders import LOOK_S, WINDOW_MS, Preferring
+from node.rebalance.preferred_leaders import LOOK_S, WINDOW_MS, PreferredLeaders
 
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
@@ -28,7 +28,7 @@ DOWN_MS = (0, 200, 5_000)
 BACK_MS = 30_000
 
 
-class Handing(Preferring):
+class Handing(PreferredLeaders):
     """One life of a node's part."""
 
     def __init__(self, node: SimulatedNode, raft: MultiRaft, metadata, log):

@@ -2,22 +2,22 @@
 
 import pytest
 
-from node.clients.connection_reaper import PRESSED_BYTES_MIN, Deadlines, Look
+from node.clients.connection_reaper import PRESSED_BYTES_MIN, ConnectionSample, Deadlines
 from node.limits import Limits
 
 LIMITS = Limits(frame_timeout_ms=60, idle_timeout_ms=600, answer_timeout_ms=30)
-QUIET = Look(events=1, mid_frame=False, owed=False, arrived=0, unsent=0, sent=0)
+QUIET = ConnectionSample(events=1, mid_frame=False, owed=False, arrived=0, unsent=0, sent=0)
 
 
 class Session:
     """Whatever the test says it is."""
 
-    def __init__(self, look: Look = QUIET):
+    def __init__(self, look: ConnectionSample = QUIET):
         self.now = look
         self.ended = ""
         self.accounts = 0
 
-    def look(self) -> Look:
+    def look(self) -> ConnectionSample:
         return self.now
 
     def account(self) -> None:

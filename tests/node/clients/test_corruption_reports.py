@@ -68,7 +68,7 @@ async def test_a_quarantined_replica_serves_nothing_to_those_who_take_any(tmp_pa
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         await client.produce(topic, b"one")
-        group = node.metadata.directory.place_of(topic).group
+        group = node.metadata.directory.locate(topic).group
         waiting = Fetch((FetchPart(topic, 1, 1 << 20),), 1, 1 << 20, 20_000, "any")
         await client.begin(waiting)
         await until(lambda: node.reads.fetching._deadlines, "the poll waits")

@@ -25,7 +25,7 @@ def made(kind: type) -> Exception:
         return kind(4, 11, 10)
     if kind is errors.MemberBarred:
         return kind(4, 1)
-    if kind is error_codes.Elsewhere:
+    if kind is error_codes.Redirect:
         return kind(Code.MOVED, ErrorDetail("it is in group 3"))
     return kind("why")
 

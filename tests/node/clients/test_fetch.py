@@ -253,7 +253,7 @@ async def test_a_damaged_range_quarantines_the_replica_and_nothing_else(tmp_path
             os.pwrite(file.fileno(), b"TENDER", path.read_bytes().index(value))
 
     async def read(again, client):
-        groups = {partition: again.metadata.directory.place_of(topic + partition).group
+        groups = {partition: again.metadata.directory.locate(topic + partition).group
                   for partition in range(8)}
         other = next(partition for partition in range(8) if groups[partition] != groups[0])
         damage(again.store, b"tender 0")

@@ -53,7 +53,7 @@ async def test_a_full_disk_refuses_what_is_led_here_and_sends_on_what_is_not(tmp
         assert "full" in refused.error.text
         assert node.env.space.refused == 1
         node.storage.disk.start_next = lambda: None  # it does not elect itself again
-        node.core.resign(node.metadata.directory.place_of(topic).group, "test")
+        node.core.resign(node.metadata.directory.locate(topic).group, "test")
         assert (await client.produce(topic, b"elsewhere")).code in (Code.NOT_LEADER,
                                                                     Code.LEADER_UNKNOWN)
         data = batch(b"nobody's")
@@ -93,7 +93,7 @@ async def test_an_append_that_is_not_committed_in_time_is_ambiguous_on_an_idle_n
 async def test_a_leader_that_steps_down_leaves_its_appends_ambiguous(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
-        group = node.metadata.directory.place_of(topic).group
+        group = node.metadata.directory.locate(topic).group
         node.storage.disk.start_next = lambda: None
         data = batch(b"stuck")
         await client.begin(Produce("commit", 9_000, (BatchPart(topic, len(data)),)), data)

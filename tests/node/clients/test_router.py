@@ -7,10 +7,10 @@ from multiraft.wire.errors import Code
 from node.bootstrap import initial_facts, plan_of
 from node.clients import router as directory_module
 from node.clients.error_codes import StaleMetadata, refusal
-from node.clients.router import Directory
+from node.clients.router import Router
 from node.config import parse
 from node.metadata.state_machine import CreateTopic, DeleteTopic, MetadataState
-from node.peers.registry import KnownNodes
+from node.peers.registry import PeerRegistry
 from tests.node.harness import one_node_table
 
 
@@ -33,8 +33,8 @@ class World:
 
         core = SimpleNamespace(
             node=1, status=SimpleNamespace(leader_hint=lambda group: self.hint))
-        self.directory = Directory(core, SimpleNamespace(state=Counting()),
-                                   KnownNodes(None, "", 1, facts))
+        self.directory = Router(core, SimpleNamespace(state=Counting()),
+                                   PeerRegistry(None, "", 1, facts))
         self.apply(plan_of(facts))
 
     def apply(self, command):
@@ -48,7 +48,7 @@ def test_a_place_is_asked_for_once_while_nothing_changes(tmp_path):
     world = World(tmp_path)
     first = world.create("t", 2)
     for _ in range(3):
-        place = world.directory.place_of(first + 1)
+        place = world.directory.locate(first + 1)
         assert (place.topic.name, place.partition) == ("t", 1)
     assert world.located == 1
 
@@ -56,15 +56,15 @@ def test_a_place_is_asked_for_once_while_nothing_changes(tmp_path):
 def test_a_deleted_topic_is_unknown_at_once(tmp_path):
     world = World(tmp_path)
     first = world.create("t")
-    assert world.directory.place_of(first) is not None
+    assert world.directory.locate(first) is not None
     world.apply(DeleteTopic("t", b"t".ljust(16)))
-    assert world.directory.place_of(first) is None
+    assert world.directory.locate(first) is None
 
 
 def test_what_does_not_exist_is_not_remembered(tmp_path):
     world = World(tmp_path)
     for hostile in range(100, 200):
-        assert world.directory.place_of(hostile) is None
+        assert world.directory.locate(hostile) is None
     assert not world.directory._places
 
 
@@ -73,7 +73,7 @@ def test_the_cache_is_bounded(tmp_path, monkeypatch):
     world = World(tmp_path)
     first = world.create("t", 20)
     for number in range(20):
-        assert world.directory.place_of(first + number).partition == number
+        assert world.directory.locate(first + number).partition == number
         assert len(world.directory._places) <= 4
 
 

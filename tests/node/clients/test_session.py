@@ -39,7 +39,7 @@ from multiraft.wire.messages import (
 from node.clients.listener import Listener
 from node.clients.session import Sessions
 from node.config import Limits
-from node.loop.poller import Arrivals
+from node.loop.poller import Poller
 from node.loop.turns import Turns
 from tests.node.harness import HELLO, Client, attend, connected_pair, in_trio, silent_log, until
 
@@ -87,7 +87,7 @@ class World:
     def __init__(self, **limits):
         self.handlers = Handlers()
         self.rounds = 0
-        self.arrivals = Arrivals()
+        self.arrivals = Poller()
         self.turns = Turns(512)
         self.sessions = Sessions(
             producing=self.handlers, fetching=self.handlers,
@@ -301,13 +301,13 @@ async def test_what_is_not_answered_in_time_ends_with_the_connection(world, clie
 
 @session_test()
 async def test_what_is_left_to_a_task_asks_for_its_turn_and_an_append_does_not(world, client):
-    world.arrivals.turn_due = False
+    world.arrivals.yield_due = False
     await client.begin(Produce("commit", 1000, ONE_BATCH), bytes(10))
     await until(lambda: len(world.handlers.answers) == 1)
-    assert not world.arrivals.turn_due
+    assert not world.arrivals.yield_due
     await client.begin(ListTopics())
     await until(lambda: len(world.handlers.answers) == 2)
-    assert world.arrivals.turn_due
+    assert world.arrivals.yield_due
 
 
 @session_test(outbox_bytes_max=1 << 20)

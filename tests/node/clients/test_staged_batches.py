@@ -90,7 +90,7 @@ async def test_a_run_of_a_sink_is_no_plain_producer(tmp_path):
         assert (await append(client, topic, staged(sink, run))).base_offset == 0
 
 
-class Behind:
+class MetadataWaiter:
     """A node whose metadata lack what its clients have: what it is asked for, it says later."""
 
     def __init__(self):
@@ -129,7 +129,7 @@ class Behind:
 async def test_a_node_that_is_behind_asks_before_it_judges(tmp_path, monkeypatch, answer, state,
                                                            code):
     async with serving(tmp_path) as node, await Client.open(node) as client:
-        topic, behind = await client.create("t"), Behind()
+        topic, behind = await client.create("t"), MetadataWaiter()
         monkeypatch.setattr(staged_batches.StagedBatches, "_state",
                             lambda _self, run: behind.known_state(run))
         monkeypatch.setattr(node.clients.producing._staged, "_requests", behind)
@@ -153,7 +153,7 @@ async def test_a_batch_that_came_after_the_question_is_not_judged_by_its_answer(
                                                                                  monkeypatch):
     """The run is opened between a made-up batch and the first real one."""
     async with serving(tmp_path) as node, await Client.open(node) as client:
-        topic, behind = await client.create("t"), Behind()
+        topic, behind = await client.create("t"), MetadataWaiter()
         monkeypatch.setattr(staged_batches.StagedBatches, "_state",
                             lambda _self, run: behind.known_state(run))
         monkeypatch.setattr(node.clients.producing._staged, "_requests", behind)
@@ -172,7 +172,7 @@ async def test_a_batch_that_came_after_the_question_is_not_judged_by_its_answer(
 @in_trio
 async def test_batches_that_wait_are_bounded(tmp_path, monkeypatch):
     async with serving(tmp_path) as node, await Client.open(node) as client:
-        topic, behind = await client.create("t"), Behind()
+        topic, behind = await client.create("t"), MetadataWaiter()
         monkeypatch.setattr(staged_batches, "WAITING_MAX", 1)
         monkeypatch.setattr(node.clients.producing._staged, "_requests", behind)
         data = staged(9, 1)

@@ -44,7 +44,7 @@ async def put(client, partition: int, sequence: int, *values: bytes, timestamp_m
 
 
 def group_of(node, partition: int) -> int:
-    return node.metadata.directory.place_of(partition).group
+    return node.metadata.directory.locate(partition).group
 
 
 def groups_of(node) -> int:
@@ -53,11 +53,11 @@ def groups_of(node) -> int:
 
 async def switch(node, client, partition: int) -> int:
     """The partition goes on in the next group; which that is."""
-    place = node.metadata.directory.place_of(partition)
+    place = node.metadata.directory.locate(partition)
     to_group = place.group % groups_of(node) + 1
     answer = await client.ask(SwitchPartition(partition, place.epoch + 1, to_group))
     assert answer.code == Code.OK, answer
-    await until(lambda: node.metadata.directory.place_of(partition).epoch == place.epoch + 1,
+    await until(lambda: node.metadata.directory.locate(partition).epoch == place.epoch + 1,
                 "published")
     return to_group
 
@@ -138,7 +138,7 @@ async def test_a_node_behind_two_switches_waits_for_the_metadata(tmp_path, monke
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         await put(client, topic, 0, b"x")
-        before = node.metadata.directory.place_of(topic)
+        before = node.metadata.directory.locate(topic)
         await switch(node, client, topic)
         await put(client, topic, 1, b"y")
         await switch(node, client, topic)
@@ -213,7 +213,7 @@ async def test_a_restart_changes_nothing(tmp_path):
         async with context as node, await Client.open(node) as client:
             config = node.config
             topic = await client.create("t") if not life else 1
-            await until(lambda node=node: node.metadata.directory.place_of(1),
+            await until(lambda node=node: node.metadata.directory.locate(1),
                         "the metadata are applied")
             await until(
                 lambda node=node: all(map(node.core.status.is_settled, node.core.status.groups())),
@@ -240,10 +240,10 @@ async def test_links_below_the_log_start_go(tmp_path, monkeypatch):
         for round_ in range(3):
             await put(client, topic, 2 * round_, b"x", b"y")
             await switch(node, client, topic)
-        assert len(node.metadata.directory.place_of(topic).chain) == 4
+        assert len(node.metadata.directory.locate(topic).chain) == 4
         node.core.propose(group_of(node, topic), EntryKind.LOG_START, b"", topic, 4)
         node.request_round()
-        await until(lambda: len(node.metadata.directory.place_of(topic).chain) == 2,
+        await until(lambda: len(node.metadata.directory.locate(topic).chain) == 2,
                     "two links went")
         assert (await asked(client, OffsetQuery(topic, EARLIEST)))[0].offset == 4
         below = result(await client.ask(fetch(topic, 3)))
@@ -262,7 +262,7 @@ async def test_a_complaint_is_looked_into_in_the_right_group(tmp_path):
             await switch(node, client, topic)
         for offset in range(4):
             assert (await client.ask(Complain(topic, offset))).reply.damaged is False
-        place = node.metadata.directory.place_of(topic)
+        place = node.metadata.directory.locate(topic)
         store = node.store
         entry = store.entries(place.chain[1].group, 3, 3)[0]
         entry.payload[-1] ^= 1
@@ -302,7 +302,7 @@ async def test_appends_do_not_wait_for_the_publication(tmp_path, monkeypatch):
             return await real(request)
 
         monkeypatch.setattr(node.peers.metadata_requests, "ask", held)
-        place = node.metadata.directory.place_of(topic)
+        place = node.metadata.directory.locate(topic)
         to_group = place.group % groups_of(node) + 1
         await client.ask(SwitchPartition(topic, 2, to_group))
         await asked_for.wait()
@@ -310,5 +310,5 @@ async def test_appends_do_not_wait_for_the_publication(tmp_path, monkeypatch):
         assert node.store.tails[to_group].next_offset(topic) == 2
         assert result(await client.ask(fetch(topic, 0))).high_watermark == 1, "not published"
         go_on.set()
-        await until(lambda: node.metadata.directory.place_of(topic).epoch == 2, "published")
+        await until(lambda: node.metadata.directory.locate(topic).epoch == 2, "published")
         assert len(await read_all(client, topic)) == 2

@@ -6,7 +6,7 @@ from multiraft.wire import nodes as wire
 from multiraft.wire.errors import AmbiguousOutcome, Code, LeaderUnknown
 from node.cluster.registration import Registration
 from node.metadata.state_machine import NodeRecord
-from node.peers.registry import KnownNodes, of_new_cluster
+from node.peers.registry import PeerRegistry, of_new_cluster
 from tests.node.harness import in_trio, silent_log, until
 from tests.node.peers.test_registry import CLUSTER, FIRST_HOUR, RealFilesystem
 
@@ -29,7 +29,7 @@ class Cluster:
     """Node 4 has joined while node 1 was away, and leads the metadata group; node 2 is away."""
 
     def __init__(self, directory):
-        self.known = KnownNodes(RealFilesystem(), str(directory), 1,
+        self.known = PeerRegistry(RealFilesystem(), str(directory), 1,
                                 of_new_cluster(CLUSTER, 8, 3, FIRST_HOUR[:3]))
         self.changes = 0
         self.registered = 0

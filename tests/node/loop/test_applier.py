@@ -8,7 +8,7 @@ from multiraft.raft.ready import Committed, Event
 from multiraft.raft.status import Role
 from multiraft.types import METADATA_GROUP
 from node.clients.read_index import NEVER_MS
-from node.loop.applier import Applying, RoleChanges
+from node.loop.applier import Applier, LeadershipNotifier
 from tests.node.harness import silent_log
 
 
@@ -27,7 +27,7 @@ class World:
             lost=self.note("doubted"), ready=self.note("confirmed"),
             committed=self.note("reads settled"), expire=self.note("doubts"),
             stop=self.note("stop confirming"), waiting={}, earliest_ms=NEVER_MS)
-        self.applying = Applying(
+        self.applying = Applier(
             part(applied=self.note("applied"), status=part(
                 durable_index=self.durable_index, has_group=lambda group: group in self.here,
                 is_leader=lambda group: True, leader_hint=lambda group: (2, 7))),
@@ -37,7 +37,7 @@ class World:
             part(lost=self.note("lost"), committed=self.note("committed"),
                  durable=self.note("durable"), groups_waiting_for_durable=lambda: (3,),
                  expire=self.note("expire"), stop=self.note("stop pending"), earliest_ms=7),
-            self.fetching, self.confirmations, self.sessions, RoleChanges(),
+            self.fetching, self.confirmations, self.sessions, LeadershipNotifier(),
             SimpleNamespace(due=False), silent_log())
 
     def durable_index(self, group: int) -> int:

@@ -11,7 +11,7 @@ import trio
 
 from node.errors import DiskFailed
 from node.loop.disk_worker import SEALS_WAITING_MAX, DiskWorker, open_probe
-from node.loop.poller import Arrivals
+from node.loop.poller import Poller
 from tests.node.harness import attend, in_trio, until
 
 
@@ -37,7 +37,7 @@ class World:
     def __init__(self, tmp_path):
         self.file = open(tmp_path / "lane", "w+b", buffering=0)
         self.done: list[list] = []
-        self.arrivals = Arrivals()
+        self.arrivals = Poller()
         self.disk = DiskWorker(idle_store(), self.done.append, self.arrivals)
 
     def write(self, *staged):

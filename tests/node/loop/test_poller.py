@@ -5,14 +5,14 @@ import socket
 import pytest
 
 from node.loop import poller as arrivals_module
-from node.loop.poller import POLL_NS, Arrivals
+from node.loop.poller import POLL_NS, Poller
 
 
 class Sources:
     """Sockets that have something, whose handlers take what the test says, in time that it says."""
 
     def __init__(self, count: int, monkeypatch):
-        self.arrivals = Arrivals()
+        self.arrivals = Poller()
         self.now_ns = 0
         self.took_ns = 0
         self.called: list[int] = []

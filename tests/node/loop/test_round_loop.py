@@ -12,8 +12,8 @@ from multiraft.raft.timers import NEVER_MS
 from node.clock import monotonic_ms
 from node.errors import RoundFailed
 from node.loop import round_loop as rounds_module
-from node.loop.poller import Arrivals
-from node.loop.round_loop import Rounds
+from node.loop.poller import Poller
+from node.loop.round_loop import RoundLoop
 from tests.node.harness import in_trio, until
 
 
@@ -29,8 +29,8 @@ class World:
         self.deadline_ms = None
         self.patience_ms = None
         self.staged = []
-        self.rounds = Rounds(self, self, self, self, self, (self,),
-                             lambda: self.log.append("published"), Arrivals())
+        self.rounds = RoundLoop(self, self, self, self, self, (self,),
+                             lambda: self.log.append("published"), Poller())
 
     # core
     def tick(self, now_ms):
@@ -106,8 +106,8 @@ class Patient(World):
                 return NEVER_MS if world.patience_ms is None else world.patience_ms
 
         applier = Applier()
-        self.rounds = Rounds(self, self, self, self, applier, (self, applier), lambda: None,
-                             Arrivals())
+        self.rounds = RoundLoop(self, self, self, self, applier, (self, applier), lambda: None,
+                             Poller())
 
 
 def write(sequence: int) -> Writes:
@@ -250,10 +250,10 @@ async def test_after_a_failed_round_there_is_no_other():
 class Sources:
     """Two sources; taking the first makes the second one readable."""
 
-    def __init__(self, world, turn_due: bool):
+    def __init__(self, world, yield_due: bool):
         self.taken: list[str] = []
         self.arrivals = world.rounds._arrivals
-        self.turn_due = turn_due
+        self.yield_due = yield_due
         self.first, self.second = (os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2))
         self.arrivals.add(self.first, self.take_first)
         self.arrivals.add(self.second, self.take_second)
@@ -263,7 +263,7 @@ class Sources:
         self.taken.append("first")
         os.eventfd_read(self.first)
         os.eventfd_write(self.second, 1)
-        self.arrivals.turn_due = self.turn_due
+        self.arrivals.yield_due = self.yield_due
         return True
 
     def take_second(self) -> bool:
@@ -276,10 +276,10 @@ class Sources:
         os.close(self.second)
 
 
-@pytest.mark.parametrize(("turn_due", "taken"), [(False, ["first", "second"]), (True, ["first"])])
-def test_the_loop_lingers_unless_a_task_has_to_go_on(turn_due, taken):
+@pytest.mark.parametrize(("yield_due", "taken"), [(False, ["first", "second"]), (True, ["first"])])
+def test_the_loop_lingers_unless_a_task_has_to_go_on(yield_due, taken):
     world = World()
-    with contextlib.closing(Sources(world, turn_due)) as sources:
+    with contextlib.closing(Sources(world, yield_due)) as sources:
         world.rounds._drain()
         assert sources.taken == taken
         assert world.rounds.rounds == 1, "the second asked for none"
@@ -288,7 +288,7 @@ def test_the_loop_lingers_unless_a_task_has_to_go_on(turn_due, taken):
 @in_trio
 async def test_sources_are_served_one_after_the_other_as_they_become_readable():
     world = World()
-    with contextlib.closing(Sources(world, turn_due=True)) as sources:
+    with contextlib.closing(Sources(world, yield_due=True)) as sources:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(world.rounds.serve)
             await until(lambda: sources.taken == ["first", "second"])

@@ -116,12 +116,12 @@ async def test_what_only_lost_nodes_knew_is_forgotten_by_who_comes_back(tmp_path
         await until(lambda: topics(node) == {"kept", "lost"})
     async with running(config) as node:
         assert topics(node) == {"kept", "lost"}
-        assert node.metadata.directory.place_of(2).topic.name == "lost"
+        assert node.metadata.directory.locate(2).topic.name == "lost"
         await come_back(node, history(config, 1, "kept", "new"))
         await until(lambda: node.metadata.log.state.version == 4
                     and node.core.status.applied_index(METADATA_GROUP) == 4, "it has all of it")
         assert topics(node) == {"kept", "new"}
-        assert node.metadata.directory.place_of(2).topic.name == "new"
+        assert node.metadata.directory.locate(2).topic.name == "new"
 
 
 @in_trio

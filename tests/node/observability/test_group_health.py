@@ -14,7 +14,7 @@ from multiraft.wire.plans import REPLICA_CHANGE, PlanLimits, PlannedMove
 from node.metadata.move_phases import Phase
 from node.metadata.plan_table import ActivePlan
 from node.observability import group_health as survey_module
-from node.observability.group_health import SLICE, Survey, Surveying, measure_space
+from node.observability.group_health import SLICE, GroupHealthScan, Survey, measure_space
 from tests.node.harness import Client, in_trio, serving
 
 LAG_MAX = 10
@@ -52,7 +52,7 @@ class World:
                 node_state=lambda node: "down" if node in down else "up"))
         store = SimpleNamespace(bytes_between=lambda group, first, last: 10 * (last - first + 1))
         metadata_log = SimpleNamespace(state=SimpleNamespace(plans=SimpleNamespace(active=plan)))
-        self.surveying = Surveying(core, store, metadata_log, LAG_MAX, lambda: self.space)
+        self.surveying = GroupHealthScan(core, store, metadata_log, LAG_MAX, lambda: self.space)
 
     def status(self, group: int) -> GroupStatus:
         self.looked.append(group)

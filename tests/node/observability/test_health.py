@@ -3,7 +3,7 @@
 import pytest
 
 from node.observability import health
-from node.observability.group_health import Named, Survey
+from node.observability.group_health import GroupSample, Survey
 from node.observability.phase import RECOVERING, SERVING, STARTING, STOPPING, Life
 
 
@@ -54,12 +54,12 @@ def test_a_node_whose_replicas_have_everything_is_ready():
 @pytest.mark.parametrize(("kind", "says"), [
     ("quarantined", "quarantined"), ("leaderless", "no leader"), ("behind", "catching up")])
 def test_one_group_in_need_makes_a_node_unready_and_is_named(kind, says):
-    survey = Survey(groups=65, **{kind: Named(1, [42])}, lag_entries=9)
+    survey = Survey(groups=65, **{kind: GroupSample(1, [42])}, lag_entries=9)
     verdict = health.readiness(life(SERVING), survey)
     assert not verdict.good
     assert says in verdict.reason and "1 group (42)" in verdict.reason
 
 
 def test_many_groups_are_counted_and_the_first_named():
-    survey = Survey(behind=Named(100, list(range(100))))
+    survey = Survey(behind=GroupSample(100, list(range(100))))
     assert "100 groups (0, 1, 2, 3, 4, ...)" in health.readiness(life(SERVING), survey).reason

@@ -15,7 +15,7 @@ import trio
 from node.config import HttpConfig, parse
 from node.errors import BadConfig
 from node.observability import http as http_module
-from node.observability.group_health import Named, Survey
+from node.observability.group_health import GroupSample, Survey
 from node.observability.http import Attached, HttpThread
 from node.observability.phase import SERVING, STARTING, Life
 from tests.node.harness import (
@@ -413,7 +413,7 @@ async def test_metrics_tell_what_happened(tmp_path):
 
 
 def test_a_survey_names_no_more_groups_than_its_bound():
-    named = Named()
+    named = GroupSample()
     for group in range(1000):
         named.add(group)
     assert (named.count, len(named.groups)) == (1000, 100)

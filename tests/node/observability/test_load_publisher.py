@@ -32,7 +32,7 @@ async def published(node, client):
     await until(lambda: node.rebalance.publishing.published >= done + 2, "two more windows")
     topic = node.metadata.log.state.topic(load_records.TOPIC)
     incarnation = topic.incarnation + 1 % topic.partitions
-    group = node.metadata.directory.place_of(incarnation).group
+    group = node.metadata.directory.locate(incarnation).group
     start = node.store.tails[group].applied(incarnation).log_start
     answer = await client.ask(Fetch((FetchPart(incarnation, start, 1 << 20),)))
     data, rows = memoryview(answer.reply.payload), []

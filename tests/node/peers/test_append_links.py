@@ -22,7 +22,7 @@ from multiraft.wire.messages import Hello, hello_header
 from node.address import Address
 from node.clients.listener import Listener, listen
 from node.errors import DiskFailed
-from node.loop.poller import Arrivals
+from node.loop.poller import Poller
 from node.loop.receive import receive_some
 from node.metadata.state_machine import NodeRecord
 from node.peers import append_links as peers_module
@@ -31,7 +31,7 @@ from node.peers import listener as peer_listener
 from node.peers.append_links import RESIDENT_BYTES_MAX, RESIDENT_ENTRIES_MAX, PeerLink, Peers
 from node.peers.handshake import Introduction
 from node.peers.listener import PeerListener
-from node.peers.registry import KnownNodes, of_joined
+from node.peers.registry import PeerRegistry, of_joined
 from node.peers.security import Security
 from node.security_config import SecurityConfig
 from tests.node.harness import attend, in_trio, silent_log, until
@@ -114,10 +114,10 @@ def hello_of(node: int, epoch: int = 1, connection: str = "append", process: int
     return Hello(connection, CLUSTER, node, epoch, incarnation=100 + node, process=process)
 
 
-def known_nodes(*nodes: int) -> KnownNodes:
+def known_nodes(*nodes: int) -> PeerRegistry:
     """What node 2 knows of others, which are registered."""
     records = [NodeRecord(node, 100 + node, 0, f"h:{node}", f"p:{node}") for node in nodes]
-    return KnownNodes(None, "", 2, of_joined(CLUSTER, 1, 1, records, (), 1))
+    return PeerRegistry(None, "", 2, of_joined(CLUSTER, 1, 1, records, (), 1))
 
 
 class Sender:
@@ -130,7 +130,7 @@ class Sender:
                                          hello_of(1)._replace(cluster=cluster))
         self.answers: list[tuple[int, int]] = []  # (peer, code), 0 = welcome
         self.link = PeerLink(2, "127.0.0.1", port, introduction, bytes_max, self, silent_log())
-        self.arrivals = Arrivals()
+        self.arrivals = Poller()
         self.peers = Peers(self.store, self.core, FRAME_BYTES_MAX, lambda: None,
                            self.damage.append, self.arrivals)
         self.peers.add(self.link)
@@ -160,7 +160,7 @@ class Receiver:
                  hello_ms: int = 15_000):
         self.core, self.rounds, self.adopted = Core(), 0, []
         self.known = known_nodes(1, 3)
-        self.arrivals = Arrivals()
+        self.arrivals = Poller()
         self.address = Address("127.0.0.1", free_port())
         self.port = PeerListener(
             self.core, self.round, SimpleNamespace(adopt=lambda *args: self.adopted.append(args)),
@@ -223,7 +223,7 @@ async def test_peers_that_hear_the_same_get_the_same_frame_and_others_their_own(
     introduction = functools.partial(Introduction, Security(SecurityConfig(), CLUSTER),
                                      hello_of(1))
     judge = SimpleNamespace(welcomed=lambda peer: None, refused=None)
-    peers = Peers(store, core, FRAME_BYTES_MAX, lambda: None, None, Arrivals())
+    peers = Peers(store, core, FRAME_BYTES_MAX, lambda: None, None, Poller())
     for node, receiver in enumerate(receivers, 2):
         peers.add(PeerLink(node, "127.0.0.1", receiver.address.port, introduction, 64 << 20, judge,
                            silent_log()))
@@ -269,9 +269,9 @@ async def test_cold_entries_are_read_by_a_thread_and_follow(sender, receiver):
 @pair_test
 async def test_only_what_a_task_has_to_read_ends_the_loops_waiting_for_more(sender, receiver):
     sender.say(Append(1, 1, 1, 9, 1, 11, 0), REPLY)
-    assert not sender.arrivals.turn_due
+    assert not sender.arrivals.yield_due
     sender.say(Append(1, 1, 1, 2, 1, 5, 0))
-    assert sender.arrivals.turn_due
+    assert sender.arrivals.yield_due
 
 
 @pair_test
@@ -476,7 +476,7 @@ async def test_a_peer_that_does_not_read_is_dropped_at_the_limit(monkeypatch):
 
 def test_of_what_a_peer_sends_at_once_some_is_stepped_in_a_turn():
     stepped: list[int] = []
-    arrivals = Arrivals()
+    arrivals = Poller()
     near, far = socket.socketpair()
     with near, far, contextlib.closing(arrivals):
         near.setblocking(False)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from node.metadata.state_machine import NodeRecord
 from node.peers.link_manager import Peering
-from node.peers.registry import KnownNodes, of_new_cluster
+from node.peers.registry import PeerRegistry, of_new_cluster
 from tests.node.harness import silent_log
 
 CLUSTER = bytes(16)
@@ -27,7 +27,7 @@ class World:
             add=lambda peer, host, port: self.said.append(("ask", peer, f"{host}:{port}")),
             remove=lambda peer: self.said.append(("forget", peer)))
         first = tuple(nodes(n1="a:1", n2="a:2", n3="a:3").values())
-        self.known = KnownNodes(None, "", 1, of_new_cluster(CLUSTER, 1, 1, first))
+        self.known = PeerRegistry(None, "", 1, of_new_cluster(CLUSTER, 1, 1, first))
         self.peering = Peering(self.known, peers, liveness,
                                lambda peer, where: (peer, str(where)),
                                lambda peer: self.said.append(("end", peer)), silent_log())

@@ -22,8 +22,8 @@ from node.metadata.state_machine import (
 from node.peers import registry as known_nodes_module
 from node.peers.registry import (
     KNOWN_NODES_FILE,
-    KnownNodes,
     Life,
+    PeerRegistry,
     of_joined,
     of_new_cluster,
     read,
@@ -43,18 +43,18 @@ def nobody(_node: int, _life: Life) -> bool:
     return False
 
 
-def new_cluster(directory, nodes: int = 3) -> KnownNodes:
+def new_cluster(directory, nodes: int = 3) -> PeerRegistry:
     """What node 1 of a new cluster knows."""
-    return KnownNodes(RealFilesystem(), str(directory), 1,
+    return PeerRegistry(RealFilesystem(), str(directory), 1,
                       of_new_cluster(CLUSTER, 8, 3, FIRST_HOUR[:nodes]))
 
 
-def again(directory) -> KnownNodes:
+def again(directory) -> PeerRegistry:
     """The same node after a restart."""
-    return KnownNodes(RealFilesystem(), str(directory), 1, read(RealFilesystem(), str(directory)))
+    return PeerRegistry(RealFilesystem(), str(directory), 1, read(RealFilesystem(), str(directory)))
 
 
-async def let_in(known: KnownNodes, said: Hello, is_alive=nobody) -> Code:
+async def let_in(known: PeerRegistry, said: Hello, is_alive=nobody) -> Code:
     """What the listener does."""
     verdict = known.judge(said, is_alive) or await known.bind(said, is_alive)
     return verdict.code if verdict is not None else Code.OK
@@ -159,7 +159,7 @@ async def test_nobody_is_this_node_itself(tmp_path):
 NUMBER = 1 << 63
 
 
-async def meets(known: KnownNodes, epoch: int, process: int) -> Code:
+async def meets(known: PeerRegistry, epoch: int, process: int) -> Code:
     """Node 2 says which life the file remembers, as it does when it was asked."""
     said = hello(2, 7, epoch, NUMBER | process)
     verdict = known.judge(said, nobody)
@@ -205,7 +205,7 @@ async def test_of_two_lives_that_name_the_same_one_the_first_is_let_in(tmp_path)
 async def test_a_peer_that_starts_again_is_let_in_while_the_disk_is_full(tmp_path):
     disk = FullDisk()
     disk.full = False
-    known = KnownNodes(disk, str(tmp_path), 1, of_new_cluster(CLUSTER, 8, 3, FIRST_HOUR))
+    known = PeerRegistry(disk, str(tmp_path), 1, of_new_cluster(CLUSTER, 8, 3, FIRST_HOUR))
     await meets(known, 5, 1)
     disk.full = True
     assert await meets(known, 6, 2) == Code.OK
@@ -238,7 +238,7 @@ async def test_who_was_admitted_once_need_not_ask_again(tmp_path):
     await known.admit()
     assert not again(tmp_path).admission_needs
     joined = of_joined(CLUSTER, 8, 3, FIRST_HOUR, (9,), 17)
-    assert not KnownNodes(None, "", 4, joined).admission_needs, "the metadata know it"
+    assert not PeerRegistry(None, "", 4, joined).admission_needs, "the metadata know it"
 
 
 class FullDisk(RealFilesystem):
@@ -256,7 +256,7 @@ class FullDisk(RealFilesystem):
 async def test_a_full_disk_does_not_end_a_node_that_hears_of_another(tmp_path, monkeypatch):
     monkeypatch.setattr(known_nodes_module, "FULL_RETRY_S", 0.001)
     disk = FullDisk()
-    known = KnownNodes(disk, str(tmp_path), 1, of_new_cluster(CLUSTER, 8, 3, FIRST_HOUR))
+    known = PeerRegistry(disk, str(tmp_path), 1, of_new_cluster(CLUSTER, 8, 3, FIRST_HOUR))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(known.run)
         known.learn({node.id: node for node in FIRST_HOUR[:2]}, {}, 7)
@@ -272,7 +272,7 @@ async def test_a_full_disk_does_not_end_a_node_that_hears_of_another(tmp_path, m
 @in_trio
 async def test_a_full_disk_lets_nobody_in_whom_it_could_not_remember_and_ends_no_node(tmp_path):
     disk = FullDisk()
-    known = KnownNodes(disk, str(tmp_path), 1, of_new_cluster(CLUSTER, 8, 3, FIRST_HOUR))
+    known = PeerRegistry(disk, str(tmp_path), 1, of_new_cluster(CLUSTER, 8, 3, FIRST_HOUR))
     assert await let_in(known, hello(2, 7)) == Code.STORAGE_FULL
     assert await let_in(known, hello(2, 8)) == Code.WRONG_INCARNATION
     disk.full = False

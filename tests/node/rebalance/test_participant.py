@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from multiraft.wire.plans import PartitionLoads
-from node.rebalance.participant import Looking
+from node.rebalance.participant import PlanParticipant
 from tests.node.harness import in_trio
 
 BEFORE, NOW, PARTITION = 1, 2, 70
@@ -31,7 +31,7 @@ async def test_a_partition_is_told_of_once_by_who_leads_its_group(here):
     state = SimpleNamespace(cluster_id=b"c", locate=lambda _partition: place,
                             placed=SimpleNamespace(chains={}),
                             plans=SimpleNamespace(switched={}))
-    looking = Looking(SimpleNamespace(status=SimpleNamespace(is_leader=here.__contains__)),
+    looking = PlanParticipant(SimpleNamespace(status=SimpleNamespace(is_leader=here.__contains__)),
                       SimpleNamespace(tails={group: Tail() for group in here}),
                       SimpleNamespace(state=state), None, None, None, {}, None)
     reply = await looking.partition_loads(PartitionLoads((BEFORE, NOW, BEFORE), 0))

@@ -9,7 +9,7 @@ import pytest
 
 from multiraft.types import Configuration
 from node.metadata.plan_table import PlanTable
-from node.rebalance.preferred_leaders import AT_ONCE, CALM_MS, WINDOW_MS, Preferring
+from node.rebalance.preferred_leaders import AT_ONCE, CALM_MS, WINDOW_MS, PreferredLeaders
 
 
 class Core:
@@ -60,7 +60,9 @@ def made(core):
     state = SimpleNamespace(plans=PlanTable(), table=SimpleNamespace(
         states={}, nodes=dict.fromkeys((1, 2, 3))))
     state.plans.preferred = {group: 2 for group in range(1, 11)}
-    return Preferring(core, SimpleNamespace(state=state), lambda: None, logging.getLogger("test"))
+    return PreferredLeaders(
+        core, SimpleNamespace(state=state), lambda: None, logging.getLogger("test")
+    )
 
 
 def test_groups_go_back_a_few_at_a_time_once_the_node_is_up_for_a_while(core, made):

@@ -15,7 +15,7 @@ from tests.node.rebalance.cases import CLUSTER, LIMITS, change, control, plan
 LOOK_MS = 250
 
 
-class Watched:
+class WatchedConnection:
     """A plan, one controller that watches over it, and time."""
 
     def __init__(self):
@@ -39,7 +39,7 @@ class Watched:
 
 
 def test_it_pauses_and_goes_on_when_appends_have_been_fast_for_a_while():
-    watched = Watched()
+    watched = WatchedConnection()
     watched.look(2_100)
     watched.look(100, until_ms=LOOK_MS + CALM_MS)
     assert watched.table.plan.state == "paused"
@@ -49,7 +49,7 @@ def test_it_pauses_and_goes_on_when_appends_have_been_fast_for_a_while():
 
 def test_a_plan_that_is_not_what_makes_appends_slow_goes_on_until_they_have_been_fast():
     """It may be the cure: a pause that only its own end could end would last for ever."""
-    watched = Watched()
+    watched = WatchedConnection()
     watched.look(9_000, until_ms=SLOW_PATIENCE_MS + CALM_MS + 4 * LOOK_MS)
     assert [action for _, action in watched.told] == [PAUSE, RESUME]
     assert watched.told[1][0] - watched.told[0][0] >= SLOW_PATIENCE_MS
@@ -61,7 +61,7 @@ def test_a_plan_that_is_not_what_makes_appends_slow_goes_on_until_they_have_been
 
 
 def test_patience_with_slow_appends_is_none_with_a_node_that_is_down():
-    watched = Watched()
+    watched = WatchedConnection()
     watched.look(9_000, until_ms=SLOW_PATIENCE_MS // 2)
     watched.look(9_000, "down", until_ms=10 * SLOW_PATIENCE_MS)
     assert watched.table.plan.state == "paused"
@@ -70,7 +70,7 @@ def test_patience_with_slow_appends_is_none_with_a_node_that_is_down():
 
 def test_a_node_that_is_late_is_not_down_yet():
     """Seen with two processors for eight processes: each pause stopped the copying for 3 s."""
-    watched = Watched()
+    watched = WatchedConnection()
     watched.look(10, "down", until_ms=LATE_MS)
     watched.look(10)
     watched.look(10, "down", until_ms=2 * LATE_MS)

@@ -27,7 +27,7 @@ from node.metadata.state_machine import (
     MetadataState,
     PublishSwitch,
 )
-from node.replicas.partition_switch import Switching
+from node.replicas.partition_switch import PartitionSwitcher
 from tests.node.harness import silent_log
 from tests.node.metadata.test_state_machine import bootstrap
 
@@ -78,7 +78,7 @@ class Node:
         tails = {group: found.tail for group, found in world.groups.items()}
         self.applied = AppliedEntries(tails)
         leader = SimpleNamespace(ask=lambda request: self.ask_metadata(request))
-        self.driver = Switching(self, tails, self, self.applied, self, leader, self.round,
+        self.driver = PartitionSwitcher(self, tails, self, self.applied, self, leader, self.round,
                                 silent_log())
 
     # the core
@@ -334,16 +334,16 @@ def test_dying_again_and_again_only_delays():
 # ---- what holds it up ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lacks", ["settled", "has_room"])
-def test_nothing_is_sealed_while_the_next_group_would_not_take_it(lacks):
+@pytest.mark.parametrize("is_stale_for", ["settled", "has_room"])
+def test_nothing_is_sealed_while_the_next_group_would_not_take_it(is_stale_for):
     world = World((1, 2))
     world.fill(RECORDS)
-    setattr(world.groups[world.there], lacks, False)
+    setattr(world.groups[world.there], is_stale_for, False)
     world.decide()
     asked = f"ask {world.groups[world.there].leader} to prepare"
     world.run(lambda: sum(asked in line for line in world.trace) > 5)
     assert world.groups[world.here].tail.is_open(P), "appends go on"
-    setattr(world.groups[world.there], lacks, True)
+    setattr(world.groups[world.there], is_stale_for, True)
     check(world.run(lambda: world.published))
 
 

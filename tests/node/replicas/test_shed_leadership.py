@@ -10,7 +10,7 @@ import trio.testing
 from multiraft.errors import NotLeader
 from multiraft.types import METADATA_GROUP
 from node.replicas.drain_leadership import UNDER_WAY_MAX
-from node.replicas.shed_leadership import AGAIN_MS, MakingWay
+from node.replicas.shed_leadership import AGAIN_MS, LeadershipShedder
 
 WAIT_S = 30.0
 
@@ -44,14 +44,14 @@ class Core:
 
 
 class World:
-    """What ``MakingWay`` is given."""
+    """What ``LeadershipShedder`` is given."""
 
     def __init__(self, core: Core):
         self.core = core
         self.full = False
         self.rounds = 0
         self.changed = trio.Event()
-        self.making_way = MakingWay(core, self, self, self.request_round, self)
+        self.making_way = LeadershipShedder(core, self, self, self.request_round, self)
 
     def request_round(self):
         self.rounds += 1
