@@ -1,7 +1,8 @@
 """Where bits have been flipped, so that a good copy of everything remains.
 
-Contract.  ``Atlas.may_hit`` says whether a region of a node may be damaged, ``hit`` that it has
-been.  Nothing is ever forgotten: damage that nobody has read is still there at the end of a run.
+Contract.  ``FaultAtlas.may_hit`` says whether a region of a node may be damaged, ``hit`` that it
+has been.  Nothing is ever forgotten: damage that nobody has read is still there at the end of a
+run.
 
 Theory.  What the promises say is that damage on a minority of copies is repaired (decision 0009).
 An *entry* is a region of its own: every node may be damaged, each in other entries, and all are
@@ -29,7 +30,7 @@ class FileRegion(NamedTuple):
     position: int
 
 
-class Atlas:
+class FaultAtlas:
     """All damage of one run."""
 
     def __init__(self, replication_factor: int):

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from chaos.backends import host
 from chaos.backends.backend import BIT_ROT, Backend, BackendError
-from chaos.nemeses.atlas import Atlas, EntryRegion, FileRegion
+from chaos.nemeses.atlas import EntryRegion, FaultAtlas, FileRegion
 from chaos.nemeses.nemesis import Field, Nemesis, Strike
 
 #: Bits that flip in one strike.
@@ -53,7 +53,7 @@ class BitRot(Nemesis):
     name, kind = "bit-rot", BIT_ROT
     healing = "left to the node to find and repair"
 
-    def __init__(self, field: Field, atlas: Atlas):
+    def __init__(self, field: Field, atlas: FaultAtlas):
         super().__init__(field)
         self._atlas = atlas
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from chaos.backends.backend import KINDS, Backend, BackendError
 from chaos.nemeses import clocks, disks, links, members, processes
-from chaos.nemeses.atlas import Atlas
+from chaos.nemeses.atlas import FaultAtlas
 from chaos.nemeses.nemesis import Field, Nemesis, Strike
 from chaos.nemeses.rot import BitRot
 
@@ -92,7 +92,7 @@ class Rotation:
         self.backend = backend
         self.refusals: list[str] = []
         self.turns: list[Turn] = []
-        self.atlas = Atlas(backend.spec.replication_factor)
+        self.atlas = FaultAtlas(backend.spec.replication_factor)
         self._emit = emit
         self._turn_s, self._calm = turn_s, calm
         self._schedule = random.Random(f"schedule {seed}")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chaos.simulator.node.partition_switch import Switches
     from chaos.simulator.node.plan_controller import Planning
     from chaos.simulator.oracle.metadata_oracle import MetadataState
-    from chaos.simulator.oracle.observer import Witness
+    from chaos.simulator.oracle.observer import StateChecker
     from chaos.simulator.simulation import World
     from multiraft.raft.multi_raft import MultiRaft
     from multiraft.storage.disk_space import DiskSpaceGuard
@@ -51,7 +51,7 @@ class Machine:
     _queue: EventQueue
     _trace: Trace
     _network: Network
-    _witness: Witness
+    _witness: StateChecker
     _rng: random.Random
     _marks: Counter[str]
     _filesystem: SimulatedFilesystem

@@ -25,7 +25,7 @@ from chaos.defects import DEFECTS
 from chaos.simulator.clients.history import Recording
 from chaos.simulator.clients.topics import Topics
 from chaos.simulator.clients.workload import Cluster, Workload
-from chaos.simulator.disk.corruption import Atlas
+from chaos.simulator.disk.corruption import FaultAtlas
 from chaos.simulator.env.event_queue import EventQueue
 from chaos.simulator.env.network import Network
 from chaos.simulator.env.parameters import TOPIC_KINDS, Parameters
@@ -41,7 +41,7 @@ from chaos.simulator.node.preferred_leaders import Returns
 from chaos.simulator.oracle.invariants import PromisedLoss
 from chaos.simulator.oracle.metadata_oracle import Extent
 from chaos.simulator.oracle.model import GroupModel
-from chaos.simulator.oracle.observer import Witness
+from chaos.simulator.oracle.observer import StateChecker
 from multiraft.types import METADATA_GROUP
 
 #: Before the first fault: long enough for first elections.
@@ -89,7 +89,7 @@ class World:
         self.marks: Counter[str] = Counter()  # events of consensus and recovery, by kind
         self.network = Network(self.queue, self._rng("network"), parameters.network, self.faults)
         voters = place_groups(parameters)
-        self.witness = Witness((GroupModel(group, members) for group, members
+        self.witness = StateChecker((GroupModel(group, members) for group, members
                                 in voters.items()), judged)
         self.truth = StateTruth(self.witness.groups[METADATA_GROUP])
         receivers: dict[int, Callable[[int, tuple], None]] = {}
@@ -104,7 +104,7 @@ class World:
         self.everyone = dict(self.nodes)
         self._receivers = receivers
         self._introduce()
-        self.atlas = Atlas(self._rng("rot"), self.witness.groups, self.nodes.values())
+        self.atlas = FaultAtlas(self._rng("rot"), self.witness.groups, self.nodes.values())
         self.wipes = Wipes(self, self._rng("wipes"))
         self.copies = Copies(self, self._rng("copies"))
         watcher = Recording() if history is None else history

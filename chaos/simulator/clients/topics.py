@@ -24,7 +24,7 @@ from chaos.simulator.env.trace import Trace
 from chaos.simulator.faults.partial_heal import Remainder
 from chaos.simulator.node.metadata_group import StateTruth
 from chaos.simulator.oracle import metadata_oracle
-from chaos.simulator.oracle.observer import Witness
+from chaos.simulator.oracle.observer import StateChecker
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import plans as wire
 
@@ -57,7 +57,7 @@ class World(Protocol):
     nodes: dict[int, SimulatedNode]
     remainder: Remainder
     truth: StateTruth
-    witness: Witness
+    witness: StateChecker
     voters: dict[int, tuple[int, ...]]
 
 

@@ -27,7 +27,7 @@ from chaos.simulator.env.network import Network
 from chaos.simulator.env.parameters import WorkloadParameters
 from chaos.simulator.env.trace import Trace
 from chaos.simulator.env.violations import Violation
-from chaos.simulator.oracle.observer import Witness
+from chaos.simulator.oracle.observer import StateChecker
 from chaos.simulator.oracle.operations import (
     ACKS_COMMIT,
     ACKS_LEADER,
@@ -102,7 +102,7 @@ class Cluster(NamedTuple):
     queue: EventQueue
     network: Network
     trace: Trace
-    witness: Witness
+    witness: StateChecker
     voters: dict[int, tuple[int, ...]]  # group -> nodes
     partitions: dict[int, tuple[int, ...]]  # group -> partitions
     receivers: dict[int, Callable[[int, tuple], None]]  # node -> (sender, frame)

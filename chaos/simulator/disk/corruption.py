@@ -1,8 +1,8 @@
 """Bit rot: durable bytes change by themselves, such that at least one good copy is left.
 
-Contract.  ``Atlas.choose`` names a place whose damage the cluster must survive, or none; ``note``
-remembers that it is damaged until its node is whole again.  Damage below the durable mark only: the
-newest write is what a crash may take, too (docs/decisions/0002).
+Contract.  ``FaultAtlas.choose`` names a place whose damage the cluster must survive, or none;
+``note`` remembers that it is damaged until its node is whole again.  Damage below the durable mark
+only: the newest write is what a crash may take, too (docs/decisions/0002).
 
 Theory.  TigerBeetle's fault atlas: faults are placed such that recovery is possible, and then it is
 required.  A damaged batch costs its node that one entry, so that every node may have some, each at
@@ -104,7 +104,7 @@ def copies_of(places: list[Place]) -> set[Place]:
     return found
 
 
-class Atlas:
+class FaultAtlas:
     """What is damaged where, in the whole cluster."""
 
     def __init__(self, rng: random.Random, groups: dict[int, GroupModel], nodes: Iterable[Node]):

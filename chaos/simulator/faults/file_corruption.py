@@ -3,7 +3,7 @@ names in directories.
 
 Contract.  Part of ``nemesis.Nemesis``.  What rots here may cost its node all that it knows, so the
 cluster has to be able to do without that node, as for a header of which nobody knows whose it was
-(``rot.Atlas``).  A strike for which there is no such node is not counted.
+(``rot.FaultAtlas``).  A strike for which there is no such node is not counted.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ with an empty directory has to be refused (``acquainted``).
 
 Safety.  What is lost for good is one copy of everything.  So one node is replaced at a time, and
 only when every group can do without it under every configuration that is in a log, with nobody
-else's damage in the way (``rot.Atlas``); nothing else is damaged until it is replaced.
+else's damage in the way (``rot.FaultAtlas``); nothing else is damaged until it is replaced.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from chaos.simulator.clients.workload import Workload
-from chaos.simulator.disk.corruption import Atlas
+from chaos.simulator.disk.corruption import FaultAtlas
 from chaos.simulator.env.event_queue import EventQueue
 from chaos.simulator.env.parameters import Parameters
 from chaos.simulator.env.trace import Trace
 from chaos.simulator.node.node import SimulatedNode
-from chaos.simulator.oracle.observer import Witness
+from chaos.simulator.oracle.observer import StateChecker
 from multiraft.types import Configuration
 
 #: How often the operator looks.
@@ -45,9 +45,9 @@ class World(Protocol):
     queue: EventQueue
     trace: Trace
     parameters: Parameters
-    witness: Witness
+    witness: StateChecker
     workload: Workload
-    atlas: Atlas
+    atlas: FaultAtlas
     marks: Counter[str]
     nodes: dict[int, SimulatedNode]
     everyone: dict[int, SimulatedNode]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from chaos.simulator.env.trace import Trace
 from chaos.simulator.node.transport import Sending
-from chaos.simulator.oracle.observer import Witness
+from chaos.simulator.oracle.observer import StateChecker
 from multiraft.errors import ProposalError
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import Event
@@ -106,7 +106,7 @@ def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...],
     return True
 
 
-def create_wanted(store: Store, raft: MultiRaft, witness: Witness, repairer: RepairCoordinator,
+def create_wanted(store: Store, raft: MultiRaft, witness: StateChecker, repairer: RepairCoordinator,
                   event: Event) -> None:
     """A leader has this node as a member, and there is no replica here: make an empty one, as the
     real node does (``node/replicas/lifecycle.py``)."""

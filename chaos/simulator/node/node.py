@@ -34,7 +34,7 @@ from chaos.simulator.node.repair import DIRECTORY, Mending
 from chaos.simulator.node.sessions import Sessions
 from chaos.simulator.node.transport import with_entries
 from chaos.simulator.oracle.metadata_oracle import Extent, MetadataState
-from chaos.simulator.oracle.observer import Witness
+from chaos.simulator.oracle.observer import StateChecker
 from chaos.simulator.oracle.readback import ReadBack
 from multiraft import core
 from multiraft.errors import ProposalError
@@ -86,7 +86,7 @@ class SimulatedNode(Mending):
         self._know_nobody(world.parameters.seed)
         self._world = world
         self._queue = world.queue
-        self._witness: Witness = world.witness
+        self._witness: StateChecker = world.witness
         self._trace = world.trace
         self._network = world.network
         self._rng = rng

@@ -132,7 +132,7 @@ class Planning:
         return {**self._looking.peer_handlers, wire.PlanChange: self._change}
 
     async def _change(self, request: wire.PlanChange) -> wire.PlanChangeReply:
-        """Somebody looks at the damage first, as everywhere here (``rot.Atlas``)."""
+        """Somebody looks at the damage first, as everywhere here (``rot.FaultAtlas``)."""
         if not self._node.permits(request.voters):
             raise TimedOut(f"group {request.group} needs a replica that is damaged "
                            f"or stays down")

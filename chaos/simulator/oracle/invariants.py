@@ -1,8 +1,8 @@
 """What must hold after every step, one class each.
 
-Contract.  An invariant has methods named after what it wants to see (``HOOKS``); ``Witness`` calls
-them right after the model has moved.  Each costs O(1) per effect, or O(members).  A broken one
-raises ``Violation`` naming itself.  ``ALL`` is the list; the order is the order of checking.
+Contract.  An invariant has methods named after what it wants to see (``HOOKS``); ``StateChecker``
+calls them right after the model has moved.  Each costs O(1) per effect, or O(members).  A broken
+one raises ``Violation`` naming itself.  ``ALL`` is the list; the order is the order of checking.
 
 Theory.  The safety properties of figure 3 of the Raft paper, the durability rule of this system
 (nothing is said that a power loss can take back), and what clients were promised

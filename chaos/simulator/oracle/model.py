@@ -1,6 +1,6 @@
 """What a witness of every effect knows: each replica's log as staged and as durable, and the truth.
 
-Contract.  The driver reports effects at the moment they take place (``witness.Witness``); this
+Contract.  The driver reports effects at the moment they take place (``witness.StateChecker``); this
 module keeps what follows from them, in O(1) per entry.  Nothing here asks the code under test what
 it believes.
 

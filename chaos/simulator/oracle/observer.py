@@ -28,7 +28,7 @@ class DamagedEntry(NamedTuple):
     in_question: bool  # may have been dropped: what is committed there, if anything is, replaces it
 
 
-class Witness:
+class StateChecker:
     """Model and invariants of one run.  Not ``judged``: it knows what is committed, and asks no
     invariant but the one that keeps the partitions of the model."""
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from chaos.simulator.oracle.model import LogModel, chain_of
-from chaos.simulator.oracle.observer import DamagedEntry, Witness
+from chaos.simulator.oracle.observer import DamagedEntry, StateChecker
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.journal.journal import Journal
 from multiraft.storage.store import Store
@@ -49,7 +49,7 @@ class ReadBack:
         self._changed: list[tuple[int, int]] = []
         self.entries_read = 0
 
-    def show(self, store: Store, image: Callable[[str], bytes], witness: Witness, node: int,
+    def show(self, store: Store, image: Callable[[str], bytes], witness: StateChecker, node: int,
              rotten: bool) -> None:
         """Tell the witness all that can be read; ``image`` gives a file's bytes.  Raises
         ``CorruptRange`` when an entry is damaged on a disk that is not ``rotten``."""

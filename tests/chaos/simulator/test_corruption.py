@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from chaos.simulator.disk.corruption import Atlas, Place
+from chaos.simulator.disk.corruption import FaultAtlas, Place
 from chaos.simulator.oracle.model import GroupModel, LogModel
 from multiraft.types import Configuration, Entry, EntryKind
 
@@ -33,8 +33,8 @@ def group_with(holders: tuple[int, ...]) -> GroupModel:
     return group
 
 
-def atlas_of(group: GroupModel) -> Atlas:
-    return Atlas(random.Random(1), {1: group}, [Whole(node) for node in (1, 2, 3)])
+def atlas_of(group: GroupModel) -> FaultAtlas:
+    return FaultAtlas(random.Random(1), {1: group}, [Whole(node) for node in (1, 2, 3)])
 
 
 def rots(group: GroupModel) -> bool:

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.nemeses.atlas import Atlas, EntryRegion, FileRegion
+from chaos.nemeses.atlas import EntryRegion, FaultAtlas, FileRegion
 
 CHECKPOINT = FileRegion("checkpoint-1", 17)
 
 
 def test_an_entry_is_damaged_on_a_minority_only():
-    atlas = Atlas(replication_factor=3)
+    atlas = FaultAtlas(replication_factor=3)
     atlas.hit(1, EntryRegion(4, 10))
     assert not atlas.may_hit(2, EntryRegion(4, 10))
     assert not atlas.may_hit(3, EntryRegion(4, 10))
-    atlas = Atlas(replication_factor=5)
+    atlas = FaultAtlas(replication_factor=5)
     atlas.hit(1, EntryRegion(4, 10))
     atlas.hit(2, EntryRegion(4, 10))
     assert not atlas.may_hit(3, EntryRegion(4, 10))
 
 
 def test_every_node_may_be_damaged_in_other_entries():
-    atlas = Atlas(replication_factor=3)
+    atlas = FaultAtlas(replication_factor=3)
     for node in (1, 2, 3):
         atlas.hit(node, EntryRegion(4, node))
     assert atlas.count == 3
 
 
 def test_what_may_cost_a_node_all_groups_is_damaged_on_the_same_minority_throughout():
-    atlas = Atlas(replication_factor=3)
+    atlas = FaultAtlas(replication_factor=3)
     atlas.hit(2, CHECKPOINT)
     assert not atlas.may_hit(1, CHECKPOINT)
     assert not atlas.may_hit(3, FileRegion("lane-0/0.index", 5))
@@ -36,19 +36,19 @@ def test_what_may_cost_a_node_all_groups_is_damaged_on_the_same_minority_through
 
 
 def test_a_file_is_damaged_once():
-    atlas = Atlas(replication_factor=3)
+    atlas = FaultAtlas(replication_factor=3)
     atlas.hit(2, CHECKPOINT)
     assert not atlas.may_hit(2, CHECKPOINT._replace(position=99))
 
 
 def test_a_single_copy_is_never_damaged():
-    atlas = Atlas(replication_factor=1)
+    atlas = FaultAtlas(replication_factor=1)
     assert not atlas.may_hit(1, EntryRegion(1, 1))
     assert not atlas.may_hit(1, CHECKPOINT)
 
 
 def test_a_hit_that_the_rules_forbid_is_an_error():
-    atlas = Atlas(replication_factor=3)
+    atlas = FaultAtlas(replication_factor=3)
     atlas.hit(1, EntryRegion(4, 10))
     with pytest.raises(AssertionError):
         atlas.hit(2, EntryRegion(4, 10))

@@ -9,7 +9,7 @@ import pytest
 from chaos.simulator.env.violations import Violation
 from chaos.simulator.oracle.invariants import ALL, HOOKS, PromisedLoss
 from chaos.simulator.oracle.model import NO_HARD_STATE, GroupModel
-from chaos.simulator.oracle.observer import DamagedEntry, Witness
+from chaos.simulator.oracle.observer import DamagedEntry, StateChecker
 from chaos.simulator.oracle.operations import ACKS_COMMIT, AppendOperation, ReadOperation
 from multiraft import core
 from multiraft.partitions.records import open_payload
@@ -26,7 +26,7 @@ class History:
     """A group of three nodes, told effect by effect."""
 
     def __init__(self):
-        self.witness = Witness([GroupModel(1, (1, 2, 3))])
+        self.witness = StateChecker([GroupModel(1, (1, 2, 3))])
         self.sequence = 0
         self.writes = {}
 
@@ -258,7 +258,7 @@ def test_a_damaged_entry_is_known_to_a_witness_that_judges_nothing():
     """What was staged where was kept by an invariant, which such a witness does not have: rot ended
     it with ``KeyError``."""
     history = History()
-    history.witness = Witness([GroupModel(1, (1, 2, 3))], judged=False)
+    history.witness = StateChecker([GroupModel(1, (1, 2, 3))], judged=False)
     history.term(1).write(1, history.noop(1, 1), history.noop(2, 1))
     restored = GroupRestored(LogBounds(1, 0, 2), ((1, 1),), HardState(1, 1), 0, 0,
                              Configuration((1, 2, 3)))

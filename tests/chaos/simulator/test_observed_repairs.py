@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from chaos.simulator.oracle.model import GroupModel
-from chaos.simulator.oracle.observer import Witness
+from chaos.simulator.oracle.observer import StateChecker
 from chaos.simulator.oracle.readback import ReadBack
 from multiraft.raft.ready import GroupWrite, Writes
 from multiraft.types import HardState
@@ -21,7 +21,7 @@ class Told:
     """A witness of a follower's life, n1's, and of a peer with the true log."""
 
     def __init__(self, changes: list[tuple[int, int]], history: History):
-        self.witness = Witness([GroupModel(1, VOTERS.voters)])
+        self.witness = StateChecker([GroupModel(1, VOTERS.voters)])
         self._sequences = count(1)
         log = []
         for term, (dropped, appended) in enumerate(changes, 1):
