@@ -150,7 +150,7 @@ def test_a_wall_clock_that_jumps_is_nothing_to_a_node(tmp_path):
 
 SHOW = """
 import multiraft.raft.raft_log
-print(multiraft.raft.raft_log.GroupLog.truncate.__code__.co_filename)
+print(multiraft.raft.raft_log.RaftLog.truncate.__code__.co_filename)
 """
 
 
@@ -160,4 +160,4 @@ def test_planted_bugs_are_in_the_process_of_the_command(tmp_path):
                "launcher.main(['--planted', 'aba', '--', 'anything'])")
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True,
                           env={"PYTHONPATH": f"{ROOT}:{tmp_path}"}, timeout=LIMIT_S)
-    assert done.stdout == "<planted in GroupLog.truncate>\n", done.stderr
+    assert done.stdout == "<planted in RaftLog.truncate>\n", done.stderr

@@ -45,7 +45,7 @@ def test_the_code_that_a_bug_replaces_is_there(name):
 
 
 def test_planting_ends_with_its_context():
-    function = importlib.import_module("multiraft.raft.raft_log").StoredLog.truncate
+    function = importlib.import_module("multiraft.raft.raft_log").RaftLog.truncate
     shipped = function.__code__
     with bug.planted(BUGS["aba"]):
         assert function.__code__ is not shipped
@@ -54,8 +54,8 @@ def test_planting_ends_with_its_context():
 
 
 @pytest.mark.parametrize("change", [
-    {"old": "no such text"}, {"old": "e"}, {"function": "GroupLog.nothing"},
-    {"function": "GroupLog"}, {"module": "multiraft.nowhere"}])
+    {"old": "no such text"}, {"old": "e"}, {"function": "RaftLog.nothing"},
+    {"function": "RaftLog"}, {"module": "multiraft.nowhere"}])
 def test_a_bug_whose_code_is_gone_is_an_error(change):
     with pytest.raises(bug.StaleBug, match="aba"):
         with bug.planted(BUGS["aba"]._replace(**change)):
