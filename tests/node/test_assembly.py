@@ -97,7 +97,7 @@ class Loop:
 
 def test_a_handle_forwards_to_the_loop_that_is_attached():
     handle, loop = LoopHandle(), Loop()
-    request = handle.request  # parts keep the method before there is a loop
+    request = handle.request  # parts hold the method before a loop is attached
     handle.attach(loop)
     request()
     assert handle.wrote(["write"]) is True

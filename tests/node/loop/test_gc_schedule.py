@@ -42,7 +42,7 @@ def test_a_circle_is_gone_soon_and_python_itself_does_not_collect(settled):
     async def main():
         settled.clear()
         circle = weakref.ref(Circle())
-        kept = [[] for _ in range(100_000)]  # Python would have collected long ago
+        kept = [[] for _ in range(100_000)]  # automatic collection would have freed it
         assert settled == [] and circle() is not None
         await until(lambda: circle() is None)
         assert len(kept) == 100_000
