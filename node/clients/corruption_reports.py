@@ -65,7 +65,7 @@ class CorruptionReports:
             self.confirmed += 1
             self._damaged(error)
         except OSError as error:
-            raise DiskFailed(f"the lane cannot be read: {error}") from error
+            raise DiskFailed(f"the journal cannot be read: {error}") from error
         finally:
             self._at_work -= 1
         answer(ComplainReply(damaged))

@@ -341,7 +341,7 @@ class FetchHandler:
         try:
             ranges = await self._background.read_each([plan for _slot, plan in cold])
         except OSError as error:
-            raise DiskFailed(f"the lane cannot be read: {error}") from error
+            raise DiskFailed(f"the journal cannot be read: {error}") from error
         for (slot, _plan), found in zip(cold, ranges, strict=True):
             if isinstance(found, CorruptRange):
                 self._found_damage(slot, found, results)

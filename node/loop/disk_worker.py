@@ -288,7 +288,7 @@ class DiskWorker:
             if error:
                 # No retry: after a failed fsync the kernel may have dropped the pages, and the next
                 # fsync would report success for bytes that are not on disk.
-                raise DiskFailed(f"a write of the lane failed and is not retried: "
+                raise DiskFailed(f"a write of the journal failed and is not retried: "
                                  f"{os.strerror(error)}")
             self.writes += 1
             self.bytes_written += size

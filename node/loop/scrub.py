@@ -141,7 +141,7 @@ class Scrub:
             try:
                 await trio.to_thread.run_sync(plan.execute)
             except OSError as error:
-                raise DiskFailed(f"the lane cannot be read: {error}") from error
+                raise DiskFailed(f"the journal cannot be read: {error}") from error
             for damage in self._scrubber.done(plan):
                 self.found += 1
                 self._damaged(damage)

@@ -356,7 +356,7 @@ class Peers:
             self._damaged(error)
             return
         except OSError as error:
-            raise DiskFailed(f"the lane cannot be read: {error}") from error
+            raise DiskFailed(f"the journal cannot be read: {error}") from error
         if link.connected and self._core.status.leads(message.group, message.term):
             size = sum(map(len, buffers))
             link.send([codec.frame([codec.encode(message, size)], buffers)])

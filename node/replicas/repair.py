@@ -106,7 +106,7 @@ class Repairs:
                 self.damaged(error)
                 return
             except OSError as error:
-                raise DiskFailed(f"the lane cannot be read: {error}") from error
+                raise DiskFailed(f"the journal cannot be read: {error}") from error
             self._repairer.tail_read(group, entries)
 
     async def _ask(self, ask: Ask) -> None:
@@ -143,7 +143,7 @@ class Repairs:
             except Compacted:
                 continue
             except OSError as error:
-                raise DiskFailed(f"the lane cannot be read: {error}") from error
+                raise DiskFailed(f"the journal cannot be read: {error}") from error
         buffers = frame_entries(entries, 0, 0)[0] if entries else []
         return {"op": OPERATION, "known": True, "leads": answer.leads,
                 "absent": list(map(list, answer.absent)),
