@@ -30,7 +30,7 @@ from tests.node.harness import (
     until,
 )
 from tests.storage.damage import flipped
-from tests.storage.world import VOTERS, RoundLoop, data_entry, open_entry, open_store, write
+from tests.storage.world import VOTERS, Rounds, data_entry, open_entry, open_store, write
 
 FAST = StorageSettings(scrub_bytes_per_second=1 << 30)
 IDLE = SimpleNamespace(idle=True)
@@ -53,7 +53,7 @@ def filled(directory):
     """Return a store with several segments."""
     store = open_store(RealFilesystem(), str(directory))
     store.create_group(1, 1, VOTERS)
-    rounds = RoundLoop(store)
+    rounds = Rounds(store)
     for index in range(1, 60):
         rounds.run(write(1, open_entry(1, 1, 1, 100) if index == 1 else
                          data_entry(1, index, 1, 100, index - 2, [b"%d" % index * 150])))

@@ -15,7 +15,7 @@ from tests.node.harness import silent_log
 from tests.node.metadata.test_state_machine import Replica
 from tests.storage.damage import DIRECTORY, FIRST, Disk
 from tests.storage.recovery.test_forced_recovery import round_of
-from tests.storage.world import IDENTITY, RoundLoop, checkpoint, noop_entry, open_store, write
+from tests.storage.world import IDENTITY, Rounds, checkpoint, noop_entry, open_store, write
 
 #: Voters of groups 9 and 10.
 TWO = ((1, 2, 3), (3, 1, 2))
@@ -29,7 +29,7 @@ class Damaged:
         disk = Disk()
         identity = IDENTITY._replace(node=3)
         store = open_store(disk.filesystem, DIRECTORY, identity=identity)
-        rounds = RoundLoop(store)
+        rounds = Rounds(store)
         store.create_group(METADATA_GROUP, 1, Configuration((1, 2, 3)))
         for index in (1, 2, 3):
             rounds.run(write(METADATA_GROUP, noop_entry(METADATA_GROUP, index, 1)))

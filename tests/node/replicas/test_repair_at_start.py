@@ -9,7 +9,7 @@ from multiraft.types import Configuration
 from node.config import parse
 from node.data_directory import draw_life
 from tests.node.harness import make_node, one_node_table
-from tests.storage.world import RoundLoop, noop_entry, write
+from tests.storage.world import Rounds, noop_entry, write
 
 DAMAGED_GROUP, GROUPS, NEW_GROUP = 1, {0, 1, 2}, 3
 
@@ -25,7 +25,7 @@ def damaged_directory(config, *groups: int) -> None:
     store = Store.open(str(config.data_dir), RealFilesystem(),
                        Identity(config.cluster_id, config.node.id, 1,
                                 draw_life()))
-    rounds = RoundLoop(store)
+    rounds = Rounds(store)
     for group in groups:
         store.create_group(group, 1, Configuration((1,) if group in GROUPS else ()))
         for index in (1, 2, 3):
