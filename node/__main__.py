@@ -13,7 +13,7 @@ from node.observability.logging import FORMATS, LEVELS  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit code."""
+    """Run the command of ``arguments`` and return the exit code."""
     parser = argparse.ArgumentParser(prog="multiraft node")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (("start", "run a node in the foreground"),

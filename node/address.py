@@ -10,7 +10,7 @@ from node.errors import BadConfig
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """``host:port``."""
+    """A host and a port, written ``host:port``."""
 
     host: str
     port: int

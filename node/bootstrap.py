@@ -1,9 +1,10 @@
-"""A new cluster: which groups exist and which nodes hold them, as a pure function of the config.
+"""The bootstrap of a new cluster: its groups and the nodes that hold them, as a pure function of
+the configuration.
 
-Contract.  Every node of a new cluster computes the same plan from the same ``[cluster]`` table, so
-no node has to be asked first.  ``node init`` keeps the table in the data directory: the file may be
-edited afterwards, the plan may not.  The metadata group's first leader proposes the plan as the
-first command; from then on Raft memberships and metadata are the authority.
+Contract. Every node of a new cluster computes the same allocation from the same ``[cluster]``
+table, without asking another node. ``node init`` keeps the table in the data directory: later edits
+of the file do not change the allocation. The first leader of the metadata group proposes it as the
+first command; from then on Raft configurations and metadata are authoritative.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from placement.topology import WEIGHT_DEFAULT
 
 def record_of(member: Member, incarnation: int = 0, boot_epoch: int = 0, version: str = "",
               started_ms: int = 0) -> NodeRecord:
-    """A node of the configuration as the metadata keep it."""
+    """Return the metadata's record of a node in the configuration."""
     return NodeRecord(member.id, incarnation, boot_epoch, str(member.client_address),
                       str(member.peer_address), member.rack,
                       max(1, round(member.weight * WEIGHT_DEFAULT)), version, started_ms)
 
 
 def initial_facts(config: NodeConfig) -> Facts:
-    """What a node of a new cluster knows before it has heard of any other."""
+    """Return the facts of a node of a new cluster before its first contact with another node."""
     return of_new_cluster(config.cluster_id, config.groups, config.replication_factor,
                           tuple(map(record_of, config.members)))
 
 
 def plan_of(facts: Facts) -> Bootstrap | None:
-    """The first command of a new cluster; None for a node that joined one.  Raises
+    """Return the first command of a new cluster; None for a node that joined one. Raises
     ``BadConfig``."""
     if not facts.initial:
         return None
@@ -44,7 +45,7 @@ def plan_of(facts: Facts) -> Bootstrap | None:
 
 
 def bootstrapped(plan: Bootstrap) -> MetadataState:
-    """The metadata as they are right after the plan was applied."""
+    """Return the metadata right after the first command was applied."""
     state = MetadataState()
     result = state.apply(1, plan)
     assert result.error is None, result.error
@@ -52,7 +53,7 @@ def bootstrapped(plan: Bootstrap) -> MetadataState:
 
 
 def edited(config: NodeConfig, facts: Facts) -> list[str]:
-    """What the configuration file says of the cluster otherwise than the cluster itself."""
+    """Return the differences between the configuration file and the cluster, as texts."""
     differences = []
     if config.groups and config.groups != facts.groups:
         differences.append(f"groups: {config.groups} in the file, {facts.groups} in the cluster")

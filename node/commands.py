@@ -35,7 +35,7 @@ def init(config_path: Path, join: str | None) -> None:
 
     Without --join it becomes a node of the new cluster that [cluster] describes.
     """
-    from node import main  # the server's imports are not the CLI's price
+    from node import main  # imported here, so that other commands of the CLI start fast
 
     sys.exit(main.init(config_path, _servers(join)))
 
@@ -61,17 +61,18 @@ def start(config_path: Path, join: str | None, log_format: str, log_level: str) 
 @node_group.command("recover-metadata")
 @click.option("--config", "config_path", required=True,
               type=click.Path(dir_okay=False, path_type=Path),
-              help="The configuration of the node whose replica is to go on; it must not run.")
+              help="The configuration of the node that keeps its replica; it must not run.")
 @click.option("--accept-data-loss", is_flag=True,
-              help="Do it. Metadata that only the lost replicas had are gone for good.")
+              help="Do it. Metadata that only the lost replicas had are lost permanently.")
 def recover_metadata(config_path: Path, accept_data_loss: bool) -> None:
-    """Go on with the metadata group from this node, when its majority is lost for good.
+    """Continue the metadata group from this node, after its majority was lost permanently.
 
-    Compare what this says on each node that is left, and take the one with the highest last term,
-    then the highest last index. Without --accept-data-loss nothing is changed, and the exit code is
-    1. Afterwards start the node, and add members: multiraft group members 0 --add-learner NODE.
+    Compare the output of this command on each remaining node, and choose the one with the highest
+    last term, then the highest last index. Without --accept-data-loss nothing is changed, and the
+    exit code is 1. Afterwards start the node, and add members: multiraft group members 0
+    --add-learner NODE.
     """
-    from node.main import recover_metadata as run  # the server's imports are not the CLI's price
+    from node.main import recover_metadata as run  # imported here: see ``init``
 
     sys.exit(run(config_path, accept_data_loss))
 
@@ -84,14 +85,15 @@ def recover_metadata(config_path: Path, accept_data_loss: bool) -> None:
               help="Do it. What later starts of this node acknowledged, from a directory that is "
                    "not this one, may be gone for good.")
 def clear_refusal(config_path: Path, accept_data_loss: bool) -> None:
-    """Let a data directory start again that the cluster refused.
+    """Allow a data directory to start again after the cluster refused it.
 
-    A directory that was put back to an older copy, or is used beside the original, is refused when
-    it starts, and marked: no later start asks again. The way back is a new node on an empty
-    directory. This is for a refusal that was wrong. Without --accept-data-loss it only says why the
-    directory was refused, and the exit code is 1.
+    A directory that was restored to an older copy, or is used beside the original, is refused at
+    its start and marked, and later starts fail without asking the cluster. The way back is a new
+    node on an empty directory. Use this command only if the refusal was wrong. Without
+    --accept-data-loss it prints the reason of the refusal and changes nothing, and the exit code
+    is 1.
     """
-    from node import data_directory  # the server's imports are not the CLI's price
+    from node import data_directory  # imported here: see ``init``
     from node.errors import NodeError
 
     try:
@@ -111,8 +113,8 @@ def clear_refusal(config_path: Path, accept_data_loss: bool) -> None:
 
 
 def _servers(text: str | None) -> list[str]:
-    """Raises ``click.BadParameter`` for a list that names nobody, such as a variable that is not
-    set: without servers the directory would become a node of a new cluster."""
+    """Split a list of servers. Raises ``click.BadParameter`` for a list without any, such as an
+    unset variable: without servers the directory would become a node of a new cluster."""
     servers = [server.strip() for server in (text or "").split(",") if server.strip()]
     if text is not None and not servers:
         raise click.BadParameter("it names no server", param_hint="'--join'")

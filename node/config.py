@@ -1,7 +1,7 @@
-"""``node.toml`` as frozen values: parsed and validated once, then assumed.
+"""The configuration file ``node.toml`` as frozen values, which are parsed and validated once.
 
-Contract.  ``load(path)`` raises ``BadConfig`` with the file, the key and what was expected.  Limits
-carry their reasons; those that bound each other are checked here.
+Contract. ``load(path)`` raises ``BadConfig`` with the file, the key and the expected value. Limits
+state their reasons; limits that depend on each other are checked here.
 """
 
 from __future__ import annotations
@@ -23,31 +23,33 @@ from placement import POOL_SIZE_MAX
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """What is shown over HTTP (``http.py``), and the bounds of that port."""
+    """The table [http]: the port of metrics and health (``observability/http.py``), and its
+    limits."""
 
-    #: Where metrics and health are served, ``host:port``; empty = nowhere.  Nobody is asked who
-    #: they are: this machine, or an address of a trusted network that the operator names.
+    #: Address of metrics and health, ``host:port``; empty = not served. Requests are not
+    #: authenticated: use this machine, or an address of a trusted network.
     address: str = "127.0.0.1:9301"
-    #: Scrapers, probes and a person or two; more are closed at once.
+    #: Connections of scrapers, probes and a few people; more are closed at once.
     connections_max: int = 64
-    #: A request that is not complete by then ends its connection, so that slow ones cannot hold all
-    #: places.
+    #: A request that is not complete by then ends its connection, so that slow ones cannot use up
+    #: all connections.
     request_timeout_ms: int = 5_000
     #: A connection kept open between two requests: longer than usual scrape intervals.
     idle_timeout_ms: int = 75_000
-    #: Somebody who does not read the answer.
+    #: A client that does not read the answer for so long is disconnected.
     answer_timeout_ms: int = 10_000
     #: All of a request's head; scrapers send a few hundred bytes.
     head_bytes_max: int = 8_192
-    #: ``/healthz`` calls loop or disk stuck after this.  Much more than what ends leases: whoever
-    #: asks may kill the process, which helps only when nothing else does.
+    #: ``/healthz`` reports loop or disk as stuck after this. Much more than the time that ends
+    #: leases: a caller may kill the process, which helps only when nothing else does.
     stall_ms_max: int = 10_000
-    #: ``/readyz`` calls a replica caught up that lacks at most so many entries: what is under way
-    #: at any moment under load.
+    #: ``/readyz`` reports a replica as caught up that lacks at most so many entries: as many are in
+    #: flight at any moment under load.
     lag_entries_max: int = 256
 
     def validate(self) -> "HttpConfig":
-        """Raises ``BadConfig`` when the address is none, or a bound would let nobody in."""
+        """Return this table. Raises ``BadConfig`` for a malformed address, or a limit that would
+        admit no request."""
         self.listen_address()
         for name in ("connections_max", "request_timeout_ms", "answer_timeout_ms",
                      "head_bytes_max", "stall_ms_max"):
@@ -56,31 +58,31 @@ class HttpConfig:
         return self
 
     def listen_address(self) -> Address | None:
-        """None = HTTP is off."""
+        """Return the address to listen at; None = HTTP is off."""
         return parse_address(self.address, "http.address") if self.address else None
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsConfig:
-    """The table [metrics]: whether and how loads are appended to ``__metrics``
+    """The table [metrics]: publication of loads in the topic ``__metrics``
     (``observability/load_publisher.py``)."""
 
-    #: Append them.  All nodes of a cluster or none: what is planned from has to be complete.
+    #: Publish loads. On all nodes of a cluster or none: plans need complete loads.
     publish: bool = False
     #: A window: loads of a minute are smooth enough to plan from, and an idle node's record a
     #: minute is nothing.
     interval_ms: int = 60_000
-    #: Partitions that are told apart in one window, at some 150 bytes of memory and 25 bytes of log
-    #: each; what others carry is in the sums of their groups.
+    #: Partitions with a row of their own in one window, at some 150 bytes of memory and 25 bytes of
+    #: log each; the load of others is in the sums of their groups.
     partitions_max: int = 20_000
-    #: What is older cannot be read any more: a day is enough for a pipeline that was down.
+    #: Older records can no longer be read: a day is enough for a pipeline that was down.
     retention_ms: int = 86_400_000
-    #: What this node's network can take in and give out, in bytes per second; 0 = not known.
+    #: Capacity of this node's network, in and out, in bytes per second; 0 = not known.
     ingress_capacity: int = 0
     egress_capacity: int = 0
 
     def validate(self) -> "MetricsConfig":
-        """Raises ``BadConfig`` for bounds that would let nothing happen, or too much."""
+        """Return this table. Raises ``BadConfig`` for a value outside its range."""
         for name, least, most in (("interval_ms", 1_000, 3_600_000),
                                   ("partitions_max", 1, 1 << 20),
                                   ("retention_ms", 2 * self.interval_ms, 1 << 40)):
@@ -92,7 +94,8 @@ class MetricsConfig:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One node of the initial cluster.  Id 0: the data directory says which, once it joined."""
+    """One node of the initial cluster. Id 0: a node that joins, whose data directory knows its
+    id."""
 
     id: int
     rack: str
@@ -103,9 +106,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """Everything one node is told.  The cluster is what the file says of it, and counts for a new
-    cluster only: afterwards ``peers/registry.py`` and the metadata know.  A node that joins a
-    cluster needs no more of it than its id, if that: empty, 0 and () = the file does not say."""
+    """The configuration of one node.
+
+    The part about the cluster counts for a new cluster only; afterwards ``peers/registry.py`` and
+    the metadata are authoritative. A node that joins needs at most its id: empty, 0 and () = not in
+    the file.
+    """
 
     node: Member
     data_dir: Path
@@ -118,12 +124,13 @@ class NodeConfig:
     security: SecurityConfig = field(default_factory=SecurityConfig)
     storage: StorageSettings = field(default_factory=StorageSettings)
     http: HttpConfig = field(default_factory=HttpConfig)
-    #: Nobody named an address for it: a port that is taken is no reason not to start.
+    #: True if the file names no address for HTTP: then a port in use does not prevent the start.
     http_is_optional: bool = True
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
 
 
-#: A configuration that names every node of a large cluster has some 100 KB; devices have no end.
+#: Longest configuration, in characters: one with every node of a large cluster has some 100 KB, and
+#: a device has no end.
 CONFIG_CHARACTERS_MAX = 1 << 20
 
 
@@ -144,7 +151,7 @@ def load(path: Path) -> NodeConfig:
 
 
 def parse(table: dict, relative_to: Path) -> NodeConfig:
-    """The values of a parsed ``node.toml``.  Raises ``BadConfig`` or ``ConfigError``."""
+    """Return the values of a parsed ``node.toml``. Raises ``BadConfig`` or ``ConfigError``."""
     known = {"node", "cluster", "raft", "limits", "storage", "security", "http", "metrics"}
     _no_others(table, known, "the file")
     node_table = _table(table, "node")
@@ -169,7 +176,8 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
 
 
 def _cluster(table: dict, node: Member) -> tuple[bytes, int, int, tuple[Member, ...]]:
-    """[cluster]: all of it for a node of a new cluster, its id or nothing for one that joins."""
+    """Parse [cluster]: complete for a node of a new cluster, its id or nothing for a node that
+    joins."""
     if "cluster" not in table:
         return b"", 0, 0, ()
     cluster = _table(table, "cluster")
@@ -234,7 +242,8 @@ def _cluster_id(cluster: dict) -> bytes:
 
 
 def _section(kind: type, table: dict, where: str):
-    """A dataclass of numbers, texts and booleans from a TOML table, refusing unknown keys."""
+    """Build a dataclass of numbers, texts and booleans from a TOML table. Unknown keys are
+    refused."""
     if not isinstance(table, dict):
         raise BadConfig(f"{where} must be a table, not {table!r}")
     defaults = {item.name: item.default for item in fields(kind)}
@@ -243,7 +252,7 @@ def _section(kind: type, table: dict, where: str):
 
 
 def _value(table: dict, name: str, default: object, where: str):
-    """One value, of its default's type."""
+    """Return one value, checked against the type of its default."""
     if isinstance(default, int) and not isinstance(default, bool):
         return _integer(table, name, 0, 2**40, where)
     if type(table[name]) is not type(default):

@@ -1,8 +1,8 @@
-"""The data directory of a node that starts, or is worked on while it does not run.
+"""The data directory of a node that starts, or of one that is offline.
 
-Contract.  ``open_store`` takes the lock, claims a boot epoch and recovers.  ``draw_life`` is the
-number of one life, which its directory keeps.  ``mark_refused`` keeps a refusal in the directory;
-``clear_refusal`` takes the mark away, on a directory that is not in use.  All of them block.
+Contract. ``open_store`` takes the lock, claims a boot epoch and recovers. ``draw_life`` draws the
+number of a boot id, which the directory keeps. ``mark_refused`` records a refusal in the directory;
+``clear_refusal`` removes the record from a directory that is not in use. All functions block.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from node.config import NodeConfig, load
 from node.errors import BadDirectory
 from node.loop.disk_space import RESERVE_FILE, is_full
 
-#: The numbers of one life grow by random steps up to this: so they say which came first, and leave
-#: room for 2^28 of them, one each 10 s for 85 years.
+#: The numbers of one boot grow by random steps up to this. So they are ordered in time, and there
+#: is room for 2^28 of them: one each 10 s for 85 years.
 _STEP_MAX = 1 << 34
 
 
 def draw_life() -> int:
-    """A random number that no other life has."""
+    """Return the random number of a new boot id, which no other boot has."""
     return DURABLE | secrets.randbits(62)
 
 
 def renew_life(config: NodeConfig) -> tuple[Life, ...]:
-    """Give the life that runs another number; all lives.  Raises ``StorageError``, ``OSError``."""
+    """Give the running boot a new number. Return all boot ids of the directory. Raises
+    ``StorageError``, ``OSError``."""
     return identity.renew(RealFilesystem(), str(config.data_dir),
                           1 + secrets.randbelow(_STEP_MAX))
 
 
 def open_store(config: NodeConfig, life: int = 0, progress: Progress | None = None) -> Store:
-    """Raises ``BadDirectory``.  ``life`` 0: it is not to meet other nodes.  On a disk without any
-    room the reserve makes some."""
+    """Lock and recover the data directory. ``life`` 0: the store is used offline and never meets
+    other nodes. On a full disk the reserve is freed first. Raises ``BadDirectory``."""
     who = Identity(config.cluster_id, config.node.id, life=life)
 
     def opened() -> Store:
@@ -62,8 +63,9 @@ def open_store(config: NodeConfig, life: int = 0, progress: Progress | None = No
 
 
 def mark_refused(directory: str, log: logging.Logger, reason: str, life: Life) -> None:
-    """The directory must not be started again.  A disk that does not take the mark changes nothing
-    about that: the node ends, and its peers refuse the next life as they refused this one."""
+    """Record in the directory that it must not be started again. If the disk does not take the
+    record, the node stops nevertheless, and its peers refuse the next start as they refused this
+    one."""
     try:
         refusal.write(RealFilesystem(), directory, Mark(reason, life, wall_ms()))
     except OSError as error:
@@ -71,14 +73,14 @@ def mark_refused(directory: str, log: logging.Logger, reason: str, life: Life) -
 
 
 def refused_before(config_path: Path) -> tuple[NodeConfig, Mark | None]:
-    """What the configuration's data directory was refused for, if it was.  Raises
+    """Return the configuration, and the refusal that its data directory records, if any. Raises
     ``NodeError``."""
     config = load(config_path)
     return config, setup.mark_of(RealFilesystem(), config)
 
 
 def clear_refusal(config: NodeConfig, mark: Mark) -> None:
-    """Let the data directory start again.  Raises ``BadDirectory``."""
+    """Allow the data directory to start again. Raises ``BadDirectory``."""
     filesystem, directory = RealFilesystem(), str(config.data_dir)
     try:
         lock = filesystem.lock(f"{directory}/{LOCK_FILE}")

@@ -1,21 +1,21 @@
-"""What can stop a node, as types with exit codes.
+"""Errors that stop a node, as types with exit codes.
 
     NodeError
-    +- BadConfig        exit code 2: node.toml does not say what it must
+    +- BadConfig        exit code 2: node.toml is invalid
     +- BadDirectory     exit code 3: the data directory is another node's, in use, or unreadable
-    |  +- NodeRefused   ... because the cluster knows the node as another one
+    |  +- NodeRefused   ... because the cluster knows the node under another identity
     +- DiskFailed       exit code 4: a write or fsync failed; never retried, the node stops
 
     Crash               exit code 1, with its traceback in the log
     +- RoundFailed      a round of the loop ended in the middle
-    +- LivenessFailed   the thread that keeps the leases ended
+    +- LivenessFailed   the thread that exchanges leases ended
 """
 
 from __future__ import annotations
 
 
 class NodeError(Exception):
-    """Root; ``exit_code`` is what the process ends with."""
+    """The root of errors with an exit code."""
 
     exit_code = 1
 
@@ -27,30 +27,31 @@ class BadConfig(NodeError):
 
 
 class BadDirectory(NodeError):
-    """The data directory cannot be this node's."""
+    """The data directory cannot belong to this node."""
 
     exit_code = 3
 
 
 class NodeRefused(BadDirectory):
-    """The others do not let this node in, and never will: its identity contradicts what they
+    """The cluster refuses this node permanently: its identity contradicts what the other nodes
     know."""
 
 
 class DiskFailed(NodeError):
-    """A write or fsync failed.  The page cache may have dropped the data: a retry would lie."""
+    """A write or fsync failed. The page cache may have dropped the data, so a retry could report a
+    success that is none."""
 
     exit_code = 4
 
 
 class Crash(Exception):
-    """Something that cannot happen did; no ``NodeError``, because there is nothing an operator
-    could do about it but to read the traceback."""
+    """An impossible state: a defect. It is no ``NodeError``, because an operator can do nothing
+    about it except report the traceback."""
 
 
 class RoundFailed(Crash):
-    """A round ended in the middle; its cause says why."""
+    """A round ended in the middle; ``__cause__`` is the reason."""
 
 
 class LivenessFailed(Crash):
-    """The liveness thread ended; its cause says why."""
+    """The liveness thread ended; ``__cause__`` is the reason."""

@@ -1,24 +1,24 @@
-"""Durations counted by powers of two: what a latency histogram costs on a hot path.
+"""Histograms of durations by powers of two, cheap enough for a hot path.
 
-Contract.  ``observe`` is two additions and a bit length, no search and no lock; it is called on one
-thread.  ``buckets`` turns the counts into Prometheus's cumulative ones, for whoever asks.
+Contract. ``observe`` is two additions and a bit length, without search or lock; one thread calls
+it. ``buckets`` converts the counts into Prometheus's cumulative buckets.
 
-Theory.  A duration of n bits of microseconds is below 2^n microseconds, and that is the bucket's
-bound: exact, because durations are whole microseconds, cut and never rounded up.
+Theory. A duration of n bits in microseconds is below 2^n microseconds, which is the bucket's bound.
+It is exact, because durations are whole microseconds, rounded down.
 """
 
 from __future__ import annotations
 
-#: The finest bound that is shown, 2^6 = 64 microseconds: below the fastest disk's sync.
+#: Finest bound in ``buckets``, 2^6 = 64 microseconds: below the sync of the fastest disk.
 BITS_MIN = 6
-#: The coarsest, 2^24 microseconds = 17 seconds: above every limit of a node's own.
+#: Coarsest bound, 2^24 microseconds = 17 seconds: above every timeout within a node.
 BITS_MAX = 24
-#: No monotonic clock measures more.
+#: Bits of the longest duration that a monotonic clock measures.
 _BITS = 64
 
 
 class Histogram:
-    """Counts of durations, and their sum."""
+    """The counts of durations, and their sum."""
 
     __slots__ = ("counts", "total_us")
 
@@ -27,18 +27,19 @@ class Histogram:
         self.total_us = 0
 
     def observe(self, micros: int) -> None:
-        """One duration."""
+        """Count one duration in microseconds."""
         self.counts[micros.bit_length()] += 1
         self.total_us += micros
 
     def copy(self) -> Histogram:
-        """As it is now."""
+        """Return a copy of the present counts."""
         copied = Histogram()
         copied.counts, copied.total_us = list(self.counts), self.total_us
         return copied
 
     def buckets(self) -> list[tuple[str, int]]:
-        """(upper bound in seconds as text, durations below it), cumulative, ``+Inf`` last."""
+        """Return (upper bound in seconds as text, number of durations below it), cumulative,
+        ``+Inf`` last."""
         below = sum(self.counts[:BITS_MIN])
         rows = []
         for bits in range(BITS_MIN, BITS_MAX + 1):

@@ -1,4 +1,4 @@
-"""``multiraft log ...``: looking at data directories offline, found by the CLI through its entry
+"""``multiraft log ...``: offline inspection of data directories, found by the CLI through its entry
 point."""
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from pathlib import Path
 
 import click
 
-#: Something is damaged that no crash explains.
+#: Exit code: damage that no crash explains.
 EXIT_DAMAGED = 1
-#: The path holds nothing of a data directory.
+#: Exit code: the path is no data directory and no file of one.
 EXIT_NOT_OURS = 2
 
-#: What an entry's header has room for.
+#: Maxima of the fields in an entry's header.
 GROUP_MAX, INCARNATION_MAX, POSITION_MAX = (1 << 32) - 1, (1 << 64) - 1, (1 << 63) - 1
 
 
 class _Whole(click.IntRange):
-    """A number in ASCII digits; click takes what Python takes."""
+    """An integer in ASCII digits; click alone accepts everything that ``int`` does."""
 
     def convert(self, value, param, ctx):
         if isinstance(value, str) and not re.fullmatch("[+-]?[0-9]{1,25}", value):
@@ -36,7 +36,7 @@ _WIDTHS = (14, 14, 6, 6, 10, 18, 12, 9, 0)
 
 @click.group("log")
 def log_group() -> None:
-    """Look at what a node has on disk."""
+    """Inspect the files of a data directory."""
 
 
 @log_group.command("inspect")
@@ -45,7 +45,7 @@ def log_group() -> None:
 @click.option("--partition", type=_Whole(0, INCARNATION_MAX),
               help="Entries of this partition incarnation only.")
 @click.option("--from", "from_position", type=_Whole(0, POSITION_MAX), default=0,
-              metavar="POSITION", help="Begin at this lane position.")
+              metavar="POSITION", help="Begin at this journal offset.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @click.option("--payload", is_flag=True, help="With --json: each entry's payload, as base64.")
 @click.option("--verify", is_flag=True, help="Read everything, print problems only.")
@@ -57,13 +57,12 @@ def inspect(path: Path, group: int | None, partition: int | None, from_position:
     Nothing is written and no lock is taken. A place that cannot be read is called a torn tail when
     nothing proves that it ever was durable (a start cuts it off), else corruption.
 
-    A stray file is one that the node did not write there: a start leaves it alone, and it is no
-    damage.
+    A stray file is one that the node did not write: a start ignores it, and it is no damage.
 
-    Exit codes: 0 nothing is damaged, 1 something is, 2 PATH holds nothing of a data directory.
+    Exit codes: 0 no damage, 1 damage, 2 PATH is no data directory and no file of one.
     """
     from multiraft.storage import (
-        inspect as inspection,  # the storage's imports are not the CLI's price
+        inspect as inspection,  # imported here, so that other commands of the CLI start fast
     )
 
     try:
@@ -94,20 +93,21 @@ def inspect(path: Path, group: int | None, partition: int | None, from_position:
             if problem:
                 printer.file(found._replace(problem=problem))
     if not as_json:
-        click.echo(f"{len(files)} files, durable up to lane position {durable}, "
+        click.echo(f"{len(files)} files, durable up to journal offset {durable}, "
                    f"{damaged or 'no'} damaged places"
                    + (f", {len(strays)} stray files" if strays else ""))
     sys.exit(EXIT_DAMAGED if damaged else 0)
 
 
 def _wanted(row, group: int | None, partition: int | None) -> bool:
-    """Places that cannot be read may be anybody's: they are always shown."""
+    """Return True if the row is to be shown. Unreadable places may belong to any group, and are
+    always shown."""
     return not row.kind or ((group is None or row.group == group)
                             and (partition is None or row.partition == partition))
 
 
 class _Printer:
-    """Aligned columns for people, one object per line for programs."""
+    """The output: aligned columns for people, or one JSON object per line for programs."""
 
     def __init__(self, as_json: bool):
         self._as_json = as_json
@@ -122,7 +122,7 @@ class _Printer:
                    + (f"\n  PROBLEM: {found.problem}" if found.problem else ""))
 
     def strays(self, found: Sequence) -> None:
-        """Files that are not the node's: a start leaves them alone, and they are no damage."""
+        """Print the files that the node did not write."""
         for stray in found:
             if self._as_json:
                 click.echo(json.dumps({"file": "stray", **stray._asdict()}))
@@ -152,7 +152,7 @@ class _Printer:
 
 
 def _entry(row) -> dict[str, object]:
-    """For ``--json``; a payload only when it was asked for."""
+    """Return the JSON object of a row, with its payload if it was read."""
     found = {"entry": row.kind or None, **row._asdict()}
     payload = found.pop("payload")
     if payload:

@@ -1,13 +1,13 @@
-"""Start and stop of a node's process: everything is built here, by ``node.assembly``.
+"""Start and stop of a node's process; ``node.assembly`` builds the parts.
 
-Contract.  ``run(path)`` returns the process's exit code: 0 stopped in order (SIGTERM, SIGINT), 2
-bad configuration, 3 the data directory cannot be this node's, 4 the disk failed; any other end is a
-crash with its traceback in the log.
+Contract. ``run(path)`` returns the exit code of the process: 0 stopped in order (SIGTERM, SIGINT),
+2 bad configuration, 3 the data directory cannot be this node's, 4 the disk failed. Any other end is
+a crash with its traceback in the log.
 
-Order of a start: configuration, directory (lock, identity, recovery), consensus with every
-recovered group, then liveness, peers and clients.  No leadership before recovery is complete,
-because nothing is heard or said before it.  Order of a stop: leadership is handed over, then the
-tasks end, then a checkpoint is written.
+Order of a start: configuration, data directory (lock, identity, recovery), consensus with every
+recovered group, then liveness, peers and clients. A node leads no group before recovery is
+complete, because it neither receives nor sends a message before. Order of a stop: leadership is
+transferred, then the tasks end, then a checkpoint is written.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from node.observability.phase import SERVING, STOPPING, Life
 from node.peers.security import Security
 from node.replicas.drain_leadership import HandOver
 
-#: How long a thread keeps the interpreter when another one wants it, in seconds.  The loop lets it
-#: go with each system call, and waits for so long each time while some thread works for later:
-#: with Python's 5 ms, for a tenth of a second in every round.
+#: Longest time that a thread keeps the interpreter when another thread waits for it, in seconds.
+#: The loop releases it with each system call, and waits up to this long each time while a
+#: background thread computes. Python's default of 5 ms would cost a tenth of a second per round.
 SWITCH_S = 0.001
 
 
@@ -105,24 +105,25 @@ class Node:
     # ---- taking part --------------------------------------------------------------------------
 
     def _take_part(self) -> None:
-        """Vote and acknowledge from now on: the peers know this data directory.  The node's groups
-        are those that recovery found and those of a new cluster, but for those that it has left."""
+        """Vote and acknowledge from now on: the peers know this data directory. The node's replicas
+        are those that recovery found, and those of a new cluster except the ones that it has
+        left."""
         plan = self.metadata.plan
         if plan is not None:
             state = bootstrap.bootstrapped(plan)
             for group in state.groups_of(self.config.node.id):
                 if self.store.is_removed(group):
-                    continue  # its leader asks, if it is to have one again
+                    continue  # if the replica is wanted again, its leader will append to it
                 self.store.create_group(group, FIRST_GROUP_INCARNATION,
                                         state.initial_configuration(group))
         replicas = self.replicas
         replicas.replicas.take_up()
         replicas.repairs.look()
-        replicas.snapshots.compact()  # what recovery's checkpoint makes unnecessary
+        replicas.snapshots.compact()  # entries that the recovered checkpoint covers
         self.metadata.admission.taking_part.set()
 
     async def _admitted(self) -> None:
-        """Take part once the peers have admitted this node; a task."""
+        """Run the task that takes part once the peers have admitted this node."""
         await self.metadata.admission.passed()
         self._take_part()
         settle()
@@ -131,11 +132,11 @@ class Node:
     # ---- running ------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT, then hand over and stop."""
+        """Serve until SIGTERM or SIGINT, then transfer leadership and stop."""
         try:
             await self._serve()
         finally:
-            self.peers.liveness.stop()  # whatever happened: a node that ends supports nobody
+            self.peers.liveness.stop()  # in any case: a node that ends must support no other
 
     async def _serve(self) -> None:
         config, limits = self.config, self.config.limits
@@ -213,8 +214,8 @@ class Node:
             lambda: loop_silent_ms(liveness), lambda: disk_busy_ms(disk)))
 
     async def _hand_over(self) -> None:
-        """Hand the groups led here over, for ``shutdown_ms_max`` at most; they serve until then.
-        Then what is still open is answered, and no round follows."""
+        """Transfer the leaderships of this node, for ``shutdown_ms_max`` at most; its groups serve
+        until then. Then open requests are answered, and no further round runs."""
         self.life.phase = STOPPING
         sd_notify.tell(os.environ, sd_notify.STOPPING)
         self.log.info("stopping", extra={"leads": self.core.status.led_count})
@@ -227,7 +228,8 @@ class Node:
         self.log.info("stopped", extra={"leads": self.core.status.led_count})
 
     def close(self) -> None:
-        """Write a last checkpoint, then close the files; behind ``run``.  Raises ``DiskFailed``."""
+        """Write a last checkpoint, then close the files. Called after ``run``. Raises
+        ``DiskFailed``."""
         self.peers.liveness.stop()
         os.close(self.storage.probe_file)
         self.env.arrivals.close()
@@ -236,7 +238,7 @@ class Node:
 
 
 def _report_findings(store: Store, log: logging.Logger) -> None:
-    """Log the damage and the foreign files that recovery has found."""
+    """Log the damage and the stray files that recovery found."""
     for damage in store.damage:
         log.error("damage found", extra={"path": damage.path, "position": damage.position,
                                          "group": damage.group, "reason": damage.why})
@@ -249,7 +251,7 @@ def _report_findings(store: Store, log: logging.Logger) -> None:
 
 
 def init(config_path: Path, servers: Sequence[str] = ()) -> int:
-    """Give the data directory its identity; returns the exit code."""
+    """Give the data directory its identity. Return the exit code."""
     try:
         config = load(config_path)
         found, is_new = setup.initialise(RealFilesystem(), config, servers, setup.connect)
@@ -264,8 +266,8 @@ def init(config_path: Path, servers: Sequence[str] = ()) -> int:
 
 def run(config_path: Path, log_format: str = "json", log_level: str = "info",
         servers: Sequence[str] = ()) -> int:
-    """Run a node; returns the exit code.  ``servers``: the cluster to join when the data directory
-    has no identity yet."""
+    """Run a node. Return the exit code. ``servers``: the cluster to join if the data directory has
+    no identity yet."""
     try:
         config = load(config_path)
         if servers:
@@ -299,7 +301,7 @@ def _logged(config: NodeConfig, log: logging.Logger) -> int:
 
 
 def recover_metadata(config_path: Path, accept_data_loss: bool) -> int:
-    """Offline forced recovery of the metadata group; returns the exit code."""
+    """Recover the metadata group by force, offline. Return the exit code."""
     try:
         config = load(config_path)
         config = setup.resolved(config, setup.identity_of(RealFilesystem(), config))
@@ -323,7 +325,7 @@ def recover_metadata(config_path: Path, accept_data_loss: bool) -> int:
 def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) -> None:
     try:
         security = _load_security(config)
-        unheard = _start(http)  # before recovery, which it tells of
+        unheard = _start(http)  # before recovery, whose progress it reports
         if unheard is not None and config.http_is_optional:
             log.warning("metrics and health are not served", extra={"reason": str(unheard)})
             unheard = None
@@ -344,7 +346,7 @@ def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) 
 
 
 def _load_security(config: NodeConfig) -> Security:
-    """Raises ``BadConfig``."""
+    """Load secrets and certificates. Raises ``BadConfig``."""
     try:
         return Security(config.security, config.cluster_id)
     except ConfigError as error:
@@ -352,8 +354,9 @@ def _load_security(config: NodeConfig) -> Security:
 
 
 def _start(http: HttpThread) -> BadConfig | None:
-    """Why it cannot serve, or None.  Not raised at once: who starts a second process on a data
-    directory has to hear that, and not that a port is in use, which follows from it."""
+    """Start HTTP. Return the error if it cannot listen. It is not raised at once: an operator who
+    starts a second process on a data directory must learn that, and not that a port is in use,
+    which follows from it."""
     try:
         http.start()
     except BadConfig as error:
@@ -362,7 +365,7 @@ def _start(http: HttpThread) -> BadConfig | None:
 
 
 def _crashes(error: BaseException) -> bool:
-    """Whether there is more to it than what a ``NodeError`` says."""
+    """Return True if the error contains more than ``NodeError``s."""
     return (not isinstance(error, BaseExceptionGroup)
             or error.split(NodeError)[1] is not None)
 

@@ -1,15 +1,16 @@
 """Forced recovery of the metadata group, on the data directory of a node that does not run.
 
-Contract.  ``inspect`` says what the replica has and changes nothing; ``recover`` makes it the only
-voter of a new incarnation, durably, and writes a checkpoint.  Whether its majority is really lost
-nobody can tell from one directory: that is for the operator to know (docs/decisions/0007).
+Contract. ``inspect`` describes the replica and changes nothing. ``recover`` makes the replica the
+only voter of a new incarnation, durably, and writes a checkpoint. One directory cannot show that
+the majority of the group is really lost; the operator has to know it (docs/decisions/0007).
 
-Theory.  What the lost commands gave away is in use: other groups have the records of topics that
-nobody knows any more, and know producers by ids.  A partition that got the incarnation of one of
-those would begin with its records, and a producer with the id of another be told that its first
-batches are there already.  So as many of both as may have been given away are used up, by commands
-of every day, which all nodes of all releases understand alike: no state that nodes have has to be
-changed.  And as many indexes: a client that has seen one which is lost is told to wait for it.
+Theory. Incarnations and ids that the lost commands allocated are in use: other groups hold records
+of topics, and states of producers, that the recovered metadata do not know. A new partition with
+the incarnation of such a topic would begin with its records. A producer with the id of another
+would have its first batches taken for duplicates. Therefore as many of both as may have been
+allocated are used up, by ordinary commands, which all nodes of all releases apply alike and which
+change no other state. As many metadata indexes are used up too, because a client that has seen a
+lost index asks nodes to wait for it.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ from node.metadata.state_machine import (
     encode_command,
 )
 
-#: Topics of the largest size whose incarnations are used up: a node applies each in 0.2 s.
+#: Topics of the largest size that are created and deleted, to use up incarnations: a node applies
+#: each in 0.2 s.
 TOPICS_USED_UP = 2
-#: Blocks of producer ids.  Each is an entry, so that as many indexes are used up, too.
+#: Blocks of producer ids that are used up. Each is an entry, so as many indexes are used up too.
 BLOCKS_USED_UP = 4096
 
 
 class Replica(NamedTuple):
-    """What this node has of the metadata group."""
+    """The metadata replica of this node, as an operator compares it with others."""
 
     last_term: int
     last_index: int
@@ -53,7 +55,7 @@ class Replica(NamedTuple):
 
 
 def inspect(store: Store) -> Replica:
-    """Raises ``BadDirectory`` when there is none."""
+    """Return the description of the replica. Raises ``BadDirectory`` if there is none."""
     restored = store.groups.get(METADATA_GROUP)
     if restored is None:
         raise BadDirectory("there is no replica of the metadata group in this directory")
@@ -63,19 +65,19 @@ def inspect(store: Store) -> Replica:
                    restored.incarnation or FIRST_GROUP_INCARNATION, restored.quarantined)
 
 
-#: What to say when the flag is missing.
+#: Output without the flag.
 NOT_ACCEPTED = ("nothing was changed: say --accept-data-loss if the majority of these voters is "
                 "lost for good")
 
 
 def told(replica: Replica) -> str:
-    """The replica in one line, for people who compare it with others."""
+    """Return the replica in one line, for people who compare it with others."""
     return (f"last term {replica.last_term}, last index {replica.last_index}, voters "
             f"{', '.join(map(str, replica.voters))}, incarnation {replica.incarnation}")
 
 
 def recover(store: Store, config: NodeConfig, rng: RandomSource) -> int:
-    """The new incarnation.  Raises ``BadDirectory``, ``OSError``."""
+    """Recover the group, and return its new incarnation. Raises ``BadDirectory``, ``OSError``."""
     replica = inspect(store)
     if replica.quarantined:
         raise BadDirectory(f"the replica is damaged: {replica.quarantined}")
@@ -88,12 +90,12 @@ def recover(store: Store, config: NodeConfig, rng: RandomSource) -> int:
     plan = store.checkpoint_plan({}, store.extra)
     plan.execute()
     store.checkpointed(plan)
-    _use_up(core, store)  # no checkpoint behind it: it would need the state that follows
+    _use_up(core, store)  # after the checkpoint, which would need the state that follows
     return replica.incarnation + 1
 
 
 def _use_up(core: MultiRaft, store: Store) -> None:
-    """Append, as the leader of the new incarnation, what the next start applies."""
+    """Append, as the leader of the new incarnation, the commands that the next start applies."""
     while not core.status.is_leader(METADATA_GROUP):
         core.tick(core.next_deadline_ms())
         _write(core, store)
@@ -117,7 +119,7 @@ def _commands() -> Iterator[Command]:
 
 
 def _write(core: MultiRaft, store: Store) -> None:
-    """All that the core has to write.  Raises ``OSError``."""
+    """Write everything that the core has to write. Raises ``OSError``."""
     while ready := core.ready():
         if ready.writes is not None:
             staged = store.stage(ready.writes)

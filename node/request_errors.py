@@ -1,8 +1,8 @@
-"""Errors that handlers of requests raise -> codes and details of the wire.
+"""The table from errors of request handlers to codes and details of the wire.
 
-Contract.  A handler of a client's or a node's request raises one of ``REFUSED``; anything else is a
-defect.  ``clients/error_codes.py`` has the table for the errors of the library, which this one
-extends.
+Contract. A handler of a client's or a node's request raises one of ``REFUSED``; any other exception
+is a defect. The table extends that of ``clients/error_codes.py``, which covers the errors of the
+library.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The table [security] of ``node.toml``: paths of certificates and secrets, and its checks.
 
-Contract.  A value of this module names files and reads none; ``security.py`` loads them.
-``require_protection`` refuses an address that other machines can reach and nothing protects.
+Contract. Values of this module name files and read none; ``peers/security.py`` loads them.
+``require_protection`` refuses an unprotected address that other machines can reach.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SecurityConfig:
 
 
 def require_protection(config: SecurityConfig, client_host: str, peer_host: str) -> None:
-    """Raise ``ConfigError`` for an address that other machines can reach and nothing protects."""
+    """Raise ``ConfigError`` for an unprotected address that other machines can reach."""
     if config.insecure:
         return
     if not config.protects_peers and not is_loopback(peer_host):

@@ -1,9 +1,10 @@
-"""``node init``: give a data directory its identity, of a new cluster or by joining one.
+"""The command ``node init``: gives a data directory its identity, as a node of a new cluster or by
+joining one.
 
-Contract.  ``initialise`` writes ``known_nodes.json`` and then ``node.json``, which makes it a
-node's; whatever is wrong with the configuration is said before.  ``identity_of`` is what a start
-asks first: a directory without identity is refused with the way out, because its disk may merely
-not be mounted (scenario S28f).  Blocks; runs before there is a loop.
+Contract. ``initialise`` writes ``known_nodes.json`` and then ``node.json``, which completes the
+identity; errors of the configuration are raised before. ``identity_of`` is the first check of a
+start. A directory without identity is refused with the way out, because its disk may merely not be
+mounted (scenario S28f). The functions block; they run before there is a loop.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ Connect = Callable[[Sequence[str]], object]  # client addresses -> a blocking cl
 
 def initialise(filesystem: Filesystem, config: NodeConfig, servers: Sequence[str],
                connect: Connect) -> tuple[Found, bool]:
-    """The identity of the data directory, and whether it is new.  ``servers``: client addresses of
-    the cluster to join; without them the node is one of a new cluster.
+    """Return the identity of the data directory, and True if it is new.
 
-    Raises ``BadConfig``, ``BadDirectory``.
+    ``servers``: client addresses of the cluster to join; without them the node belongs to a new
+    cluster. Raises ``BadConfig``, ``BadDirectory``.
     """
     directory = str(config.data_dir)
     found = _existing(filesystem, config)
@@ -68,8 +69,8 @@ def initialise(filesystem: Filesystem, config: NodeConfig, servers: Sequence[str
 
 
 def identity_of(filesystem: Filesystem, config: NodeConfig) -> Found:
-    """The identity that the data directory has.  Raises ``BadDirectory``, ``NodeRefused`` of a
-    directory that was refused before."""
+    """Return the identity of the data directory. Raises ``BadDirectory``, and ``NodeRefused`` for a
+    directory that the cluster refused before."""
     found = _existing(filesystem, config)
     if found is None:
         raise BadDirectory(
@@ -86,7 +87,7 @@ def identity_of(filesystem: Filesystem, config: NodeConfig) -> Found:
 
 
 def mark_of(filesystem: Filesystem, config: NodeConfig) -> Mark | None:
-    """The refusal that the data directory is marked with, if any.  Raises ``BadDirectory``."""
+    """Return the refusal that the data directory records, if any. Raises ``BadDirectory``."""
     try:
         return refusal.read(filesystem, str(config.data_dir))
     except (StorageError, OSError) as error:
@@ -94,8 +95,8 @@ def mark_of(filesystem: Filesystem, config: NodeConfig) -> Mark | None:
 
 
 def facts_of(filesystem: Filesystem, config: NodeConfig) -> Facts:
-    """What the data directory says of the other nodes; for one of an earlier release, what the
-    configuration says.  Raises ``BadDirectory``."""
+    """Return the facts about the other nodes from the data directory; for a directory of an earlier
+    release, from the configuration. Raises ``BadDirectory``."""
     try:
         facts = registry.read(filesystem, str(config.data_dir))
     except (StorageError, OSError) as error:
@@ -110,12 +111,12 @@ def facts_of(filesystem: Filesystem, config: NodeConfig) -> Facts:
 
 
 def resolved(config: NodeConfig, found: Found) -> NodeConfig:
-    """The configuration with what only the data directory knows."""
+    """Return the configuration with the cluster and node id of the data directory."""
     return replace(config, cluster_id=found.cluster, node=replace(config.node, id=found.node))
 
 
 def connect(servers: Sequence[str]) -> blocking.Client:
-    """A client of the cluster that is joined; TLS as the environment tells all clients."""
+    """Return a client of the cluster to join; TLS as the environment sets it for all clients."""
     given = [os.environ.get(f"MULTIRAFT_TLS_{name}", "")
              for name in ("CA", "CERT", "KEY", "SERVER_NAME")]
     tls = TlsSettings(*given) if any(given) or os.environ.get("MULTIRAFT_TLS") else None
@@ -123,8 +124,8 @@ def connect(servers: Sequence[str]) -> blocking.Client:
 
 
 def check_addresses(config: NodeConfig, facts: Facts, log: logging.Logger) -> None:
-    """Raises ``BadConfig`` where the configuration changes an address of the node to one that
-    nobody else can connect to; warns of one that the node has always had."""
+    """Raise ``BadConfig`` if the configuration changes an address of the node to one that other
+    machines cannot connect to. An address that the node has always had only causes a warning."""
     hosts = unreachable_hosts(config.node)
     known = facts.nodes.get(config.node.id)
     had = (known.client_address, known.peer_address) if known is not None else None
@@ -157,18 +158,19 @@ def _has_data(filesystem: Filesystem, directory: str) -> bool:
 
 
 def _begin(config: NodeConfig) -> tuple[int, Facts]:
-    """One of the nodes that a new cluster begins with."""
+    """Return id and facts of an initial node of a new cluster. Raises ``BadConfig``."""
     if not config.members:
         raise BadConfig("[cluster] does not say which nodes the new cluster begins with; a node "
                         "that joins a cluster needs --join HOST:PORT")
     facts = bootstrap.initial_facts(config)
-    bootstrap.plan_of(facts)  # can it be placed?
+    bootstrap.plan_of(facts)  # raises if the replicas cannot be placed
     return config.node.id, facts
 
 
 def _join(config: NodeConfig, incarnation: int, servers: Sequence[str],
           connect: Connect) -> tuple[int, Facts]:
-    """A node that the cluster did not have: it is told its id and who else there is."""
+    """Join the cluster. Return the id and facts that it assigns. Raises ``NodeRefused``,
+    ``BadConfig``."""
     record = bootstrap.record_of(config.node, incarnation, 0, multiraft.__version__)
     try:
         with connect(servers) as client:

@@ -1,8 +1,8 @@
 """Lists of functions that are called at an event.
 
-Contract.  The part that knows of an event owns a ``Subscribers`` and notifies it; parts that act on
-the event subscribe.  So the owner is built without them, and no attribute of a part is set after
-its construction.
+Contract. The part that detects an event owns a ``Subscribers`` and notifies it; parts that react to
+the event subscribe. So the owner is built without them, and no attribute of a part is set after its
+construction.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class Subscribers:
-    """Functions to call, in the order in which they subscribed."""
+    """The functions that are called at one event, in the order in which they subscribed."""
 
     __slots__ = ("_handlers",)
 

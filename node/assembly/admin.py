@@ -1,4 +1,4 @@
-"""Parts that answer requests that are not data: topics, nodes, placements, the pool, sinks."""
+"""Parts that handle administrative requests: topics, nodes, placements, the pool, transactions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from node.observability.group_health import GroupHealthScan, measure_space
 
 @dataclass(frozen=True, slots=True)
 class AdminParts:
-    """Handlers of administrative requests, and the group survey that some of them answer from."""
+    """Handlers of administrative requests, and the group health scan that some of them answer
+    from."""
 
     roles: LeadershipNotifier
     surveying: GroupHealthScan

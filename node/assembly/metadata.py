@@ -1,4 +1,4 @@
-"""Parts that know the cluster: its nodes, and the places of partitions and groups."""
+"""Parts with the state of the cluster: its nodes, and the locations of partitions and groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from node.peers.registry import Facts, PeerRegistry
 
 @dataclass(frozen=True, slots=True)
 class MetadataParts:
-    """Known nodes, and the state of the metadata group."""
+    """Known nodes, admission, the state of the metadata group, and the router over it."""
 
     plan: Bootstrap | None  # of a new cluster
     known: PeerRegistry

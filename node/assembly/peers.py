@@ -22,7 +22,7 @@ from node.peers.lease_events import LeaseEvents
 from node.peers.liveness_thread import LivenessThread
 from node.request_errors import request_error
 
-#: (peer) -> the introduction that a connection to the peer begins with.
+#: (peer) -> the introduction that begins a connection to the peer.
 Introduce = Callable[[int], Introduction]
 
 
@@ -33,11 +33,11 @@ class PeerParts:
     introduce: Callable[[str], Introduce]  # by class of connection
     links: Peers
     bulk: Bulk
-    #: Requests are asked on connections of their own: no copy of a snapshot delays them.
+    #: Requests have bulk connections of their own, so that no snapshot delays them.
     control: Bulk
     liveness: LivenessThread
     lease_events: LeaseEvents
-    #: Request of a node -> its handler here; parts that are built later add theirs.
+    #: Request of another node -> its handler here; parts that are built later add theirs.
     handlers: Handlers
     requests: PeerRequests
     metadata_requests: MetadataRequests
@@ -76,8 +76,8 @@ def make_link(env: NodeEnv, admission: Admission, introduce: Introduce, peer: in
 
 
 def _introductions(env: NodeEnv, admission: Admission, connection: str) -> Introduce:
-    """Return the maker of introductions for connections of one class.  An introduction names this
-    node, its number of this start, and the earlier one that the peer has to know."""
+    """Return the maker of introductions for connections of one class. An introduction names this
+    node, its boot id, and the earlier boot id that the peer asked for."""
     hello = Hello(connection, env.config.cluster_id, env.config.node.id, env.store.boot_epoch,
                   incarnation=env.store.incarnation)
 

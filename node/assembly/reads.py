@@ -1,4 +1,4 @@
-"""Parts that answer clients that read."""
+"""Parts that serve readers: fetch, list offsets, corruption reports."""
 
 from __future__ import annotations
 

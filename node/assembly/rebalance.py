@@ -1,4 +1,4 @@
-"""Parts that carry out plans, and the loads that plans are computed from."""
+"""Parts that execute rebalance plans, and that publish the loads from which plans are computed."""
 
 from __future__ import annotations
 

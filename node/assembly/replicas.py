@@ -1,4 +1,4 @@
-"""Parts that create, bring up, repair and move this node's replicas and partitions."""
+"""Parts that create, catch up, repair and move this node's replicas and partitions."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class ReplicaParts:
 
 def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
                    admin: AdminParts) -> ReplicaParts:
-    """Build these parts.  No replica is created and no peer is asked before the peers admit this
-    node."""
+    """Build these parts. Before the peers admit this node, no replica is created and no request is
+    sent to a peer."""
     core, store, request_round, log = env.core, env.store, env.loop.request, env.log
     repairs = Repairs(storage.repairer, peers.bulk, request_round, log)
     storage.damage_found.subscribe(repairs.damaged)

@@ -1,14 +1,15 @@
-"""Connections that hold a place and do nothing with it: slow, idle or deaf ones are ended.
+"""The deadlines of client connections: closes those that are slow, idle, or do not read their
+replies.
 
-Contract.  ``run`` looks at every session once per ``SWEEP_S``.  A frame that began to arrive is
-complete within ``frame_timeout_ms``, unless this node is the one that does not read; a connection
-without anything to answer says something within ``idle_timeout_ms``; answers are taken, be it a
-byte, within ``answer_timeout_ms``.  While somebody waits for memory, a large frame that holds some
-arrives at ``PRESSED_BYTES_MIN`` per sweep.  What breaks that ends, up to one sweep later, with the
-limit in the log.
+Contract. ``run`` checks every session once per ``SWEEP_S``. A frame that began to arrive must be
+complete within ``frame_timeout_ms``, unless this node has stopped reading the connection. A
+connection without open requests must send something within ``idle_timeout_ms``. The client must
+read replies, at least a byte of them within ``answer_timeout_ms``. While a frame waits for memory,
+each large frame that holds some must receive ``PRESSED_BYTES_MIN`` per sweep. A connection that
+breaks a deadline is closed at the next sweep, with the limit in the log.
 
-Theory.  Nothing is noted per request: a session only counts what arrived complete.  One look per
-second and connection tells whether the counters stand still.
+Theory. Requests record nothing: a session only counts complete events. Comparing the counters once
+per second and connection is enough to detect missing progress.
 """
 
 from __future__ import annotations
@@ -21,63 +22,65 @@ import trio
 from node.clock import monotonic_ms
 from node.limits import Limits
 
-#: A deadline is noticed at most so late, in seconds; all limits here are far above.
+#: Interval between sweeps, in seconds: a deadline is detected at most this late. All limits checked
+#: here are far above it.
 SWEEP_S = 1.0
-#: Under pressure memory belongs to those who use it: what a slow line carries in a second.
+#: Bytes per sweep that a large frame must receive while other frames wait for memory: what a slow
+#: line carries in a second.
 PRESSED_BYTES_MIN = 128 << 10
 
 
 class ConnectionSample(NamedTuple):
-    """A session at one moment."""
+    """The counters of a session at one moment."""
 
-    events: int  # grows when something complete has arrived
-    mid_frame: bool  # part of a frame has arrived, and this node would read the rest
-    owed: bool  # there is something to answer, or this node does not read now
-    arrived: int  # bytes of the large frame that memory is held for
-    unsent: int  # bytes of answers
-    sent: int  # grows with bytes of answers that were taken
+    events: int  # grows when a frame is complete
+    mid_frame: bool  # part of a frame has arrived, and this node reads the rest
+    owed: bool  # requests are open, or this node does not read the connection now
+    arrived: int  # bytes received of the large frame that holds memory
+    unsent: int  # bytes of replies that the client has not read
+    sent: int  # grows with bytes of replies that the client's kernel took
 
 
 class WatchedConnection(Protocol):
-    """A session."""
+    """The session of a client, as the reaper sees it."""
 
     def look(self) -> ConnectionSample:
-        """How it is now."""
+        """Return the counters of the connection."""
 
     def account(self) -> None:
-        """Tell the node-wide account what is unsent."""
+        """Update the unsent bytes of this connection in the node's memory budget."""
 
     def end(self, reason: str) -> None:
         """Close the connection."""
 
 
 class _Since(NamedTuple):
-    """What was seen, and since when it has not changed."""
+    """The last sample of a connection, and the times since which it has not changed."""
 
     look: ConnectionSample
-    arriving_ms: int  # since when a frame has been arriving, or nothing has
-    deaf_ms: int  # since when no answer was taken
+    arriving_ms: int  # start of the time without a complete frame
+    deaf_ms: int  # start of the time in which no byte of a reply was taken
 
 
 class Deadlines:
-    """Looks after the sessions of one node; see the module docstring."""
+    """The reaper of one node's client connections."""
 
     def __init__(self, limits: Limits, sessions: Callable[[], Iterable[WatchedConnection]],
                  pressed: Callable[[], bool]):
         self._limits = limits
         self._sessions = sessions
-        self._pressed = pressed  # () -> somebody waits for memory
+        self._pressed = pressed  # () -> True while a frame waits for memory
         self._seen: dict[WatchedConnection, _Since] = {}
         self.ended = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Sweep every ``SWEEP_S``, until cancelled."""
         while True:
             await trio.sleep(SWEEP_S)
             self.sweep(monotonic_ms())
 
     def sweep(self, now_ms: int) -> None:
-        """One look at every session.  O(sessions)."""
+        """Check every session once, and close those that broke a deadline. O(sessions)."""
         seen = {}
         pressed = self._pressed()
         for session in list(self._sessions()):
@@ -97,7 +100,7 @@ class Deadlines:
 
     @staticmethod
     def _holds_in_vain(before: ConnectionSample, now: ConnectionSample) -> bool:
-        """Whether the same large frame has hardly grown."""
+        """Return True if the large frame of the last sample has hardly grown."""
         return (before.events == now.events and before.arrived > 0
                 and now.arrived - before.arrived < PRESSED_BYTES_MIN)
 
@@ -113,7 +116,7 @@ class Deadlines:
                       before.deaf_ms if deaf else now_ms)
 
     def _judged(self, since: _Since, now_ms: int) -> str:
-        """Why the connection has to end, "" = it has not."""
+        """Return the reason for which the connection must be closed, "" = none."""
         limits, look = self._limits, since.look
         quiet_ms = now_ms - since.arriving_ms
         if look.mid_frame:

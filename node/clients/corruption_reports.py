@@ -1,9 +1,9 @@
-"""Complaints: a client that got a damaged batch from here asks this node to look at its copy.
+"""Corruption reports: a client that received a damaged batch asks this node to verify its copy.
 
-Contract.  ``handle`` verifies both copies of the batch, file and memory, off the loop and answers
-with what it found.  A damaged one takes the replica out (``damaged``), which is what starts its
-repair; an intact one means that the damage happened on the way.  A complaint is never believed:
-nobody can put a replica out of service by claiming things.
+Contract. ``handle`` verifies both copies of the batch, on disk and in memory, off the loop, and
+replies with the result. A damaged copy quarantines the replica (``damaged``), which starts its
+repair. An intact copy means that the damage happened on the way to the client. The report itself is
+not evidence: no client can quarantine a replica by a false report.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from multiraft.wire.messages import ANY, Complain, ComplainReply
 from node.clients.read_view import ReadView, Refused
 from node.errors import DiskFailed
 
-#: Complaints looked into at a time: each reads a batch from the disk, which somebody may repeat.
+#: Reports verified at a time: each reads a batch from the disk, and a client may repeat its report.
 COMPLAINTS_MAX = 4
 
 
 class CorruptionReports:
-    """Handles ``Complain`` of all sessions."""
+    """The handler of ``Complain`` requests of all sessions."""
 
     def __init__(self, readable: ReadView, store, background, damaged, request_round):
         self._readable = readable
         self._store = store
         self._background = background
-        self._damaged = damaged  # (CorruptRange): a read found what may not be
+        self._damaged = damaged  # (CorruptRange): a read found damage
         self._request_round = request_round
         self._at_work = 0
         self.received = 0
         self.confirmed = 0
 
     def handle(self, request: Complain, answer, seen_index: int = 0) -> None:
-        """``answer`` is called exactly once."""
+        """Verify the reported batch and call ``answer`` exactly once. ``seen_index``: the newest
+        metadata index that the client knows."""
         self.received += 1
         try:
             span = self._readable.span(request.incarnation, seen_index, ANY, request.offset)
@@ -44,7 +45,7 @@ class CorruptionReports:
         except Compacted:
             plan = None
         if plan is None:
-            answer(ComplainReply(False))  # there is no such batch on this disk
+            answer(ComplainReply(False))  # this disk has no such batch
         elif self._at_work >= COMPLAINTS_MAX:
             answer.refuse(Code.QUEUE_FULL, ErrorDetail(
                 text="too many complaints at a time", limit=COMPLAINTS_MAX,
@@ -64,8 +65,8 @@ class CorruptionReports:
             self.confirmed += 1
             self._damaged(error)
         except OSError as error:
-            raise DiskFailed(f"the lane cannot be read: {error}") from error
+            raise DiskFailed(f"the journal cannot be read: {error}") from error
         finally:
             self._at_work -= 1
         answer(ComplainReply(damaged))
-        self._request_round()  # the answer leaves with a round
+        self._request_round()  # a round sends the reply

@@ -1,7 +1,7 @@
-"""Library errors -> codes and details of the client protocol: one table, used by every handler.
+"""The table from library errors to codes and details of the client protocol, used by all handlers.
 
-Contract.  Only *definite* errors pass through here (``ProposalError``, ``CodecError``): nothing was
-appended.  What may have happened is ``AMBIGUOUS`` and comes from ``pending.py``.
+Contract. Only *definite* errors are translated here (``ProposalError``, ``CodecError``): nothing
+was appended. An outcome that the node does not know is ``AMBIGUOUS`` and comes from ``pending``.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from multiraft.wire.errors import Code, ErrorDetail
 
 
 class StaleMetadata(e.ProposalError):
-    """The client has seen newer metadata than this node has applied: what it names may exist."""
+    """The client has seen newer metadata than this node has applied, so the partition or producer
+    that it names may exist."""
 
 
 class StaleRun(e.ProposalError):
-    """The batch's run of a sink is decided already."""
+    """The transaction of the batch is decided already."""
 
 
 class UnknownProducer(e.ProposalError):
-    """The batch names a producer id, or an epoch of it, that was granted to nobody."""
+    """The batch names a producer id, or an epoch of it, that was never granted."""
 
 
 class Redirect(e.ProposalError):
-    """The partition takes no appends here; ``code`` and ``detail`` say where it does."""
+    """The partition takes no appends on this node; ``code`` and ``detail`` name the node that takes
+    them."""
 
     def __init__(self, code: Code, detail: ErrorDetail):
         super().__init__(detail.text)
@@ -33,10 +35,10 @@ class Redirect(e.ProposalError):
 
 
 class DiskFull(e.ProposalError):
-    """The disk here has no room for records."""
+    """The disk has no space for records."""
 
 
-#: What a handler catches: definite refusals.
+#: Errors that handlers catch: definite refusals.
 REFUSALS = (e.ProposalError, e.CodecError)
 
 _CODES: dict[type, Code] = {
@@ -56,14 +58,14 @@ _CODES: dict[type, Code] = {
     e.UnknownPartition: Code.UNKNOWN_PARTITION,
     e.UnknownGroup: Code.LEADER_UNKNOWN,
     e.SequenceError: Code.OUT_OF_ORDER_SEQUENCE,
-    e.ProposalError: Code.INVALID_REQUEST,  # an opening or a transfer that cannot be
+    e.ProposalError: Code.INVALID_REQUEST,  # an impossible partition open or leader transfer
     e.CodecError: Code.INVALID_BATCH,
 }
 
 
 def refusal(error: Exception, leader_detail) -> tuple[Code, ErrorDetail]:
-    """Code and detail of one of ``REFUSALS``.  ``leader_detail(group) -> (code, detail)`` knows who
-    leads instead."""
+    """Return code and detail of one of ``REFUSALS``. ``leader_detail(group) -> (code, detail)``
+    supplies the redirect to the leader of a group."""
     if isinstance(error, Redirect):
         return error.code, error.detail
     if isinstance(error, e.NotLeader):

@@ -1,17 +1,18 @@
-"""Fetch: committed batches out, with long polls, from any replica.
+"""The fetch handler: serves committed batches, with long polls, from any replica.
 
-Contract.  Only records below the high watermark (applied: committed *and* durable here) leave this
-node.  A fetch that finds nothing waits, in a table by group, until a commit of its group or its
-deadline.  Batches in memory go out as the very buffers that were stored; small ranges that the page
-cache has are read on the loop, all others by a bounded number of threads; both are verified.  A
-fetch of many partitions is looked at in steps: the first one before ``handle`` returns, the others
-by whoever takes the iterator that it returns, or in turns of the loop; and of the long polls that
-one commit wakes, as many are looked at in a round as are a step.
+Contract. Only records below the high watermark leave this node: they are applied, which means
+committed *and* durable here. A fetch that finds too few bytes becomes a long poll, which waits in a
+table by group for a commit of one of its groups or its deadline. Batches in memory are sent as the
+stored buffers. Small ranges in the page cache are read on the loop, all others by a bounded number
+of threads; both are verified. A fetch of many partitions is processed in steps. The first step runs
+before ``handle`` returns; the caller runs the others through the returned iterator, or turns of the
+loop do. A commit that wakes many long polls processes ``WOKEN_ROWS_MAX`` rows of them per round.
 
-Theory.  ``OFFSET_OUT_OF_RANGE`` makes a client reset, so it is said only when it is certain: below
-the log start, or above the end by a leader that has committed in its own term *and* that a majority
-has confirmed since it was asked.  Everything else above the high watermark is
-``OFFSET_NOT_AVAILABLE``, after the long poll's time: try again, perhaps elsewhere.
+Theory. ``OFFSET_OUT_OF_RANGE`` makes a client reset its position, so it is returned only when it is
+certain: below the log start, or above the end of the partition according to a leader that has
+committed in its own term *and* was confirmed by a majority after the request arrived. Any other
+offset above the high watermark is ``OFFSET_NOT_AVAILABLE``, after the wait of the long poll: the
+client retries, perhaps on another replica.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ from node.errors import DiskFailed
 from node.loop.outbox import IOV_BUFFERS_MAX
 from node.loop.turns import ROWS_PER_STEP, Later, Turns, advanced, parts
 
-#: What a fetch costs beside its partitions, in rows, and a partition of which there is something.
+#: Cost of a fetch beside its partitions, and of a partition that has records, in rows.
 FETCH_ROWS = 4
 TAKEN_ROWS = 4
-#: Rows of long polls that are looked at in one round, and polls whose deadline one round notices.
+#: Limits per round: rows of woken long polls, and expired long polls.
 WOKEN_ROWS_MAX = 512
 EXPIRED_MAX = 256
-#: Ranges that one fetch reads on the loop, of what the page cache has: each is a system call.
+#: Ranges in the page cache that one fetch reads on the loop: each is a system call.
 RESIDENT_READS_MAX = 64
-#: Groups whose leadership is asked to be confirmed at a time.
+#: Groups whose leadership is confirmed per step.
 GROUPS_PER_STEP = 64
 
 
 class WaitingFetch:
-    """A long poll."""
+    """A fetch that waits: for a commit, for a deadline, or for a confirmation of leadership."""
 
     __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index", "records",
                  "led", "sure", "doubtful", "asking", "caught_up")
@@ -56,26 +57,26 @@ class WaitingFetch:
         self.number = number
         self.seen_index = seen_index
         self.groups: tuple[int, ...] = ()
-        self.sure: set[int] = set()  # groups whose leader, here, was confirmed just now
-        self.doubtful: set[int] = set()  # ... or was not
-        self.asking = 0  # confirmations under way
+        self.sure: set[int] = set()  # groups led here, confirmed for this try
+        self.doubtful: set[int] = set()  # groups whose confirmation failed
+        self.asking = 0  # confirmations in flight
         self.records = 0  # found by the last try
         self.led: list[tuple[int, int, int]] = []  # from groups led here: slot, group, records
-        self.caught_up = False  # the metadata that its client has seen were waited for
+        self.caught_up = False  # has waited for the metadata that its client has seen
 
 
 class FetchHandler:
-    """Handles ``Fetch`` of all sessions."""
+    """The handler of ``Fetch`` requests of all sessions, and the table of long polls."""
 
     def __init__(self, readable: ReadView, store, limits, confirmations, behind, background,
                  request_round, damaged, later: Later, turns: Turns,
                  counts: LoadCounts | None = None):
         self._later = later
         self._turns = turns
-        self._looking = 0  # fetches that are looked at over several turns
-        self._commits = 0  # noticed meanwhile
-        self._committed: dict[int, int] = {}  # group -> the last of those
-        self._counts = counts  # None = nobody publishes loads
+        self._looking = 0  # fetches that are processed over several turns
+        self._commits = 0  # commits during such fetches
+        self._committed: dict[int, int] = {}  # group -> number of the last such commit
+        self._counts = counts  # None = loads are not published
         self._readable = readable
         self._store = store
         self._limits = limits
@@ -83,7 +84,7 @@ class FetchHandler:
         self._behind = behind
         self._background = background
         self._request_round = request_round
-        self._damaged = damaged  # (CorruptRange): a read found what may not be
+        self._damaged = damaged  # (CorruptRange): a read found damage
         self._by_group: dict[int, dict[int, WaitingFetch]] = {}
         self._by_session: dict[object, dict[int, WaitingFetch]] = {}
         self._deadlines: SortedKeyList = SortedKeyList(key=_deadline)
@@ -91,7 +92,7 @@ class FetchHandler:
         self.earliest_ms = NEVER_MS  # no long poll's deadline is before it
         self._number = 0
         self.bytes = 0
-        self.records = 0  # from the offsets asked for on
+        self.records = 0  # from the requested offsets on
         self.cold_reads = 0
         self.resident_reads = 0
         self.replica_bytes = 0  # of ``bytes``: served by a replica that does not lead
@@ -101,9 +102,10 @@ class FetchHandler:
     # ---- fetch -----------------------------------------------------------------------------------
 
     def handle(self, request: Fetch, answer, seen_index: int = 0) -> Iterator[None] | None:
-        """``answer(reply, payload buffers)`` is called exactly once, little later than
-        ``wait_max_ms``.  ``seen_index``: the newest metadata that the client knows of.  None = all
-        of it was looked at, else what is left to do."""
+        """Process a fetch. ``answer(reply, payload buffers)`` is called exactly once, little later
+        than ``wait_max_ms`` milliseconds. ``seen_index``: the newest metadata index that the client
+        knows. Return None when all partitions are processed, else an iterator over the remaining
+        steps."""
         wait_ms = min(request.wait_max_ms, self._limits.fetch_wait_ms_max)
         self._number += 1
         fetch = WaitingFetch(request, answer, monotonic_ms() + wait_ms, self._number, seen_index)
@@ -117,7 +119,7 @@ class FetchHandler:
         yield from self._look(fetch)
 
     def committed(self, group: int) -> None:
-        """Something of ``group`` was applied: its long polls are looked at again."""
+        """Wake the long polls of ``group``: entries of it were applied, or its role changed."""
         if self._looking:
             self._commits += 1
             self._committed[group] = self._commits
@@ -126,8 +128,8 @@ class FetchHandler:
             self.woken.update(waiting)
 
     def wake_due(self, now_ms: int) -> None:
-        """Look at what a commit or the clock has made due: ``woken``, or at ``earliest_ms``.  As
-        far as one round has room; then the next one is due at once."""
+        """Retry long polls that were woken or have expired, as far as the limits of a round reach.
+        The rest is due in the next round, which is due at once."""
         expired = 0
         while (self._deadlines and self._deadlines[0].deadline_ms <= now_ms
                and expired < EXPIRED_MAX):
@@ -147,30 +149,32 @@ class FetchHandler:
                             self._deadlines[0].deadline_ms if self._deadlines else NEVER_MS)
 
     def forget(self, session) -> None:
-        """A session is gone, and with it its long polls.  O(those)."""
+        """Drop the long polls of a session that has ended. O(those)."""
         for fetch in list(self._by_session.get(session, {}).values()):
             self._remove(fetch)
 
     def hurry(self, session) -> None:
-        """A session reads no more requests: its long polls are answered with the next round."""
+        """Answer the long polls of a session in the next round: its client has ended its side."""
         for fetch in list(self._by_session.get(session, {}).values()):
             self._remove(fetch)
             fetch.deadline_ms = 0
             self.woken[fetch.number] = fetch
 
     def stop(self) -> None:
-        """The node ends: what waits is asked elsewhere."""
+        """Refuse all long polls: the node is stopping, and clients ask other replicas."""
         for fetch in list(self._deadlines):
             self._remove(fetch)
             fetch.answer.refuse(Code.SHUTTING_DOWN, ErrorDetail(text="the node is stopping"))
 
     def _try(self, fetch: WaitingFetch) -> None:
-        """Look at it again, whoever made it due."""
+        """Process a waiting fetch again: a commit, its deadline or a confirmation made it due."""
         self._later.go_on(fetch.answer.session, self._look(fetch))
 
     def _look(self, fetch: WaitingFetch) -> Iterator[None]:
-        """Answer it, or have it wait.  O(partitions + bytes read), in steps."""
-        since = -1  # what was committed after the first step may concern a partition of that
+        """Answer a fetch, or make it wait. O(partitions + bytes read), in steps."""
+        # Number of the last commit before the first step; -1 = one step was enough.  A commit after
+        # it may concern a partition that was already processed.
+        since = -1
         rows = 0
         bytes_left = min(fetch.request.bytes_max, self._limits.fetch_bytes_max)
         results: list = []
@@ -187,7 +191,7 @@ class FetchHandler:
                     self._looking += 1
                 try:
                     yield
-                except GeneratorExit:  # its session is gone, and nobody looks any further
+                except GeneratorExit:  # the session ended, and no further step will run
                     self._looked(since, ())
                     raise
             rows += 1
@@ -232,14 +236,15 @@ class FetchHandler:
         elif not final and size < fetch.request.bytes_min and fetch.deadline_ms > monotonic_ms():
             self._wait(fetch, groups)
             if missed:
+                # Woken at once: the commit came before the fetch was in the table of long polls.
                 self.woken[fetch.number] = fetch
                 self.earliest_ms = 0
         else:
             yield from self._serve(fetch, results, found)
 
     def _looked(self, since: int, groups: Sequence[int]) -> bool:
-        """A fetch was looked at, over several turns if ``since`` is not -1; whether something was
-        committed in one of its ``groups`` meanwhile."""
+        """End the processing of a fetch, over several turns if ``since`` is not -1. Return True if
+        one of its ``groups`` had a commit meanwhile."""
         if since < 0:
             return False
         missed = any(self._committed.get(group, 0) > since for group in groups)
@@ -249,15 +254,16 @@ class FetchHandler:
         return missed
 
     def _catch_up(self, fetch: WaitingFetch) -> bool:
-        """Before a client is sent elsewhere by metadata that are older than its own: once, bounded,
-        it is tried again with newer ones.  False = there is nothing to wait for."""
+        """Wait for newer metadata before redirecting a client that has seen newer ones than this
+        node, once per fetch and bounded in time. Return False if there is nothing to wait for."""
         if fetch.caught_up or not self._behind.is_stale_for(fetch.seen_index):
             return False
         fetch.caught_up = True
         return self._behind.wait(fetch.seen_index, lambda: self._try(fetch))
 
     def _check_range(self, offset: int, span: ReadableRange, fetch: WaitingFetch) -> None:
-        """Raises ``Refused``, or ``_Uncertain`` when a majority has to be asked first."""
+        """Raise ``Refused`` for an offset outside the partition, or ``_Uncertain`` if a majority
+        must confirm the leader first."""
         if offset < span.log_start:
             raise out_of_range(offset, span)
         if offset <= span.high_watermark or (span.settled and offset <= span.next_offset):
@@ -269,7 +275,7 @@ class FetchHandler:
         raise out_of_range(offset, span)
 
     def _make_sure(self, fetch: WaitingFetch, groups: set[int]) -> Iterator[None]:
-        """Have the leadership of ``groups`` confirmed, then look again."""
+        """Have the leadership of ``groups`` confirmed, then retry the fetch."""
         fetch.asking = len(groups)
         asked = tuple(groups)
         for part in parts(len(asked), GROUPS_PER_STEP):
@@ -320,7 +326,7 @@ class FetchHandler:
             yield from self._finish(fetch, results, read)
 
     def _read_resident(self, slot: int, plan, results: list) -> list | None:
-        """The batches, when no disk has to be waited for; None = a thread shall read them."""
+        """Return the batches if they are in the page cache; None = a thread must read them."""
         try:
             buffers = plan.run_from_page_cache()
         except CorruptRange as error:
@@ -335,7 +341,7 @@ class FetchHandler:
         try:
             ranges = await self._background.read_each([plan for _slot, plan in cold])
         except OSError as error:
-            raise DiskFailed(f"the lane cannot be read: {error}") from error
+            raise DiskFailed(f"the journal cannot be read: {error}") from error
         for (slot, _plan), found in zip(cold, ranges, strict=True):
             if isinstance(found, CorruptRange):
                 self._found_damage(slot, found, results)
@@ -343,7 +349,7 @@ class FetchHandler:
                 read.append((slot, found))
         for _ in self._finish(fetch, results, sorted(read, key=_slot)):
             await self._turns.take(ROWS_PER_STEP)
-        self._request_round()  # answers leave with a round
+        self._request_round()  # a round sends the reply
 
     def _found_damage(self, slot: int, error: CorruptRange, results: list) -> None:
         self._damaged(error)
@@ -370,7 +376,7 @@ class FetchHandler:
 
     def _wait(self, fetch: WaitingFetch, groups: list[int]) -> None:
         fetch.groups = tuple(dict.fromkeys(groups))
-        fetch.sure.clear()  # by the time it is looked at again somebody else may lead
+        fetch.sure.clear()  # by the next try another node may lead
         fetch.doubtful.clear()
         self._deadlines.add(fetch)
         self.earliest_ms = min(self.earliest_ms, fetch.deadline_ms)
@@ -387,7 +393,7 @@ class FetchHandler:
 
 
 class _Uncertain(Exception):
-    """The end has to be made certain before it is said; never leaves this module."""
+    """The end of the partition must be confirmed before the reply; never leaves this module."""
 
 
 def _refused(result: FetchResult, code: Code, text: str) -> FetchResult:
@@ -399,7 +405,7 @@ def _slot(read: tuple) -> int:
 
 
 def _take_out(table: dict, key: object, number: int) -> None:
-    """Remove a fetch from under ``key`` if it is there, and ``key`` with its last one."""
+    """Remove a fetch from the table of ``key`` if it is in there, and an empty table with it."""
     waiting = table.get(key)
     if waiting is not None:
         waiting.pop(number, None)

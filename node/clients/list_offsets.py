@@ -1,18 +1,18 @@
-"""List offsets: where a partition begins and ends, and where a time is.
+"""The list-offsets handler: begin and end of a partition, and the offset of a time.
 
-Contract.  ``handle`` answers exactly once: at once, or when a majority has confirmed what must be
-certain.  What is more than ``ROWS_PER_STEP`` rows, of partitions or of links that are searched
-for a time, is done in steps: the first one before ``handle`` returns, the others by whoever takes
-the iterator that it returns, or in turns.  Latest and timestamp of a *linearizable* request hold
-everything that was acknowledged to anybody before the request arrived, so a paused leader that was
-replaced meanwhile never answers them; every other answer is what the asked replica knows, and it is
-never ahead of the truth.
+Contract. ``handle`` answers exactly once: at once, or after a majority has confirmed what must be
+certain. Requests of more than ``ROWS_PER_STEP`` rows (partitions, or links that are searched for a
+time) are processed in steps. The first step runs before ``handle`` returns; the caller runs the
+others through the returned iterator, or turns of the loop do. For a *linearizable* request, latest
+and timestamp cover everything that was acknowledged to any client before the request arrived; a
+paused leader that was replaced meanwhile therefore cannot answer them. Any other answer is the
+knowledge of the asked replica, which may lag behind and is never wrong.
 
-Theory.  A timestamp is answered with the start of a batch (``Store.first_at``): which record of it
-is the first can only be seen inside, batches may be compressed, and the node never opens one.  The
-reader gets that batch anyway and finds the record there.  In a partition that was switched the
-groups of its chain are searched in order: as far as they are here, and then the reader is sent to
-the next one, whose epoch it names when it asks again.
+Theory. A timestamp is answered with the begin of a batch (``Store.first_at``). Its first record at
+or after the time can only be found inside the batch, which may be compressed, and the node never
+decompresses batches. The reader fetches that batch anyway and finds the record. In a partition that
+was switched, the groups of its epoch history are searched in order, as far as they have replicas
+here. Then the reader is redirected to the next group, whose epoch its next request names.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from node.clients.read_view import (
 )
 from node.loop.turns import ROWS_PER_STEP, Later, advanced, parts
 
-#: Groups whose leadership is asked to be confirmed at a time.
+#: Groups whose leadership is confirmed per step.
 GROUPS_PER_STEP = 64
-#: What it costs to search a link for a time, in rows.
+#: Cost of searching a link for a time, in rows.
 LINK_ROWS = 2
 
-#: Why a leader that still believes in itself does not answer.
+#: Reason of the refusal by a leader that no majority confirms.
 NOT_CONFIRMED = ErrorDetail(text="no majority confirms that this node still leads the group")
 
 
 class _Request:
-    """A request that waits for confirmations."""
+    """A request that waits for confirmations of leadership."""
 
     __slots__ = ("request", "answer", "seen_index", "confirmed", "missing", "rows")
 
@@ -59,12 +59,12 @@ class _Request:
         self.answer = answer
         self.seen_index = seen_index
         self.confirmed: set[int] = set()  # groups
-        self.missing: set[int] = set()
-        self.rows = 0  # looked at in this step
+        self.missing: set[int] = set()  # groups whose confirmation is in flight
+        self.rows = 0  # processed in this step
 
 
 class Offsets:
-    """Handles ``ListOffsets`` of all sessions."""
+    """The handler of ``ListOffsets`` requests of all sessions."""
 
     def __init__(self, readable: ReadView, store, confirmations, behind, later: Later):
         self._later = later
@@ -74,8 +74,9 @@ class Offsets:
         self._behind = behind
 
     def handle(self, request: ListOffsets, answer, seen_index: int = 0) -> Iterator[None] | None:
-        """``answer(reply)`` is called exactly once, maybe before this returns.  None = all is
-        asked, else what is left to do before."""
+        """Process a request. ``answer(reply)`` is called exactly once, possibly before this
+        returns. ``seen_index``: the newest metadata index that the client knows. Return None when
+        no step remains, else an iterator over the remaining steps."""
         waiting = _Request(request, answer, seen_index)
         return advanced(self._handle(waiting))
 
@@ -102,7 +103,7 @@ class Offsets:
                     self._confirmed(waiting, group, False)
 
     def _groups_to_confirm(self, waiting: _Request) -> Generator[None, None, set[int]]:
-        """Those whose leader is here and could know the end.  O(queries)."""
+        """Return the groups that this node leads and whose end it could know. O(queries)."""
         groups: set[int] = set()
         queries = waiting.request.partitions if waiting.request.linearizable else ()
         for part in parts(len(queries)):
@@ -113,7 +114,7 @@ class Offsets:
                     try:
                         span = self._readable.span(query.incarnation, waiting.seen_index, LEADER)
                     except Refused:
-                        continue  # said again, and answered, when the others are confirmed
+                        continue  # ``_answer`` meets the same refusal and replies with it
                     if span.settled:
                         groups.add(span.group)
         return groups
@@ -143,7 +144,7 @@ class Offsets:
         return OffsetResult(query.incarnation, Code.OK, offset)
 
     def _offset(self, query: OffsetQuery, waiting: _Request) -> int:
-        """The offset asked for, -1 = there is none.  Raises ``Refused``."""
+        """Return the offset that a query asks for, -1 = none. Raises ``Refused``."""
         if query.position == TIMESTAMP:
             return self._time(query, waiting)
         linearizable = waiting.request.linearizable
@@ -155,8 +156,8 @@ class Offsets:
         return span.high_watermark
 
     def _time(self, query: OffsetQuery, waiting: _Request) -> int:
-        """Where the first record at or after a time is, -1 = nowhere.  O(links log n).  Raises
-        ``Refused``."""
+        """Return the begin of the first batch with a record at or after a time, -1 = none. O(links
+        log n). Raises ``Refused``."""
         replica = LEADER if waiting.request.linearizable else ANY
         place = self._readable.place(query.incarnation, waiting.seen_index)
         if query.epoch > place.epoch:
@@ -180,7 +181,7 @@ class Offsets:
 
 
 def _check_end(span: ReadableRange, waiting: _Request) -> None:
-    """Raises ``Refused`` when the end is asked for and not certain."""
+    """Raise ``Refused`` if a linearizable request asks for an end that is not certain."""
     if not waiting.request.linearizable:
         return
     if span.sealed:

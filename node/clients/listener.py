@@ -1,12 +1,12 @@
-"""Accepting connections: bounded, and surviving what accept can throw.
+"""The accept loop of a port: bounded, and robust against the errors of accept.
 
-Contract.  ``serve`` accepts until cancelled and gives each connection, as a non-blocking socket, to
-a handler task of its own.  One bad connection never reaches another: what a handler may raise
-(``OSError``, protocol errors) ends that connection only.  Over ``connections_max``, or over
-``per_address_max`` from one address, a connection is closed at once and counted.
+Contract. ``serve`` accepts until cancelled, and runs a handler task per connection with its
+non-blocking socket. Errors of a handler (``OSError``, protocol errors) end only its own connection.
+A connection above ``connections_max``, or above ``per_address_max`` from one address, is closed at
+once and counted.
 
-Theory.  ``EMFILE`` is an answer, not an end: the listener waits a moment and goes on
-(hashicorp/consul #3552), while every connection that ends gives a descriptor back.
+Theory. ``EMFILE`` does not end the loop: the listener pauses and continues (hashicorp/consul
+#3552), while every connection that ends frees a descriptor.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from multiraft.wire.errors import ProtocolError
 from node.address import Address
 from node.errors import BadConfig
 
-#: Pending connections the kernel keeps; it caps this itself.
+#: Pending connections that the kernel queues; it has a maximum of its own.
 BACKLOG = 1024
 #: Pause after the process or system ran out of descriptors or memory, in seconds.
 EXHAUSTED_PAUSE_S = 0.1
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 _GONE = (errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ENETDOWN, errno.EHOSTUNREACH)
 
-#: Answers leave at once.  A client that vanished without a word is noticed after two minutes: its
-#: connection is a place that others may want.
+#: Replies are sent without Nagle's delay. A client that vanished without closing is detected after
+#: two minutes, because its connection counts against the limit.
 OPTIONS = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
@@ -38,7 +38,8 @@ OPTIONS = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
 
 
 def listen(address: Address) -> socket.socket:
-    """A listening non-blocking socket.  Raises ``BadConfig`` naming the address in use."""
+    """Return a listening non-blocking socket. Raises ``BadConfig`` that names the address in
+    use."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -54,7 +55,8 @@ def listen(address: Address) -> socket.socket:
 
 @dataclass(slots=True)
 class ConnectionCounts:
-    """Connections of one port: open now; accepted, and closed at a bound, since the start."""
+    """Counts of one port: connections open now, and accepted and refused at a limit since the
+    start."""
 
     connections: int = 0
     accepted: int = 0
@@ -62,7 +64,7 @@ class ConnectionCounts:
 
 
 class Listener:
-    """One port."""
+    """The accept loop of one port."""
 
     def __init__(self, sock: socket.socket, handler, connections_max: int,
                  per_address_max: int | None = None, counts: ConnectionCounts | None = None):
@@ -121,7 +123,7 @@ class Listener:
         try:
             await self._handler(sock)
         except (OSError, ProtocolError):
-            pass  # the connection is over; its handler has counted and logged what it knows
+            pass  # the connection has ended; its handler has counted and logged the error
         finally:
             self.counts.connections -= 1
             if sock.fileno() != -1:

@@ -1,25 +1,26 @@
-"""What was appended to and read from the partitions led here, counted until somebody takes it.
+"""Counters of bytes and records of the partitions led here, between two publications of loads.
 
-Contract.  ``appended`` and ``read`` are called once per batch and per answered partition, on the
-loop, and are a look into a map and a few additions.  ``take`` hands everything over and begins
-anew, O(1).  What nobody appended to or read from is nowhere in here: an idle partition costs
-nothing.
+Contract. ``appended`` and ``read`` run on the loop once per batch and per answered partition; each
+is a dictionary lookup and a few additions. ``take`` returns all counts and starts at zero, in O(1).
+A partition without traffic has no row and costs nothing.
 
-Invariants.  At most ``partitions_max`` partitions are told apart between two ``take``s; what others
-do is in the sums of their groups, and counted as left out.  Groups are bounded by the pool.
+Invariants. At most ``partitions_max`` partitions have a row of their own between two ``take``s. The
+traffic of others is counted in the sums of their groups and as ``left_out``. The number of groups
+is bounded by the pool.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Places of a partition's row.
+#: Positions in a partition's row.
 GROUP, BYTES_IN, RECORDS_IN, APPENDS, BYTES_OUT, RECORDS_OUT, READS = range(7)
 
 
 class Counted(NamedTuple):
-    """``partitions``: incarnation -> row (see above).  ``groups``: group -> [bytes in, bytes out],
-    of all its partitions.  ``left_out``: batches and answers that belong to no row."""
+    """Counts since the last ``take``. ``partitions``: incarnation -> row (positions above).
+    ``groups``: group -> [bytes in, bytes out] of all its partitions. ``left_out``: batches and
+    replies without a row."""
 
     partitions: dict[int, list[int]]
     groups: dict[int, list[int]]
@@ -27,7 +28,7 @@ class Counted(NamedTuple):
 
 
 class LoadCounts:
-    """See the module's docstring."""
+    """The counters of one node."""
 
     __slots__ = ("_partitions_max", "_partitions", "_groups", "_left_out")
 
@@ -41,7 +42,7 @@ class LoadCounts:
         self._left_out = 0
 
     def appended(self, group: int, partition: int, records: int, size: int) -> None:
-        """A batch of ``size`` bytes was proposed."""
+        """Count a proposed batch of ``size`` bytes."""
         self._group(group)[0] += size
         row = self._row(group, partition)
         if row is not None:
@@ -50,7 +51,7 @@ class LoadCounts:
             row[APPENDS] += 1
 
     def read(self, group: int, partition: int, records: int, size: int) -> None:
-        """``size`` bytes were answered to a fetch."""
+        """Count ``size`` bytes in the reply to a fetch."""
         self._group(group)[1] += size
         row = self._row(group, partition)
         if row is not None:
@@ -59,7 +60,7 @@ class LoadCounts:
             row[READS] += 1
 
     def take(self) -> Counted:
-        """All that was counted since the last time."""
+        """Return all counts since the last call, and start at zero."""
         counted = Counted(self._partitions, self._groups, self._left_out)
         self._begin()
         return counted

@@ -1,11 +1,11 @@
-"""What all client connections of a node may hold together: one account, kept by the sessions.
+"""The memory budget of all client connections of a node, maintained by their sessions.
 
-Contract.  Sessions add and take away; ``admits`` says whether a large frame may have its memory,
-``refusal`` what to answer to a request for which there is no room.  A session in ``starved`` is
-called (``fed``) when its frame may fit, the one that waits longest first.
+Contract. Sessions add and subtract what they hold. ``admits`` decides about the memory of a large
+frame; ``refusal`` is the reply to a request above a limit. Sessions in ``starved`` wait for memory
+and are notified through ``fed`` when their frame may fit, in order of arrival.
 
-Theory.  Limits of one connection bound nothing when there are thousands of them.  Small frames are
-not held back: a node that is full of large ones still hears what is small, and answers it early.
+Theory. Limits per connection bound nothing with thousands of connections. Small frames are never
+held back: a node that is full of large ones still receives small requests and refuses them early.
 """
 
 from __future__ import annotations
@@ -17,45 +17,46 @@ from node.limits import Limits
 
 
 class Starved(Protocol):
-    """Somebody who waits for room."""
+    """A session whose large frame waits for memory."""
 
     def fed(self) -> None:
-        """There may be room now; who does not get it waits again."""
+        """Notify the session that memory may be free; without success it waits again."""
 
 
 class Budget:
-    """See the module docstring."""
+    """The counters of one node, with their limits."""
 
     __slots__ = ("bytes", "bytes_max", "requests", "requests_max", "unsent", "unsent_max",
                  "starved", "refused")
 
     def __init__(self, limits: Limits):
-        self.bytes = 0  # appends without an answer, and large frames that are arriving
+        self.bytes = 0  # unanswered appends, and large frames that are arriving
         self.bytes_max = limits.node_bytes_in_flight_max
-        self.requests = 0  # without an answer
+        self.requests = 0  # unanswered requests
         self.requests_max = limits.node_requests_in_flight_max
-        self.unsent = 0  # answers that clients have not taken
+        self.unsent = 0  # bytes of replies that clients have not taken
         self.unsent_max = limits.node_outbox_bytes_max
-        self.starved: dict[Starved, int] = {}  # in order of arrival -> bytes wanted
+        self.starved: dict[Starved, int] = {}  # session -> bytes wanted, in order of arrival
         self.refused = 0
 
     def admits(self, size: int) -> bool:
-        """Whether a frame of that size fits now."""
+        """Return True if a frame of ``size`` bytes fits now."""
         return self.bytes + size <= self.bytes_max
 
     def feed(self) -> None:
-        """Bytes were given back: call those who fit, in the order in which they came."""
+        """Notify waiting sessions whose frames fit into the free bytes, in order of arrival."""
         room = self.bytes_max - self.bytes
         while self.starved:
             session, size = next(iter(self.starved.items()))
             if size > room:
-                break  # whoever wants little does not overtake for ever
+                break  # no overtaking: small frames could starve a large one without limit
             del self.starved[session]
             room -= size
             session.fed()
 
     def refusal(self) -> ErrorDetail:
-        """What to say to a request that found no room."""
+        """Return the error detail for a request above a limit: the limit's name, its maximum and
+        its value."""
         self.refused += 1
         name, limit, value = next(
             (bound for bound in (

@@ -1,7 +1,7 @@
-"""Requests that name what this node has not heard of yet, but their client has.
+"""Metadata waits: requests whose client has seen newer metadata than this node has applied.
 
-Contract.  ``wait`` takes such a request, bounded in time and number; whoever gets False goes on at
-once, and answers STALE_METADATA where something is still unknown.
+Contract. ``wait`` parks such a request, bounded in time and number. If it returns False the caller
+continues at once, and replies STALE_METADATA where a partition is still unknown.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Protocol
 
 from node.loop.turns import parts
 
-#: A node that is behind what its client has seen waits this long, in seconds.
+#: Longest wait for metadata that a client has already seen, in seconds.
 METADATA_WAIT_S = 2.0
 
 
 class GroupSample(Protocol):
-    """A row of a request."""
+    """A row of a request that names a partition."""
 
     incarnation: int
 
 
 class MetadataWaiter:
-    """What waits for metadata."""
+    """The parked requests of one node."""
 
     def __init__(self, metadata_log, directory, background, request_round):
         self._metadata_log = metadata_log
@@ -31,11 +31,12 @@ class MetadataWaiter:
         self._request_round = request_round
 
     def is_stale_for(self, seen_index: int) -> bool:
-        """Whether this node has not applied metadata that a client has seen."""
+        """Return True if this node has not applied metadata that a client has seen."""
         return seen_index > self._directory.metadata_index
 
     def knows(self, rows: Sequence[GroupSample]) -> Generator[None, None, bool]:
-        """Whether the partitions that these rows name are all known anyway.  O(rows), in steps."""
+        """Return True if all partitions that the rows name are known despite older metadata.
+        O(rows), in steps."""
         for part in parts(len(rows)):
             if part.start:
                 yield
@@ -45,11 +46,12 @@ class MetadataWaiter:
         return True
 
     def wait(self, seen_index: int, then: Callable[[], None]) -> bool:
-        """Call ``then`` when the metadata at ``seen_index`` is applied here, or time is up; False
-        when too many wait.  Only when it ``is_stale_for`` that."""
+        """Call ``then`` when the metadata index ``seen_index`` is applied here, or after
+        ``METADATA_WAIT_S``. Return False if too many tasks run already. Only valid while
+        ``is_stale_for(seen_index)``."""
         return self._background.start(self._wait, seen_index, then)
 
     async def _wait(self, seen_index: int, then: Callable[[], None]) -> None:
         await self._metadata_log.applied(seen_index, METADATA_WAIT_S)
         then()
-        self._request_round()  # what was answered leaves with a round
+        self._request_round()  # a round sends the reply

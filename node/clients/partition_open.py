@@ -1,13 +1,12 @@
-"""The opening entry of a partition that its group does not know yet, though the metadata put it
-there.
+"""The opening entry of a partition that the metadata place in a group which has not opened it yet.
 
-Contract.  ``opening_of(place)`` is the payload; for the leader of ``place.group`` when the tail
-there is below ``place.epoch``.
+Contract. ``opening_of(place)`` is the payload of that entry. The leader of ``place.group`` proposes
+it when its log has the partition at an epoch below ``place.epoch``.
 
-Theory.  That is so for a partition that was never used, and opened by its first batch; and for one
-whose opening was lost with the majority of its group, which was recovered by force: what the
-metadata know of it is what it goes on from.  No other group can be below: what is published is
-committed there, and a leader's log has everything that is committed.
+Theory. There are two such cases. A partition that was never used is opened by its first batch. A
+partition whose opening was lost with the majority of its group continues, after a forced recovery,
+from what the metadata know of it. In any other case the opening is in the leader's log: a published
+epoch is committed in its group, and a leader's log has all committed entries.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from node.metadata.state_machine import Location
 
 
 def opening_of(place: Location) -> bytes:
-    """See the module's docstring."""
+    """Return the payload of the entry that opens the partition at ``place``."""
     link = place.chain[-1]
     if link.epoch == FIRST_EPOCH:
         return open_payload(link.epoch)

@@ -1,12 +1,12 @@
-"""Appends that wait for their commit: every one is answered exactly once.
+"""Pending appends: proposals that wait for their commit; each is answered exactly once.
 
-Contract.  A proposal is ``added`` with its (group, index, term) and the level its client asked for.
-``committed`` and ``durable`` complete what they cover, ``lost`` ends everything of a group as
-*ambiguous* (the leader stepped down: the entries may yet be committed by another), ``expire`` ends
-what waited too long as ambiguous.  A definite refusal never comes from here.
+Contract. A proposal is added with (group, index) and the ack level of its client. ``committed`` and
+``durable`` acknowledge what they cover. ``lost`` ends all appends of a group as *ambiguous*: the
+leader stepped down, and another leader may still commit the entries. ``expire`` ends appends that
+waited too long as ambiguous. A definite refusal never comes from this table.
 
-Invariants.  Indexes of a group are added in ascending order; ``lost`` runs before any commit of
-another term is seen.
+Invariants. Indexes of a group are added in ascending order. ``lost`` runs before any commit of
+another term is processed.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from heapq import heapify, heappop, heappush
 
 from multiraft.raft.timers import NEVER_MS
 
-#: Deadlines of answered requests that are kept before the heap is looked through: keeps that rare
-#: when few requests are open.
+#: Deadlines of answered requests that are kept before the heap is filtered, so that few open
+#: requests cause few filter passes.
 DEADLINES_SLACK = 256
 
 
 class ProduceRequest:
-    """One produce request: a result per batch, answered when the last one is known.  It holds no
-    bytes of its batches."""
+    """A produce request with one result per batch, answered when the last result is known. It holds
+    no bytes of its batches."""
 
     __slots__ = ("reply", "results", "remaining", "deadline_ms", "number")
 
     def __init__(self, number: int, reply, batches: int, deadline_ms: int):
-        self.number = number  # ties of equal deadlines
+        self.number = number  # orders equal deadlines
         self.reply = reply  # called once with (request)
         self.results: list = [None] * batches
         self.remaining = batches
         self.deadline_ms = deadline_ms
 
     def complete(self, slot: int, result) -> None:
-        """Fill one slot; a second answer for it is ignored (it was ambiguous already)."""
+        """Set the result of one batch, and reply if it was the last. A second result is ignored:
+        the first was ambiguous."""
         if self.results[slot] is None:
             self.results[slot] = result
             self.remaining -= 1
@@ -44,21 +45,21 @@ class ProduceRequest:
 
 
 class PendingAppends:
-    """Proposals of all groups led here, by group in index order."""
+    """The pending appends of all groups led here, by group in index order."""
 
     def __init__(self, ambiguous, acknowledged):
         self._ambiguous = ambiguous  # (why) -> a result
         self._acknowledged = acknowledged  # (base_offset) -> a result
         self._commit: dict[int, deque] = {}  # group -> (index, request, slot, base_offset)
         self._durable: dict[int, deque] = {}
-        #: (deadline, number, request), a heap; answered ones stay until they surface or are
-        #: looked through, so that an append costs one push and no search.
+        #: Heap of (deadline, number, request). Answered requests stay until they reach the top or
+        #: are filtered out, so that an append costs one push and no search.
         self._deadlines: list[tuple[int, int, ProduceRequest]] = []
         self._deadlines_max = DEADLINES_SLACK
         self.earliest_ms = NEVER_MS  # no open request's deadline is before it
 
     def open(self, request: ProduceRequest) -> None:
-        """The request waits; its deadline counts.  O(log n) amortised."""
+        """Add a request, whose deadline counts from now on. O(log n) amortised."""
         deadline_ms = request.deadline_ms
         heappush(self._deadlines, (deadline_ms, request.number, request))
         if deadline_ms < self.earliest_ms:
@@ -70,33 +71,36 @@ class PendingAppends:
 
     @property
     def deadlines_kept(self) -> int:
-        """Deadlines in memory: at most twice the open requests at the last look, and the slack."""
+        """Deadlines in memory: at most twice the requests that were open at the last filter pass,
+        plus the slack."""
         return len(self._deadlines)
 
     def add(self, group: int, index: int, level: str, request: ProduceRequest, slot: int,
             base_offset: int) -> None:
-        """Wait for ``index`` of ``group``: to be committed, or with ``leader`` durable here."""
+        """Wait until ``index`` of ``group`` is committed, or with acks=leader durable on this
+        node."""
         table = self._durable if level == "leader" else self._commit
         table.setdefault(group, deque()).append((index, request, slot, base_offset))
 
     def committed(self, group: int, last: int) -> None:
-        """Everything up to ``last`` is committed and durable here."""
+        """Acknowledge everything up to ``last``, which is committed and durable on this node."""
         self._complete(self._commit, group, last)
 
     def durable(self, group: int, last: int) -> None:
-        """Everything up to ``last`` is durable here."""
+        """Acknowledge appends with acks=leader up to ``last``, which is durable on this node."""
         self._complete(self._durable, group, last)
 
     def groups_waiting_for_durable(self) -> tuple[int, ...]:
-        """Groups for which ``durable`` has something to look at."""
+        """Return the groups with pending appends of acks=leader."""
         return tuple(self._durable)
 
     def oldest(self) -> dict[int, int]:
-        """Group -> lowest index that waits for its commit.  O(groups with such appends)."""
+        """Return group -> lowest index that waits for its commit. O(groups with such appends)."""
         return {group: waiting[0][0] for group, waiting in self._commit.items()}
 
     def lost(self, group: int) -> None:
-        """This node leads ``group`` no more: nobody here can know what becomes of its entries."""
+        """End all appends of ``group`` as ambiguous: this node no longer leads it, and cannot know
+        the fate of its entries."""
         self._lost(group, "the leader stepped down")
 
     def _lost(self, group: int, why: str) -> None:
@@ -105,12 +109,13 @@ class PendingAppends:
                 request.complete(slot, self._ambiguous(why))
 
     def stop(self) -> None:
-        """The node ends: nobody here will know what becomes of what is pending."""
+        """End all appends as ambiguous: the node is stopping."""
         for group in [*self._commit, *self._durable]:
             self._lost(group, "the node is stopping")
 
     def expire(self, now_ms: int) -> None:
-        """End what waited too long; due at ``earliest_ms``.  O(expired)."""
+        """End requests whose deadline has passed as ambiguous; due at ``earliest_ms``.
+        O(expired)."""
         deadlines = self._deadlines
         while deadlines and (deadlines[0][0] <= now_ms or not deadlines[0][2].remaining):
             request = heappop(deadlines)[2]

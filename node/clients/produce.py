@@ -1,20 +1,21 @@
-"""Produce: batches in, proposals out, one answer per request when its last batch is decided.
+"""The produce handler: takes batches, proposes them, and answers a request when its last batch is
+decided.
 
-Contract.  ``handle`` runs on the loop and never waits.  A request of more than
-``BATCHES_AT_ONCE`` batches is not done when it returns, but an iterator over its steps, of which
-its session takes one in a turn of the loop before it handles anything else.  Each batch is checked
-whole (CRC, counts, inner offsets), judged by the tail state of its group's leader and proposed; its
-result comes from the pending table, or at once when it is refused or was in the log already.  A
-partition is opened in its group by the leader's own entry right before its first batch: an idle
-topic costs nothing.
+Contract. ``handle`` runs on the loop and never waits. For a request of more than
+``BATCHES_AT_ONCE`` batches it returns an iterator over the remaining steps; the session runs one of
+them per turn of the loop, and handles no other request before the last. Each batch is verified
+(CRC, counts, inner offsets), checked against the leader's partition state, and proposed. Its result
+comes from the table of pending appends, or at once if it is refused or already in the log. The
+leader opens a partition in its group right before the first batch, so an idle topic costs nothing.
 
-Theory.  Requests of a connection are handled in the order they arrived, so a producer's five
-batches in flight stay in order; what their sequences say is judged in log order by ``tail.admit``.
-The tail decides where a partition takes appends, the metadata only say where to look: a partition
-that is switched takes them in its new group as soon as that has the opening entry in its log,
-because what follows it is committed with it or not at all.  A producer is sent on only when the
-seal is *applied*: one that a new leader may drop is answered with "try again".  A batch of a sink's
-run that this node has not heard of waits for the metadata leader's word (``staged_batches.py``).
+Theory. Requests of a connection are handled in order of arrival, so a producer's five batches in
+flight stay in order; ``tail.admit`` checks their sequences in log order. The group's log decides
+where a partition takes appends; the metadata only say which group to ask. A partition that is being
+switched takes appends in its new group as soon as the opening entry is in that group's log: later
+entries are committed only together with it. A producer is redirected only once the seal is
+*applied*, because a new leader may drop a seal that is not committed; until then it is asked to
+retry. A batch of a transaction that this node does not know waits for the metadata leader's answer
+(``staged_batches``).
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ from node.histogram import Histogram
 from node.loop.turns import advanced, parts
 from node.metadata.state_machine import Location
 
-#: Batches proposed at a time: each may be of another group, whose log, followers and answers then
-#: are in the round behind it.
+#: Batches per step: each may belong to another group, whose log, followers and replies the
+#: following round then processes.
 BATCHES_PER_STEP = 32
-#: A request of so many is proposed in one piece: what producers of ordinary topics send.
+#: Batches of a request that are proposed without steps: requests of ordinary producers have fewer.
 BATCHES_AT_ONCE = 64
 
 
 class ProduceHandler:
-    """Handles ``Produce`` requests of all sessions."""
+    """The handler of ``Produce`` requests of all sessions."""
 
     def __init__(self, core, tails, directory, pending: PendingAppends, timeout_ms_max: int,
                  staged: StagedBatches, space=None, counts: LoadCounts | None = None):
         self._space = space
-        self._counts = counts  # None = nobody publishes loads
+        self._counts = counts  # None = loads are not published
         self._core = core
         self._tails = tails  # group -> PartitionTail
         self._directory = directory
@@ -67,7 +68,8 @@ class ProduceHandler:
         self.bytes = 0
         self.batches = 0
         self.refusals: dict[int, int] = {}  # wire code -> batches
-        #: Ack level -> from a request's acceptance to its answer, when its first batch is in.
+        #: Ack level -> time from acceptance of a request to its reply, if its first batch was
+        #: appended.
         self.latencies = {"commit": Histogram(), "leader": Histogram(), "none": Histogram()}
 
     @property
@@ -76,9 +78,9 @@ class ProduceHandler:
         return sum(self.refusals.values())
 
     def handle(self, request: Produce, answer, seen_index: int = 0) -> Iterator[None] | None:
-        """``answer(reply)`` is called exactly once, maybe before this returns.  ``seen_index``: the
-        newest metadata that the client knows of.  None = all of it is proposed, else what is left
-        of it."""
+        """Process a request. ``answer(reply)`` is called exactly once, possibly before this
+        returns. ``seen_index``: the newest metadata index that the client knows. Return None if all
+        batches were processed, else an iterator over the remaining steps."""
         accepted_ns = monotonic_ns()
         deadline_ms = accepted_ns // 1_000_000 + min(request.timeout_ms, self._timeout_ms_max)
         latency = self.latencies[request.acks]
@@ -103,7 +105,8 @@ class ProduceHandler:
 
     def _take(self, request: Produce, slots: range, at: int, produce: ProduceRequest,
               seen_index: int) -> int:
-        """Propose the batches of these slots, whose bytes begin at ``at``; where they end."""
+        """Propose the batches of these slots, whose bytes begin at ``at``. Return the end of their
+        bytes."""
         for slot in slots:
             part = request.batches[slot]
             batch = request.payload[at:at + part.length]
@@ -121,9 +124,10 @@ class ProduceHandler:
 
     def _resume(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
                 slot: int, seen_index: int, error: Exception | None) -> None:
-        """A staged batch has waited for what becomes of its run; ``error`` refuses it."""
+        """Append a staged batch after it has waited for the state of its transaction; ``error``
+        refuses it."""
         if produce.results[slot] is not None:
-            return  # its time ran out meanwhile, and it was called ambiguous
+            return  # its deadline passed meanwhile, and it was answered as ambiguous
         try:
             if error is not None:
                 raise error
@@ -150,7 +154,7 @@ class ProduceHandler:
                 self._staged.waits(info, seen_index, partial(
                     self._resume, partition, batch, acks, produce, slot, seen_index))):
             return
-        # Whoever begins, begins at sequence 0; the tail refuses everything else.
+        # A producer begins at sequence 0; the partition state refuses any other first sequence.
         if (info.base_sequence == 0 and info.producer_id >= 0
                 and tail.begins_producer(partition, info)):
             self._producer_ids.check(info, seen_index)
@@ -174,7 +178,8 @@ class ProduceHandler:
             self._pending.add(group, proposed.index, acks, produce, slot, proposed.base_offset)
 
     def _leading(self, place: Location, partition: int) -> tuple[int, PartitionStates]:
-        """The group led here that takes the partition's appends.  Raises ``Redirect``."""
+        """Return the group led here that takes the partition's appends, and its state. Raises
+        ``Redirect``."""
         switch = place.switch
         if switch is not None:
             tail = self._tails.get(switch.to_group)
@@ -188,7 +193,8 @@ class ProduceHandler:
                or Redirect(*self._directory.elsewhere(place, place.chain[-1])))
 
     def _elsewhere(self, place: Location, partition: int) -> Redirect | None:
-        """Where a partition goes on whose seal is applied here; None = that is not known here."""
+        """Return the redirect of a partition whose seal is applied here; None = its new group is
+        not known here."""
         tail = self._tails.get(place.group)
         state = tail.applied(partition) if tail is not None else None
         if place.switch is None or state is None or not state.sealed or state.epoch != place.epoch:
@@ -196,7 +202,7 @@ class ProduceHandler:
         return Redirect(*self._directory.gone_on(place.switch))
 
     def _covered(self, group: int, acks: str) -> int:
-        """Highest index that this ack level already covers here."""
+        """Return the highest index that this ack level covers already."""
         durable = self._core.status.durable_index(group)
         return durable if acks == "leader" else min(durable, self._core.status.commit_index(group))
 
@@ -208,11 +214,11 @@ def _answered(answer, latency: Histogram, accepted_ns: int, produce: ProduceRequ
 
 
 def acknowledged(base_offset: int) -> ProduceResult:
-    """The result of an append that its ack level covers."""
+    """Return the result of an append that its ack level covers."""
     return ProduceResult(Code.OK, base_offset)
 
 
 def ambiguous(why: str) -> ProduceResult:
-    """The result of an append that may or may not have happened."""
+    """Return the result of an append that may or may not have happened."""
     return ProduceResult(Code.AMBIGUOUS, -1, ErrorDetail(text=f"{why}: the batch may or may not "
                                                          "have been appended"))

@@ -1,13 +1,14 @@
-"""Which producer ids and epochs a leader takes: those that the metadata have granted to somebody.
+"""The check of producer ids and epochs: a leader takes only those that the metadata have granted.
 
-Contract.  ``check`` is asked when a partition's windows do not have the producer yet, or its epoch
-rises; other batches cost nothing.  It raises ``StaleMetadata`` as long as this node's copy of the
-metadata may lack the grant, and ``UnknownProducer`` after that.  Ids from ``STAGED_PRODUCER_MIN``
-on are not the metadata's to grant: they are those of runs, and of whoever makes up its own.
+Contract. ``check`` is called when a partition's state does not contain the producer yet, or when
+its epoch rises; other batches cost nothing. It raises ``StaleMetadata`` while this node's copy of
+the metadata may lack the grant, and ``UnknownProducer`` after that. Ids from
+``STAGED_PRODUCER_MIN`` on are not granted by the metadata: transactions use them, and so do
+producers that invent their own.
 
-Theory.  A batch under an id that nobody has yet would be taken for the first one of whoever gets it
-later, and a batch under a higher epoch than was granted would fence its owner.  Batches under an id
-and an epoch that somebody has are not told apart by their sender (``docs/security.md``).
+Theory. A batch under an id that is not granted yet would be taken for the first batch of the
+producer that is granted it later. A batch under a higher epoch than granted would fence the owner
+of the id. Batches under a granted id and epoch are accepted from any sender (``docs/security.md``).
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from node.clients.error_codes import StaleMetadata, UnknownProducer
 from node.clients.metadata_wait import METADATA_WAIT_S
 from node.clock import monotonic_ms
 
-#: Ids that are remembered for having been refused, the first one first: enough for all producers
-#: that begin while the metadata are late; whoever is pushed out is told "not yet" once more.
+#: Refused ids that are remembered, in order of their first refusal: enough for all producers that
+#: begin while the metadata are late. A producer whose id was evicted is refused as "not yet" once
+#: more.
 DOUBTED_MAX = 1_024
 
 
 class ProducerIds:
-    """See the module docstring."""
+    """The check of one node, with the ids that it refused recently."""
 
     def __init__(self, directory, now_ms: Callable[[], int] = monotonic_ms):
         self._directory = directory
@@ -34,8 +36,8 @@ class ProducerIds:
         self._doubted: dict[tuple[int, int], int] = {}  # (id, epoch) -> first refused, ms
 
     def check(self, info: BatchInfo, seen_index: int) -> None:
-        """Raises ``StaleMetadata`` or ``UnknownProducer``.  ``seen_index``: the newest metadata
-        that the client knows of.  O(1)."""
+        """Raise ``StaleMetadata`` or ``UnknownProducer`` if the id or epoch of the batch is not
+        granted. ``seen_index``: the newest metadata index that the client knows. O(1)."""
         producer, epoch = info.producer_id, info.producer_epoch
         if producer >= STAGED_PRODUCER_MIN:
             return
@@ -53,8 +55,8 @@ class ProducerIds:
         raise UnknownProducer(f"{text}. Ask init_producer for an identity")
 
     def _may_be_late(self, producer: int, epoch: int) -> bool:
-        """Whether the grant may be on its way to this node: for as long as a node that is behind
-        is waited for, from the first refusal on."""
+        """Return True if the grant may still be on its way to this node: until ``METADATA_WAIT_S``
+        after the first refusal."""
         now_ms = self._now_ms()
         since_ms = self._doubted.setdefault((producer, epoch), now_ms)
         if len(self._doubted) > DOUBTED_MAX:

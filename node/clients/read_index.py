@@ -1,12 +1,12 @@
-"""Leaders confirmed by a majority: what must be certain before it is said (ReadIndex).
+"""Confirmations of leadership by a majority, for replies that must be linearizable (ReadIndex).
 
-Contract.  ``ask`` calls ``then(True)`` once a majority has confirmed, after this call, that this
-node leads the group, and everything committed before it is applied here; ``then(False)`` when the
-group is not led here any more or time ran out.  Exactly once, from a round, which may be one that
-runs before ``ask`` returns.
+Contract. ``ask`` calls ``then(True)`` once a majority has confirmed, after this call, that this
+node leads the group, and everything that was committed before is applied here. It calls
+``then(False)`` if the group is no longer led here or time runs out. Exactly one of the two is
+called, from a round, which may run before ``ask`` returns.
 
-Theory.  Thesis 6.4.  A deposed leader that was paused may believe in its office for as long as
-nobody tells it otherwise; its own lease is a failure detector and no argument.  All who ask in one
+Theory. Raft thesis, section 6.4. A leader that was paused and deposed may believe in its leadership
+until a message corrects it; its lease is a failure detector and proves nothing. All requests of one
 round share one confirmation (the core batches them).
 """
 
@@ -19,10 +19,10 @@ from sortedcontainers import SortedKeyList
 from multiraft.errors import ProposalError
 from node.clock import monotonic_ms
 
-#: A majority that does not confirm in this time has probably elected somebody else: several round
-#: trips, and below what clients wait for one node's answer.
+#: Longest wait, in milliseconds: a majority that has not confirmed by then has probably elected
+#: another leader. It is several round trips, and below the time that clients wait for one node.
 CONFIRM_MS_MAX = 2_000
-#: Questions that wait at a time: each is two small objects.
+#: Requests that wait at a time: each is two small objects.
 CONFIRMATIONS_MAX = 65_536
 
 #: Later than any time.
@@ -32,7 +32,7 @@ Then = Callable[[bool], None]
 
 
 class _Question:
-    """Somebody waits for a group."""
+    """A request that waits for the confirmation of a group's leader."""
 
     __slots__ = ("token", "group", "then", "deadline_ms", "index")
 
@@ -41,25 +41,26 @@ class _Question:
         self.group = group
         self.then = then
         self.deadline_ms = deadline_ms
-        self.index = 0  # to be applied before it is answered; 0 = not confirmed yet
+        self.index = 0  # to be applied before the reply; 0 = not confirmed yet
 
 
 class ReadIndexRequests:
-    """Questions to the core, by token."""
+    """The waiting requests of one node, by token of the core."""
 
     def __init__(self, core, tails, request_round):
         self._core = core
         self._tails = tails
         self._request_round = request_round
-        self.waiting: dict[int, _Question] = {}  # by token; empty = ``committed`` has nothing to do
-        self.earliest_ms = NEVER_MS  # no question's deadline is before it
+        self.waiting: dict[int, _Question] = {}  # by token; empty = ``committed`` is not needed
+        self.earliest_ms = NEVER_MS  # no deadline of a request is before it
         self._by_group: dict[int, dict[int, _Question]] = {}
         self._deadlines: SortedKeyList = SortedKeyList(key=_deadline)
         self._token = 0
         self.confirmed = 0
 
     def ask(self, group: int, then: Then) -> bool:
-        """See the module docstring; False = it cannot even be asked, and ``then`` is not called."""
+        """Have the leadership of ``group`` confirmed, then call ``then``. Return False, without
+        ever calling ``then``, if this node does not lead the group or too many requests wait."""
         if len(self.waiting) >= CONFIRMATIONS_MAX:
             return False
         self._token += 1
@@ -76,32 +77,36 @@ class ReadIndexRequests:
         return True
 
     def ready(self, reads: list) -> None:
-        """What the core confirmed (``Ready.reads``), after this round's commits were applied."""
+        """Process the confirmations of the core (``Ready.reads``), after this round's commits were
+        applied."""
         for read in reads:
             question = self.waiting.get(read.token)
             if question is not None:
+                # The read must see all entries up to the commit index at which the round of
+                # confirmations began (read index); they may be committed and not applied here yet.
                 question.index = max(1, read.index)
                 self._settle(question)
 
     def committed(self, group: int) -> None:
-        """Something of ``group`` was applied.  O(its questions)."""
+        """Answer the confirmed requests of ``group`` that its applied index now covers. O(its
+        requests)."""
         for question in list(self._by_group.get(group, {}).values()):
             if question.index:
                 self._settle(question)
 
     def lost(self, group: int) -> None:
-        """The group is not led here any more."""
+        """Fail the requests of ``group``, which this node no longer leads."""
         for question in list(self._by_group.get(group, {}).values()):
             self._end(question, False)
 
     def expire(self, now_ms: int) -> None:
-        """Give up on what took too long; due at ``earliest_ms``."""
+        """Fail the requests whose deadline has passed; due at ``earliest_ms``."""
         while self._deadlines and self._deadlines[0].deadline_ms <= now_ms:
             self._end(self._deadlines[0], False)
         self.earliest_ms = self._deadlines[0].deadline_ms if self._deadlines else NEVER_MS
 
     def stop(self) -> None:
-        """The node ends."""
+        """Fail all requests: the node is stopping."""
         for question in list(self.waiting.values()):
             self._end(question, False)
 

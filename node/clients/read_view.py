@@ -1,16 +1,16 @@
-"""What may be read of a partition at this node now, and who else to ask.
+"""The read view: offsets of a partition that this node may serve now, or the node to ask instead.
 
-Contract.  ``span`` answers from memory in O(links) or raises ``Refused`` with the code and detail
-that the client gets.  What it names as readable is applied here: committed *and* durable, so it
-survives this node and is never un-read, whoever leads.
+Contract. ``span`` answers from memory in O(links), or raises ``Refused`` with code and detail of
+the reply. Offsets that it names as readable are applied here. They are committed *and* durable on
+this node, so they survive its crash and every change of leader, and no reader sees them disappear.
 
-Theory.  Applied state is a prefix of what is committed on every replica, so any of them may serve
-it; only the leader knows where the end is, and only a leader that a majority has confirmed since
-knows it for certain.  A sleeping group's members all know the commit index: it sleeps only when
-they do.  A partition that was switched is in several groups, one after the other: the metadata say
-which offsets are where, and each group's applied state how much of its link is here.  A link that
-is not the last one never changes; a last one that is sealed has an end that nobody may name, for
-appends may go on in the next group already.
+Theory. The applied state of any replica is a prefix of the committed log, so any replica may serve
+it. Only the leader knows the end, and knows it for certain only after a majority has confirmed its
+leadership. All members of a quiesced group know the commit index, because a group quiesces only
+then. A partition that was switched lies in several groups, one after the other: its epoch history
+says which offsets are in which group (a link), and the applied state of a group says how much of
+its link is here. A link that has a successor never changes. The end of a last link that is sealed
+must not be named, because appends may already continue in the next group.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from node.clients.error_codes import refusal
 from node.metadata.placement_table import ChainLink
 from node.metadata.state_machine import Location
 
-#: Instead of an offset: the partition's end, which is in its last link.
+#: Given instead of an offset: the partition's end, which is in its last link.
 END = -1
 
 
 class ReadableRange(NamedTuple):
-    """What may be served of a link of a partition's chain now."""
+    """The part of a link of a partition that may be served now."""
 
     group: int
     epoch: int
@@ -38,21 +38,23 @@ class ReadableRange(NamedTuple):
     high_watermark: int
     next_offset: int
     leads: bool  # this node leads the group
-    settled: bool  # ... has committed in its own term, and the end is in this link
+    settled: bool  # the leader here has committed in its term, and the end is in this link
     is_last: bool
-    sealed: bool  # the link is the last one and about to have a successor
+    sealed: bool  # the last link is sealed: a successor is about to be published
     known_end: int  # of the partition, as far as any group here has applied it
 
     @property
     def complete(self) -> bool:
-        """Nothing will come behind what is readable: the next link follows."""
+        """True if the whole link is readable here and another link follows it."""
         return not self.is_last and self.high_watermark == self.next_offset
 
 
 class Refused(Exception):
-    """A code and detail for one partition; the part of the node that asked answers with it.
-    ``passing``: the next commit may change it, so a long poll waits.  ``elsewhere``: it sends the
-    client to another node, as the metadata here say."""
+    """A refusal for one partition: code and detail of its result.
+
+    ``passing``: the next commit may change the refusal, so a long poll waits. ``elsewhere``: it
+    redirects the client to another node, according to the metadata here.
+    """
 
     def __init__(self, code: Code, detail: ErrorDetail, passing: bool = False,
                  elsewhere: bool = False):
@@ -64,7 +66,7 @@ class Refused(Exception):
 
 
 class ReadView:
-    """Read-only view of partitions."""
+    """The read-only view of the partitions that have replicas on this node."""
 
     def __init__(self, core, tails, directory):
         self._core = core
@@ -74,9 +76,9 @@ class ReadView:
     def span(
         self, partition: int, seen_index: int, replica: str, offset: int = END
     ) -> ReadableRange:
-        """The link of a partition that holds ``offset``, at its leader or (``replica`` is ANY) at
-        whatever replica this node has.  ``seen_index``: the newest metadata that the client knows
-        of.  Raises ``Refused``."""
+        """Return the link of a partition that holds ``offset``: at its leader, or if ``replica`` is
+        ANY at any replica on this node. ``seen_index``: the newest metadata index that the client
+        knows. Raises ``Refused``."""
         place = self.place(partition, seen_index)
         at = len(place.chain) - 1
         if offset != END:
@@ -85,7 +87,7 @@ class ReadView:
         return self.link(place, partition, at, replica)
 
     def place(self, partition: int, seen_index: int) -> Location:
-        """Where a partition is.  Raises ``Refused``."""
+        """Return the location of a partition. Raises ``Refused``."""
         place = self._directory.locate(partition)
         if place is None:
             raise Refused(*refusal(self._directory.unknown(partition, seen_index),
@@ -93,7 +95,7 @@ class ReadView:
         return place
 
     def link(self, place: Location, partition: int, at: int, replica: str) -> ReadableRange:
-        """The same of one link.  Raises ``Refused``."""
+        """Return the readable part of link ``at`` of a partition. Raises ``Refused``."""
         link, core = place.chain[at], self._core
         is_last = at + 1 == len(place.chain)
         end = END if is_last else place.chain[at + 1].start_offset
@@ -123,7 +125,7 @@ class ReadView:
         state = tail.applied(partition)
         settled = leads and self._core.status.is_settled(link.group)
         if state is not None and state.epoch > link.epoch:
-            # It went on elsewhere and came back, which the metadata here do not know yet.
+            # The partition was switched away and back; the metadata here do not know that yet.
             raise Refused(Code.STALE_METADATA, ErrorDetail(
                 text=f"this node knows of epoch {link.epoch}, group {link.group} has epoch "
                      f"{state.epoch}"), passing=True)
@@ -160,8 +162,9 @@ class ReadView:
         )
 
     def _known_end(self, place: Location, partition: int) -> int:
-        """The end of the partition, as the newest link says that this node has a replica of: what
-        it told of that one it must not take back when it serves an earlier one.  O(links)."""
+        """Return the end of the partition according to its newest link with a replica on this node.
+        A reply about an earlier link must not show a lower end than this node has shown before.
+        O(links)."""
         for at in range(len(place.chain) - 1, -1, -1):
             tail, link = self._tails.get(place.chain[at].group), place.chain[at]
             if tail is None:
@@ -176,19 +179,19 @@ class ReadView:
 
 
 def _applied_end(link: ChainLink, state: PartitionState | None, end: int) -> int:
-    """How far a replica has applied a link that ends at ``end``."""
+    """Return the offset up to which a replica has applied a link that ends at ``end``."""
     if state is None or state.epoch < link.epoch:
         return link.start_offset
     return min(state.next_offset, end) if state.epoch == link.epoch else end
 
 
-#: Why a leader does not say where the end is.
+#: Reasons for which a leader does not name the end.
 NOT_SETTLED = ErrorDetail(text="the leader is new and has not committed in its term yet")
 BEING_SWITCHED = ErrorDetail(text="the partition is being switched to another group")
 
 
 def not_known_yet(offset: int, span: ReadableRange) -> Refused:
-    """The refusal of an offset above what this replica knows to be committed."""
+    """Return the refusal of an offset above the commits that this replica knows."""
     if span.sealed:
         return Refused(Code.OFFSET_NOT_AVAILABLE, BEING_SWITCHED, passing=True)
     if span.leads and span.is_last:
@@ -199,7 +202,8 @@ def not_known_yet(offset: int, span: ReadableRange) -> Refused:
 
 
 def out_of_range(offset: int, span: ReadableRange) -> Refused:
-    """The refusal that makes a client reset: only when it is certain."""
+    """Return the refusal that makes a client reset its position. Only for a range that is
+    certain."""
     return Refused(Code.OFFSET_OUT_OF_RANGE, ErrorDetail(
         text=f"offset {offset} is outside {span.log_start}..{span.high_watermark}",
         start_offset=span.log_start, end_offset=span.high_watermark))

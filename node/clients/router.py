@@ -1,10 +1,11 @@
-"""Where things are, as this node knows it: partition -> group -> leader -> address.
+"""The router: partition to group to leader to address, as this node knows it.
 
-Contract.  Answers from memory in O(1).  The metadata at its index decides where a partition is; the
-leader of a group this node has no part in is a hint from the liveness exchange, good enough to
-redirect by and never to decide by.
+Contract. Answers come from memory in O(1). The metadata applied here decide in which group a
+partition is. The leader of a group without a replica here is known from the liveness exchange: good
+enough to redirect a client, and never used for a decision.
 
-Invariants.  A cached place is that of the metadata applied last: any command empties the cache.
+Invariants. Cached locations are those of the metadata applied last: every metadata command empties
+the cache.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from node.metadata.placement_table import FIRST_EPOCH, ChainLink, Switch
 from node.metadata.state_machine import Location
 from node.peers.registry import PeerRegistry
 
-#: Places kept: asking the metadata takes microseconds, for each batch.  About 20 MB; when it is
-#: full it is emptied, and what is in use is there again at once.
+#: Locations cached, because the lookup in the metadata takes microseconds per batch. About 20 MB. A
+#: full cache is emptied, and refills with the locations in use.
 PLACES_MAX = 1 << 16
 
 
 class Router:
-    """Read-only view of metadata and hints."""
+    """The read-only view of metadata and leader hints of one node."""
 
     def __init__(self, core, metadata_log, known: PeerRegistry):
         self._core = core
@@ -34,11 +35,12 @@ class Router:
 
     @property
     def metadata_index(self) -> int:
-        """The newest metadata applied here."""
+        """Index of the newest metadata applied here."""
         return self._metadata_log.state.version
 
     def locate(self, partition: int) -> Location | None:
-        """Where a partition takes appends; None = no such incarnation here.  O(1)."""
+        """Return the location at which a partition takes appends; None = this incarnation is not
+        known here. O(1)."""
         state = self._metadata_log.state
         if state.version != self._places_version or state is not self._places_of:
             self._places.clear()
@@ -53,13 +55,14 @@ class Router:
         return place
 
     def highest_epoch(self, producer: int) -> int:
-        """The highest epoch that anybody can have of a producer id, as far as this node knows; -1 =
-        the id was granted to nobody.  O(1)."""
+        """Return the highest granted epoch of a producer id, as far as this node knows; -1 = the id
+        was never granted. O(1)."""
         return self._metadata_log.state.producers.highest_epoch(producer)
 
     def unknown(self, partition: int, seen_index: int) -> ProposalError:
-        """Why ``locate`` knows nothing, for a client that has seen the metadata at
-        ``seen_index``: only who is not behind may say that there is no such partition."""
+        """Return the error for a partition that ``locate`` does not know. ``seen_index``: the
+        newest metadata index that the client knows. Only a node that has applied that much may say
+        that the partition does not exist."""
         applied = self.metadata_index
         if seen_index > applied:
             return StaleMetadata(f"this node has applied metadata {applied}, the client has seen "
@@ -67,18 +70,18 @@ class Router:
         return UnknownPartition(f"no partition has the incarnation {partition}")
 
     def address_of(self, node: int) -> str:
-        """Client address of a node; empty when it is not known."""
+        """Return the client address of a node; empty if it is not known."""
         return self._known.client_address(node)
 
     def replicas(self, group: int) -> tuple[int, ...]:
-        """Members of a group: those of its log when it is here, else those that its leader
-        recorded."""
+        """Return the members of a group: from its log if it has a replica here, else as its leader
+        reported them to the metadata."""
         configuration = (self._core.status.configuration(group)
                          or self._metadata_log.state.configuration(group))
         return configuration.members()
 
     def leader_detail(self, group: int) -> tuple[Code, ErrorDetail]:
-        """The refusal that sends a client to the leader of ``group``."""
+        """Return the refusal that redirects a client to the leader of ``group``."""
         leader, _term = self._core.status.leader_hint(group)
         if not leader or leader == self._core.node:
             return Code.LEADER_UNKNOWN, ErrorDetail(
@@ -90,14 +93,16 @@ class Router:
 
     def elsewhere(self, place: Location, link: ChainLink,
                   end_offset: int = -1) -> tuple[Code, ErrorDetail]:
-        """The refusal that sends a client to where ``link`` of a partition is, up to ``end_offset``
-        (-1 = its end).  One that never moved needs no more than its leader."""
+        """Return the refusal that redirects a client to the group of ``link``, for offsets up to
+        ``end_offset`` (-1 = the partition's end). For a partition that was never switched it names
+        only the leader."""
         if link.epoch == FIRST_EPOCH and len(place.chain) == 1:
             return self.leader_detail(link.group)
         return self._moved(link.group, link.epoch, link.start_offset, end_offset)
 
     def gone_on(self, switch: Switch) -> tuple[Code, ErrorDetail]:
-        """The refusal of appends to a partition that is sealed for good: it goes on there."""
+        """Return the refusal of appends to a sealed partition: it names the group that the
+        partition continues in."""
         return self._moved(switch.to_group, switch.epoch, -1, -1)
 
     def _moved(self, group: int, epoch: int, start_offset: int,

@@ -1,19 +1,19 @@
-"""One client connection: wire events to handlers, answers to the socket.
+"""The session of one client connection: wire events to handlers, replies to the socket.
 
-Contract.  A session receives only while it may: ``in_flight_max`` unanswered requests or
-``connection_bytes_in_flight_max`` unanswered append bytes stop the reading, which stops the sender
-through TCP.  So does a large frame for which the node has no memory now (``memory_budget.py``).
-When all connections together are at a bound, requests are refused before any work is done for them.
-Requests are handled in order of arrival; answers go out as they come, gathered per round.  What a
-session handles in one turn of the loop is bounded (``connection_turn_rows_max``): of requests that
-arrived together the rest comes after the other sessions', and a request that is more than a step of
-work is done in turns (``turns.py``), before the next one of its session is read.  A client that
-does not read its answers is closed when its outbox is full.  One that ends its side of the stream
-gets the answers to what it had asked, its long polls at once.
+Contract. A session reads only below its limits. ``in_flight_max`` unanswered requests or
+``connection_bytes_in_flight_max`` bytes of unanswered appends stop the reading, which stops the
+sender through TCP; so does a large frame that the memory budget does not admit now. When all
+connections together reach a limit, requests are refused before any work is done for them. Requests
+are handled in order of arrival; replies leave when they are ready, gathered per round. The work of
+a session per turn of the loop is bounded (``connection_turn_rows_max``). The rest of the requests
+that arrived together waits for the other sessions, and a request longer than a step is processed in
+turns (``turns``), before the next one of its session is read. A client that does not read its
+replies is disconnected when its outbox is full. A client that ends its side of the stream still
+receives the replies to its requests; its long polls are answered at once.
 
-Theory.  The arrivals task reads the socket while the session may be read, handlers run
-synchronously on the loop, and one round follows after everything that has arrived was handled.  The
-session's own task sleeps but for a handshake, a pause or the end.
+Theory. The arrivals task reads the socket while the session may be read, handlers run synchronously
+on the loop, and one round follows after everything that arrived together was handled. The session's
+own task is active only for the handshake, a pause and the end.
 """
 
 from __future__ import annotations
@@ -64,28 +64,28 @@ from node.loop.receive import secured
 from node.loop.turns import ROWS_PER_STEP, Turns
 from node.peers.security import Security
 
-#: What a request costs beside the rows it names, in rows: its frame, its answer.
+#: Cost of a request beside the rows that it names, in rows: its frame and its reply.
 REQUEST_ROWS = 4
-#: What a batch costs in rows: it is checked, proposed, staged and acknowledged.
+#: Cost of a batch in rows: it is verified, proposed, staged and acknowledged.
 BATCH_ROWS = 4
 
 
 class Answer:
-    """The way back of one request; called exactly once."""
+    """The reply callback of one request; called exactly once."""
 
     __slots__ = ("session", "id", "size")
 
     def __init__(self, session: "Session", number: int, size: int = 0):
         self.session = session
         self.id = number
-        self.size = size  # append bytes that are in flight until the answer
+        self.size = size  # append bytes that count as in flight until the reply
 
     def __call__(self, reply, payload=()) -> None:
         self.session.answered(self, ResponseEvent(
             self.id, reply, metadata_index=self.session.service.metadata_index), payload)
 
     def refuse(self, code: Code, detail: ErrorDetail) -> None:
-        """Answer with an error instead."""
+        """Reply with an error."""
         refusals = self.session.service.refusals
         refusals[code] = refusals.get(code, 0) + 1
         self.session.answered(self, ResponseEvent(
@@ -94,7 +94,7 @@ class Answer:
 
 
 class Session:
-    """State of one client connection; made by ``Sessions``."""
+    """The state of one client connection; created by ``Sessions``."""
 
     __slots__ = ("service", "_budget", "_sock", "_connection", "_outbox", "_attention",
                  "_bytes_in_flight", "_requests", "_reserved", "_starved", "_unsent", "_paused",
@@ -107,23 +107,23 @@ class Session:
         self._connection = Connection(Role.SERVER, service.wire_limits)
         self._connection.reader.admit = self._admit
         self._outbox = Outbox(sock, service.limits.outbox_bytes_max)
-        self._requests = 0  # not answered
+        self._requests = 0  # unanswered requests
         self._reserved = 0  # bytes of the large frame that is arriving
-        self._starved = 0  # bytes of the large frame that waits for room
-        self._unsent = 0  # what the budget knows of the outbox
+        self._starved = 0  # bytes of the large frame that waits for memory
+        self._unsent = 0  # bytes of the outbox that the memory budget counts
         self._gone = False
-        self._left = 0  # rows that this turn of the loop still has room for
-        self._more = False  # what was received is not handled: the turn was over
-        self._working = False  # on a request that takes turns
-        self.events = 0  # times that something complete had arrived
-        self._attention = trio.Event()  # the task has to look: an end, a pause, a handshake
+        self._left = 0  # rows that remain in this turn of the loop
+        self._more = False  # received bytes are not handled: the turn was over
+        self._working = False  # a request is processed in turns
+        self.events = 0  # receives that completed at least one frame
+        self._attention = trio.Event()  # the task is needed: an end, a pause, a handshake
         self._bytes_in_flight = 0
         self._paused = False
         self._closed = False
-        self._problem: Exception | None = None  # raised by the task, whoever found it
+        self._problem: Exception | None = None  # raised by the session's task
 
     async def run(self) -> None:
-        """From hello to end."""
+        """Serve the connection from hello to end."""
         self.service.open[self] = None
         try:
             async with trio.open_nursery() as nursery:
@@ -140,12 +140,13 @@ class Session:
             if problem is not None:
                 raise problem
         finally:
-            # No circle through its traceback: what has been received goes with the session, and
-            # not when the collector comes by.
+            # Break the reference cycle through the traceback: the received bytes are freed with the
+            # session, and not at the next garbage collection.
             del problem
 
     def answered(self, answer: Answer, event: ResponseEvent | None, payload) -> None:
-        """A request is decided; its answer, if it gets one, leaves with this round's flush."""
+        """Account for a decided request, and queue its reply, if there is one, for this round's
+        flush."""
         budget = self._budget
         self._bytes_in_flight -= answer.size
         budget.bytes -= answer.size
@@ -168,13 +169,13 @@ class Session:
         self.service.to_flush[self] = None
 
     def _encoded(self, event: ResponseEvent, payload) -> list:
-        """The answer's buffers.  One that does not fit into a frame is refused instead, or called
-        ambiguous when what it answers has happened."""
+        """Return the buffers of a reply. A reply that exceeds a frame is replaced by a refusal, or
+        by an ambiguous outcome if the request may have appended."""
         try:
             return self._connection.send(event, payload)
         except LocalProtocolError as error:
             if event.code != Code.OK:
-                raise  # nothing smaller can be said: a defect
+                raise  # an error reply is always small enough: a defect
             code = Code.AMBIGUOUS if type(event.reply) is ProduceReply else Code.LIMIT_EXCEEDED
             return self._connection.send(ResponseEvent(
                 event.id, code=code,
@@ -182,7 +183,7 @@ class Session:
                 metadata_index=event.metadata_index))
 
     def flush(self) -> None:
-        """Give the socket what this round produced."""
+        """Write the replies of this round to the socket."""
         if not self._closed:
             try:
                 self._outbox.flush()
@@ -192,14 +193,14 @@ class Session:
                 self.account()
 
     def account(self) -> None:
-        """Tell the budget what is waiting for a client that does not read."""
+        """Report the bytes that the client has not read to the memory budget."""
         size = 0 if self._gone else self._outbox.size
         self._budget.unsent += size - self._unsent
         self._unsent = size
 
     def _admit(self, size: int) -> bool:
-        """Whether a frame of that size may have its memory; else this session is called when it
-        may."""
+        """Return True if a frame of ``size`` bytes gets its memory. Otherwise the session is
+        queued, and notified through ``fed``."""
         if self._budget.admits(size):
             self._budget.bytes += size
             self._reserved, self._starved = size, 0
@@ -209,18 +210,19 @@ class Session:
         return False
 
     def fed(self) -> None:
-        """There may be room for the large frame that waits."""
+        """Retry the large frame that waits: memory may be free."""
         self._call_task()
 
     def _arrived(self) -> None:
-        """The large frame is complete; what it asks for is counted from now on."""
+        """Release the reservation of a large frame that is complete: its request is counted from
+        now on."""
         self._budget.bytes -= self._reserved
         self._reserved = 0
 
     def _leave(self) -> None:
-        """Nothing of this session is counted any more, but appends that are under way."""
+        """Remove this session from all counts, except its appends in flight."""
         self._gone = True
-        self._connection.reader.admit = None  # it would hold this session, and that its memory
+        self._connection.reader.admit = None  # breaks the reference cycle that holds its memory
         self._budget.requests -= self._requests
         self._budget.starved.pop(self, None)
         self._arrived()
@@ -230,11 +232,11 @@ class Session:
         self.service.gone(self)
 
     def end(self, reason: str) -> None:
-        """Close this connection, for a reason that the log tells."""
+        """Close this connection; ``reason`` is logged."""
         self._end(RemoteProtocolError(reason))
 
     def look(self) -> ConnectionSample:
-        """What the one who looks after deadlines wants to know."""
+        """Return the counters that the connection reaper compares."""
         outbox, connection = self._outbox, self._connection
         reader = connection.reader
         return ConnectionSample(self.events, reader.mid_frame and not self._paused,
@@ -246,7 +248,7 @@ class Session:
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # it is gone already
+            pass  # the client has closed it already
         self._call_task()
 
     async def _drain(self, scope: trio.CancelScope) -> None:
@@ -256,7 +258,8 @@ class Session:
             scope.cancel()
 
     async def _attend(self) -> None:
-        """Have the socket read while the session may read; the arrivals task does it."""
+        """Have the arrivals task read the socket, except during pauses, until the connection
+        ends."""
         arrivals, file_number = self.service.arrivals, self._sock.fileno()
         with trio.move_on_after(self.service.limits.hello_timeout_ms / 1000) as hello:
             while not self._over:
@@ -271,7 +274,8 @@ class Session:
                 await self._room()
 
     async def _answer_rest(self) -> None:
-        """The client has ended its side: what it asked for is answered before ours ends."""
+        """Send the replies to open requests after the client has ended its side, before closing
+        this side."""
         service, connection = self.service, self._connection
         if connection.in_flight and not self._closed:
             service.fetching.hurry(self)
@@ -288,12 +292,12 @@ class Session:
             self._problem = error
 
     def _begin_to_listen(self) -> None:
-        """The socket is read from now on."""
+        """Prepare for reading the socket; TLS handles bytes that are decrypted already."""
 
     async def _room(self) -> None:
-        """Until more may be read: what was received already has been handled then, too."""
+        """Wait until more may be read. Requests that were received before are handled by then."""
         self._attention = trio.Event()
-        self._paused |= self._more  # the rest of a turn is this task's, too
+        self._paused |= self._more  # this task also handles the rest of an interrupted turn
         while self._paused and not self._over:
             if not self._is_full:
                 await self.service.turns.take(ROWS_PER_STEP)
@@ -301,7 +305,7 @@ class Session:
                 if not self._over and self._take_events():
                     self.service.request_round()
                 continue
-            if self._starved:  # called, and somebody else was faster
+            if self._starved:  # notified, but another session took the memory
                 self._budget.starved.setdefault(self, self._starved)
             await self._attention.wait()
             self._attention = trio.Event()
@@ -313,14 +317,14 @@ class Session:
 
     @property
     def _is_full(self) -> bool:
-        """Whether more requests have to wait for answers to earlier ones."""
+        """True if more requests have to wait for replies to earlier ones."""
         return (self._working or self._connection.in_flight >= self._connection.limits.in_flight_max
                 or self._bytes_in_flight > self.service.limits.connection_bytes_in_flight_max
                 or self._starved > 0 and not self._budget.admits(self._starved))
 
     def receive(self) -> bool:
-        """Take what is there; whether a round is due for it.  What goes wrong is kept for the
-        session's own task."""
+        """Receive and handle what has arrived. Return True if a round is due. An error is kept for
+        the session's own task."""
         if self._paused or self._closed:
             return False
         self._left = self.service.limits.connection_turn_rows_max
@@ -344,8 +348,8 @@ class Session:
         return self._take_events()
 
     def _take_events(self) -> bool:
-        """Handle what has arrived completely, as far as this turn has room; whether there was
-        anything."""
+        """Handle complete frames, as far as this turn has rows left. Return True if there was
+        any."""
         connection, handled = self._connection, False
         bytes_max = self.service.limits.connection_bytes_in_flight_max
         opening = connection.state is State.OPENING
@@ -381,20 +385,21 @@ class Session:
         except (OSError, ProtocolError) as error:
             self._end(error)
         if opening:
-            self._call_task()  # the handshake has its own patience
+            self._call_task()  # the handshake has a timeout of its own
         if handled:
             self.events += 1
         return handled
 
     def _rest(self) -> None:
-        """The turn is over, and more has arrived: it comes with the next one."""
+        """Postpone the frames that remain at the end of a turn to the next one."""
         self._more = True
-        if not self._paused:  # else this session's own task goes on
+        if not self._paused:  # else this session's own task continues
             self.service.arrivals.again(self._sock.fileno())
 
     def _work(self, steps: Iterator[None] | None, changes: bool = False) -> None:
-        """A request is more than a step of work: the rest in turns, and nothing of this session
-        besides.  One that ``changes`` something goes on though nobody waits for it any more."""
+        """Process the remaining steps of a request in turns, and no other request of this session
+        meanwhile. A request that ``changes`` something is completed even if the session has
+        ended."""
         if steps is not None:
             self._working = True
             self.service.turns.start(self, self._worked(steps, changes))
@@ -454,7 +459,7 @@ class Session:
             self._left -= len(request.partitions)
             self._work(service.fetching.handle(request, Answer(self, event.id),
                                                event.metadata_index))
-            service.arrivals.yield_due = True  # a cold range is read by a task
+            service.arrivals.yield_due = True  # a task reads cold ranges
         elif kind is ListOffsets:
             self._left -= 2 * len(request.partitions)
             self._work(service.offsets.handle(request, Answer(self, event.id),
@@ -466,7 +471,8 @@ class Session:
             service.arrivals.yield_due = True
 
     def _refuse(self, event: RequestEvent, code: Code, detail: ErrorDetail) -> None:
-        """Definite, before any work is done; who wants no answer gets none."""
+        """Refuse a request before any work is done for it: a definite error. With acks=none no
+        reply is sent."""
         if type(event.request) is Produce and event.request.acks == "none":
             answer_nobody(Answer(self, event.id))(None)
         else:
@@ -496,12 +502,13 @@ class Session:
 
 
 class TlsSession(Session):
-    """The same inside TLS, where one readiness of the socket may mean several receives."""
+    """A session inside TLS, where one readiness of the socket may need several receives."""
 
     __slots__ = ()
 
     def receive(self) -> bool:
-        """Take what is there, all of it: nothing would wake this for the rest."""
+        """Receive until nothing is decrypted and unread: the kernel reports no readiness for those
+        bytes."""
         due = super().receive()
         while self._sock.pending and not self._paused and not self._over:
             if self._left <= 0:
@@ -515,12 +522,13 @@ class TlsSession(Session):
             self.service.request_round()
 
 
-#: What a node says to new requests while it hands its leaderships over.
+#: Refusal of new requests while a stopping node transfers its leaderships.
 STOPPING = ErrorDetail("the node is stopping: ask another")
 
 
 def answer_nobody(answer: Answer):
-    """``acks=none``: the bytes are not in flight any more, and nobody is told anything."""
+    """Return the reply callback for ``acks=none``: it releases the bytes in flight and sends
+    nothing."""
 
     def done(_reply, _payload=()) -> None:
         answer.session.answered(answer, None, ())
@@ -529,7 +537,8 @@ def answer_nobody(answer: Answer):
 
 
 class Sessions:
-    """What all sessions of a node share."""
+    """The state that all sessions of a node share: handlers, limits, memory budget, open
+    sessions."""
 
     def __init__(self, *, producing, fetching, offsets, complaints, admin, directory, limits,
                  batch_bytes_max: int, cluster_id: bytes, node: int, boot_epoch: int,
@@ -561,11 +570,11 @@ class Sessions:
 
     @property
     def metadata_index(self) -> int:
-        """The newest metadata this node has applied."""
+        """Index of the newest metadata that this node has applied."""
         return self._directory.metadata_index
 
     async def handle(self, sock: socket.socket) -> None:
-        """Handler of the client port's connections."""
+        """Serve one connection of the client port."""
         context = None if self._security is None else self._security.client_server
         try:
             if context is None:
@@ -585,14 +594,15 @@ class Sessions:
             self._log.info("client connection closed", extra={"reason": f"TLS: {error}"})
 
     def flush(self) -> None:
-        """End of a round: every session with answers gives them to its socket."""
+        """Write the replies of all sessions to their sockets, at the end of a round."""
         if self.to_flush:
             sessions, self.to_flush = self.to_flush, {}
             for session in sessions:
                 session.flush()
 
     def gone(self, session: Session) -> None:
-        """A session ended: its long polls are forgotten, its appends run on unanswered."""
+        """Remove a session that ended: its long polls are dropped, its appends continue without a
+        reply."""
         self.open.pop(session, None)
         self.to_flush.pop(session, None)
         self.fetching.forget(session)

@@ -1,18 +1,19 @@
-"""Batches of runs of sinks, before they are appended: what nobody has opened is refused.
+"""The check of staged batches before they are appended: only those of open transactions are taken.
 
-Contract.  ``waits`` is asked for each such batch.  It raises the refusal of a batch whose run is
-decided, returns False for one whose run is open, and else keeps it: ``resume(error)`` is called
-once, later, with the refusal or with None.  Batches of one run are resumed in the order in which
-they came.
+Contract. ``waits`` is called for each staged batch. It raises the refusal of a batch whose
+transaction is decided, and returns False for one whose transaction is open. Otherwise it keeps the
+batch and calls ``resume(error)`` once, later, with the refusal or None. Batches of one transaction
+are resumed in order of arrival.
 
-Invariants.  A batch is refused as nobody's only by an answer of the metadata leader to a question
-that was asked after the batch had arrived: a node that is behind never refuses the batch of a run
-that was just opened.  One question is under way at a time, for all runs together.
+Invariants. A batch is refused as part of a transaction that was never opened only after the
+metadata leader has answered a question that was sent after the batch arrived. A node that is behind
+therefore never refuses the batch of a transaction that was just opened. One question is in flight
+at a time, for all transactions together.
 
-Theory.  A run has a number only once the command that opens it is committed, so a batch of it that
-arrives earlier is made up.  A producer that has the number from the metadata leader's answer names
-the index of that metadata, and the node waits for it, bounded; the question is for those who have
-the number from elsewhere.
+Theory. A transaction gets its number only when the command that opens it is committed, so an
+earlier batch under that number is invented. A producer that learned the number from the metadata
+leader's reply also sends the index of that metadata, and the node waits for that index, bounded in
+time. The question to the metadata leader serves producers that learned the number in another way.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ from node.cluster.metadata_client import MetadataRequests
 from node.loop.background import Background
 from node.metadata.log import MetadataLog
 
-#: Batches that wait for the metadata leader's word; their bytes count as those of appends in
-#: flight.  A run that was just opened waits for one round trip, so there are few.
+#: Batches that wait for the metadata leader; their bytes count as those of appends in flight. A
+#: transaction that was just opened waits for one round trip, so few batches wait.
 WAITING_MAX = 1_024
-#: The metadata leader's time to answer: an election and a confirmation, below what producers wait.
+#: Time for the metadata leader to reply, in seconds: an election and a confirmation, and less than
+#: producers wait.
 ASK_S = 5.0
 
 Resume = Callable[[Exception | None], None]
@@ -58,7 +60,7 @@ class _Batch(NamedTuple):
 
 
 class StagedBatches:
-    """See the module docstring."""
+    """The waiting staged batches of one node."""
 
     def __init__(self, metadata_log: MetadataLog, requests: MetadataRequests,
                  background: Background, request_round: Callable[[], None]):
@@ -69,11 +71,12 @@ class StagedBatches:
         self._waiting: dict[RunRef, deque[_Batch]] = {}
         self._asking = False
         self.count = 0  # batches that wait
-        self.refused = 0  # of runs that nobody had opened
+        self.refused = 0  # batches of transactions that were never opened
 
     def waits(self, info: BatchInfo, seen_index: int, resume: Resume) -> bool:
-        """Tell whether a staged batch has to wait; see the module docstring.  Raises ``StaleRun``,
-        ``QueueFull`` with limit and value.  O(log void ranges)."""
+        """Return True if a staged batch was kept and ``resume`` will be called; False if its
+        transaction is open. Raises ``StaleRun`` for a decided transaction, ``StaleMetadata`` if no
+        question can be sent, ``QueueFull`` with limit and value. O(log void ranges)."""
         run = run_ref(info.producer_id, info.producer_epoch)
         if run not in self._waiting:
             state = self._state(run)
@@ -98,12 +101,12 @@ class StagedBatches:
         try:
             while self._waiting:
                 await self._ask_once()
-                self._request_round()  # what was appended or refused leaves with a round
+                self._request_round()  # a round sends the appends and refusals
         finally:
             self._asking = False
 
     async def _ask_once(self) -> None:
-        """Decide about the batches that wait now; those that come meanwhile are next."""
+        """Decide about the batches that wait now; later ones are decided by the next question."""
         runs = list(islice(self._waiting, SETTLED_PER_REQUEST_MAX))
         counts = [len(self._waiting[run]) for run in runs]
         seen = max(batch.seen_index for run in runs for batch in self._waiting[run])
@@ -113,21 +116,22 @@ class StagedBatches:
             self._resume(run, count, self._refusal(run, facts.get(run)))
 
     async def _facts(self, runs: tuple[RunRef, ...]) -> dict[RunRef, RunFact]:
-        """What the metadata leader says of runs, once this node has applied what that is from;
-        nothing when it gives no answer."""
+        """Return the metadata leader's answer about transactions, after this node has applied the
+        metadata that the answer is from; empty without an answer."""
         reply = None
         with trio.move_on_after(ASK_S):
             try:
                 reply = await self._requests.ask(SettleRuns(runs, False)) if runs else None
             except MultiRaftError:
-                return {}  # the producer is told to try again
+                return {}  # ``_refusal`` asks the producers to retry
         if reply is None:
             return {}
         await self._metadata_log.applied(reply.index, METADATA_WAIT_S)
         return {RunRef(fact.sink, fact.run): fact for fact in reply.runs}
 
     def _refusal(self, run: RunRef, fact: RunFact | None) -> Exception | None:
-        """Why batches of a run are not appended; None = it is open."""
+        """Return the reason for which batches of a transaction are not appended; None = it is
+        open."""
         state = self._state(run)
         if state == OPEN:
             return None
@@ -139,7 +143,7 @@ class StagedBatches:
         return InvalidBatch(f"a batch of {_name(run)}, which nobody has opened")
 
     def _resume(self, run: RunRef, count: int, refusal: Exception | None) -> None:
-        """The first ``count`` batches of a run are decided; with an open run all are."""
+        """Resume the first ``count`` batches of a transaction, or all of them if it is open."""
         queue = self._waiting.pop(run)
         decided = [queue.popleft() for _ in range(len(queue) if refusal is None else count)]
         if queue:

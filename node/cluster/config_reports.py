@@ -1,9 +1,10 @@
-"""Leaders tell the metadata who is in their groups, so that every node can say it.
+"""Reports of group configurations: leaders report the members of their groups to the metadata, so
+that every node can name them.
 
-Contract.  ``note`` is called when a configuration came into force here and when this node won a
-group; ``run`` compares each noted group, once its configuration is committed, with what the
-metadata have and reports what differs to the metadata leader, until that has it.  O(1) for a group
-that is recorded as it is; nothing at all for a group that is not noted.
+Contract. ``note`` is called when a configuration takes effect here, and when this node becomes
+leader of a group. ``run`` compares each noted group, once its configuration is committed, with the
+metadata, and repeats a report until the metadata leader has recorded it. O(1) for a group whose
+record is up to date; groups that are not noted cost nothing.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from multiraft.errors import MultiRaftError
 from multiraft.wire.nodes import RecordMembers
 from node.cluster.metadata_client import MetadataRequests
 
-#: Pause when a report could not be given, or a configuration is not committed yet, in seconds.
+#: Pause after a failed report, or while a configuration is not committed yet, in seconds.
 RETRY_S = 0.2
-#: Groups looked at without letting others run.
+#: Groups that are checked before other tasks run.
 SLICE = 256
 
 
 class MemberReports:
-    """Task on the loop."""
+    """The reporting task of one node."""
 
     def __init__(self, core, metadata_log, requests: MetadataRequests):
         self._core = core
@@ -32,12 +33,12 @@ class MemberReports:
         self.reported = 0
 
     def note(self, group: int) -> None:
-        """The members of a group may have changed."""
+        """Schedule a check of the group: its members may have changed."""
         self._noted[group] = None
         self._wanted.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Report configurations until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()
@@ -54,7 +55,7 @@ class MemberReports:
                     self.note(group)
 
     async def _report(self, group: int) -> bool:
-        """Whether nothing is left to say about a group."""
+        """Report a group if necessary. Return True if nothing is left to report about it."""
         record = self._difference(group)
         if record is None:
             return True
@@ -63,14 +64,15 @@ class MemberReports:
         try:
             await self._requests.ask(record)
         except MultiRaftError:
-            return False  # the metadata group is electing, or away: level-triggered
+            return False  # no reachable metadata leader: the group is checked again
         self.reported += 1
         return True
 
     def _difference(self, group: int) -> RecordMembers | None:
-        """What the metadata lack; with version 0 it is not committed yet.  None = nothing."""
+        """Return the record that the metadata lack, with version 0 if it is not committed yet; None
+        = the metadata are up to date."""
         if not self._core.status.is_leader(group):
-            return None  # its leader knows better
+            return None  # the present leader reports it
         status = self._core.status.of(group)
         index = status.configuration_index
         state = self._metadata_log.state

@@ -1,7 +1,8 @@
-"""Asking the metadata leader, wherever it is.
+"""The client of the metadata leader, on any node.
 
-Contract.  ``ask`` answers from this node when it leads the metadata group, else from the node that
-does, over the peer port; it raises what that node says, ``LeaderUnknown`` while nobody leads.
+Contract. ``ask`` calls the handler of this node if it leads the metadata group. Otherwise it sends
+the request to the leader, over the peer port, and raises the error that the leader returns;
+``LeaderUnknown`` while no leader is known.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from node.cluster.peer_requests import Handlers, PeerRequests
 
 
 class MetadataRequests:
-    """See the module's docstring.  ``handlers`` are this node's own."""
+    """Requests to the metadata leader. ``handlers``: this node's own, for the time that it
+    leads."""
 
     def __init__(self, core, handlers: Handlers, peers: PeerRequests):
         self._core = core
@@ -20,7 +22,8 @@ class MetadataRequests:
         self._peers = peers
 
     async def ask(self, request):
-        """The leader's reply."""
+        """Return the metadata leader's reply. Raises ``RequestError``, ``AmbiguousOutcome``,
+        ``LeaderUnknown``."""
         if self._core.status.is_leader(METADATA_GROUP):
             return await self._handlers[type(request)](request)
         leader, _term = self._core.status.leader_hint(METADATA_GROUP)

@@ -1,9 +1,9 @@
-"""Every node has a copy of the metadata: the metadata leader keeps the learners of group 0 so.
+"""The learners of the metadata group: every node that is no voter has a copy of the metadata.
 
-Contract.  Level-triggered: whoever leads the metadata group compares the nodes that are registered
-with the members of the group, and changes its learners until they agree.  A node that joined
-becomes a learner and catches up; one that was removed stops being one.  Voters are not touched:
-they change on an operator's word.
+Contract. Level-triggered: the leader of the metadata group compares the registered nodes with the
+members of the group, and changes its learners until they agree. A node that joined becomes a
+learner and catches up; a removed node stops being a learner. Voters are not changed: that is an
+operator's decision.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import trio
 from multiraft.errors import ProposalError
 from multiraft.types import METADATA_GROUP
 
-#: How often is looked, in seconds: a node that joins waits about as long for its first metadata.
+#: Interval between checks, in seconds: about the time that a joining node waits for its first
+#: metadata.
 LOOK_S = 0.25
 
 
 class MetadataLearners:
-    """Task on the loop."""
+    """The task that keeps the learners, active on the metadata leader."""
 
     def __init__(self, core, metadata_log, request_round, log):
         self._core = core
@@ -27,14 +28,14 @@ class MetadataLearners:
         self._log = log
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check every ``LOOK_S``, until cancelled."""
         while True:
             await trio.sleep(LOOK_S)
             if self._core.status.is_settled(METADATA_GROUP):
                 self.look()
 
     def look(self) -> None:
-        """Begin the change that is missing, if any.  O(nodes)."""
+        """Begin the configuration change that is missing, if any. O(nodes)."""
         configuration = self._core.status.of(METADATA_GROUP).configuration
         nodes = self._metadata_log.state.table.nodes
         learners = tuple(node for node in sorted(nodes) if node not in configuration.voters)
@@ -44,6 +45,6 @@ class MetadataLearners:
             self._core.change_members(METADATA_GROUP, configuration.voters, learners)
         except ProposalError as error:
             self._log.info("learners of the metadata group wait", extra={"reason": str(error)})
-            return  # another change is under way: at the next look
+            return  # another change is open: the next check tries again
         self._log.info("learners of the metadata group change", extra={"learners": list(learners)})
         self._request_round()

@@ -1,9 +1,9 @@
-"""What nodes ask each other: to be registered, to record members, to take a partition over.
+"""Requests from node to node: to register, to record members, to take over a partition.
 
-Contract.  ``ask(peer, request)`` returns the reply or raises what a client would be told:
-``RequestError`` for a definite refusal, ``AmbiguousOutcome`` when no answer came.  They travel on
-bulk connections, so they are asked by a node that has proven who it is, and no client can do it in
-its place.
+Contract. ``ask(peer, request)`` returns the reply, or raises the error that a client would receive:
+``RequestError`` for a definite refusal, ``AmbiguousOutcome`` without a reply. Requests travel on
+bulk connections, whose handshake proves the identity of the sender; no client can send them in its
+place.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ Handlers = dict[type, Callable[[object], Awaitable]]
 
 
 class PeerRequests:
-    """Both ends.  ``handlers`` may grow until the first request arrives.  ``refusal(error)``
-    returns code and detail.  ``served``: handlers of the connections on which requests of other
-    nodes arrive, unless these are ``bulk``."""
+    """Both ends of requests between nodes.
+
+    ``handlers`` may grow until the first request arrives. ``refusal(error)`` returns code and
+    detail. ``served``: table for the handlers of incoming requests, by default that of ``bulk``.
+    """
 
     def __init__(self, bulk: Bulk, handlers: Handlers, refusal: Callable,
                  served: dict | None = None):
@@ -41,7 +43,8 @@ class PeerRequests:
             (bulk.handlers if served is None else served)[op] = self._handler(shape)
 
     async def ask(self, peer: int, request):
-        """One question to one node.  Raises ``RequestError``, ``AmbiguousOutcome``."""
+        """Send a request to one node and return its reply. Raises ``RequestError``,
+        ``AmbiguousOutcome``."""
         op = OPS[type(request)]
         try:
             answer = await self._bulk.ask(peer, {"op": op, **request._asdict()})
@@ -72,7 +75,7 @@ class PeerRequests:
 
 
 def _refused(code: object, fields: dict) -> Exception:
-    """The error that a refusal stands for.  Raises ``Malformed``."""
+    """Return the error that a refusal stands for. Raises ``Malformed``."""
     text, leader = fields.get("text"), fields.get("leader")
     if type(code) is not int or type(text) is not str or type(leader) is not int:
         raise Malformed("neither an answer nor a refusal")

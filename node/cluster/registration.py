@@ -1,11 +1,11 @@
-"""This node tells the cluster that it has started, and hears when it is no member any more.
+"""The registration of this node with the cluster after a start, and the detection of its removal.
 
-Contract.  ``run`` registers the node with the metadata leader, whoever that is and however long it
-takes: its incarnation is compared and set, its boot epoch, addresses, rack and weight take effect.
-It raises ``NodeRefused`` when the metadata know the node as another one, or as removed.
-Whoever was away while nodes joined may not know the one that leads the metadata group now, and
-would turn it away: when attempts fail for a while, the nodes that are known are asked whom they
-know.
+Contract. ``run`` registers the node with the present metadata leader, however long that takes: its
+incarnation is compared and set; its boot epoch, addresses, rack and weight take effect. It raises
+``NodeRefused`` if the metadata know the node under another incarnation, or as removed. A node that
+was absent while others joined may not know the node that now leads the metadata group, and would
+refuse its connection. Therefore, after failed attempts for a while, all known nodes are asked for
+the nodes that they know.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from node.metadata.state_machine import NodeRecord
 from node.peers.admission import Admission
 from node.peers.registry import PeerRegistry
 
-#: Pause after an attempt that the metadata leader did not answer, in seconds: the first, and what
-#: it grows to, about an election.
+#: Pause after an attempt without an answer of the metadata leader, in seconds: the first, and the
+#: longest, about an election.
 RETRY_S_MIN = 0.02
 RETRY_S_MAX = 0.5
-#: A node that does not say whom it knows within this time, in seconds, is asked later.
+#: Longest wait for the nodes that a peer knows, in seconds; it is asked again later.
 ASK_S_MAX = 1.0
 
 
 class Registration:
-    """See the module's docstring."""
+    """The registration task of one node."""
 
     def __init__(self, requests: MetadataRequests, peers: PeerRequests, known: PeerRegistry,
                  record: NodeRecord, admission: Admission, peering, log):
@@ -51,7 +51,8 @@ class Registration:
         self._why = ""
 
     async def run(self) -> None:
-        """Task."""
+        """Register this node, then watch for its removal from the cluster. Raises
+        ``NodeRefused``."""
         await self._admission.taking_part.wait()
         pause_s = RETRY_S_MIN
         while not await self._registered():
@@ -67,7 +68,7 @@ class Registration:
             await self._known.changed()
 
     async def _registered(self) -> bool:
-        """One attempt.  Raises ``NodeRefused``."""
+        """Make one attempt. Return True on success. Raises ``NodeRefused``."""
         try:
             reply = await self._requests.ask(RegisterNode(NodeRow(*self._record)))
         except RequestError as error:
@@ -82,12 +83,12 @@ class Registration:
         return True
 
     def _registered_life(self) -> Life:
-        """The latest start of this node that the metadata know of, as far as this node does."""
+        """Return the latest boot of this node in the metadata, as far as they are known here."""
         known = self._known.facts.nodes.get(self._record.id)
         return Life(known.boot_epoch, 0) if known is not None else NO_LIFE
 
     async def _ask_around(self) -> None:
-        """Who is there?  Of every node that is known, one after the other."""
+        """Ask every known node, one after the other, for the nodes that it knows."""
         for node in self._known.peers():
             try:
                 with trio.move_on_after(ASK_S_MAX):

@@ -1,7 +1,7 @@
-"""Tasks that wait until a group has applied an entry here.
+"""Tasks that wait until this node has applied an entry of a group.
 
-Contract.  ``wait`` returns once ``index`` is applied, or when time is up, and says which.  ``told``
-is called by the round loop after each commit while somebody waits: O(1) for other groups.
+Contract. ``wait`` returns once ``index`` is applied or the time is up, and says which. The round
+loop calls ``told`` after each commit while tasks wait, in O(1) for groups without any.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ import trio
 
 
 class AppliedEntries:
-    """See the module's docstring."""
+    """The waiting tasks of one node, by group."""
 
     def __init__(self, tails):
         self._tails = tails  # group -> PartitionTail
         self.waiting: dict[int, trio.Event] = {}  # empty = ``told`` has nothing to do
 
     def told(self, group: int) -> None:
-        """Something of ``group`` was applied."""
+        """Wake the tasks that wait for ``group``: entries of it were applied."""
         event = self.waiting.pop(group, None)
         if event is not None:
             event.set()
 
     async def wait(self, group: int, index: int, timeout_s: float) -> bool:
-        """Whether ``index`` is applied within ``timeout_s``."""
+        """Return True once ``index`` of ``group`` is applied, False if it is not within
+        ``timeout_s``."""
         with trio.move_on_after(timeout_s):
             while not self._has(group, index):
                 event = self.waiting.get(group)

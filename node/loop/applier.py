@@ -1,11 +1,12 @@
-"""What this node does with what happened: pending appends answered, metadata applied, polls woken.
+"""The applier: commits, events and confirmed reads of a round, carried to metadata, pending appends
+and long polls.
 
-Contract.  Called by the round loop only, in the order of ``Ready``: ``observe`` before ``apply``,
-``answer`` at the end.  Applied state of data groups is the tail's own (``MultiRaft.applied`` moves
-it); the metadata group's entries go through ``metadata_log``.
+Contract. Only the round loop calls it, in the order of ``Ready``: ``observe`` before ``apply``,
+``answer`` at the end. The state of data groups is in their ``PartitionTail``, which
+``MultiRaft.applied`` advances; entries of the metadata group go through ``metadata_log``.
 
-Invariants.  A group is applied in index order without holes; a pending append is acknowledged only
-while this node has led its group without interruption since it was proposed.
+Invariants. Entries of a group are applied in index order without gaps. A pending append is
+acknowledged only if this node has led its group without interruption since the append was proposed.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from node.loop.applied_waiters import AppliedEntries
 
 
 class LeadershipNotifier:
-    """Lets tasks wait until some group's leader, or what is known of it, changed."""
+    """A condition for tasks that wait until the known leader of some group changes."""
 
     def __init__(self):
         self._changed = trio.Event()
 
     def tell(self) -> None:
-        """Something changed; O(waiting tasks)."""
+        """Wake the waiting tasks: the known leader of a group has changed. O(waiting tasks)."""
         changed, self._changed = self._changed, trio.Event()
         changed.set()
 
     async def wait(self, timeout_s: float) -> None:
-        """Until the next change, at most ``timeout_s``."""
+        """Wait for the next change, ``timeout_s`` at most."""
         with trio.move_on_after(timeout_s):
             await self._changed.wait()
 
 
 class Applier:
-    """Consumer of events, commits and durable marks."""
+    """The consumer of events, commits and durable indexes, on the loop thread."""
 
     def __init__(self, core, store, metadata_log, pending, fetching, confirmations, sessions,
                  roles: LeadershipNotifier, replicas, log,
@@ -56,15 +57,15 @@ class Applier:
         self._roles = roles
         self._replicas = replicas
         self._log = log
-        self._members_changed = members_changed  # who reports the members of groups led here
+        self._members_changed = members_changed  # reports the members of groups led here
         self._applied = applied or AppliedEntries({})
-        self._leads_changed = leads_changed  # who does something for partitions of groups led here
+        self._leads_changed = leads_changed  # this node has become leader of a group
         self._snapshot_offered = snapshot_offered  # (group, leader)
         self.elections = 0
 
     def observe(self, events: list) -> None:
-        """A group that this node leads no more leaves its pending appends ambiguous; a replica that
-        is damaged stays so across restarts."""
+        """Process the events of a round. Pending appends of a group whose leadership was lost
+        become ambiguous. A quarantine is recorded in the store, so that it survives restarts."""
         for event in events:
             if event.kind == "role":
                 if self._log.isEnabledFor(logging.DEBUG):
@@ -76,7 +77,7 @@ class Applier:
                 self._replicas.wanted(event.group, *event.fields)
             elif event.kind == "removed":
                 self._replicas.gone(event.group)
-                self._fetching.committed(event.group)  # its polls are sent to the leader
+                self._fetching.committed(event.group)  # redirects its long polls to the leader
             elif event.kind == "snapshot_offered":
                 self._snapshot_offered(event.group, event.fields[0])
             elif event.kind in LOGGED_EVENTS:
@@ -86,10 +87,10 @@ class Applier:
                     self._replicas.due = True
                 elif event.kind == "quarantine":
                     self._store.quarantine(event.group, event.fields[0])
-                    self._fetching.committed(event.group)  # its polls are answered QUARANTINED
+                    self._fetching.committed(event.group)  # answers its long polls: QUARANTINED
 
     def _place(self, group: int) -> dict:
-        """Group and term of a log line; an event of a whole node has neither."""
+        """Return group and term for a log line; an event of a whole node has neither."""
         if group < 0:
             return {}
         return {"group": group, "term": self._core.status.leader_hint(group)[1]}
@@ -99,8 +100,8 @@ class Applier:
                                        "leader": leader, "reason": why})
 
     def _role(self, group: int, leads: bool) -> None:
-        # As the event says, not as it is now: a leader that was deposed and won again in between
-        # must not answer for the entries of its earlier term.
+        # Use the role of the event, not the present one: a leader that was deposed and elected
+        # again in between must not acknowledge the entries of its earlier term.
         self._roles.tell()
         if leads:
             self.elections += 1
@@ -109,12 +110,12 @@ class Applier:
         else:
             self._pending.lost(group)
             self._confirmations.lost(group)
-            self._fetching.committed(group)  # its polls are answered NOT_LEADER
+            self._fetching.committed(group)  # answers its long polls: NOT_LEADER
         if group == METADATA_GROUP:
             self._metadata_log.role_changed(leads)
 
     def apply(self, committed: list) -> None:
-        """Committed ranges, durable here."""
+        """Apply committed ranges, which are durable on this node, and wake what waits for them."""
         for group, first, last in committed:
             if group == METADATA_GROUP:
                 self._metadata_log.apply(first, last)
@@ -130,30 +131,34 @@ class Applier:
                 self._confirmations.committed(group)
 
     def confirmed(self, reads: list) -> None:
-        """Leaders that a majority has confirmed, after this round's commits."""
+        """Release the reads of groups whose leadership a majority has confirmed, after this round's
+        commits."""
         self._confirmations.ready(reads)
 
     def durable(self) -> None:
-        """Own writes became durable: acks=leader.  O(groups with such appends pending)."""
+        """Acknowledge appends with acks=leader that have become durable on this node. O(groups with
+        such pending appends)."""
         for group in self._pending.groups_waiting_for_durable():
             if not self._core.status.has_group(group):
-                continue  # let go by the last round; the next one tells who waits
+                continue  # removed in the last round; the next round's event fails its appends
             self._pending.durable(group, self._core.status.durable_index(group))
 
     @property
     def answers_wait(self) -> bool:
-        """Whether sessions have answers that were not given to their sockets yet."""
+        """True if sessions hold replies that were not written to their sockets yet."""
         return bool(self._sessions.to_flush)
 
     def stop(self) -> None:
-        """The node ends: what is still open is answered, as far as its outcome is known."""
+        """Answer everything that is still open, as far as its outcome is known: the node is
+        stopping."""
         self._pending.stop()
         self._confirmations.stop()
         self._fetching.stop()
         self._sessions.flush()
 
     def answer(self, now_ms: int) -> None:
-        """Deadlines, woken polls, and everything to the sockets."""
+        """Expire deadlines, retry long polls that were woken, and write all replies to the
+        sockets."""
         if self._replicas.due:
             self._replicas.settle()
         if self._pending.earliest_ms <= now_ms:
@@ -166,8 +171,8 @@ class Applier:
             self._sessions.flush()
 
 
-#: Events an operator wants to read about, and how loud they are.  Those of whole nodes have the
-#: node as their first field.
+#: Events that are logged for operators, with their level. An event of a whole node has the node as
+#: its first field.
 LOGGED_EVENTS = {"lease": logging.INFO, "room": logging.INFO, "restarted": logging.INFO,
                  "discredited": logging.WARNING, "needs_snapshot": logging.WARNING,
                  "quarantine": logging.ERROR, "doubt": logging.WARNING, "repaired": logging.INFO}

@@ -1,8 +1,9 @@
-"""Tasks of requests that cannot be answered at once: cold reads, waiting for metadata.
+"""Background tasks of requests that cannot be answered at once: cold reads, waits for metadata.
 
-Contract.  ``start`` begins a task or says that there are too many; ``run`` holds them.  Blocking
-reads go through ``read``: at most ``cold_readers_max`` threads, and ``cold_read_bytes_max`` bytes
-under way, whatever the clients ask for.  Who waits for its turn holds a plan, not its bytes.
+Contract. ``start`` begins a task, or returns False at ``TASKS_MAX``; ``run`` owns the nursery.
+Blocking reads go through ``read`` and use at most ``cold_readers_max`` threads and
+``cold_read_bytes_max`` bytes at a time, whatever the clients request. A read that waits for its
+turn holds its plan but no bytes.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ import trio
 
 from multiraft.storage.errors import CorruptRange
 
-#: Requests under way outside the loop, of all connections: each is a task and what it answers to.
+#: Requests that run outside the loop, of all connections: each holds a task and its reply.
 TASKS_MAX = 4096
-#: What one hand-over to a thread reads at most: a consumer of many partitions asks for thousands of
-#: small ranges, and a hand-over costs more than such a range.  More would keep a reader of few
-#: ranges waiting for a thread.
+#: Limits of one hand-over to a thread. A consumer of many partitions reads thousands of small
+#: ranges, and a hand-over costs more than such a range. Higher limits would let readers of few
+#: ranges wait for a thread.
 PLANS_PER_READ_MAX = 64
 BYTES_PER_READ_MAX = 1 << 20
 
 
 class Background:
-    """Owner of the tasks and of the threads that read cold ranges."""
+    """The owner of background tasks and of the threads that read cold ranges."""
 
     def __init__(self, limits):
         self._bytes_max = limits.cold_read_bytes_max
@@ -36,7 +37,7 @@ class Background:
         self.tasks = 0
 
     async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
-        """Hold the tasks until cancelled."""
+        """Run the tasks until cancelled."""
         self._limiter = trio.CapacityLimiter(self._readers_max)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -44,7 +45,8 @@ class Background:
             await trio.sleep_forever()
 
     def start(self, work, *args) -> bool:
-        """Run ``await work(*args)`` in a task of its own; False = there are too many."""
+        """Run ``await work(*args)`` in a task of its own. Return False if ``TASKS_MAX`` tasks run
+        already."""
         if self.tasks >= TASKS_MAX:
             return False
         self.tasks += 1
@@ -58,12 +60,12 @@ class Background:
             self.tasks -= 1
 
     async def read(self, plan) -> Any:
-        """Return ``plan.execute()``, run on a thread, in turn.  Raises what it raises."""
+        """Return ``plan.execute()``, run on a thread, in turn. Raises what ``execute`` raises."""
         return await self._on_thread(plan.bytes, plan.execute)
 
     async def read_each(self, plans: Sequence) -> list:
-        """Run all plans on threads, in their order, many small ones in one hand-over.  Return for
-        each what it returned, or the ``CorruptRange`` that it raised.  Raises ``OSError``."""
+        """Run all plans on threads, in order, many small ones in one hand-over. Return for each its
+        result, or the ``CorruptRange`` that it raised. Raises ``OSError``."""
         read: list = []
         for portion in _portions(plans):
             read += await self._on_thread(sum(plan.bytes for plan in portion), _execute_each,
@@ -72,7 +74,7 @@ class Background:
 
     async def _on_thread(self, size: int, work, *args) -> Any:
         async with self._room:
-            # Work that is larger than all there may be goes alone.
+            # A read that exceeds the limit by itself runs alone.
             while self._bytes and self._bytes + size > self._bytes_max:
                 await self._room.wait()
             self._bytes += size

@@ -1,9 +1,10 @@
-"""Checkpoints: captured on the loop, written by a thread, so that recovery has little to scan.
+"""Checkpoints: captured on the loop and written by a thread, so that recovery scans little journal.
 
-Contract.  One at a time; ``run`` writes one whenever the store says that enough journal has been
-added since the last, ``write_last`` one at a clean stop, ``write_now`` one whose holder of
-``alone`` must have it before the loop goes on.  A checkpoint that cannot be written stops the node
-like any other failed write.
+Contract. One checkpoint is written at a time. ``run`` writes one whenever the store reports that
+enough journal was added since the last. ``write_last`` writes one at a clean stop. ``write_now``
+writes one synchronously, for a caller that holds ``alone`` and needs it before the loop continues.
+A checkpoint that cannot be written stops the node like any other failed write, unless the disk is
+full: then ``run`` and ``write_last`` do without it.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from node.errors import DiskFailed
 from node.loop.disk_space import is_full
 from node.subscribers import Subscribers
 
-#: How often the store is asked whether a checkpoint is due, in seconds; asking is O(1).
+#: Interval at which the store is asked for a due checkpoint, in seconds; asking is O(1).
 ASK_S = 1.0
-#: After one for which there was no room, in seconds.
+#: Pause after a checkpoint that the disk had no space for, in seconds.
 NO_ROOM_S = 10.0
 
 
 class Checkpoints:
-    """Task on the loop."""
+    """The checkpoint task of one node."""
 
     def __init__(self, store, core, metadata_log, space=None):
         self._space = space
@@ -31,15 +32,15 @@ class Checkpoints:
         self._core = core
         self._metadata_log = metadata_log
         self.written = 0
-        #: Held while one is being written.
+        #: Held while a checkpoint is written.
         self.alone = trio.Lock()
-        #: Applied index of the metadata group in the last one.
+        #: Applied index of the metadata group in the last checkpoint.
         self.metadata_applied = _applied(store)
-        #: Notified when ``run`` has written one.
+        #: Notified when ``run`` has written a checkpoint.
         self.completed = Subscribers()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Write checkpoints that are due, until cancelled."""
         while True:
             await trio.sleep(ASK_S)
             async with self.alone:
@@ -47,8 +48,9 @@ class Checkpoints:
                     await trio.sleep(NO_ROOM_S)
 
     def write_now(self, metadata: Encoded | None = None) -> None:
-        """Before the loop goes on, on the reserve if there is no other room.  ``metadata``: the
-        state as a checkpoint has it, if that is encoded already.  Raises ``DiskFailed``."""
+        """Write a checkpoint before the loop continues, using the disk reserve if no other space is
+        left. ``metadata``: the encoded state of the metadata group, if the caller has it. Raises
+        ``DiskFailed``."""
         plan, applied = self._plan(metadata)
         try:
             try:
@@ -62,7 +64,7 @@ class Checkpoints:
         self._written(plan, applied)
 
     async def _write(self) -> bool:
-        """One in passing; False = there was no room for it."""
+        """Write a checkpoint on a thread. Return False if the disk had no space for it."""
         plan, applied = self._plan()
         try:
             await trio.to_thread.run_sync(plan.execute)
@@ -75,14 +77,15 @@ class Checkpoints:
         return True
 
     def write_last(self) -> None:
-        """At a clean stop, when no task runs any more.  Raises ``DiskFailed``."""
+        """Write a checkpoint at a clean stop, when no task runs any longer. Raises
+        ``DiskFailed``."""
         plan, applied = self._plan()
         try:
             plan.execute()
         except OSError as error:
             if not self._finds_no_room(error):
                 raise DiskFailed(f"the last checkpoint could not be written: {error}") from error
-            return  # the next start replays more
+            return  # no space: the next start replays more of the journal
         self._written(plan, applied)
 
     def _written(self, plan, applied: int) -> None:
@@ -91,7 +94,8 @@ class Checkpoints:
         self.metadata_applied = applied
 
     def _finds_no_room(self, error: OSError) -> bool:
-        """A checkpoint shortens recovery and nothing else: without room it waits."""
+        """Return True if ``error`` is a full disk. A checkpoint only shortens recovery, so it can
+        wait for space."""
         if self._space is None or not is_full(error):
             return False
         self._store.checkpoint_failed()
@@ -99,7 +103,7 @@ class Checkpoints:
         return True
 
     def _plan(self, metadata: Encoded | None = None):
-        """(plan, applied index of the metadata group in it)"""
+        """Return the plan and the applied index of the metadata group in it."""
         status = self._core.status
         commits = {group: status.commit_index(group) for group in status.groups()}
         plan = self._store.checkpoint_plan(
@@ -108,6 +112,7 @@ class Checkpoints:
 
 
 def _applied(store) -> int:
-    """Index up to which the metadata group is applied here; 0 = this node has no copy yet."""
+    """Return the applied index of the metadata group on this node; 0 = this node has no replica of
+    it."""
     tail = store.tails.get(METADATA_GROUP)
     return tail.applied_index if tail is not None else 0

@@ -1,8 +1,9 @@
-"""How much room the disk has: ``multiraft.storage.disk_space`` with a real reserve file and a log.
+"""The disk space guard of a node: ``multiraft.storage.disk_space`` with a real reserve file and a
+log.
 
-Contract.  ``Space`` is a ``DiskSpaceGuard`` (who is refused when there is none, what happens when
-there is some again); ``run`` is the task that watches.  The reserve is a file of the data
-directory.
+Contract. ``Space`` is a ``DiskSpaceGuard``, which decides what is refused on a full disk and what
+happens when space is free again. ``run`` is the task that checks the free space. The reserve is a
+file of the data directory.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from multiraft.storage.disk_space import DiskSpaceGuard, Preallocatable, is_full
 __all__ = ["LOOK_S", "RESERVE_FILE", "ReserveFile", "Space", "free_bytes", "is_full"]
 
 RESERVE_FILE = "reserve"
-#: How often the room is looked at, in seconds: one system call.
+#: Interval between checks of the free space, in seconds; a check is one system call.
 LOOK_S = 0.5
 
 
 class ReserveFile:
-    """Blocks held by a file that nobody reads."""
+    """A preallocated file whose blocks are the reserve; its content is never read."""
 
     def __init__(self, path: Path, bytes_wanted: int):
         self._path = path
@@ -33,15 +34,15 @@ class ReserveFile:
 
     @property
     def held_bytes(self) -> int:
-        """What it holds now."""
+        """Bytes that the reserve holds now."""
         try:
             return self._path.stat().st_size
         except FileNotFoundError:
             return 0
 
     def take(self) -> bool:
-        """Take all of it; False = there is no room for it, and nothing is held.  Raises
-        ``OSError``."""
+        """Preallocate the whole reserve. Return False if there is no space for it; the reserve
+        holds nothing then. Raises ``OSError``."""
         descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, self._bytes_wanted)
@@ -55,12 +56,12 @@ class ReserveFile:
         return True
 
     def give_back(self) -> None:
-        """Hold nothing any more."""
+        """Delete the file, which frees the reserve."""
         self._path.unlink()
 
 
 class Space(DiskSpaceGuard):
-    """Of the disk that holds the data directory."""
+    """The guard of the disk that holds the data directory."""
 
     def __init__(self, directory: Path, reserved_bytes: int, log: logging.Logger,
                  unfilled: Preallocatable, free: Callable[[Path], int] | None = None):
@@ -70,12 +71,12 @@ class Space(DiskSpaceGuard):
         self._log = log
 
     def describe(self) -> str:
-        """Why records are refused."""
+        """Return the reason for which records are refused."""
         return (f"the disk of {self._directory} is full: {self.free} bytes are free, appends are "
                 f"taken again from {self.enough} on")
 
     def open(self) -> None:
-        """Take the reserve if there is room for it."""
+        """Take the reserve if there is space for it."""
         self.look()
 
     def became_full(self, free: int) -> None:
@@ -88,13 +89,14 @@ class Space(DiskSpaceGuard):
         self._log.warning("the reserve is given back", extra={"free": free})
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check the free space until cancelled."""
         while True:
             await trio.sleep(LOOK_S)
             self.look()
 
 
 def free_bytes(directory: Path) -> int:
-    """What an ordinary process may still write there."""
+    """Return the bytes that an unprivileged process can still write to the disk of
+    ``directory``."""
     room = os.statvfs(directory)
     return room.f_bavail * room.f_frsize

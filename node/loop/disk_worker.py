@@ -1,11 +1,13 @@
-"""The disk worker: staged writes in, durable sequences out, one fsync for all that gathered.
+"""The disk worker: writes staged entries to the journal, with one sync for all that gathered.
 
-Contract.  ``submit`` takes a staged write; while one is in flight, what is submitted gathers and
-becomes the next: group commit falls out.  Writes become durable in the order of ``submit``.  A
-failed write or fsync is never retried: ``run`` raises ``DiskFailed`` and the node stops.
+Contract. ``submit`` takes a staged write. While a write is in flight, submitted writes gather and
+become the next one (group commit). Writes become durable in the order of ``submit``. A failed write
+or sync is never retried: ``collect`` raises ``DiskFailed`` and the node stops. After a failed fsync
+the kernel may drop the dirty pages and report success to the next fsync, so a retry could
+acknowledge entries that are not on disk.
 
-Theory.  The thread runs without the GIL (``core.DiskQueue``) and wakes the loop through an eventfd,
-so a busy loop neither delays a write nor is delayed by one (docs/decisions/0003).
+Theory. The thread runs without the GIL (``core.DiskQueue``) and wakes the loop through an eventfd.
+A busy loop therefore neither delays a write nor is delayed by one (docs/decisions/0003).
 """
 
 from __future__ import annotations
@@ -26,22 +28,23 @@ from node.loop.disk_space import Space, is_full
 from node.loop.poller import Poller
 from node.loop.threads import name_this_thread
 
-#: A disk that hangs does not keep the node from ending for longer than this, in seconds.
+#: Longest time that a hung disk delays the end of the process, in seconds.
 END_S = 10.0
-#: How long the index of a full segment gives way after each piece of work, in seconds: several
-#: times what a piece takes, so that the loop has the interpreter when it wants it.
+#: Pause of the thread that indexes a full segment, after each piece of work, in seconds: several
+#: times the duration of a piece, so that the loop gets the interpreter when it needs it.
 GIVE_WAY_S = 0.002
-#: With more full segments than this waiting for their index, those that a start has left included,
-#: it does not give way: they are made faster than so, and the next start reads each of them whole.
+#: Number of full segments without an index, those left by a start included, above which indexing no
+#: longer pauses: segments fill faster than they are indexed, and the next start would read each of
+#: them whole.
 SEALS_WAITING_MAX = 4
-#: One block, written to see whether the disk still answers.
+#: Size of the block that is written to probe an idle disk, in bytes.
 PROBE_BYTES = 512
 
 
 def open_probe(directory: Path, space: Space) -> int:
-    """The file whose one block is written when nothing else is.  It has its room before the disk is
-    full, or takes it from the reserve: a probe that finds none would end the node.  Raises
-    ``DiskFailed``, ``OSError``."""
+    """Open the file whose one block is written while no other write is in flight. Its block is
+    allocated before the disk is full, or taken from the reserve: a probe that met a full disk would
+    stop the node. Raises ``DiskFailed``, ``OSError``."""
     file_number = os.open(directory / "probe", os.O_CREAT | os.O_RDWR, 0o600)
     try:
         os.posix_fallocate(file_number, 0, PROBE_BYTES)
@@ -56,27 +59,28 @@ def open_probe(directory: Path, space: Space) -> int:
 
 
 class DiskWorker:
-    """Owner of the writer thread of one journal.
+    """The owner of the writer thread of one journal.
 
     ``on_durable(staged_writes)`` is called on the loop for each completed group of writes, in
-    order; it says whether a round is due.
+    order. It returns True if a round is due.
     """
 
     def __init__(self, store, on_durable: Callable[[list], bool], arrivals: Poller, space=None,
                  flush_interval_ms: int = 0):
-        """``space``: who is told when there is no room, None = nobody; ``flush_interval_ms``: how
-        long records may wait for their sync, 0 = not at all."""
+        """Create the worker; ``run`` starts its thread. ``space``: the guard to notify of a full
+        disk, or None. ``flush_interval_ms``: how long records may wait for their sync, in
+        milliseconds; 0 = every write is synced."""
         self._space = space
         self._relaxed = flush_interval_ms > 0
         self._flush_interval_ms = flush_interval_ms
-        self._unsynced = None  # the file whose last bytes wait for a sync
+        self._unsynced = None  # file whose last bytes are written and not synced
         self._unsynced_since_ms = 0
-        self._flushing = 0  # journal position that a sync under way makes durable
+        self._flushing = 0  # journal offset that the sync in flight makes durable
         self._arrivals = arrivals
         self._store = store
         self._prepare_due = trio.Event()
         self._seal_due = trio.Event()
-        self._never = threading.Event()  # waited for by who only wants to give way
+        self._never = threading.Event()  # never set: waiting for it is a pause
         self._preparing = False
         self._ended = False
         self._on_durable = on_durable
@@ -95,36 +99,36 @@ class DiskWorker:
         self.latency = Histogram()  # of each write, fsync included
 
     def _work(self) -> None:
-        """The thread."""
+        """Run the writer thread."""
         name_this_thread(self._thread.name)
         self._queue.run()
 
     @property
     def idle(self) -> bool:
-        """Nothing in flight."""
+        """True if no write is in flight."""
         return self._writing_since_ms is None
 
     @property
     def busy_since_ms(self) -> int | None:
-        """Since when the disk owes an answer, whatever the question was; None = it does not.  Read
-        by the liveness thread."""
+        """Time since which the disk has owed a completion, of a write or of a new file; None = it
+        owes none. The liveness thread reads it."""
         writing_ms, creating_ms = self._writing_since_ms, self._creating_since_ms
         if writing_ms is None or creating_ms is None:
             return creating_ms if writing_ms is None else writing_ms
         return min(writing_ms, creating_ms)
 
     def submit(self, staged) -> None:
-        """Queue a staged write; returns at once."""
+        """Queue a staged write, without starting it."""
         self._gathering.append(staged)
 
     def write(self, staged) -> None:
-        """Submit a staged write, and start it now unless another one is in flight."""
+        """Queue a staged write, and start it unless another one is in flight."""
         self.submit(staged)
         self.start_next()
 
     def start_next(self) -> None:
-        """Hand what has gathered to the thread, unless a write is in flight or its file is being
-        created."""
+        """Hand the gathered writes to the thread, unless a write is in flight or a segment file is
+        being created."""
         gathering = self._gathering
         if (not gathering or self._writing_since_ms is not None or self._preparing
                 or self._ended):
@@ -132,7 +136,7 @@ class DiskWorker:
         parts: list = []
         for staged in gathering:
             if not staged.native_ready:
-                self._prepare_due.set()  # ``prepare`` creates it, then starts this write
+                self._prepare_due.set()  # ``prepare`` creates the file, then starts this write
                 return
             parts += staged.parts
         self._in_flight, self._gathering = gathering, []
@@ -142,11 +146,14 @@ class DiskWorker:
         if self._relaxed:
             sync = self._sync_is_due(now_ms)
             self._relax(jobs, sync, now_ms)
+        # Entries staged from now on carry the end of this write as their durable watermark: they
+        # reach the disk after this write is durable.
         self._store.begin(gathering[-1])
         last = jobs[-1][0]
         for file, buffers, position in jobs:
             self._token += 1
-            # A segment that is full is synced before the next one begins, relaxed or not.
+            # A full segment is synced before bytes of the next one are written, whatever the flush
+            # interval.
             self._queue.submit(file.fileno(), buffers, position, sync or file is not last,
                                self._token)
         self._last_token = self._token
@@ -154,7 +161,8 @@ class DiskWorker:
     # ---- relaxed durability --------------------------------------------------------------------
 
     def _sync_is_due(self, now_ms: int) -> bool:
-        """Whether this write is synced: it is more than records, or others have waited enough."""
+        """Return True if this write is synced: it holds more than records, or unsynced records have
+        waited for the flush interval."""
         return (not all(staged.records_only for staged in self._in_flight)
                 or self._unsynced is not None
                 and now_ms - self._unsynced_since_ms >= self._flush_interval_ms)
@@ -163,7 +171,7 @@ class DiskWorker:
         for staged in self._in_flight:
             staged.synced = sync
         if self._unsynced is not None and self._unsynced is not jobs[0][0]:
-            self._submit_sync()  # the segment before: its marks say that it is on the disk
+            self._submit_sync()  # the previous segment: later watermarks state that it is durable
         if sync:
             self._unsynced = None
         elif self._unsynced is None or self._unsynced is not jobs[-1][0]:
@@ -175,7 +183,8 @@ class DiskWorker:
         self._unsynced = None
 
     async def flush(self) -> None:
-        """Task, with relaxed durability: nothing waits for its sync because nothing follows."""
+        """Run the flush task of relaxed durability: sync records that no later write has synced in
+        time."""
         while True:
             await trio.sleep(self._flush_interval_ms / 2000)
             now_ms = monotonic_ms()
@@ -187,7 +196,8 @@ class DiskWorker:
                 self._last_token = self._token
 
     async def prepare(self) -> None:
-        """Task: creates segment files, ahead when it can; what waits for one is started then."""
+        """Run the task that creates segment files, ahead of their use if possible, and starts the
+        writes that wait for one."""
         while True:
             await self._prepare_due.wait()
             self._prepare_due = trio.Event()
@@ -206,7 +216,7 @@ class DiskWorker:
             self.start_next()
 
     async def seal(self) -> None:
-        """Task: the indexes of full segments, which can wait."""
+        """Run the task that indexes full segments, which no write waits for."""
         while True:
             await self._seal_due.wait()
             self._seal_due = trio.Event()
@@ -218,13 +228,15 @@ class DiskWorker:
                     raise DiskFailed(f"a full segment could not be indexed: {error}") from error
 
     def _give_way(self) -> None:
-        """In a thread that works for later: the loop first, unless too much waits already."""
+        """Pause an indexing thread in favour of the loop, unless too many segments wait for their
+        index."""
         if not self._ended and self._store.seals_waiting <= SEALS_WAITING_MAX:
             self._never.wait(GIVE_WAY_S)
 
     async def _create(self, staged) -> None:
-        """A segment that is needed now.  When there is no room for all of it, the reserve makes
-        room for what goes on: records are refused from here on."""
+        """Create the segment file that a write waits for. If the disk has no space for a whole
+        segment, the reserve is freed and the file is created unallocated; records are refused from
+        then on."""
         try:
             await trio.to_thread.run_sync(staged.create_files)
         except OSError as error:
@@ -234,7 +246,7 @@ class DiskWorker:
             await trio.to_thread.run_sync(staged.create_files, False)
 
     async def _unless_full(self, work: Callable[[], None]) -> bool:
-        """Do what can be done later as well; whether there was room for it."""
+        """Run postponable work on a thread. Return False if the disk had no space for it."""
         try:
             await trio.to_thread.run_sync(work)
         except OSError as error:
@@ -245,7 +257,8 @@ class DiskWorker:
         return True
 
     def probe(self, file_number: int) -> None:
-        """Write and sync one block elsewhere, so that a hung disk is noticed while idle."""
+        """Write and sync one block of the probe file, so that a hung disk is detected while no
+        write is due."""
         if self._writing_since_ms is None and not self._gathering and not self._ended:
             self._writing_since_ms = monotonic_ms()
             self._token += 1
@@ -253,7 +266,7 @@ class DiskWorker:
             self._queue.submit(file_number, [bytes(PROBE_BYTES)], 0, True, self._token)
 
     async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
-        """Owns the thread: starts it, has its completions collected, ends it when cancelled."""
+        """Run the writer thread until cancelled: start it, collect its completions, end it."""
         self._thread.start()
         task_status.started()
         try:
@@ -267,13 +280,15 @@ class DiskWorker:
                 await trio.to_thread.run_sync(self._thread.join, abandon_on_cancel=True)
 
     def collect(self) -> bool:
-        """Take the completions that are there, and start what has gathered; whether a round is
-        due.  Raises ``DiskFailed``."""
+        """Take the completions of the thread, and start the writes that have gathered. Return True
+        if a round is due. Raises ``DiskFailed``."""
         due = False
         os.eventfd_read(self._wake_fd)
         for token, error, size, micros in self._queue.completions():
             if error:
-                raise DiskFailed(f"a write of the lane failed and is not retried: "
+                # No retry: after a failed fsync the kernel may have dropped the pages, and the next
+                # fsync would report success for bytes that are not on disk.
+                raise DiskFailed(f"a write of the journal failed and is not retried: "
                                  f"{os.strerror(error)}")
             self.writes += 1
             self.bytes_written += size
@@ -301,7 +316,7 @@ class DiskWorker:
 
 
 def _joined(parts: list) -> list:
-    """Neighbouring parts of one file become one gathered write."""
+    """Merge adjacent parts of one file into one gathered write."""
     joined: list = []
     for handle, buffers, position in parts:
         if joined and joined[-1][0] is handle and joined[-1][3] == position:

@@ -1,10 +1,11 @@
-"""Open files: as many as the limits need, and connections leave some for the disk.
+"""Limits of open files: connections are bounded so that descriptors remain for the disk.
 
-Contract.  ``connections_that_fit`` raises the system's soft limit as far as the hard one allows and
-says how many client connections fit into it.  Raises ``BadConfig`` when not even a few do.
+Contract. ``connections_that_fit`` raises the soft limit of the process as far as the limits need
+and the hard one allows, and returns how many client connections fit. Raises ``BadConfig`` if fewer
+than ``CONNECTIONS_MIN`` do.
 
-Theory.  A node that is out of descriptors can still answer, but not open a segment: that is the end
-of it.  So connections are bounded before the system does it.
+Theory. A node without free descriptors can still reply, but it cannot open the next segment, and
+stops. So connections are limited before the system refuses descriptors.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ import resource
 from node.errors import BadConfig
 from node.limits import Limits
 
-#: Segments, indexes, checkpoints, connections to peers, eventfds: what a node opens for itself.
+#: Descriptors of the node itself: segments, indexes, checkpoints, connections to peers, eventfds.
 DESCRIPTORS_OWN = 512
-#: With fewer a node is of no use.
+#: Fewer client connections make a node useless.
 CONNECTIONS_MIN = 16
 
 
 def connections_that_fit(limits: Limits) -> int:
-    """``connections_max``, or what is left of the open files that this process may have."""
+    """Return ``connections_max``, or the number of connections that the limit of open files leaves
+    room for, if that is smaller. Raises the soft limit first. Raises ``BadConfig``."""
     reserved = DESCRIPTORS_OWN + limits.peer_connections_max
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = reserved + limits.connections_max
@@ -39,7 +41,8 @@ def connections_that_fit(limits: Limits) -> int:
 
 
 def connections_max(limits: Limits, log: logging.Logger) -> int:
-    """The same, said in the log when there are fewer than configured.  Raises ``BadConfig``."""
+    """Return ``connections_that_fit``, and log a warning if it is below the configured limit.
+    Raises ``BadConfig``."""
     fitting = connections_that_fit(limits)
     if fitting < limits.connections_max:
         log.warning("fewer connections than configured", extra={

@@ -1,17 +1,16 @@
-"""Cyclic garbage is looked for a little at a time, when the loop has nothing else to do.
+"""The schedule of Python's cyclic garbage collector: small collections while the loop is idle.
 
-Contract.  ``settle`` freezes what is there for as long as the process lives, and takes the
-collector out of Python's hands, which would run it in whatever thread makes the object that is one
-too many.  ``Garbage`` is a trio instrument: where the loop is about to wait for what comes next, it
-looks through what was made since it last did, at most every ``YOUNG_MS``; and through everything at
-most every ``ALL_S``, and so seldom that this is a thousandth of the time.  A loop that sleeps is
-not woken for it.
+Contract. ``settle`` freezes all present objects for the life of the process and disables automatic
+collection, which would run in the thread that happens to allocate the object above the threshold.
+``Garbage`` is a trio instrument that collects when the loop is about to wait: young objects at most
+every ``YOUNG_MS``; all objects at most every ``ALL_S``, and so seldom that full collections take at
+most a thousandth of the time. It does not wake a loop that sleeps.
 
-Theory.  The collector's count falls when an *old* object goes.  A node that keeps as many entries
-in memory as it lets go, as its caches do, hardly ever comes to the threshold; when it does, the
-youngest generation is the whole cache, and all threads stand still while it is walked: 60 ms of
-processor time, for nothing, as entries make no circles (docs/decisions/0045).  What is looked
-through often is little.
+Theory. The collector's counter falls when an *old* object is freed. A node that adds entries to its
+caches as fast as it drops them therefore hardly ever reaches the threshold. When it does, the
+youngest generation is the whole cache, and all threads wait while it is traversed: 60 ms of
+processor time without any result, because entries form no reference cycles (docs/decisions/0045).
+Frequent collections have few objects to traverse.
 """
 
 from __future__ import annotations
@@ -22,33 +21,35 @@ import trio
 
 from node.clock import monotonic_ns
 
-#: Milliseconds between looks at young objects: at some thousand batches a second, some thousand.
+#: Milliseconds between collections of young objects: some thousand objects, at some thousand
+#: batches a second.
 YOUNG_MS = 50
-#: Seconds between looks at all objects, at least: circles that were not found young, as those of
-#: connections that came and went, are gone by then.
+#: Least time between full collections, in seconds. They free the cycles that survived the young
+#: generation, such as those of closed connections.
 ALL_S = 300
-#: A look at all objects is not repeated before so many times what it took.
+#: A full collection is not repeated within this many times its own duration.
 SELDOM = 1000
 
 
 def settle() -> None:
-    """What was made so far lives as long as the process: the collector need not visit it again, and
-    a recovered index of any size cannot stall the loop.  From here on somebody
-    has to collect: ``Garbage``."""
+    """Exempt all present objects from garbage collection, and disable automatic collection. A
+    recovered index of any size then cannot stall the loop. From this call on ``Garbage`` has to
+    collect."""
     gc.collect()
     gc.freeze()
     gc.disable()
 
 
 class Garbage(trio.abc.Instrument):
-    """Given to ``trio.run``."""
+    """The instrument that is given to ``trio.run``."""
 
     def __init__(self) -> None:
         self._young_due_ns = 0
         self._all_due_ns = monotonic_ns() + ALL_S * 1_000_000_000
 
     def before_io_wait(self, timeout: float) -> None:
-        """All tasks have had their turn.  O(objects made since the last look and still there)."""
+        """Collect if it is due, after all tasks have run. O(objects that were created since the
+        last collection and are still referenced)."""
         now_ns = monotonic_ns()
         if now_ns < self._young_due_ns:
             return

@@ -1,6 +1,6 @@
-"""A handle on the round loop, for parts that are built before the loop.
+"""The handle on the round loop, for parts that are built before the loop.
 
-Contract.  The round loop calls most parts of a node, and these parts request rounds from the loop.
+Contract. The round loop calls most parts of a node, and these parts request rounds from the loop.
 They take the handle, which is built first; the loop is attached once, before any part runs.
 """
 
@@ -10,14 +10,14 @@ from typing import Protocol
 
 
 class RoundLoop(Protocol):
-    """The calls that reach the round loop from below."""
+    """The calls of the round loop that lower parts make."""
 
     def request(self) -> None:
-        """Request a round; see ``RoundLoop.request``."""
+        """Request a round, from the loop thread. Raises ``RoundFailed``, ``DiskFailed``."""
 
     def wrote(self, staged: list) -> bool:
-        """Release what waited for these staged writes to be durable.  Returns True if a round is
-        due."""
+        """Release the messages and acknowledgements that waited for these staged writes to become
+        durable. Return True if a round is due."""
 
 
 class LoopHandle:
@@ -29,7 +29,7 @@ class LoopHandle:
         self._loop: RoundLoop | None = None
 
     def attach(self, loop: RoundLoop) -> None:
-        """Forward all calls to ``loop`` from now on; once."""
+        """Forward all calls to ``loop`` from now on. Called once."""
         assert self._loop is None, "a node has one round loop"
         self._loop = loop
 
@@ -38,6 +38,6 @@ class LoopHandle:
         self._loop.request()
 
     def wrote(self, staged: list) -> bool:
-        """Tell the loop that the disk worker made staged writes durable.  Returns True if a round
-        is due."""
+        """Report to the loop that the disk worker made staged writes durable. Return True if a
+        round is due."""
         return self._loop.wrote(staged)

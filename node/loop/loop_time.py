@@ -1,12 +1,14 @@
-"""The core's time: what arrives is dated by the turn of the loop in which it arrives.
+"""The clock of the core between rounds: messages are stamped with the pass of the event loop in
+which they arrive.
 
-Contract.  A trio instrument: once per turn, before any task runs.  It runs no timers; the round
-loop does.
+Contract. A trio instrument that sets the core's time once per pass, before any task runs. It runs
+no timers; rounds do (``MultiRaft.tick``).
 
-Theory.  Messages are stepped between rounds, and a node whose groups sleep has none for as long as
-nothing happens.  Without this the first message after that would be dated by the round before the
-silence, and every timer that it sets would be due at once: a candidate would give up the election
-that it has just begun, and a leader the transfer that it was just asked for.
+Theory. Messages are stepped between rounds, and a node whose groups are all quiesced runs no round
+while nothing happens. Without this instrument, the first message after such a pause would be
+stamped with the time of the last round, and every timer that it sets would be due at once: a
+candidate would give up the election that it has just begun, and a leader the transfer that it was
+just asked for.
 """
 
 from __future__ import annotations
@@ -19,18 +21,18 @@ from node.clock import monotonic_ms
 
 
 class Core(Protocol):
-    """Who wants to know."""
+    """The consensus core, which reads no clock itself."""
 
     def it_is(self, now_ms: int) -> None:
-        """What is said from now on is said at ``now_ms``."""
+        """Set the time of all following calls to ``now_ms``."""
 
 
 class LoopTime(trio.abc.Instrument):
-    """Given to ``trio.run``."""
+    """The instrument that is given to ``trio.run``."""
 
     def __init__(self, core: Core):
         self._core = core
 
     def after_io_wait(self, timeout: float) -> None:
-        """A turn of the loop begins."""
+        """Set the core's time at the begin of a pass of the event loop."""
         self._core.it_is(monotonic_ms())

@@ -1,11 +1,12 @@
-"""Bytes on their way out of one non-blocking socket: tried at once, kept when there is no room.
+"""The send queue of one non-blocking socket: writes at once, and keeps what the kernel does not
+take.
 
-Contract.  ``push`` never blocks and never copies; ``flush`` makes at most one system call per
-``IOV_BUFFERS_MAX`` buffers and stops at the first EAGAIN; ``drain`` is the task that goes on when
-the socket has room again.  Nothing here awaits per message.
+Contract. ``push`` never blocks and never copies. ``flush`` makes at most one system call per
+``IOV_BUFFERS_MAX`` buffers and stops at the first EAGAIN. ``drain`` is the task that resumes
+writing when the socket is writable again. No call awaits per message.
 
-Invariants.  Bytes leave in the order of ``push``.  ``size`` is what is pushed and not yet taken by
-the kernel, and never above ``bytes_max``.
+Invariants. Bytes leave in the order of ``push``. ``size`` counts the bytes that were pushed and not
+yet taken by the kernel; it never exceeds ``bytes_max``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ IOV_BUFFERS_MAX = 1024
 
 
 class OutboxFull(OSError):
-    """The other side does not read: a bound in bytes is reached, the connection must be closed."""
+    """The remote side does not read: the queue has reached its limit in bytes, and the connection
+    must be closed."""
 
     def __init__(self, bytes_max: int, size: int):
         super().__init__(f"{size} bytes wait for a peer that does not read, the limit is "
@@ -28,7 +30,7 @@ class OutboxFull(OSError):
 
 
 class Outbox:
-    """Outgoing buffers of one socket."""
+    """The outgoing buffers of one socket."""
 
     __slots__ = ("_sock", "_buffers", "_room_wanted", "_emptied", "size", "bytes_max", "sent_bytes")
 
@@ -36,13 +38,13 @@ class Outbox:
         self._sock = sock
         self._buffers: deque = deque()
         self._room_wanted = trio.Event()
-        self._emptied: trio.Event | None = None  # somebody waits for the last byte to leave
+        self._emptied: trio.Event | None = None  # set when the kernel has taken the last byte
         self.size = 0
         self.bytes_max = bytes_max
         self.sent_bytes = 0
 
     def push(self, buffers: list) -> None:
-        """Queue ``buffers``; raises ``OutboxFull``."""
+        """Queue ``buffers``. Raises ``OutboxFull``, and queues nothing then."""
         size = self.size + sum(map(len, buffers))
         if size > self.bytes_max:
             raise OutboxFull(self.bytes_max, size)
@@ -50,7 +52,7 @@ class Outbox:
         self._buffers.extend(buffers)
 
     def flush(self) -> None:
-        """Give the kernel what it takes now.  Raises ``OSError`` when the connection is gone."""
+        """Write as much as the kernel takes now. Raises ``OSError`` when the connection is gone."""
         buffers = self._buffers
         while buffers:
             batch = (list(buffers) if len(buffers) <= IOV_BUFFERS_MAX
@@ -90,8 +92,8 @@ class Outbox:
             await self._emptied.wait()
 
     async def drain(self) -> None:
-        """Runs as long as the connection: writes on whenever the socket has room again.
-        Raises ``OSError`` when the connection is gone."""
+        """Write again whenever the socket is writable, until the connection ends. Raises
+        ``OSError`` when the connection is gone."""
         while True:
             await self._room_wanted.wait()
             self._room_wanted = trio.Event()

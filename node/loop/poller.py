@@ -1,16 +1,15 @@
-"""What arrives on the hot sources: client sessions, peer sockets, the disk's completions.
+"""The poller of the hot sources: client sessions, peer sockets, completions of the disk worker.
 
-Contract.  A source is a file descriptor and a handler, which takes what is there without waiting
-and says whether a round is due for it; one that finds nothing does nothing.  A handler takes a
-bounded amount at a time; one that has received more than it handled says so (``again``) and is
-called by the next ``poll`` though nothing new may come.  ``poll`` runs the handlers of all sources
-that have something now, for ``POLL_NS`` and one handler more; the others are first the next time
-(``left``).  What goes wrong with one connection its handler keeps for the connection's own task:
-what is raised here is the node's end.
+Contract. A source is a file descriptor and a handler. The handler receives without waiting, handles
+a bounded amount, and returns True if a round is due; with nothing to receive it does nothing. A
+handler that has received more than it handled calls ``again``, and the next ``poll`` calls it even
+if the kernel reports nothing new. ``poll`` runs the handlers of all ready sources until ``POLL_NS``
+have passed; the sources that remain come first in the next ``poll`` (``left``). A handler keeps the
+errors of its connection for the connection's own task: an exception that it raises stops the node.
 
-Theory.  To wake a task costs more than to handle a small frame, and to arm its socket again is a
-system call.  So one task waits for one descriptor, an epoll of all sources, and one round serves
-all that has come together.
+Theory. Waking a task costs more than handling a small frame, and arming its socket again costs a
+system call. Therefore one task waits for one descriptor, an epoll of all sources, and one round
+serves everything that arrived together.
 """
 
 from __future__ import annotations
@@ -20,46 +19,49 @@ from collections.abc import Callable
 
 from node.clock import monotonic_ns
 
-#: Sources taken by one ``poll``: the others come with the next one, after a round.
+#: Sources handled by one ``poll``; the others wait for the next one, after a round.
 ARRIVALS_MAX = 64
-#: After this long the rest waits for the next ``poll``: appends that came are committed first.
+#: Time after which the remaining sources wait for the next ``poll``, so that the appends that have
+#: arrived are committed first.
 POLL_NS = 2_000_000
 
 
 class Poller:
-    """The sources, by file descriptor."""
+    """The hot sources of one node, by file descriptor."""
 
     def __init__(self):
         self._epoll = select.epoll()
         self.file_number = self._epoll.fileno()  # readable when a source has something
         self._handlers: dict[int, Callable[[], bool]] = {}
-        self.yield_due = False  # a handler left something to a task, which should not wait long
-        #: Sources that are due whatever the kernel says, first those that waited longest.
+        self.yield_due = False  # a handler passed work to a task, which should run soon
+        #: Sources to call even if the kernel reports nothing; those that waited longest come first.
         self._waiting: dict[int, None] = {}
 
     def add(self, file_number: int, handler: Callable[[], bool]) -> None:
-        """``handler()`` takes what is there on ``file_number``, from now on."""
+        """Call ``handler()`` whenever ``file_number`` is readable, from now on."""
         self._handlers[file_number] = handler
         self._epoll.register(file_number, select.EPOLLIN)
 
     def remove(self, file_number: int) -> None:
-        """Listen to ``file_number`` no more; nothing when it is not here."""
+        """Remove the source ``file_number``. Does nothing for an unknown one."""
         self._waiting.pop(file_number, None)
         if self._handlers.pop(file_number, None) is not None:
             self._epoll.unregister(file_number)
 
     def again(self, file_number: int) -> None:
-        """Something that was received from this source is not handled yet."""
+        """Call the handler of ``file_number`` in the next ``poll``: it holds received bytes that it
+        has not handled."""
         self._waiting[file_number] = None
 
     @property
     def left(self) -> bool:
-        """Tell whether the next ``poll`` finds something without anything new."""
+        """True if the next ``poll`` has a source to call without any new arrival."""
         return bool(self._waiting)
 
     def poll(self, wait_s: float = 0.0) -> bool | None:
-        """Run the handlers of whatever has something, or blocks until then for ``wait_s``; whether
-        a round is due, None when there was nothing.  One system call."""
+        """Run the handlers of the sources that are ready, after blocking for at most ``wait_s`` if
+        there are none. Return True if a round is due, None if no source was ready. One system
+        call."""
         waiting = self._waiting
         arrived = self._epoll.poll(0.0 if waiting else wait_s, ARRIVALS_MAX)
         if waiting:
@@ -84,5 +86,5 @@ class Poller:
         return due
 
     def close(self) -> None:
-        """Let go of the descriptor."""
+        """Close the epoll descriptor."""
         self._epoll.close()

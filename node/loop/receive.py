@@ -1,4 +1,5 @@
-"""Receiving into a frame reader: one wait, one system call.  And TLS over a socket, for tasks."""
+"""Receiving into a frame reader with one wait and one system call, and TLS over a socket for
+tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from multiraft.wire.tls import TlsSocket
 
 
 async def readable(sock: socket.socket | TlsSocket) -> None:
-    """Wait until there is something: in the kernel, or decrypted already."""
+    """Wait until ``sock`` has bytes to read, in the kernel or already decrypted."""
     if type(sock) is TlsSocket and sock.pending:
         await trio.lowlevel.checkpoint()
     else:
@@ -20,14 +21,15 @@ async def readable(sock: socket.socket | TlsSocket) -> None:
 
 
 async def receive_some(sock: socket.socket | TlsSocket, reader: FrameReader) -> bool:
-    """Wait until there is something, receive it; False at the end of the stream.  The wait comes
-    first: it is the checkpoint that lets others run, and trying first would mostly be in vain.
-    Raises ``OSError`` when the connection is gone."""
+    """Wait until ``sock`` is readable, and receive once into ``reader``. Return False at the end of
+    the stream. The wait comes first because it is the checkpoint that lets other tasks run, and
+    because receiving first would mostly find nothing. Raises ``OSError`` when the connection is
+    gone."""
     await readable(sock)
     try:
         count = sock.recv_into(reader.buffer_for_receive())
     except BlockingIOError:
-        return True  # a spurious wake-up; the caller comes again
+        return True  # a spurious wake-up; the caller calls again
     if count:
         reader.received(count)
     return count > 0
@@ -35,8 +37,8 @@ async def receive_some(sock: socket.socket | TlsSocket, reader: FrameReader) -> 
 
 async def secured(sock: socket.socket, context: ssl.SSLContext,
                   server_name: str | None = None) -> TlsSocket:
-    """TLS over ``sock``, its handshake done; ``server_name`` None = we are the server.  The caller
-    bounds the time, and closes ``sock`` when this raises ``OSError``."""
+    """Return ``sock`` wrapped in TLS, after the handshake. ``server_name`` None = this node is the
+    server. The caller limits the time, and closes ``sock`` if this raises ``OSError``."""
     tls = TlsSocket(sock, context, server_name)
     while not tls.handshake():
         if tls.wants_write:

@@ -1,16 +1,27 @@
-"""The round loop: the one place that obeys ``Ready``.
+"""The round loop: the driver of ``MultiRaft``, and the only module that executes a ``Ready``.
 
-Contract.  Everything that touches consensus or the store's memory runs on the loop thread; whoever
-stepped or proposed something calls ``request``.  A round is one turn: tick, ready, stage, send,
-disk, apply, answer.  What arrives while a write is in flight is staged and sent to followers at
-once, and gathers into the next write (group commit).
+Contract. All code that touches consensus or the store's memory runs on the loop thread, and calls
+``request`` after it has stepped a message or proposed an entry. A round is one pass: tick, ready,
+stage, send, submit the write, apply, reply.
 
-Invariants.  Nothing in ``messages_after_write`` leaves before the write it waits for is durable;
-with no write of its own in that ``Ready`` it waits for the last one staged, because what it says
-may rest on that.  Events are seen before commits, so that a proposal pending at a leader that
-stepped down is never taken for committed.
+Group commit. One write is in flight at a time. Entries that arrive during a write are staged and
+sent to followers at once. They gather in the disk worker and share the next write and its sync.
 
-Theory.  The core never calls the driver; this file has no ``if leader``.
+Order of effects. The field order of ``Ready`` is the order of effects: writes are staged and
+submitted, ``messages`` are sent, ``messages_after_write`` are held back, then events, commits and
+confirmed reads reach the applier. ``messages`` (appends to followers, for example) may leave before
+the local disk has the entries, because a leader counts itself towards a majority only once its own
+copy is durable (Raft thesis, section 10.2.1: the leader writes to its disk in parallel). Votes and
+acknowledgements promise something about the local disk, so they are in ``messages_after_write``.
+
+Invariants. No envelope of ``messages_after_write`` leaves before the write that it depends on is
+durable. If its ``Ready`` has no write, it waits for the last write that was staged, because the
+promise may rest on that write. Events are observed before commits of the same round. A leader that
+stepped down therefore fails its pending proposals before the entries that replaced them at the same
+indexes are applied, and acknowledges none of them by mistake.
+
+Theory. The core never calls the driver, and the driver makes no decision of the protocol: this
+module does not ask who leads a group.
 """
 
 from __future__ import annotations
@@ -27,56 +38,57 @@ from node.errors import RoundFailed
 from node.histogram import Histogram
 from node.loop.poller import Poller
 
-#: Rounds that would follow each other faster are gathered: about what one round takes.
+#: Rounds that would follow each other faster are merged into one: about the duration of a round.
 GATHER_NS = 150_000
-#: How often in a row the hot sources are looked at before others get their turn.
+#: Passes over the hot sources before other tasks run.
 DRAINS_MAX = 6
-#: After this long they are not looked at again in a row.
+#: Time after which a drain makes no further pass.
 DRAIN_NS = 10_000_000
-#: How long the loop waits for the next arrival without giving others their turn: several times what
-#: a fast disk and a near follower take, and little for those others.
+#: Time that a drain waits for the next arrival without letting other tasks run, in seconds. It is
+#: several times the latency of a fast disk or a near follower, and short for the other tasks.
 LINGER_S = 0.001
 
 
 class Peers(Protocol):
-    """Where envelopes go."""
+    """The transport of envelopes to other nodes."""
 
     def send(self, envelopes: list) -> None:
-        """Send what can be sent; losing a message is always safe."""
+        """Send the envelopes, or drop those that cannot be sent: the protocol tolerates every
+        loss."""
 
     def flush(self) -> None:
-        """Give the sockets what this round produced."""
+        """Write the buffered bytes of this round to the sockets."""
 
 
 class Applier(Protocol):
-    """Who learns what happened."""
+    """The consumer of events, commits and confirmed reads."""
 
     def observe(self, events: list) -> None:
-        """Role changes and the like, before the commits of the same round."""
+        """Process role changes and other events, before the commits of the same round."""
 
     def apply(self, committed: list) -> None:
-        """Committed and durable ranges, in order."""
+        """Apply ranges that are committed and durable on this node, in order."""
 
     def confirmed(self, reads: list) -> None:
-        """Reads that are linearizable now, after the commits of the same round."""
+        """Release the reads that are linearizable now, after the commits of the same round."""
 
     def durable(self) -> None:
-        """Writes of this node became durable (acks=leader)."""
+        """Acknowledge appends with acks=leader: writes of this node have become durable."""
 
     def answer(self, now_ms: int) -> None:
         """Send the replies that this round completed."""
 
-    answers_wait: bool  # there are replies that only a round's end sends
+    answers_wait: bool  # replies are queued that the end of a round sends
 
 
 class Clock(Protocol):
-    """Something that a round does because of the time."""
+    """A source of deadlines that a round has to serve."""
 
-    earliest_ms: int  # not before; a round at that time makes it later
+    earliest_ms: int  # no deadline is earlier; a round at that time advances it
 
 
 class RoundLoop:
-    """Driver of one node's MultiRaft."""
+    """The driver of one node's ``MultiRaft``."""
 
     def __init__(self, core, store, disk, peers: Peers, applier: Applier,
                  clocks: tuple[Clock, ...], publish: Callable[[], None], arrivals: Poller):
@@ -86,9 +98,9 @@ class RoundLoop:
         self._peers = peers
         self._applier = applier
         self._clocks = clocks
-        self._publish = publish  # digests, to the liveness thread
+        self._publish = publish  # leadership digests, to the liveness thread
         self._arrivals = arrivals
-        self._held: deque = deque()  # (sequence it waits for, envelopes)
+        self._held: deque = deque()  # (sequence of the write that it waits for, envelopes)
         self._staged_sequence = 0
         self._durable_sequence = 0
         self._wanted = False
@@ -103,9 +115,10 @@ class RoundLoop:
         self.round_micros_max = 0
 
     def request(self) -> None:
-        """A round is due; from the loop thread.  It runs at once when the last one was a while ago,
-        which saves a turn of the scheduler; otherwise the round-loop task runs it after all that
-        has arrived meanwhile, which saves rounds.  Raises ``RoundFailed``, ``DiskFailed``."""
+        """Request a round, from the loop thread. The round runs inside this call if the last one
+        ended at least ``GATHER_NS`` ago, which saves a switch to the round-loop task. Otherwise
+        that task runs it after everything that has arrived meanwhile, which saves rounds. Raises
+        ``RoundFailed``, ``DiskFailed``."""
         if self._over:
             return
         if self._draining:
@@ -120,9 +133,10 @@ class RoundLoop:
         self._wake()
 
     def _drain(self) -> None:
-        """Take what has arrived on the hot sources, one round for all of it, then what comes next.
-        Where something came more is near, and a turn of the scheduler costs more than the wait;
-        but when something was handed to a task, the task goes first."""
+        """Handle the arrivals on the hot sources with one round for all of them, then those that
+        follow. After an arrival the next one is usually near, and a switch of tasks costs more than
+        waiting for it. A handler that passed work to a task ends the drain, so that the task
+        runs."""
         arrivals, wait_s = self._arrivals, 0.0
         arrivals.yield_due = False
         self._draining = True
@@ -149,7 +163,7 @@ class RoundLoop:
             trio.lowlevel.reschedule(task)
 
     async def serve(self) -> None:
-        """The arrivals task: rounds for what comes in on the hot sources."""
+        """Run the arrivals task: handle what arrives on the hot sources, with a round after it."""
         while True:
             await trio.lowlevel.wait_readable(self._arrivals.file_number)
             if self._over or self._running:
@@ -157,21 +171,21 @@ class RoundLoop:
             self._drain()
 
     async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
-        """The round-loop task: rounds that anybody else asked for."""
+        """Run the round-loop task: execute the rounds that ``request`` could not run at once."""
         task_status.started()
         while True:
             while not (self._wanted or self._arrivals.left):
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort)
-            if self._over or self._running:  # running: one failed, which brings the node down
+            if self._over or self._running:  # running: a round failed, which stops the node
                 await trio.sleep_forever()
             self._drain()
             if self._wanted or self._arrivals.left:
                 await trio.lowlevel.checkpoint()
 
     async def tick(self) -> None:
-        """The ticker task: asks for a round when the core's next timer is due, or somebody's
-        patience ends; sleeps until then, and is woken when a round sets an earlier time."""
+        """Run the ticker task: request a round when a timer of the core or another deadline is due.
+        The task sleeps until the earliest deadline; a round that sets an earlier one wakes it."""
         while True:
             deadline_ms = self._armed_ms = min([clock.earliest_ms for clock in self._clocks])
             with trio.move_on_after(max(0, deadline_ms - monotonic_ms()) / 1000):
@@ -182,19 +196,20 @@ class RoundLoop:
                 await trio.lowlevel.checkpoint()
 
     def stop(self) -> None:
-        """No round follows: the node is ending."""
+        """Run no further round: the node is stopping."""
         self._over = True
 
     def round(self) -> None:
-        """One turn.  Raises ``RoundFailed``; then ``_running`` stays and there is no other: half of
-        a turn may have happened, and nothing may rest on it."""
+        """Run one round. Raises ``RoundFailed``; ``_running`` stays set then, and no other round
+        runs: the round may be half done, and no later effect may depend on it."""
         assert not self._running, "a round inside a round"
         self._running = True
         began_ns = monotonic_ns()
         try:
             self._turn(began_ns // 1_000_000)
         except (OSError, MultiRaftError) as error:
-            # Whoever asked for this round would take these for errors of its own connection.
+            # The code that requested this round belongs to a connection, and would take these
+            # exceptions for errors of that connection alone.
             raise RoundFailed(f"a round failed: {error!r}") from error
         self._running = False
         self._ended_ns = monotonic_ns()
@@ -205,7 +220,7 @@ class RoundLoop:
 
     @property
     def rounds(self) -> int:
-        """How many there were."""
+        """Number of rounds since the start."""
         return sum(self.durations.counts)
 
     def _turn(self, now_ms: int) -> None:
@@ -215,15 +230,17 @@ class RoundLoop:
             self._process_ready(ready)
         self._applier.answer(now_ms)
         if ready.events:
-            self._publish()  # what this node leads and believes changes with an event only
+            self._publish()  # the leadership digests change only with an event
         if self._ticker is not None:
             self._rearm()
 
     def wrote(self, staged: list) -> bool:
-        """Called by the disk worker: these staged writes are durable; whether a round is due."""
+        """Process staged writes that became durable, called by the disk worker. Return True if a
+        round is due. The messages that waited for these writes are sent."""
         for one in staged:
             self._store.finish(one)
-        if staged[-1].sequence > self._durable_sequence:  # else: only records of the journal's own
+        # Writes that the store started itself (its repairs, for example) repeat the last sequence.
+        if staged[-1].sequence > self._durable_sequence:
             self._durable_sequence = staged[-1].sequence
             self._core.written(self._durable_sequence)
         self._applier.durable()
@@ -234,20 +251,25 @@ class RoundLoop:
         return self._applier.answers_wait or self._core.has_work
 
     def _process_ready(self, ready) -> None:
-        """The field order of ``Ready`` is the order of effects."""
+        """Execute a ``Ready``. The order of its fields is the order of effects."""
         if ready.writes is not None:
-            # Staged first: followers get the very buffers that the journal gets.
+            # Stage first: followers are sent the same buffers that the journal writes.
             staged = self._store.stage(ready.writes)
             self._staged_sequence = staged.sequence
             self._disk.submit(staged)
         if ready.messages:
-            # To the sockets before the disk: a follower's path is longer than this node's own.
+            # Sockets before the disk: the path through a follower (network, its disk, network) is
+            # longer than the local write. This is safe because this leader counts its own copy only
+            # once it is durable (``wrote``).
             self._peers.send(ready.messages)
             self._peers.flush()
         if ready.writes is not None:
             self._disk.start_next()
+        # Votes, acknowledgements of appends and other promises about this node's disk.
         if ready.messages_after_write:
             self._hold(ready.messages_after_write)
+        # Before the commits: a lost leadership fails pending proposals first, so that none of them
+        # is acknowledged by the commit of another leader's entry at the same index.
         if ready.events:
             self._applier.observe(ready.events)
         if ready.committed:
@@ -263,7 +285,7 @@ class RoundLoop:
             self._held.append((self._staged_sequence, envelopes))
 
     def _rearm(self) -> None:
-        """Wake the ticker when the next round is due before it would wake by itself."""
+        """Wake the ticker if a deadline is earlier than the one that it sleeps for."""
         armed_ms = self._armed_ms
         for clock in self._clocks:
             if clock.earliest_ms < armed_ms:

@@ -1,16 +1,16 @@
-"""The scrub task: reads the whole journal again within ``scrub_interval_days``, when the disk is
-free.
+"""The scrub task: reads and verifies the whole journal within ``scrub_interval_days``, while the
+disk is idle.
 
-Contract.  One piece after the other, each read and checked by a thread; damage goes to ``Repairs``.
-The pace follows from what there is to read and how long it may take; while a write of records is
-under way the scrub waits, at most ``PATIENCE_S`` per piece: a disk that is never idle is scrubbed
-too.  Where it was is kept in a file, so that a node that restarts every day is scrubbed too.
-``begin`` is an operator who wants to know now: the pass begins anew at the journal's start and has
-the pace that was asked for until its end.
+Contract. One piece is read and verified at a time, by a thread; damage is reported to the repair of
+replicas. The pace follows from the size of the journal and the interval. While a write of records
+is in flight the scrub waits, at most ``PATIENCE_S`` per piece, so that a disk that is never idle is
+scrubbed too. The position is kept in a file, so that a node that restarts every day is scrubbed
+too. ``begin`` serves an operator: the pass starts anew at the begin of the journal and keeps the
+requested pace until its end.
 
-Invariants.  One piece is read at a time, whoever asked for it.  ``passes`` grows when everything
-between the journal's start and its end was read since the pass began, and only then: whoever notes
-it before ``begin`` knows by it when the pass is over.
+Invariants. Scheduled and requested scrubs share one pass. ``passes`` grows exactly when everything
+between begin and end of the journal was read since the pass began: a caller that reads ``passes``
+before ``begin`` recognizes by it the end of its pass.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from node.clock import wall_ms
 from node.errors import DiskFailed
 
 STATE_FILE = "scrub.json"
-#: A journal that does not grow is looked at again after this, in seconds.
+#: Least pause between two passes, in seconds, for a journal that hardly grows.
 REST_S = 60.0
-#: How long a piece waits for a busy disk, in seconds: 2.5 MiB/s are read of one that is never idle,
-#: a terabyte in five days.  How often it looks.
+#: How long a piece waits for a busy disk, and how often it checks, in seconds. A disk that is never
+#: idle is read at 2.5 MiB/s, a terabyte in five days.
 PATIENCE_S = 0.1
 LOOK_S = 0.01
-#: Where it was is kept after this many bytes: a restart reads at most so much twice.
+#: The position is written after this many bytes: a restart reads at most so much twice.
 KEEP_BYTES = 64 << 20
 DAY_S = 86_400
-#: The state of a journal that was never scrubbed.
+#: State of a journal that was never scrubbed.
 BEGIN = {"position": 0, "completed_ms": 0}
-#: A journal position and a time are i64 wherever they are told.
+#: Journal offsets and times are i64 in all formats.
 VALUE_MAX = (1 << 63) - 1
 
 
 def parse_state(data: bytes) -> dict[str, int]:
-    """What ``STATE_FILE`` says; whatever is no such state means: begin anew."""
+    """Decode the content of ``STATE_FILE``. Invalid content gives the state of a journal that was
+    never scrubbed, so the pass starts anew."""
     try:
         kept = json.loads(data)
         state = {name: int(kept[name]) for name in BEGIN}
@@ -52,7 +53,7 @@ def parse_state(data: bytes) -> dict[str, int]:
 
 
 class Scrub:
-    """Task on the loop."""
+    """The scrub task of one node."""
 
     def __init__(self, store, disk, damaged, directory: Path, settings: StorageSettings):
         self._disk = disk
@@ -63,42 +64,42 @@ class Scrub:
         self._scrubber = Scrubber(store, state["position"])
         self.completed_ms = state["completed_ms"]  # when the last pass ended; 0 = none has
         self.found = 0  # entries and checkpoints found damaged since the start
-        self.passes = 0  # that came to the end since the start
+        self.passes = 0  # passes completed since the start
         self.active = False  # a pass is under way
-        self.requested_pace = 0  # bytes per second that an operator asked for; 0 = nobody waits
-        self._anew = False  # the pass begins again at the journal's start
+        self.requested_pace = 0  # bytes per second that an operator requested; 0 = none
+        self._anew = False  # the pass restarts at the begin of the journal
         self._wake = trio.Event()
         self._kept_bytes = 0
 
     @property
     def bytes(self) -> int:
-        """Read since the start."""
+        """Bytes read since the start of the node."""
         return self._scrubber.bytes
 
     @property
     def position(self) -> int:
-        """Journal position up to which this pass has come."""
+        """Journal offset up to which this pass has read."""
         return self._scrubber.position
 
     @property
     def pass_bytes(self) -> int:
-        """Journal bytes that the pass under way has behind it; 0 between passes."""
+        """Journal bytes that the current pass has read; 0 between passes."""
         return 0 if self._anew else self._scrubber.scrubbed
 
     @property
     def total_bytes(self) -> int:
-        """Journal bytes that a pass reads."""
+        """Journal bytes that a whole pass reads."""
         return self._scrubber.total
 
     @property
     def pace(self) -> int:
-        """Bytes per second of the pass under way, 0 between passes."""
+        """Bytes per second of the current pass; 0 between passes."""
         return int(self._pace) if self.active else 0
 
     def begin(self, bytes_per_second: int) -> int:
-        """Read everything now, from the journal's start, at this pace (0 = the most that is
-        configured); the pace.  A pass that is under way is begun anew.  0 = none is configured,
-        and nothing was begun."""
+        """Start a pass at the begin of the journal now, or restart the current one.
+        ``bytes_per_second`` 0 = the configured maximum. Return the pace; 0 = no maximum is
+        configured and no pass was started."""
         pace = bytes_per_second or self._settings.scrub_bytes_per_second
         if pace:
             self.requested_pace, self._anew = pace, True
@@ -106,22 +107,23 @@ class Scrub:
         return pace
 
     def _load(self) -> dict[str, int]:
-        """A file that cannot be read means: begin anew."""
+        """Return the kept state. A file that cannot be read counts as a journal that was never
+        scrubbed."""
         try:
             return parse_state(self._path.read_bytes())
         except OSError:
             return dict(BEGIN)
 
     def _keep(self) -> None:
-        """Not synced: what is lost is read again."""
+        """Write the state without a sync: after a crash the lost part of the pass is read again."""
         try:
             self._path.write_text(json.dumps({"position": self.position,
                                               "completed_ms": self.completed_ms}))
         except OSError:
-            return  # a full disk; a failing one is found out by the next write of the journal
+            return  # the disk is full; a failing disk is detected by the next journal write
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run passes until cancelled."""
         while True:
             if not self._settings.scrub_interval_days:
                 await self._wake.wait()
@@ -134,12 +136,12 @@ class Scrub:
         self.active = True
         due = trio.current_time()
         while (plan := self._next_plan()) is not None:
-            due = min(due, trio.current_time())  # a pass that begins anew owes nothing
+            due = min(due, trio.current_time())  # a restarted pass ignores the old schedule
             await self._wait_for_disk()
             try:
                 await trio.to_thread.run_sync(plan.execute)
             except OSError as error:
-                raise DiskFailed(f"the lane cannot be read: {error}") from error
+                raise DiskFailed(f"the journal cannot be read: {error}") from error
             for damage in self._scrubber.done(plan):
                 self.found += 1
                 self._damaged(damage)
@@ -161,19 +163,20 @@ class Scrub:
         return self._scrubber.next_plan()
 
     async def _sleep_until(self, due: float) -> None:
-        """Or until somebody begins a pass."""
+        """Sleep until ``due``, or until ``begin`` requests a pass."""
         with trio.move_on_at(due):
             await self._wake.wait()
 
     async def _wait_for_disk(self) -> None:
-        """Let the records go first."""
+        """Wait until no write is in flight, at most ``PATIENCE_S``."""
         with trio.move_on_after(PATIENCE_S):
             while not self._disk.idle:
                 await trio.sleep(LOOK_S)
 
     @property
     def _pace(self) -> float:
-        """Bytes per second: twice what the interval asks for, because passes are interrupted."""
+        """Bytes per second: twice the pace that the interval needs, because passes are
+        interrupted."""
         if self.requested_pace:
             return self.requested_pace
         needed = 2 * self._scrubber.total / (self._settings.scrub_interval_days * DAY_S)

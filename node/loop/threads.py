@@ -1,9 +1,9 @@
-"""Names of threads where the system shows them.
+"""Names of threads in the system's own tools.
 
-Contract.  ``name_this_thread`` gives the calling thread a name of at most 15 bytes in ``/proc``,
-``top -H`` and debuggers: which of a node's threads is busy, or stuck, is the first question about
-a node that is slow.  Python's own names are seen by Python only.  A system that refuses is no
-reason to stop.
+Contract. ``name_this_thread`` gives the calling thread a name of at most 15 bytes in ``/proc``,
+``top -H`` and debuggers: the first question about a slow node is which of its threads is busy or
+stuck. Python's own thread names are visible to Python only. A system that refuses the name is
+tolerated.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 
 
 def name_this_thread(name: str) -> None:
-    """From within the thread."""
+    """Set the name of the calling thread."""
     try:
         with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as comm:
             comm.write(name)

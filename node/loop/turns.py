@@ -1,15 +1,17 @@
-"""Turns: what is much work is done in steps, and each turn of the loop has room for a few of them.
+"""Cooperative scheduling of long requests: each pass of the event loop works on a bounded number of
+rows.
 
-Contract.  Work is counted in *rows*: of a request, an answer or a table.  A task calls ``take``
-before each of its steps and works on at most so many rows as it named, ``ROWS_PER_STEP`` at most,
-until it calls again; ``start`` takes a step at a time of an iterator.  In one turn of the loop
-there is room for ``rows_per_turn`` rows, whoever works on them; who finds none waits.  Those who
-wait are served in turn by whom they work for (a session, a peer), and the work for one of them in
-the order in which it was begun.  What an iterator raises ends the node, as what a handler raises.
+Contract. Work is counted in *rows* of a request, a reply or a table. A task calls ``take`` before
+each of its steps, and works on at most the number of rows that it named (at most ``ROWS_PER_STEP``)
+until it calls again. ``start`` schedules an iterator instead, one step per ``next``. In one pass
+(turn) of the loop all steps together have ``rows_per_turn`` rows; the rest waits for the next turn.
+Waiting steps are served round robin by owner (a session, a peer), and steps of one owner in the
+order in which their work was begun. An exception of an iterator stops the node, like an exception
+of a handler.
 
-Theory.  A request is answered late when it is large, or when its sender has many of them; others
-wait for at most one step of each kind.  Rows are counted and not microseconds, so that the same
-requests are cut in the same way everywhere, and a test can count them.
+Theory. A request is delayed by its own size and by other requests of the same owner. Requests of
+other owners delay it by at most one step of each. Rows are counted instead of microseconds, so that
+the same requests are divided in the same way on every machine, and a test can count the steps.
 """
 
 from __future__ import annotations
@@ -20,46 +22,47 @@ from heapq import heappop, heappush
 
 import trio
 
-#: Rows worked on at a time: with 1 to 10 us each, a millisecond at most.
+#: Rows per step: a row takes 1 to 10 us, so a step takes a millisecond at most.
 ROWS_PER_STEP = 128
 
-#: For whom this task works, and which of what was begun it is; None = for the node itself.
+#: Owner of the current task's work, and the number of that work in order of beginning; None = the
+#: node itself.
 _WORK: ContextVar[tuple[object, int]] = ContextVar("work", default=(None, 0))
 
 
 class _Step:
-    """Something that waits for room in a turn."""
+    """A step that waits for its share of a turn."""
 
     __slots__ = ("number", "rows", "go")
 
     def __init__(self, number: int, rows: int, go: Callable[[], bool]):
-        self.number = number  # what was begun earlier goes first
+        self.number = number  # work that was begun earlier comes first
         self.rows = rows
-        self.go = go  # whether there is more of it
+        self.go = go  # runs the step; True if more steps follow
 
     def __lt__(self, other: _Step) -> bool:
         return self.number < other.number
 
 
 class Turns:
-    """See the module's docstring."""
+    """The scheduler of one node: rows left in this turn, and waiting steps by owner."""
 
     def __init__(self, rows_per_turn: int):
         self._rows_per_turn = rows_per_turn
-        self._left = rows_per_turn  # rows that this turn still has room for
-        self._waiting: dict[object, list[_Step]] = {}  # heaps; whose turn it is comes first
+        self._left = rows_per_turn  # rows that remain in this turn
+        self._waiting: dict[object, list[_Step]] = {}  # owner -> heap; the next owner is first
         self._begun = 0
         self._wanted = trio.Event()
-        self.turns = 0  # in which somebody worked
+        self.turns = 0  # turns that served waiting steps
 
     def work_for(self, whom: object) -> None:
-        """What the calling task begins now, and does from now on, is for ``whom``."""
+        """Attribute the work of the calling task to the owner ``whom``, from this call on."""
         self._begun += 1
         _WORK.set((whom, self._begun))
 
     async def take(self, rows: int = 1) -> None:
-        """Wait until ``rows`` more rows may be worked on.  Asks for no turn of the loop while the
-        present one has room, so it is no checkpoint."""
+        """Wait until ``rows`` more rows may be worked on. While the present turn has rows left,
+        this returns without yielding to the event loop, so it is no checkpoint."""
         rows = min(rows, ROWS_PER_STEP)
         if not self._waiting and self._left > 0:
             self._left -= rows
@@ -77,11 +80,11 @@ class Turns:
         try:
             await begins.wait()
         except trio.Cancelled:
-            step.rows = 0  # it takes no room from others
+            step.rows = 0  # the cancelled step uses no rows of its turn
             raise
 
     def start(self, whom: object, steps: Iterator) -> None:
-        """Have each of ``steps`` done in a turn; they are at most ``ROWS_PER_STEP`` rows each."""
+        """Schedule ``steps`` for the owner ``whom``, of at most ``ROWS_PER_STEP`` rows each."""
 
         def go() -> bool:
             return next(steps, steps) is not steps
@@ -91,7 +94,7 @@ class Turns:
 
     @property
     def waiting(self) -> int:
-        """For how many there is work that waits."""
+        """Number of owners with waiting steps."""
         return len(self._waiting)
 
     async def run(self) -> None:
@@ -105,7 +108,7 @@ class Turns:
                 self._wanted = trio.Event()
 
     def turn(self) -> None:
-        """A turn of the loop has begun: let those work who wait, as far as there is room."""
+        """Begin a turn of the loop: run waiting steps, as far as its rows reach."""
         self._left = self._rows_per_turn
         waiting = self._waiting
         if waiting:
@@ -115,7 +118,7 @@ class Turns:
             steps = waiting.pop(whom)
             step = heappop(steps)
             self._left -= step.rows
-            waiting[whom] = steps  # the next turn is the others'; ``go`` may add to it
+            waiting[whom] = steps  # to the end of the round robin; ``go`` may add steps
             if step.go():
                 heappush(steps, step)
             elif not steps:
@@ -127,14 +130,15 @@ class Turns:
 
 
 class Later:
-    """Work that begins at once, and goes on in turns when it is more than a step."""
+    """A runner of iterators: the first step at once, the remaining ones in turns."""
 
     def __init__(self, turns: Turns, request_round: Callable[[], None]):
         self._turns = turns
         self._request_round = request_round
 
     def go_on(self, whom: object, steps: Iterator[None]) -> None:
-        """Do the first step now; the answers of the others leave with rounds of their own."""
+        """Run the first step now and schedule the others for ``whom``; each of those is followed by
+        a round, which sends the replies."""
         left = advanced(steps)
         if left is not None:
             self._turns.start(whom, self._in_turns(left))
@@ -147,11 +151,11 @@ class Later:
 
 
 def advanced(steps: Iterator[None]) -> Iterator[None] | None:
-    """``steps`` without the first one, which is done; None = it was the last."""
+    """Run the first step of ``steps``. Return ``steps``, or None if that step was the last."""
     return steps if next(steps, steps) is not steps else None
 
 
 def parts(count: int, size: int = ROWS_PER_STEP) -> Iterator[range]:
-    """0 .. count - 1 in ranges of at most ``size``."""
+    """Yield 0 .. count - 1 in ranges of at most ``size``."""
     for first in range(0, count, size):
         yield range(first, min(first + size, count))

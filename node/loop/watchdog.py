@@ -1,14 +1,14 @@
-"""Groups led here that do not move: an alive node is not an alive group.
+"""The watchdog of led groups: resigns leadership of a group that commits nothing.
 
-Contract.  A group whose oldest pending proposal has been the same for ``group_stall_ms_max`` is
-resigned: its followers are asked to elect another, and what is pending is answered as ambiguous.
-The node's own leases say only that loop and disk are alive; what they cannot see is a link that
-carries liveness but no appends, or a follower that answers but never gets anything durable.
+Contract. A group whose oldest pending proposal has been the same for ``group_stall_ms_max``
+milliseconds is resigned: this node steps down, the followers elect another leader, and pending
+appends are answered as ambiguous. The node's leases prove only that loop and disk work. They cannot
+detect a link that carries heartbeats but no appends, or a follower that replies but makes nothing
+durable.
 
-Theory.  Only groups with pending proposals are looked at, once per interval: O(those).  A leader
-that no majority holds up has stepped down already, so whoever is found here has a majority of nodes
-that could do better.  When they cannot, leadership comes back after an election and the patience
-begins anew.
+Theory. A check inspects only groups with pending proposals, once per interval: O(those). A leader
+without quorum support has stepped down already, so a stalled leader has a majority of reachable
+nodes that may do better. If they do not, this node is elected again, and the time starts anew.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import trio
 
 from node.clock import monotonic_ms
 
-#: How often is looked, in seconds; a stall is noticed that much late at most.
+#: Interval between checks, in seconds; a stall is detected at most this much later.
 LOOK_S = 0.5
 
 
 class Watchdog:
-    """Task on the loop.  ``waiting()`` returns group -> index of its oldest pending proposal."""
+    """The watchdog task. ``waiting()`` returns group -> index of its oldest pending proposal."""
 
     def __init__(self, core, waiting, request_round, group_stall_ms_max: int, log):
         self._core = core
@@ -34,13 +34,13 @@ class Watchdog:
         self.resigned = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check every ``LOOK_S``, until cancelled."""
         while True:
             await trio.sleep(LOOK_S)
             self.look(monotonic_ms())
 
     def look(self, now_ms: int) -> None:
-        """Compare with the last look; resign what has not moved for too long."""
+        """Compare with the last check, and resign the groups that made no progress for too long."""
         seen: dict[int, tuple[int, int]] = {}
         stuck = []
         for group, index in self._waiting().items():

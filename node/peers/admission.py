@@ -1,17 +1,18 @@
-"""Whether this node may take part, and what it does when the others say that it may not.
+"""Admission of this node by its peers: the time from which it votes and acknowledges, and the
+refusals that stop it.
 
-Contract.  ``welcomed``, ``refused`` and ``away`` hear how each peer answers a hello.  ``refused``
-raises ``NodeRefused`` when the answer will never be another one, after the data directory was
-marked as refused.  ``linked`` waits until this node may introduce itself to a peer that asked which
-life came before, and ``after`` is what its hello says then.  ``passed`` waits until this node may
-take part: the peers that can be reached were asked, and enough of them know this data directory
-(``PeerRegistry.admission_needs``), which is made durable; a node that was admitted in an earlier
-life needs the first only.
+Contract. ``welcomed``, ``refused`` and ``away`` receive each peer's answer to a hello. ``refused``
+raises ``NodeRefused`` for an answer that will never change, after it has marked the data directory
+as refused. ``linked`` waits until this node may introduce itself to a peer that asked for its
+previous boot id; the next hello then carries ``after``. ``passed`` waits until this node may take
+part: the reachable peers were asked, and enough of them know this data directory
+(``PeerRegistry.admission_needs``), which is made durable. A node that was admitted before a restart
+needs only the first.
 
-Theory.  A peer that lets a life in remembers it and takes its word from then on.  So a node first
-asks all peers what they remember, and introduces itself to the first one only when all that answer
-within ``ASK_MS_MAX`` have named a life of its directory: a copy that one of them knows as such is
-let in by none (docs/decisions/0052).
+Theory. A peer that admits a boot id remembers it and trusts it from then on. Therefore a node first
+asks all peers which boot id they remember. It introduces itself to the first one only when all
+peers that answer within ``ASK_MS_MAX`` have named a boot id of its directory. A copy of the
+directory that one peer recognizes is then admitted by none (docs/decisions/0052).
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ from node.clock import monotonic_ms
 from node.errors import NodeRefused
 from node.peers.registry import PeerRegistry
 
-#: A node that was killed and started again is let in as soon as its old connections are gone, which
-#: a lease bounds.  Who is turned away for longer than this, or three leases, has a twin that lives.
+#: A node that was killed and restarted is admitted as soon as its old connections have ended, which
+#: takes a lease at most. A node that is refused for longer than this, or for three leases, is a
+#: copy of a running node.
 TWIN_PATIENCE_MS = 3_000
 TWIN_PATIENCE_LEASES = 3
-#: What one answer takes of that patience at most; a node asks again within less.
+#: Largest part of that time that a single answer uses up, in milliseconds; a node asks again within
+#: less.
 TWIN_STEP_MS_MAX = 500
-#: A node that starts waits so long for peers that neither answer nor refuse connections: about an
-#: election, so that a peer whose host is gone does not keep it out for longer than that.
+#: Time that a starting node waits for peers that neither answer nor refuse connections, in
+#: milliseconds. It is about the time of an election, so an unreachable host delays the start no
+#: longer than that.
 ASK_MS_MAX = 1_000
 
 WIPED = ("a wiped node comes back only as a new one: start it on an empty data directory without "
@@ -44,7 +48,7 @@ COPIED = ("a copy of a data directory must never be started: it has forgotten wh
           "empty data directory, `multiraft node start --config FILE --join HOST:PORT`, then "
           "`multiraft node replace OLD NEW` and `multiraft node remove OLD`")
 
-#: Refusals that end the node, and the way out.
+#: Refusals that stop the node, with the operator's way out.
 _FINAL: dict[int, str] = {
     Code.WRONG_INCARNATION: WIPED,
     Code.NODE_REMOVED: "a node that was removed comes back only as a new one, on an empty data "
@@ -54,8 +58,9 @@ _FINAL: dict[int, str] = {
 
 
 class Admission:
-    """See the module's docstring.  ``lives``: those of this data directory, this one last;
-    ``mark(reason, life)`` makes a refusal durable, with the life that a peer remembers."""
+    """The admission of one node. ``lives``: the boot ids of this data directory, the present one
+    last. ``mark(reason, life)`` makes a refusal durable, with the boot id that the peer
+    remembers."""
 
     def __init__(self, known: PeerRegistry, log, lives: Iterable[Life] = (),
                  mark: Callable[[str, Life], None] = lambda reason, life: None,
@@ -64,16 +69,16 @@ class Admission:
         self._known = known
         self._log = log
         self._life = own[-1] if own else NO_LIFE
-        self._first = self._life  # what is said to peers that remember no lives
-        self._remembering: set[int] = set()  # peers that asked for an earlier life, as those do
+        self._first = self._life  # sent to peers that remember no boot ids
+        self._remembering: set[int] = set()  # peers that asked for an earlier boot id
         self._history = History(own, known.facts.met.values())
         self._mark = mark
         self._twin_patience_ms = max(TWIN_PATIENCE_MS, TWIN_PATIENCE_LEASES * lease_ms)
         self._met: set[int] = set()
-        self._heard: set[int] = set()  # peers that answered, or are not there
-        self._remembered: dict[int, Life] = {}  # what peers asked for, all of it this directory's
-        self._named: dict[int, Life] = {}  # and what they are told
-        self._asked_ms: int | None = None  # when asking began
+        self._heard: set[int] = set()  # peers that answered, or cannot be reached
+        self._remembered: dict[int, Life] = {}  # boot ids of this directory that peers asked for
+        self._named: dict[int, Life] = {}  # boot ids that the next hello to a peer names
+        self._asked_ms: int | None = None  # time of the first question
         self._asking = True
         self._news = trio.Event()
         self._twins: dict[int, tuple[int, int]] = {}  # peer -> time of the answer, patience used
@@ -83,23 +88,23 @@ class Admission:
     # ---- what peers answer -----------------------------------------------------------------
 
     def welcomed(self, peer: int) -> None:
-        """``peer`` let this node in: it has bound its incarnation, and remembers this life, unless
-        it is of the release before."""
+        """Record that ``peer`` admitted this node. The peer has bound its incarnation, and
+        remembers this boot id unless it runs the previous release."""
         self._met.add(peer)
         self._said.pop(peer, None)
         self._remembered.pop(peer, None)
         if self._life.is_durable and self.remembers(peer):
             self._known.met(peer, self._life)
-            self._named[peer] = self._life  # what it remembers when there is a new number
+            self._named[peer] = self._life  # remembered by the peer when the id is renewed
         self._hear(peer)
 
     def away(self, peer: int) -> None:
-        """``peer`` cannot be reached, or its connection ended before it had answered."""
+        """Record that ``peer`` cannot be reached, or that its connection ended before an answer."""
         self._hear(peer)
 
     def refused(self, peer: int, code: int, text: str, remembered: Life | None = None) -> None:
-        """``peer`` did not let this node in; ``remembered``: the life of it that it knows of.
-        Raises ``NodeRefused``."""
+        """Record that ``peer`` did not admit this node. ``remembered``: the boot id of this node
+        that the peer remembers. Raises ``NodeRefused`` if the refusal is final."""
         text = f"node {peer}: {text}"
         self.check_final(code, text, remembered)
         if code == Code.UNLINKED_LIFE:
@@ -120,7 +125,7 @@ class Admission:
             self._tell(peer, text)
 
     def check_final(self, code: int, text: str, remembered: Life | None = None) -> None:
-        """Raises ``NodeRefused`` when ``code`` means that this node can never be let in."""
+        """Raise ``NodeRefused`` if ``code`` means that this node can never be admitted."""
         if code in _FINAL:
             self._end(f"{text}: {_FINAL[code]}", remembered)
 
@@ -129,8 +134,9 @@ class Admission:
         raise NodeRefused(text)
 
     def _await_twin(self, peer: int, text: str, remembered: Life | None) -> None:
-        """Lose patience by as much as passed since the last answer, but not more than a little: who
-        was paused himself reads an answer from before the pause."""
+        """Count the time since the last refusal, with a maximum per answer: after a pause, this
+        node reads answers from before the pause. Raises ``NodeRefused`` when the time is used
+        up."""
         now_ms = monotonic_ms()
         before_ms, used_ms = self._twins.get(peer, (now_ms, 0))
         used_ms += min(now_ms - before_ms, TWIN_STEP_MS_MAX)
@@ -145,33 +151,35 @@ class Admission:
         news.set()
 
     def _tell(self, peer: int, text: str) -> None:
-        if self._said.get(peer) != text:  # asked again several times a second
+        if self._said.get(peer) != text:  # a peer is asked several times a second
             self._said[peer] = text
             self._log.warning("peer not accepted", extra={"peer": peer, "reason": text})
 
     def renewed(self, lives: tuple[Life, ...]) -> None:
-        """This life has a new number, the last one."""
+        """Use the last of ``lives`` as this node's boot id from now on."""
         self._life = lives[-1]
         self._history = History(lives, self._known.facts.met.values())
 
     # ---- asking before introducing ---------------------------------------------------------
 
     def remembers(self, peer: int) -> bool:
-        """Tell whether ``peer`` is known to remember lives.  One of the release before does not: it
-        refuses a second number of one start, and a hello that names the life before."""
+        """Return True if ``peer`` is known to remember boot ids. A peer of the previous release
+        does not: it refuses a second id of one start, and a hello that names an earlier one."""
         return peer in self._remembering
 
     def number(self, peer: int) -> int:
-        """The number of this life that ``peer`` is told: the last one, or that of the start."""
+        """Return the number of the boot id that is sent to ``peer``: the present one, or that of
+        the start."""
         return (self._life if self.remembers(peer) else self._first).process
 
     def after(self, peer: int) -> Life | None:
-        """The life of this node that ``peer`` is told to have remembered; None = nothing yet."""
+        """Return the boot id that the hello to ``peer`` names as remembered by it; None = none
+        yet."""
         return self._named.get(peer)
 
     async def linked(self, peer: int) -> bool:
-        """Wait until this node may tell ``peer`` what it asked for; False = it asked nothing
-        new."""
+        """Wait until this node may name the boot id that ``peer`` asked for. Return False if the
+        peer asked for nothing new."""
         remembered = self._remembered.get(peer)
         if remembered is None or self._named.get(peer) == remembered:
             return False
@@ -180,8 +188,8 @@ class Admission:
         return True
 
     async def _all_asked(self) -> None:
-        """Wait for the peers' answers, but for those that take too long.  One that still supports
-        an earlier life has not answered."""
+        """Wait for the answers of all peers, except those that take too long. A peer that still
+        supports an earlier boot of this node has not answered yet."""
         if self._asked_ms is None:
             self._asked_ms = monotonic_ms()
         while self._asking:

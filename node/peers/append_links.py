@@ -1,14 +1,14 @@
-"""Append connections: one outgoing connection per peer, one frame per peer and round.
+"""The append connections of a node: one outgoing connection per peer, one frame per peer and round.
 
-Contract.  ``send`` collects envelopes, ``flush`` turns what was collected for each peer into one
-frame (more only above ``frame_bytes_max``) and gives it to the socket.  An ``Append`` gets its
-entries here: hot ones as the very buffers the journal got, cold ones in order from the page cache,
-or by a thread where a disk may have to be waited for.  Losing a message is always safe; the core
-hears of a lost connection through ``disconnected``.  What a cold read finds damaged is told to
-``damaged``; a disk that cannot be read stops the node (``DiskFailed``).
+Contract. ``send`` collects envelopes. ``flush`` encodes those of each peer into one frame (several
+only above ``frame_bytes_max``) and writes it to the socket. The entries of an ``Append`` are added
+here: from memory as the very buffers that the journal received, or read from the page cache, or by
+a thread if the disk may block. Losing a message is always safe; the core receives ``disconnected``
+when a connection is lost. Damage that a read finds is reported to ``damaged``. A disk that cannot
+be read stops the node (``DiskFailed``).
 
-Theory.  A pair of nodes has two append connections, one dialled by each side, so that no frame has
-to be matched with a request: answers are items like any others in the other direction's next frame.
+Theory. A pair of nodes has two append connections, one dialled by each side. No frame has to be
+matched with a request: replies are ordinary items of the next frame in the other direction.
 """
 
 from __future__ import annotations
@@ -37,39 +37,42 @@ from node.peers import codec
 from node.peers.dial import dial
 from node.peers.handshake import NotAccepted, introduce
 
-#: Dialing a node that is away is repeated at this pace, in seconds.
+#: Pause before an unreachable peer is dialled again, in seconds.
 REDIAL_S = 0.2
-#: A peer says welcome, or why not, within this, in seconds.
+#: Longest wait for a peer's welcome or refusal, in seconds.
 WELCOME_TIMEOUT_S = 2.0
-#: Cold appends that wait for the reader thread; more are dropped, and asked for again by the core.
+#: Cold appends that wait for the reader task; further ones are dropped, and the core sends them
+#: again.
 COLD_APPENDS_MAX = 1024
-#: Entries and bytes of a cold append that the loop takes from the page cache itself: below a
-#: millisecond (0.4 ms for a piece of 64 entries).  A turn of a thread costs 20 to 60 ms when all
-#: processors are busy, and appends are read one by one.
+#: Entries and bytes of a cold append that the loop reads from the page cache itself: below a
+#: millisecond (0.4 ms for 64 entries). A thread takes 20 to 60 ms when all processors are busy, and
+#: appends are read one after the other.
 RESIDENT_ENTRIES_MAX = 128
 RESIDENT_BYTES_MAX = 512 << 10
 
 
 class Gate(Protocol):
-    """Who hears how peers answer a hello."""
+    """The receiver of the peers' answers to hellos: ``Admission``."""
 
     def welcomed(self, peer: int) -> None:
-        """The peer let this node in."""
+        """Record that the peer admitted this node."""
 
     def refused(self, peer: int, code: int, text: str, remembered: Life | None) -> None:
-        """It did not, with a wire code, or 0 when nobody says that it is the peer's, and the life
-        of this node that it knows of; may raise a ``NodeError``, which ends the node."""
+        """Record a refusal. ``code``: the wire code, or 0 if the sender did not prove to be the
+        peer. ``remembered``: the boot id of this node that the peer remembers. May raise a
+        ``NodeError``, which stops the node."""
 
     def away(self, peer: int) -> None:
-        """It cannot be reached, or does not answer."""
+        """Record that the peer cannot be reached or does not answer."""
 
     async def linked(self, peer: int) -> bool:
-        """Wait until there is something else to say to the peer; False = there is not."""
+        """Wait until the next hello to the peer may name the boot id that it asked for; False =
+        nothing new."""
 
 
 class PeerLink:
-    """The outgoing connection to one peer.  ``introduction(peer)`` makes what a connection begins
-    with; there is none before the peer has accepted it."""
+    """The outgoing connection to one peer. ``introduction(peer)`` creates the handshake; the link
+    exists only after the peer has accepted it."""
 
     def __init__(self, peer: int, host: str, port: int, introduction, bytes_max: int, gate: Gate,
                  log):
@@ -87,12 +90,13 @@ class PeerLink:
 
     @property
     def connected(self) -> bool:
-        """Frames can be pushed."""
+        """True if frames can be sent."""
         return self._outbox is not None
 
     def send(self, frames: list) -> None:
-        """Give the socket these frames, each a list of buffers, and what it left before; a link
-        that does not take them is closed and dialled anew."""
+        """Write these frames, each a list of buffers, behind the bytes that the socket has not
+        taken yet. A link whose outbox overflows or whose socket fails is closed and dialled
+        again."""
         outbox = self._outbox
         if outbox is None:
             return
@@ -105,7 +109,7 @@ class PeerLink:
             self._break()
 
     async def run(self, on_connected, on_disconnected) -> None:
-        """Dial, serve until broken, dial again; until ``end``."""
+        """Dial, serve until the connection breaks, and dial again; until ``end``."""
         with self._scope:
             while True:
                 opened = await self._open()
@@ -113,14 +117,14 @@ class PeerLink:
                     await self._talk(*opened, on_connected, on_disconnected)
                 elif await self._gate.linked(self.peer):
                     continue
-                await trio.sleep(REDIAL_S)  # who refuses this node is not asked without end
+                await trio.sleep(REDIAL_S)  # bounds the rate also towards a peer that refuses
 
     def end(self) -> None:
-        """The peer is dialled no more."""
+        """Close the connection and stop dialling."""
         self._scope.cancel()
 
     async def _talk(self, sock, reader: FrameReader, on_connected, on_disconnected) -> None:
-        """One connection that the peer has accepted, to its end."""
+        """Serve one connection that the peer has accepted, to its end."""
         self._gate.welcomed(self.peer)
         self._outbox = Outbox(sock, self._bytes_max)
         self._broken = trio.Event()
@@ -133,11 +137,12 @@ class PeerLink:
             on_disconnected(self)
 
     async def dial(self) -> socket.socket | None:
-        """A new connection to the peer, on which nothing was said yet; None = it is away."""
+        """Return a new connection to the peer, before any handshake; None = it cannot be
+        reached."""
         return await dial(self._context, self._port)
 
     async def _open(self):
-        """A connection that the peer has accepted, and its reader; None = not now."""
+        """Return a connection that the peer has accepted, and its reader; None = not now."""
         sock = await self.dial()
         if sock is None:
             self._gate.away(self.peer)
@@ -161,7 +166,8 @@ class PeerLink:
         return opened
 
     def _refused(self, error: NotAccepted) -> None:
-        """What a peer says that has not proven to be it is for people only."""
+        """Report a refusal; without proof that it is the peer's, it is logged and has no other
+        effect."""
         if error.proven:
             self._gate.refused(self.peer, error.code, str(error), error.remembered)
         else:
@@ -181,7 +187,7 @@ class PeerLink:
             self._break()
 
     async def _watch(self, sock, reader: FrameReader) -> None:
-        """The peer says nothing more here; the end of the stream is the news."""
+        """Wait for the end of the stream: the peer sends nothing else on this connection."""
         reason = ""
         try:
             while not reason and await receive_some(sock, reader):
@@ -200,7 +206,7 @@ class PeerLink:
 
 
 class Peers:
-    """All append connections of a node."""
+    """The append connections of one node."""
 
     def __init__(self, store, core, frame_bytes_max: int, request_round, damaged,
                  arrivals: Poller):
@@ -209,15 +215,15 @@ class Peers:
         self._core = core
         self._frame_bytes_max = frame_bytes_max
         self._request_round = request_round
-        self._damaged = damaged  # (CorruptRange): a read found what may not be
+        self._damaged = damaged  # (CorruptRange): a read found damage
         self._arrivals = arrivals
         self._waiting: dict[int, list] = {}
-        self._collected = False  # something is in ``_waiting``
+        self._collected = False  # ``_waiting`` has messages
         self._cold: deque = deque()
         self._cold_wanted = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._frames_sent_before = 0  # over links that ended
-        self._up: set[int] = set()  # peers whose connection the core has heard of
+        self._up: set[int] = set()  # peers that the core considers connected
 
     def add(self, link: PeerLink) -> None:
         """Dial a peer from now on."""
@@ -228,7 +234,7 @@ class Peers:
             self._nursery.start_soon(link.run, self._connected, self._disconnected)
 
     def remove(self, peer: int) -> None:
-        """Dial it no more; nothing when it is not dialled."""
+        """Close the link to a peer and stop dialling it. Does nothing for an unknown peer."""
         link = self._links.pop(peer, None)
         if link is not None:
             del self._waiting[peer]
@@ -237,7 +243,7 @@ class Peers:
             self._lost(peer)
 
     async def run(self) -> None:
-        """The peer-send tasks and the cold reader."""
+        """Run the tasks of the links and the reader of cold entries."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             for link in self._links.values():
@@ -245,17 +251,18 @@ class Peers:
             nursery.start_soon(self._read_cold)
 
     async def dial(self, peer: int) -> socket.socket | None:
-        """A connection to a peer for something else than appends; None = it is away."""
+        """Return a connection to a peer for another purpose than appends; None = it cannot be
+        reached."""
         link = self._links.get(peer)
         return await link.dial() if link is not None else None
 
     @property
     def frames_sent(self) -> int:
-        """Append frames since the start."""
+        """Append frames sent since the start."""
         return self._frames_sent_before + sum(link.frames_sent for link in self._links.values())
 
     def send(self, envelopes: list) -> None:
-        """Collect; nothing leaves before ``flush``."""
+        """Collect envelopes; ``flush`` sends them."""
         for to, message in envelopes:
             waiting = self._waiting.get(to)
             if waiting is not None:
@@ -263,7 +270,8 @@ class Peers:
                 self._collected = True
 
     def flush(self) -> None:
-        """One frame per peer with something to say; peers that hear the same get the same one."""
+        """Send one frame to each peer with collected messages. Peers with equal messages get the
+        same frame."""
         if not self._collected:
             return
         self._collected = False
@@ -276,11 +284,13 @@ class Peers:
                     if messages != said:
                         cold = len(self._cold)
                         frames = self._frames(peer, messages)
+                        # Frames without their cold appends are not shared with the next peer, which
+                        # needs cold appends of its own.
                         said = messages if len(self._cold) == cold else None
                     link.send(frames)
 
     def _frames(self, peer: int, messages: list) -> list:
-        """The messages as frames, in order."""
+        """Encode the messages as frames, in order."""
         frames: list = []
         items: list = []
         payload: list = []
@@ -301,9 +311,12 @@ class Peers:
         return frames
 
     def _filled(self, peer: int, message) -> tuple[list | None, Sequence, int]:
-        """A message as item and entry buffers; a cold range is read elsewhere and sent later."""
+        """Return a message as item, entry buffers and their size; the item is None if it is sent
+        later or not at all."""
         if type(message) is not Append or message.last_index <= message.prev_index:
             return codec.encode(message, 0), (), 0
+        # The log is read only now, so this node must still lead in the term of the message: after a
+        # change of term the log may hold other entries at these indexes.
         if not self._core.status.leads(message.group, message.term):
             return None, (), 0
         buffers = self._store.framed(message.group, message.prev_index + 1, message.last_index)
@@ -312,22 +325,22 @@ class Peers:
                 self._cold.append((peer, message))
                 self._cold_wanted.set()
                 self._arrivals.yield_due = (
-                    True  # else it waits a linger, longer than its read takes
+                    True  # else the read waits for a linger, which is longer than the read
                 )
             return None, (), 0
         size = sum(map(len, buffers))
         return codec.encode(message, size), buffers, size
 
     async def _read_cold(self) -> None:
-        """Entries that left memory, for peers that fell behind: read in order, by a thread where a
-        disk may have to be waited for."""
+        """Send entries that are no longer in memory to peers that are behind: read in order, by a
+        thread if the disk may block."""
         while True:
             await self._cold_wanted.wait()
             self._cold_wanted = trio.Event()
             while self._cold:
                 peer, message = self._cold.popleft()
                 await self._send_cold(peer, message)
-                await trio.lowlevel.checkpoint()  # others get their turn
+                await trio.lowlevel.checkpoint()  # let other tasks run
 
     async def _send_cold(self, peer: int, message: Append) -> None:
         link = self._links.get(peer)
@@ -338,31 +351,31 @@ class Peers:
             plan = self._store.read_plan(message.group, message.prev_index + 1, message.last_index)
             buffers = frame_entries(await self._entries_of(plan), 0, 0)[0]
         except Compacted:
-            return  # the core finds out by itself, and asks for a snapshot
+            return  # the core detects it by itself, and offers a snapshot
         except CorruptRange as error:
             self._damaged(error)
             return
         except OSError as error:
-            raise DiskFailed(f"the lane cannot be read: {error}") from error
+            raise DiskFailed(f"the journal cannot be read: {error}") from error
         if link.connected and self._core.status.leads(message.group, message.term):
             size = sum(map(len, buffers))
             link.send([codec.frame([codec.encode(message, size)], buffers)])
 
     @staticmethod
     async def _entries_of(plan: ReadJob) -> tuple[Entry, ...]:
-        """Read and verified."""
+        """Read and verify the entries of a plan."""
         small = plan.count <= RESIDENT_ENTRIES_MAX and plan.bytes <= RESIDENT_BYTES_MAX
         resident = plan.run_from_page_cache() if small else None
         return resident if resident is not None else await trio.to_thread.run_sync(plan.execute)
 
     def _connected(self, link: PeerLink) -> None:
-        if self._links.get(link.peer) is link:  # else it was removed while it was welcomed
+        if self._links.get(link.peer) is link:  # else it was removed during its handshake
             self._up.add(link.peer)
             self._core.connected(link.peer)
             self._request_round()
 
     def _disconnected(self, link: PeerLink) -> None:
-        if self._links.get(link.peer) is link:  # else ``remove`` has said it
+        if self._links.get(link.peer) is link:  # else ``remove`` has reported the loss
             self._waiting[link.peer].clear()
             self._lost(link.peer)
 

@@ -1,13 +1,13 @@
-"""Bulk connections between nodes: what is large and can wait, where it delays nobody.
+"""The bulk connections between nodes: for large requests, so that they do not delay appends and
+heartbeats.
 
-Contract.  ``ask`` sends one request to a peer and returns its answer, over a connection that is
-dialled when it is needed and closed when it was not for a while; ``serve`` answers the requests of
-one incoming connection, one after the other, by the handler of their ``op``.  What is sent is
-bounded in bytes per second, all peers together.  Losing a request is always safe: whoever asked
-asks again.
+Contract. ``ask`` sends one request to a peer and returns its reply, over a connection that is
+dialled on demand and closed after ``IDLE_S`` without use. ``serve`` answers the requests of one
+incoming connection, one after the other, through the handler of their ``op``. The bytes sent per
+second are limited, for all peers together. Losing a request is always safe: the caller repeats it.
 
-Theory.  An append or a liveness frame must not stand in a queue behind megabytes of copies, in a
-socket's buffer no more than in a program's: so these have a connection of their own.
+Theory. An append or a heartbeat must not queue behind megabytes of copied entries, neither in a
+program nor in a socket buffer. Therefore bulk requests have connections of their own.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from multiraft.wire.schema import Malformed
 from node.loop.receive import receive_some
 from node.peers.handshake import NotAccepted, introduce
 
-#: A request of whose answer nothing more has come for so long is given up, in seconds.
+#: Longest time without any byte of the reply before a request fails, in seconds.
 ANSWER_TIMEOUT_S = 10.0
-#: A connection that nobody used for so long is closed, in seconds.
+#: A connection that was not used for this long is closed, in seconds.
 IDLE_S = 30.0
-#: Bytes given to a socket at a time, at most what may be sent in a second.
+#: Bytes written to a socket at a time, at most what may be sent in a second.
 PIECE_BYTES = 256 << 10
 
 #: (peer, header, payload) -> (header, payload buffers); raises ``Malformed``.
@@ -35,21 +35,21 @@ Handler = Callable[[int, dict, memoryview], Awaitable[tuple[dict, Sequence]]]
 
 
 class NoAnswer(Exception):
-    """The peer is not reached, refuses, or did not answer in time."""
+    """The peer cannot be reached, refuses, or did not reply in time."""
 
 
 _UNANSWERED = (OSError, RemoteProtocolError, Malformed, NotAccepted, trio.TooSlowError)
 
 
 class Bulk:
-    """Both ends of a node's bulk connections."""
+    """Both ends of the bulk connections of one node."""
 
     def __init__(self, dial: Callable[[int], Awaitable[socket.socket | None]], introduction,
                  frame_bytes_max: int, bytes_per_second: int):
         self.handlers: dict[str, Handler] = {}
         self.bytes_sent = 0
         self._dial = dial
-        self._introduction = introduction  # (peer) -> what a connection begins with
+        self._introduction = introduction  # (peer) -> handshake of a new connection
         self._limits = WireLimits(frame_bytes_max=frame_bytes_max)
         self._bytes_per_second = bytes_per_second
         self._piece_bytes = min(PIECE_BYTES, bytes_per_second)
@@ -60,7 +60,7 @@ class Bulk:
     # ---- asking --------------------------------------------------------------------------------
 
     async def ask(self, peer: int, header: dict, payload: Sequence = ()) -> Frame:
-        """The answer of ``peer``.  Raises ``NoAnswer``."""
+        """Send a request to ``peer`` and return its reply. Raises ``NoAnswer``."""
         async with self._asking.setdefault(peer, trio.Lock()):
             try:
                 with trio.fail_after(ANSWER_TIMEOUT_S) as patience:
@@ -95,7 +95,7 @@ class Bulk:
             known[0].close()
 
     async def close_idle(self) -> None:
-        """Task: closes connections that were not used for a while."""
+        """Run the task that closes connections without use."""
         try:
             while True:
                 unused = dict(self._connections)
@@ -111,7 +111,8 @@ class Bulk:
     # ---- answering -----------------------------------------------------------------------------
 
     async def serve(self, sock: socket.socket, reader: FrameReader, peer: int) -> None:
-        """Answer until the peer closes.  Raises ``RemoteProtocolError``, ``OSError``."""
+        """Answer requests until the peer closes the connection. Raises ``RemoteProtocolError``,
+        ``OSError``."""
         reader.limits = self._limits
         while True:
             while (frame := reader.next_frame()) is None:

@@ -1,10 +1,10 @@
-"""Consensus messages as items of a peer frame, and back.
+"""The codec of peer frames: consensus messages as items, and back.
 
-Contract.  A frame's header is ``{"i": [[type, field, ...], ...]}``; the payload is the entries of
-all ``Append`` items one after the other, each item saying how many bytes are its own.  ``decode``
-returns messages with parsed and CRC-checked entries and raises ``RemoteProtocolError`` for whatever
-is not that; an item of a type this version does not know is an error of the whole connection,
-because versions are agreed on in its first frame.
+Contract. A frame's header is ``{"i": [[type, field, ...], ...]}``. Its payload is the entries of
+all ``Append`` items one after the other; each item states the size of its own. ``decode`` returns
+messages with parsed and CRC-checked entries, and raises ``RemoteProtocolError`` for any other
+input. An item of an unknown type is an error of the connection, because its first frame has agreed
+on a version.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from multiraft.raft import messages as m
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import Frame, encode_frame
 
-#: Items of one frame: what is decoded in one piece, in some milliseconds.
+#: Items per frame: decoded in one piece, in some milliseconds.
 ITEMS_PER_FRAME_MAX = 1024
-#: What earlier releases put into one: a frame with more is nobody's.
+#: Items per frame of earlier releases; a frame with more is refused.
 ITEMS_ACCEPTED_MAX = 4096
-#: Reserved in a frame for prefix and header.
+#: Bytes of a frame that are reserved for prefix and header.
 HEADER_ROOM_BYTES = 1 << 20
 
 _APPEND = 3
@@ -41,21 +41,21 @@ _TYPES: dict[type, int] = {
 }
 _KINDS = {code: kind for kind, code in _TYPES.items()}
 _WITH_ROWS = frozenset({6, 7, 9})
-#: A named tuple from all its fields, without the Python function in front of it.
+#: Creates a named tuple from all its fields, without its constructor in Python.
 _new = tuple.__new__
-#: Where an append has its entries, and on the wire how many bytes they are.
+#: Position of an append's entries in the message; on the wire it holds their size in bytes.
 _ENTRIES_AT = 8
 
-#: Terms grow by one per election: nobody gets here.  Stamped leader epochs have 31 bits, and what a
-#: node says must leave room for the terms that it makes others go through.
+#: Terms grow by one per election and never reach this. Leader epochs in batches have 31 bits, and a
+#: peer's term must leave room for the terms of later elections.
 TERM_MAX = 1 << 30
-#: Ids of groups, above every pool.
+#: Group ids are below this, whatever the size of the pool.
 GROUP_MAX = 1 << 16
 _U32 = (1 << 32) - 1
 _U64 = (1 << 64) - 1
 _BOOL = -1
 _ROWS = -2  # a list, see ``_check_rows``
-#: type of item -> what the type and each field may be at most.
+#: Type of item -> maximum of the type and of each field.
 _FIELDS: dict[int, tuple[int, ...]] = {
     1: (1, GROUP_MAX, _U32, TERM_MAX, _U64, TERM_MAX, _BOOL, _BOOL),
     2: (2, GROUP_MAX, _U32, TERM_MAX, _BOOL, _BOOL),
@@ -76,20 +76,21 @@ _CHANGE = (GROUP_MAX, _U32, TERM_MAX, _BOOL)
 
 
 def encode(message, payload_bytes: int) -> list:
-    """One item; ``payload_bytes`` = bytes of its entries in the payload (appends only)."""
+    """Return the item of a message. ``payload_bytes``: bytes of its entries in the payload (appends
+    only)."""
     item = [_TYPES[type(message)], *message]
     if item[0] == _APPEND:
-        item[_ENTRIES_AT] = payload_bytes  # in the place of the entries
+        item[_ENTRIES_AT] = payload_bytes  # replaces the entries
     return item
 
 
 def frame(items: list, payload: list = ()) -> list:
-    """Buffers of one frame."""
+    """Return the buffers of one frame."""
     return encode_frame({"i": items}, payload)
 
 
 def decode(received: Frame) -> list:
-    """Messages of a frame, in order.  Raises ``RemoteProtocolError``."""
+    """Return the messages of a frame, in order. Raises ``RemoteProtocolError``."""
     header, payload = received
     items = header.get("i")
     if type(items) is not list:
@@ -121,7 +122,7 @@ def decode(received: Frame) -> list:
 
 
 def _entries(payload: memoryview, at: int, size: int) -> tuple:
-    """The entries in ``size`` bytes of the payload."""
+    """Return the entries in ``size`` bytes of the payload."""
     if size > len(payload) - at:
         raise RemoteProtocolError(f"an append names {size} bytes, {len(payload) - at} are there")
     try:
@@ -131,7 +132,8 @@ def _entries(payload: memoryview, at: int, size: int) -> tuple:
 
 
 def _check(kind: type, fields: object, limits: tuple[int, ...]) -> None:
-    """Whole numbers within their limits, and truth values where those stand."""
+    """Raise ``RemoteProtocolError`` unless the fields are integers within their limits, and
+    booleans or lists where ``limits`` says so."""
     if type(fields) is not list or len(fields) != len(limits):
         raise RemoteProtocolError(f"{kind.__name__} with other than {len(limits)} fields")
     for value, most in zip(fields, limits, strict=True):
@@ -144,7 +146,7 @@ def _check(kind: type, fields: object, limits: tuple[int, ...]) -> None:
 
 
 def _check_rows(kind: type, item: list) -> None:
-    """Check each row of an item's lists, and make them tuples."""
+    """Check each row of an item's lists, and turn them into tuples."""
     if kind is m.DigestQuery:
         _check(kind, item[1], (_U64,) * BUCKETS)
         item[1] = tuple(item[1])

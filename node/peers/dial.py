@@ -1,4 +1,4 @@
-"""Dialling a node: a connected socket, or None when it is away."""
+"""Dialling a node: a connected socket, or None if the node cannot be reached."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import socket
 import trio
 
 DIAL_TIMEOUT_S = 2.0
-#: A connection whose bytes the peer's kernel does not acknowledge for so long is dialled anew: TCP
-#: would wait ever longer, and go on waiting after the network has healed.
+#: A connection whose bytes the peer's kernel does not acknowledge within this time, in
+#: milliseconds, is dialled again. TCP would retransmit at growing intervals, and wait long after
+#: the network has healed.
 UNACKNOWLEDGED_MS_MAX = 5_000
 
 
 async def dial(host: str, port: int) -> socket.socket | None:
-    """A connected non-blocking socket; the caller dials again when there is none."""
+    """Return a connected non-blocking socket; None if there is none, and the caller retries."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         sock = trio.socket.socket(family, socket.SOCK_STREAM)
     except OSError:
-        return None  # out of descriptors: again later
+        return None  # no free descriptor: the caller retries
     try:
         with trio.move_on_after(DIAL_TIMEOUT_S):
             await sock.connect((host, port))
@@ -28,6 +29,6 @@ async def dial(host: str, port: int) -> socket.socket | None:
             plain.setblocking(False)
             return plain
     except (OSError, UnicodeError):
-        pass  # it is away; or, of an earlier release's cluster, a host that cannot be looked up
+        pass  # unreachable; or a host without an address, which earlier releases accepted
     sock.close()
     return None

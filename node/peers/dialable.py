@@ -1,8 +1,8 @@
-"""Addresses that other nodes and clients can connect to.
+"""Checks of the addresses that a node hands out to other nodes and clients.
 
-A node listens at the very addresses that it hands out: there is no separate listen address.  So an
-address that means "every address of this machine" must not be one of them: whoever dials it reaches
-himself, which goes unnoticed while everything runs on one machine.
+A node listens at the very addresses that it hands out; there is no separate listen address.
+Therefore an address that means "every address of this machine" is refused: a node that dials it
+connects to itself, which stays unnoticed as long as all nodes run on one machine.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from node.metadata.state_machine import NodeRecord
 
 
 def require_dialable(members: Iterable[Member], servers: Sequence[str] = ()) -> None:
-    """Raises ``BadConfig`` naming the first address that nobody else can connect to: of nodes, or
-    of the cluster to join (``host:port``)."""
+    """Raise ``BadConfig`` for the first address, of a node or of the cluster to join
+    (``host:port``), that other machines cannot connect to."""
     for member in members:
         for name in ("client_address", "peer_address"):
             _require(getattr(member, name).host, f"{name} of node {member.id}"
@@ -29,14 +29,14 @@ def require_dialable(members: Iterable[Member], servers: Sequence[str] = ()) -> 
 
 
 def require_dialable_row(node: NodeRecord) -> None:
-    """Raises ``BadConfig`` for a node that asks to join with an address that is none, or that
-    nobody else can connect to."""
+    """Raise ``BadConfig`` for a joining node whose address is malformed, or cannot be reached from
+    other machines."""
     for name in ("client_address", "peer_address"):
         _require(parse_address(getattr(node, name), f"the {name}").host, f"the {name}")
 
 
 def unreachable_hosts(member: Member) -> list[str]:
-    """The hosts of a node's own addresses that nobody else can connect to."""
+    """Return the hosts of a node's own addresses that other machines cannot connect to."""
     return [host for host in (member.client_address.host, member.peer_address.host)
             if _not_dialable(host)]
 
@@ -51,14 +51,15 @@ def _require(host: str, where: str) -> None:
 
 
 def _not_dialable(host: str) -> str:
-    """What kind of address nobody connects to this is; empty for all others, and for names."""
-    if host == "*":  # to glibc the same as no host
+    """Return the kind of an address that cannot be dialled; empty for all other addresses, and for
+    names."""
+    if host == "*":  # glibc treats it like an empty host
         return "every address of a machine"
     try:
         found = ipaddress.ip_address(host)
     except ValueError:
         try:
-            # Resolvers take shorter forms as well: 0 is 0.0.0.0.
+            # Resolvers accept shorter forms as well: 0 is 0.0.0.0.
             found = ipaddress.IPv4Address(socket.inet_aton(host))
         except (OSError, ValueError):
             return ""

@@ -1,4 +1,4 @@
-"""How two nodes convince each other before anything else is said.
+"""The handshake of two nodes: proof of identity before any other message.
 
     dialler                                   acceptor
     hello(class, cluster, node, epoch, nonce)  ->
@@ -6,17 +6,17 @@
     proof(HMAC "dialler")                      ->
                                    <-  welcome(..., HMAC "acceptor")
 
-Contract.  ``Introduction`` is the dialler's side and ``Reception`` the acceptor's, both without
-I/O; ``introduce`` runs an introduction over a socket for tasks of the loop, the liveness thread
-drives its own.  With certificates all of it happens inside TLS, and either side's certificate must
-name the node that it says it is.  ``NotAccepted`` says why a connection is of no use.
+Contract. ``Introduction`` is the dialler's side and ``Reception`` the acceptor's, both without I/O.
+``introduce`` runs an introduction over a socket for tasks of the loop; the liveness thread drives
+its own. With certificates the whole handshake runs inside TLS, and each side's certificate must
+name the node that it claims to be. ``NotAccepted`` carries the reason of a failed handshake.
 
-Theory.  A proof is an HMAC with the shared secret over everything that was said and could be
-exchanged for something else: cluster, class of connection, both nodes, both boot epochs, the life
-that the dialler names, both nonces.  So it proves presence now, on this connection, in this role;
-it cannot be replayed, reflected or carried to another node.  The dialler proves first: who only
-asks gets nothing to try passwords on.  What is said afterwards is *not* authenticated frame by
-frame: on a network where others can alter packets the answer is TLS (decision 0012).
+Theory. A proof is an HMAC with the shared secret over all values that an attacker could exchange:
+cluster, class of connection, both nodes, both boot epochs, the boot id that the dialler names, both
+nonces. It proves presence now, on this connection and in this role; it cannot be replayed,
+reflected or used towards another node. The dialler proves itself first, so that an unauthenticated
+client gets no HMAC to guess passwords with. Later frames are *not* authenticated one by one: on a
+network where attackers can alter packets, use TLS (decision 0012).
 """
 
 from __future__ import annotations
@@ -43,9 +43,12 @@ _AFTER = struct.Struct(">QQ")
 
 
 class NotAccepted(NodeError):
-    """The other side is not who it should be, or does not think so of this node.  ``code`` is for
-    the wire; ``proven``: whoever gave it has proven to be the peer, as far as this cluster asks;
-    ``remembered``: the life of this node that the peer knows of, if it says one."""
+    """A failed handshake: the remote node is not the expected one, or refuses this node.
+
+    ``code`` is for the wire. ``proven``: the sender of the refusal has proven to be the peer, as
+    far as this cluster requires proofs. ``remembered``: the boot id of this node that the peer
+    remembers, if it sent one.
+    """
 
     def __init__(self, text: str, code: int = Code.INVALID_REQUEST, proven: bool = False,
                  remembered: Life | None = None):
@@ -66,8 +69,8 @@ def _proof(secret: bytes, role: bytes, cluster_id: bytes, hello: wire.Hello,
 
 
 def check_certificate(sock, node: int, cluster_id: bytes) -> None:
-    """Raises ``NotAccepted`` when the connection has certificates and the other side's does not
-    name ``node``."""
+    """Raise ``NotAccepted`` if the connection uses certificates and the peer's does not name
+    ``node``."""
     if isinstance(sock, TlsSocket):
         name = node_name(node, cluster_id)
         if name not in sock.peer_names:
@@ -76,7 +79,7 @@ def check_certificate(sock, node: int, cluster_id: bytes) -> None:
 
 
 class Introduction:
-    """The dialler's side: what to say to ``peer``, and whether it has accepted."""
+    """The dialler's side of a handshake with ``peer``."""
 
     def __init__(self, security: Security, hello: wire.Hello, peer: int):
         self.security = security
@@ -90,15 +93,16 @@ class Introduction:
 
     @property
     def server_name(self) -> str:
-        """What the peer's certificate must say."""
+        """Name that the peer's certificate must carry."""
         return node_name(self.peer, self.security.cluster_id)
 
     def first(self) -> bytes:
-        """The first frame."""
+        """Return the first frame, the hello."""
         return _frame(wire.hello_header(self._hello))
 
     def answer(self, header: dict) -> bytes:
-        """Take what the peer said; what to send then, b"" = nothing.  Raises ``NotAccepted``."""
+        """Process a frame of the peer. Return the bytes to send next, b"" = none. Raises
+        ``NotAccepted``."""
         try:
             said = wire.read_answer(header)
         except Malformed as error:
@@ -136,7 +140,7 @@ class Introduction:
                 raise NotAccepted("its proof of the cluster's secret is wrong")
 
     def _is_proven(self, proof: bytes | None) -> bool:
-        """Whether the peer has proven itself, as far as this cluster asks for it."""
+        """Return True if the peer has proven its identity, as far as this cluster requires it."""
         if self._secret is None:
             return True
         return (self._expected is not None and proof is not None
@@ -144,7 +148,7 @@ class Introduction:
 
 
 class Reception:
-    """The acceptor's side, once a hello has been read and judged."""
+    """The acceptor's side of a handshake, after the hello was read and checked."""
 
     def __init__(self, security: Security, node: int, boot_epoch: int, hello: wire.Hello):
         self._security = security
@@ -152,7 +156,7 @@ class Reception:
         self._challenge = wire.Challenge(node, boot_epoch, os.urandom(wire.NONCE_BYTES))
 
     def challenge(self) -> bytes:
-        """What has to be answered by a proof; b"" = nothing has to be proven.  Raises
+        """Return the challenge frame; b"" = this cluster requires no proof. Raises
         ``NotAccepted``."""
         if not self._security.secrets:
             return b""
@@ -162,13 +166,13 @@ class Reception:
         return _frame(wire.challenge_header(self._challenge))
 
     def proven(self, header: dict) -> bytes:
-        """This node's own proof, when the dialler's is right.  Raises ``NotAccepted``."""
+        """Check the dialler's proof and return this node's own. Raises ``NotAccepted``."""
         try:
             given = wire.read_proof(header).proof
         except Malformed as error:
             raise NotAccepted(str(error)) from error
         right = None
-        for secret in self._security.secrets:  # all of them, always: time tells nothing
+        for secret in self._security.secrets:  # all of them: the time taken reveals nothing
             if hmac.compare_digest(self._of(secret, _DIALLER), given):
                 right = secret
         if right is None:
@@ -180,14 +184,14 @@ class Reception:
 
 
 async def introduce(sock: socket.socket, introduction: Introduction):
-    """Open a fresh connection to a peer: the socket to use from now on, and its reader.  The caller
-    bounds the time, and closes ``sock`` when this raises ``OSError``, ``NotAccepted`` or
-    ``RemoteProtocolError``."""
+    """Run the handshake on a fresh connection to a peer. Return the socket to use from then on, and
+    its reader. The caller limits the time, and closes ``sock`` if this raises ``OSError``,
+    ``NotAccepted`` or ``RemoteProtocolError``."""
     if introduction.security.peer_client is not None:
         sock = await secured(sock, introduction.security.peer_client, introduction.server_name)
         check_certificate(sock, introduction.peer, introduction.security.cluster_id)
     reader = FrameReader(HANDSHAKE_LIMITS)
-    sock.send(introduction.first())  # a fresh socket takes it whole
+    sock.send(introduction.first())  # the empty send buffer takes the whole frame
     while not introduction.accepted:
         header = await next_header(sock, reader)
         if header is None:
@@ -198,7 +202,8 @@ async def introduce(sock: socket.socket, introduction: Introduction):
 
 
 async def next_header(sock, reader: FrameReader) -> dict | None:
-    """The next frame of a handshake, which has no payload; None = the stream ended."""
+    """Return the header of the next handshake frame; None = the stream ended. Raises
+    ``RemoteProtocolError`` for a frame with a payload."""
     while (frame := reader.next_frame()) is None:
         if not await receive_some(sock, reader):
             return None

@@ -1,8 +1,9 @@
-"""The loop's end of the liveness thread: lease events in, digests and nudge answers out.
+"""The event loop's side of the liveness thread: takes lease events, answers nudges, publishes
+leadership digests.
 
-Contract.  ``run`` wakes on every nudge (once per ``liveness_interval_ms``) and on every event;
-``publish`` runs after each round and swaps one tuple when something changed.  When the thread has
-failed ``run`` raises ``LivenessFailed``: the node stops.
+Contract. ``run`` wakes on every nudge (once per ``liveness_interval_ms``) and on every event.
+``publish`` runs after each round and replaces one tuple if the digests changed. If the thread has
+failed, ``run`` raises ``LivenessFailed`` and the node stops.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from node.histogram import Histogram
 
 
 class LeaseEvents:
-    """Task on the loop."""
+    """The task that receives the events of the liveness thread."""
 
     def __init__(self, core, liveness, disk, request_round, probe_file: int, probe_ms: int):
         self._core = core
@@ -28,10 +29,10 @@ class LeaseEvents:
         self._probe_file = probe_file
         self._probe_ms = probe_ms
         self._published_version = -1
-        self.loop_delay = Histogram()  # from a nudge until the loop sees it
+        self.loop_delay = Histogram()  # microseconds from a nudge until the loop handles it
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Receive events and answer nudges, until cancelled."""
         liveness, nudged_us = self._liveness, 0
         while True:
             await trio.lowlevel.wait_readable(liveness.wake_fd)
@@ -50,7 +51,8 @@ class LeaseEvents:
                 self._disk.probe(self._probe_file)
 
     def publish(self) -> None:
-        """After a round: what the thread says about this node."""
+        """Hand the leadership digests of this node to the liveness thread, if they changed in this
+        round."""
         version = self._core.status.digests_version
         if version != self._published_version:
             self._published_version = version

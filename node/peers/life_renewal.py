@@ -1,14 +1,14 @@
-"""The number of a life is drawn anew while the life lasts, so that a copy of the directory of a
-running node is soon an older one.
+"""Renewal of this node's boot id while it runs, so that a copy of a running node's directory is
+soon recognized as older.
 
-Contract.  ``run`` draws a number after each ``RENEW_S`` in which something was written, makes it
-durable, and introduces the node with it to every peer that can be reached and remembers lives.  A
-peer that cannot be reached goes on remembering an earlier number, which stays one of the
-directory's own; one of the release before goes on with the number of the start.
+Contract. ``run`` draws a new number after each ``RENEW_S`` in which the node wrote something, makes
+it durable, and introduces the node with it to every reachable peer that remembers boot ids. A peer
+that cannot be reached keeps an earlier number, which remains one of this directory's own. A peer of
+the previous release keeps the number of the start.
 
-Theory.  A snapshot of a machine's disk is usually taken while the node runs, and brought back when
-it has run on for days, in the same life.  What tells it apart is a number that the snapshot does
-not have.  What the node acknowledged since the last number is not covered (docs/decisions/0052).
+Theory. A snapshot of a machine's disk is usually taken while the node runs, and restored after the
+node has run for days in the same boot epoch. Only a number that the snapshot lacks distinguishes
+the two. Whatever the node acknowledged since the last number is not covered (docs/decisions/0052).
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from node.peers.admission import Admission
 from node.peers.handshake import NotAccepted, introduce
 from node.peers.registry import PeerRegistry
 
-#: Seconds between two numbers of a node that is written to.  Each costs a small synced file here
-#: and one at each peer.
+#: Seconds between two numbers while the node writes. Each costs a small synced file here and one at
+#: each peer.
 RENEW_S = 10.0
-#: A peer that does not answer within this, in seconds, hears of the next number.
+#: Longest wait for a peer's answer, in seconds; a slower peer receives the next number.
 INTRODUCE_S_MAX = 2.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Renewal:
-    """See the module's docstring.  ``written()`` grows with what is written; ``renew()`` makes a
-    new number durable and blocks; ``dial`` and ``introduction`` open a connection to a peer."""
+    """The renewal task. ``written()`` grows with every write. ``renew()`` makes a new number
+    durable; it blocks. ``dial`` and ``introduction`` open a connection to a peer."""
 
     def __init__(self, admission: Admission, known: PeerRegistry, written: Callable[[], int],
                  renew: Callable[[], tuple[Life, ...]], dial: Callable[[int], Awaitable],
@@ -50,7 +50,7 @@ class Renewal:
         self._log = log
 
     async def run(self) -> None:
-        """Task."""
+        """Renew the boot id every ``RENEW_S`` in which something was written, until cancelled."""
         await self._admission.taking_part.wait()
         before = self._written()
         while True:
@@ -61,7 +61,8 @@ class Renewal:
                 await self.renew()
 
     async def renew(self) -> None:
-        """Draw a number now, and tell the peers.  Raises ``DiskFailed``, ``NodeRefused``."""
+        """Draw a number now, and introduce the node to its peers with it. Raises ``DiskFailed``,
+        ``NodeRefused``."""
         try:
             lives = await trio.to_thread.run_sync(self._renew)
         except (OSError, StorageError) as error:
@@ -76,13 +77,14 @@ class Renewal:
                     nursery.start_soon(self._tell, node.id)
 
     async def _tell(self, peer: int) -> None:
-        """Once more when the peer asks for another number of this directory."""
+        """Introduce the node to ``peer``, a second time if the peer asks for another number of this
+        directory."""
         with trio.move_on_after(INTRODUCE_S_MAX):
             if not await self._introduced(peer) and await self._admission.linked(peer):
                 await self._introduced(peer)
 
     async def _introduced(self, peer: int) -> bool:
-        """Tell whether the peer knows the number now."""
+        """Return True if the peer has accepted the present number."""
         sock = await self._dial(peer)
         if sock is None:
             return False

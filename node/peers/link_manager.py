@@ -1,8 +1,8 @@
-"""Links and leases follow the nodes that are known, while the node runs.
+"""The links and leases of the known nodes, adjusted while the node runs.
 
-Contract.  ``begin`` connects to every known peer; ``follow`` takes over what the metadata say and
-adds, moves or ends what differs; ``changed`` does the same after ``PeerRegistry`` learned from
-elsewhere.  O(nodes), and only when a node was registered or removed.
+Contract. ``follow`` takes the nodes of new metadata, and opens, moves or closes the links that
+differ. ``changed`` does the same after ``PeerRegistry`` learned of nodes in another way. O(nodes),
+and only when a node was registered or removed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from node.peers.registry import PeerRegistry
 
 
 class Peering:
-    """See the module's docstring.  ``make_link(peer, address)`` makes an append link;
-    ``end_incoming(peer)`` ends the append connection that a removed node has opened here."""
+    """The links of one node. ``make_link(peer, address)`` creates an append link.
+    ``end_incoming(peer)`` closes the append connection that a removed node has opened here."""
 
     def __init__(self, known: PeerRegistry, peers, liveness,
                  make_link: Callable[[int, Address], object],
@@ -30,12 +30,12 @@ class Peering:
         self._addresses: dict[int, str] = {}
 
     def follow(self, state) -> None:
-        """Metadata were applied."""
+        """Adjust the links to metadata that were applied."""
         if self._known.applied(state):
             self.changed()
 
     def changed(self) -> None:
-        """What is known of nodes changed; the first time, all is new."""
+        """Adjust the links to the known nodes; the first call opens all of them."""
         wanted = {node.id: node.peer_address for node in self._known.peers()}
         for peer in [peer for peer in self._addresses if peer not in wanted]:
             del self._addresses[peer]

@@ -1,16 +1,17 @@
-"""The peer port: append connections are read here, liveness connections go to their own thread.
+"""The peer port: steps the messages of append connections, hands liveness connections to their
+thread, and serves bulk connections.
 
-Contract.  The first frame is a ``Hello`` that names this cluster.  The node that it names then has
-to prove that it is that node (``handshake.py``), and to be known as it says (``registry.py``);
-anything else is refused with a code and the reason.  Until then nothing is stepped or noted, and at
-most a frame of a handshake is read.  After it, an append connection is a stream of peer frames:
-messages are stepped into the core in order, and a round is asked for once per receive, not per
-message.  Of what one connection brings at once ``MESSAGES_PER_TURN`` are stepped, and the rest in
-the next turn of the loop.  A frame that is not the protocol, an entry whose CRC fails or a message
-that no correct node can have sent ends the connection and nothing else.
+Contract. The first frame is a ``Hello`` of this cluster. The node that it names must prove its
+identity (``handshake``) and match what is known of it (``registry``); any other connection is
+refused with a code and a reason. Until then nothing is stepped or recorded, and at most one
+handshake frame is read. Afterwards an append connection is a stream of peer frames: messages are
+stepped into the core in order, and a round is requested once per receive, not per message.
+``MESSAGES_PER_TURN`` messages of a connection are stepped at once, and the rest in the next turn of
+the loop. A malformed frame, an entry with a wrong CRC, or a message that no correct node can send
+closes the connection and has no other effect.
 
-Invariants.  One append connection per node: a new one ends the one before, which is half open or
-about to be, so that dead connections do not pile up.
+Invariants. One append connection per node. A new one closes the previous one, which is half open or
+about to end, so that dead connections do not accumulate.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from node.peers.handshake import NotAccepted, Reception, check_certificate, next
 from node.peers.registry import Life, PeerRegistry, Verdict
 from node.peers.security import Security
 
-#: Messages of one connection that are stepped in one turn of the loop, at some 5 us each; one that
-#: brings entries counts as one more for each ``ENTRIES_PER_MESSAGE``.
+#: Messages of one connection that are stepped per turn of the loop, at some 5 us each. A message
+#: with entries counts as one more for each ``ENTRIES_PER_MESSAGE`` of them.
 MESSAGES_PER_TURN = 512
 ENTRIES_PER_MESSAGE = 4
 
 
 class PeerListener:
-    """Handler of the peer port's connections."""
+    """The handler of the peer port's connections."""
 
     def __init__(self, core, request_round, liveness, security: Security, node: int,
                  boot_epoch: int, known: PeerRegistry, frame_bytes_max: int, hello_timeout_ms: int,
@@ -65,7 +66,7 @@ class PeerListener:
         self.refused = 0
 
     async def handle(self, sock: socket.socket) -> None:
-        """One connection from hello to end."""
+        """Serve one connection from hello to end."""
         reader = FrameReader(HANDSHAKE_LIMITS)
         hello = None
         with trio.move_on_after(self._hello_timeout_ms / 1000):
@@ -102,12 +103,12 @@ class PeerListener:
                                                                 "reason": str(error)})
 
     def end(self, peer: int) -> None:
-        """The peer is no node any more: its append connection ends."""
+        """Close the append connection of a peer that is no longer a node of the cluster."""
         if peer in self._receiving:
             self._receiving[peer][0].cancel()
 
     async def _receive_alone(self, sock, reader: FrameReader, hello: wire.Hello) -> None:
-        """Receive until the end, or until the same node connects again."""
+        """Receive until the connection ends, or until the same node connects again."""
         peer = hello.node
         with trio.CancelScope() as scope:
             self.end(peer)
@@ -143,8 +144,8 @@ class PeerListener:
         return hello
 
     async def _proven(self, sock, reader: FrameReader, hello: wire.Hello) -> bytes | None:
-        """This node's own proof, once the other side's is there and right; None = none is asked.
-        Raises ``NotAccepted``."""
+        """Return this node's own proof after verifying the dialler's; None = this cluster requires
+        none. Raises ``NotAccepted``."""
         reception = Reception(self._security, self._node, self._boot_epoch, hello)
         challenge = reception.challenge()
         if not challenge:
@@ -156,9 +157,9 @@ class PeerListener:
         return reception.proven(header)
 
     def _refuse(self, sock, verdict: Verdict, proof: bytes | None = None) -> None:
-        """Say why, with this node's proof when the other side has given its own: what ends a node
-        for good is not to be had from just anybody."""
-        if verdict.code != Code.UNLINKED_LIFE:  # each start of a peer is asked once
+        """Send a refusal, with this node's proof if the dialler has given its own. A peer obeys a
+        final refusal only with such a proof, so that an attacker cannot stop a node."""
+        if verdict.code != Code.UNLINKED_LIFE:  # ordinary: once for each start of a peer
             self._note_refused(verdict.text)
         remembered = verdict.remembered
         refused = wire.Refused(
@@ -171,7 +172,7 @@ class PeerListener:
         self._log.warning("peer connection refused", extra={"reason": reason})
 
     def _judge(self, hello: wire.Hello) -> None:
-        """What can be said of a hello before anything is proven.  Raises ``NotAccepted``."""
+        """Check a hello before any proof. Raises ``NotAccepted``."""
         if hello.version not in wire.VERSIONS_SUPPORTED:
             raise NotAccepted(f"version {hello.version} is not known here", Code.UNSUPPORTED)
         if hello.connection == "client":
@@ -180,7 +181,7 @@ class PeerListener:
             raise NotAccepted("this node belongs to another cluster", Code.WRONG_CLUSTER)
 
     def _is_alive(self, peer: int, life: Life) -> bool:
-        """Whether that life of a peer is connected and heard of right now."""
+        """Return True if that boot of a peer is connected and supported right now."""
         receiving = self._receiving.get(peer)
         return (receiving is not None and receiving[1] == life.boot_epoch
                 and self._core.status.supported_epoch(peer) == life.boot_epoch)
@@ -194,7 +195,7 @@ class PeerListener:
             if incoming.begin() or self.arrivals.left:
                 self._request_round()
             if isinstance(sock, TlsSocket) and incoming.receive():
-                self._request_round()  # what was decrypted already wakes nobody
+                self._request_round()  # the kernel reports no readiness for decrypted bytes
             await incoming.over.wait()
         finally:
             self.arrivals.remove(file_number)
@@ -221,14 +222,14 @@ class _Incoming:
         self._peer = peer
         self._ended = False
         self._decoded: deque = deque()  # messages of a frame that are not stepped yet
-        self._left = 0  # messages that this turn still has room for
-        self._more = False  # what was received is not stepped: the turn was over
-        self.over = trio.Event()  # the connection's task takes it from here
+        self._left = 0  # messages that remain in this turn
+        self._more = False  # received messages are not stepped: the turn was over
+        self.over = trio.Event()  # wakes the connection's task
         self.problem: Exception | None = None
 
     def receive(self) -> bool:
-        """Take what is there; whether a round is due for it.  What goes wrong is kept for the
-        connection's own task."""
+        """Receive and step what has arrived. Return True if a round is due. An error is kept for
+        the connection's own task."""
         if self._ended:
             return False
         self._left = MESSAGES_PER_TURN
@@ -253,13 +254,13 @@ class _Incoming:
         return self._take_frames()
 
     def begin(self) -> bool:
-        """What came right behind the hello."""
+        """Step the messages that arrived together with the hello. Return True if a round is due."""
         self._left = MESSAGES_PER_TURN
         return self._take_frames()
 
     def _take_frames(self) -> bool:
-        """Step what is complete, as far as this turn has room; whether the core has anything to do
-        then: most acknowledgements that complete no majority have no consequence, and cost no
+        """Step complete messages, as far as this turn has room. Return True if the core has work
+        afterwards: most acknowledgements complete no majority, have no effect, and cost no
         round."""
         core, decoded, peer, stepped = self._core, self._decoded, self._peer, False
         space = self._listener.space
@@ -276,7 +277,8 @@ class _Incoming:
                 if type(message) is Append:
                     self._left -= len(message.entries) // ENTRIES_PER_MESSAGE
                     if space is not None and space.full and _carries_records(message):
-                        space.refused += 1  # lost, which is always safe: there is no room for it
+                        # No disk space: dropped like a lost message, which is always safe.
+                        space.refused += 1
                         continue
                 core.step(peer, message)
         except (RemoteProtocolError, ImpossibleMessage) as error:
@@ -284,7 +286,7 @@ class _Incoming:
         return stepped and core.has_work
 
     def _next_frame(self) -> bool:
-        """Decode one more frame with messages, if one is complete."""
+        """Decode the next complete frame with messages. Return True if there was one."""
         while not self._decoded and (frame := self._reader.next_frame()) is not None:
             self._listener.frames += 1
             self._decoded.extend(codec.decode(frame))
@@ -297,12 +299,14 @@ class _Incoming:
 
 
 class _TlsIncoming(_Incoming):
-    """The same inside TLS, where one readiness of the socket may mean several receives."""
+    """An append connection inside TLS, where one readiness of the socket may need several
+    receives."""
 
     __slots__ = ()
 
     def receive(self) -> bool:
-        """Take what is there, all of it: nothing would wake this for the rest."""
+        """Receive until nothing is decrypted and unread: the kernel reports no readiness for those
+        bytes."""
         due = super().receive()
         while self._sock.pending and not self._ended and not self._more:
             due |= self._received()

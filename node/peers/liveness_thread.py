@@ -1,24 +1,24 @@
-"""The liveness thread: node leases on connections of their own, so that bulk data never delays
-them.
+"""The liveness thread: exchanges node leases on connections of their own, so that bulk data cannot
+delay them.
 
-Contract.  The thread owns ``leases.StoreLiveness`` and its sockets; the loop owns everything else.
-They share three one-way channels: ``publish`` (the loop's digests, one tuple, swapped at once),
-``events`` (lease events, read by the loop when ``wake_fd`` is readable) and the nudge (the thread
-wakes the loop every interval and sees whether it answered).
+Contract. The thread owns ``StoreLiveness`` and its sockets; the loop owns everything else. They
+share three one-way channels. ``published`` carries the loop's leadership digests, one tuple that is
+replaced atomically. ``events`` carries lease events, which the loop reads when ``wake_fd`` is
+readable. The nudge wakes the loop every interval, and the thread checks whether the loop answered.
 
-Theory.  A lease is renewed only while this node is worth it: the round loop answers nudges within
-``loop_stall_ms_max`` and the oldest disk write is younger than ``disk_stall_ms_max``.  A node whose
-process is alive but whose loop or disk hangs stops asking *and* answering, so its groups are
-elected elsewhere (scenarios S1, S11; hashicorp/raft#503).
+Theory. A node renews leases only while it is healthy: the round loop answers nudges within
+``loop_stall_ms_max``, and the oldest write in flight is younger than ``disk_stall_ms_max``. A node
+whose process runs but whose loop or disk hangs sends neither heartbeats nor answers, so its groups
+elect leaders elsewhere (scenarios S1, S11; hashicorp/raft#503).
 
-A process that ends breaks its connections at once, and its host refuses new ones: then there is
-nothing to wait for, and the leases of that node end before their time.  Either sign alone is not
-enough: connections break for many reasons, and a refusal may come from a filter on one direction.
+When a process ends, its connections break at once and its host refuses new ones. Then the leases of
+that node end before their time. Both signs are required: connections break for many reasons, and a
+refusal may come from a packet filter in one direction.
 
-Invariants.  At most one dialled and one adopted link per peer.  A link that stays silent is closed
-and dialled anew: after a partition TCP would go on waiting for as long as the partition lasted.
-When the thread ends without ``stop``, ``failure`` says why and ``wake_fd`` is readable: a node
-without leases must not live on in silence.
+Invariants. At most one dialled and one adopted link per peer. A silent link is closed and dialled
+again: after a partition TCP would wait about as long as the partition lasted. If the thread ends
+without ``stop``, ``failure`` holds the reason and ``wake_fd`` is readable: a node without leases
+must stop.
 """
 
 from __future__ import annotations
@@ -39,45 +39,46 @@ from node.clock import monotonic_ms, monotonic_us
 from node.loop.threads import name_this_thread
 from node.peers.handshake import Introduction, NotAccepted, check_certificate
 
-#: A liveness frame is a handful of integers.
+#: Limits of a liveness frame, which holds a few integers.
 LIVENESS_LIMITS = frames.WireLimits(frame_bytes_max=4096, header_bytes_max=4092, in_flight_max=1)
-#: Dialing a node that is away is repeated at this pace.
+#: Pause before an unreachable peer is dialled again, in milliseconds.
 REDIAL_MS = 300
-#: One that worked until now is dialled at this pace, for so long: when a process ends, its ports
-#: close one after the other, and a dial may still get into a queue that nobody reads.
+#: Faster pace for a peer whose link has just broken, and its duration, in milliseconds. When a
+#: process ends, its ports close one after the other, and a dial may still enter an accept queue
+#: that no process reads.
 INSIST_PACE_MS = 10
 INSIST_MS = 200
-#: One that waits for this node to say which life came before this one is dialled at this pace.
+#: Pace for a peer that waits until this node names its previous boot id, in milliseconds.
 UNLINKED_PACE_MS = 50
-#: A dialled link that brought no answer for so many leases is closed.
+#: A dialled link without an answer for this many leases is closed.
 SILENT_LEASES_MAX = 2
 
 
 @dataclass(slots=True)
 class Link:
-    """One liveness connection: dialled (questions go out) or adopted (answers go out)."""
+    """One liveness connection: dialled (sends heartbeats) or adopted (sends answers)."""
 
     peer: int
     sock: socket.socket
     reader: frames.FrameReader
     dialled: bool
-    ready: bool  # a dialled one: connected, and accepted by the peer
-    heard_ms: int  # when it was begun or brought something
-    introduction: Introduction | None = None  # of a dialled one
+    ready: bool  # accepted by the peer, if dialled
+    heard_ms: int  # time of its begin or of its last frame
+    introduction: Introduction | None = None  # of a dialled link
     connected: bool = True
-    handshaking: bool = False  # with TLS
-    answered: bool = False  # a dialled one that brought an answer
+    handshaking: bool = False  # TLS handshake in progress
+    answered: bool = False  # a dialled link that has received an answer
 
 
 class LivenessThread:
-    """Runs ``StoreLiveness`` against the other nodes.  ``introduction(peer)``: what a dialled link
-    begins with."""
+    """The thread that runs ``StoreLiveness`` against the other nodes. ``introduction(peer)``
+    creates the handshake of a dialled link."""
 
     def __init__(self, liveness: StoreLiveness, introduction, loop_stall_ms_max: int,
                  disk_stall_ms_max: int, disk, space=None):
         self._liveness = liveness
-        self._members: dict[int, tuple[str, int]] = {}  # whom to dial, and where
-        self._moves: deque = deque()  # (peer, where or None): from the loop thread
+        self._members: dict[int, tuple[str, int]] = {}  # peer -> (host, port) to dial
+        self._moves: deque = deque()  # (peer, (host, port) or None), from the loop thread
         self._introduction = introduction
         self._loop_stall_ms_max = loop_stall_ms_max
         self._disk_stall_ms_max = disk_stall_ms_max
@@ -89,7 +90,7 @@ class LivenessThread:
         self._redial_at_ms: dict[int, int] = {}
         #: Peers whose address refused the last dial.
         self._refused: set[int] = set()
-        #: Peers whose link worked and broke -> until when they are dialled at the quicker pace.
+        #: Peers whose working link broke -> end of the time in which they are dialled faster.
         self._insist_until_ms: dict[int, int] = {}
         self._adopting: deque = deque()
         self._waker_receive, self._waker_send = socket.socketpair()
@@ -102,16 +103,17 @@ class LivenessThread:
         self.events: deque = deque()
         self.published: tuple = ({}, {}, 0)
         self.loop_seen_ms = monotonic_ms()
-        self.nudged_us = 0  # when the loop was nudged last
-        self.messages = 0  # questions and answers sent
+        self.nudged_us = 0  # time of the last nudge
+        self.messages = 0  # heartbeats and answers sent
 
     def start(self) -> None:
-        """Begin asking."""
+        """Start the thread."""
         self._selector.register(self._waker_receive, selectors.EVENT_READ, None)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and close what it had; blocks until it is gone.  May be repeated."""
+        """End the thread and close its sockets. Blocks until the thread has ended. May be
+        repeated."""
         if self._stopping:
             return
         self._stopping = True
@@ -125,18 +127,20 @@ class LivenessThread:
         os.close(self.wake_fd)
 
     def adopt(self, peer: int, sock: socket.socket, reader: frames.FrameReader) -> None:
-        """Take over an accepted liveness connection, with what was received behind its hello (from
-        the loop thread)."""
+        """Take over an accepted liveness connection, with the bytes received behind its hello.
+        Called from the loop thread."""
         self._adopting.append((peer, sock, reader))
         self._wake()
 
     def add(self, peer: int, host: str, port: int) -> None:
-        """Exchange questions with a peer, or with one that has moved (from the loop thread)."""
+        """Exchange heartbeats with a new peer, or with a peer that has moved. Called from the loop
+        thread."""
         self._moves.append((peer, (host, port)))
         self._wake()
 
     def remove(self, peer: int) -> None:
-        """The peer is no node any more: its leases end (from the loop thread)."""
+        """End the leases of a peer that is no longer a node of the cluster. Called from the loop
+        thread."""
         self._moves.append((peer, None))
         self._wake()
 
@@ -177,12 +181,12 @@ class LivenessThread:
             self._hand_over()
 
     def _insisting(self) -> list[int]:
-        """When those are dialled that were there a moment ago."""
+        """Return the times at which peers with a link that has just broken are dialled."""
         return [self._redial_at_ms[peer] for peer in self._insist_until_ms
                 if peer not in self._dialled]
 
     def _turn(self, now_ms: int) -> None:
-        """When something is due: nudge the loop, ask peers, see which leases ended."""
+        """Do what is due: nudge the loop, expire leases, dial peers, send heartbeats."""
         self.nudged_us = monotonic_us()
         os.eventfd_write(self.wake_fd, 1)
         self._publish(now_ms)
@@ -215,8 +219,8 @@ class LivenessThread:
             os.eventfd_write(self.wake_fd, 1)
 
     def _move(self, peer: int, where: tuple[str, int] | None) -> None:
-        """A peer is new, has moved or is gone."""
-        self._refused.discard(peer)  # whatever was found out belongs to its old address
+        """Take over a peer that is new, has moved, or was removed."""
+        self._refused.discard(peer)  # the refusal concerned its old address
         if peer in self._dialled:
             self._close(self._dialled[peer])
         self._redial_at_ms.pop(peer, None)
@@ -243,7 +247,7 @@ class LivenessThread:
             if before is not None:
                 self._close(before)
             self._selector.register(sock, selectors.EVENT_READ, link)
-            self._take(link)  # what came with the hello
+            self._take(link)  # frames that arrived with the hello
             if isinstance(sock, TlsSocket) and sock.pending:
                 self._receive(link)
 
@@ -253,12 +257,12 @@ class LivenessThread:
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
         except OSError:
-            return  # out of descriptors: again later
+            return  # no free descriptor: the next turn dials again
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             error = sock.connect_ex((host, port))
-        except OSError:  # the host's name is not known
+        except OSError:  # the host name does not resolve
             error = errno.EHOSTUNREACH
         if error not in (0, errno.EINPROGRESS):
             sock.close()
@@ -272,7 +276,7 @@ class LivenessThread:
 
     def _ready(self, link: Link, mask: int) -> None:
         if link.sock.fileno() == -1:
-            return  # closed by what the same look at the sockets found before
+            return  # closed by an earlier event of the same ``select``
         if not link.connected and mask & selectors.EVENT_WRITE:
             error = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error:
@@ -288,7 +292,7 @@ class LivenessThread:
             self._receive(link)
 
     def _begin(self, link: Link) -> None:
-        """Connected: TLS if there is any, then the hello."""
+        """Begin a connected link: with TLS if it is configured, then with the hello."""
         context = link.introduction.security.peer_client
         if context is not None:
             link.sock = TlsSocket(link.sock, context, link.introduction.server_name)
@@ -299,13 +303,13 @@ class LivenessThread:
         self._send_bytes(link, link.introduction.first())
 
     def _shake(self, link: Link) -> None:
-        """Go on with the handshake of TLS."""
+        """Continue the TLS handshake."""
         try:
             link.handshaking = not link.sock.handshake()
             if not link.handshaking:
                 check_certificate(link.sock, link.peer, link.introduction.security.cluster_id)
         except (OSError, NotAccepted):
-            self._close(link)  # the append connection fails in the same way, and says so
+            self._close(link)  # the append connection fails in the same way, and logs it
             return
         events = selectors.EVENT_READ
         self._selector.modify(
@@ -315,7 +319,7 @@ class LivenessThread:
             self._receive(link)
 
     def _receive(self, link: Link) -> None:
-        """Take what is there; inside TLS one readiness may mean several receives."""
+        """Receive once, and inside TLS until nothing is decrypted and unread."""
         self._receive_once(link)
         while isinstance(link.sock, TlsSocket) and link.sock.pending and link.sock.fileno() != -1:
             self._receive_once(link)
@@ -343,7 +347,7 @@ class LivenessThread:
             self._close(link)
         except NotAccepted as error:
             self._close(link)
-            if error.code == Code.UNLINKED_LIFE:  # the append connection sees to it
+            if error.code == Code.UNLINKED_LIFE:  # the append connection resolves it
                 now_ms = monotonic_ms()
                 self._insist_until_ms[link.peer] = now_ms + INSIST_MS
                 self._redial_at_ms[link.peer] = now_ms + UNLINKED_PACE_MS
@@ -372,8 +376,8 @@ class LivenessThread:
         self._send_bytes(link, b"".join(frames.encode_frame(header)))
 
     def _send_bytes(self, link: Link, data: bytes) -> None:
-        """A liveness message that does not fit into the socket at once is late anyway: the
-        connection is closed and dialled anew."""
+        """Send a message. A message that does not fit into the socket at once would be late: the
+        link is closed and dialled again."""
         try:
             if link.sock.send(data) != len(data):
                 self._close(link)
@@ -404,20 +408,22 @@ class LivenessThread:
             self._redial_at_ms[peer] = now_ms + REDIAL_MS
 
     def _not_connected(self, peer: int, error: int) -> None:
-        """A dial failed."""
+        """Record a failed dial."""
         if error == errno.ECONNREFUSED:
-            self._insist_until_ms.pop(peer, None)  # that is what it was about
+            self._insist_until_ms.pop(peer, None)  # the faster pace has found the refusal
             self._refused.add(peer)
             self._judge_ended(peer)
 
     def _judge_ended(self, peer: int) -> None:
-        """Whether ``peer`` is not there any more: nobody listens, and nobody asks."""
+        """Report the end of ``peer``'s process if its port refuses connections and no link to or
+        from it exists."""
         if peer in self._refused and peer not in self._adopted and peer not in self._dialled:
             self._liveness.ended(peer)
 
 
 def _values(kind: type, values: object):
-    """A question or an answer: so many whole numbers.  Raises ``RemoteProtocolError``."""
+    """Decode a heartbeat or an answer, which consist of integers and booleans. Raises
+    ``RemoteProtocolError``."""
     if type(values) is not list or len(values) != len(kind._fields):
         raise RemoteProtocolError(f"not a liveness {kind.__name__}: {values!r}")
     for value in values:

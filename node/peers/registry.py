@@ -1,22 +1,25 @@
-"""The other nodes, as far as this one knows: addresses, incarnations, and whom it lets in.
+"""The registry of the other nodes: addresses, incarnations, boot ids, and the decision which of
+them are admitted.
 
-Contract.  Kept in ``known_nodes.json`` of the data directory, because a node that starts has to
-find the others before it has heard of any metadata.  ``follow`` takes over what the metadata say;
-``judge`` decides about a peer's hello, by the rule of ``multiraft.liveness.peer_identity``.  What
-must be durable before it may be acted upon is saved by ``save``, off the loop.
+Contract. The registry is kept in ``known_nodes.json`` of the data directory, because a starting
+node has to find the others before it has applied any metadata. ``follow`` takes over the nodes of
+the metadata. ``judge`` decides about a peer's hello by the rule of
+``multiraft.liveness.peer_identity``. ``save`` makes the facts durable that must be durable before
+use, off the loop.
 
-Invariants.  The file is never older than what this node has told anybody, but for lives of others
-while its disk is full.  The incarnation of a node of the first hour is *bound* when it is first
-heard of, durably, before its hello is answered; what the metadata say of it wins.  So is each life
-of a peer: what a later one has to name is what the file says.
+Invariants. The file is never older than any answer that this node has given, except for boot ids of
+peers while the disk is full. The incarnation of an initial node of the cluster is *bound* at its
+first hello: it is made durable before the answer. An incarnation in the metadata takes precedence.
+Each boot id of a peer is made durable in the same way: a later boot of that peer has to name the
+boot id in the file.
 
-Theory.  A data directory that was wiped has forgotten what it voted and acknowledged, so its node
-may not go on under the same id (scenario S28f).  Metadata know the incarnation of a node from its
-first registration on.  Before that, in the first second of a cluster, its peers do: a node of the
-first hour takes part only when a majority of the *other* ones has bound its incarnation
-(``admission_needs``).  Two lives of a directory, one of them wiped, would both need such a
-majority, and a node binds one of them only.  What a new cluster pays for it: it begins when that
-many of its nodes have met once.
+Theory. A wiped data directory has lost its votes and acknowledgements, so its node must not
+continue under the same id (scenario S28f). The metadata know the incarnation of a node from its
+first registration on. Before that, in the first second of a cluster, the peers know it: an initial
+node takes part only when a majority of the *other* initial nodes has bound its incarnation
+(``admission_needs``). Two directories of one node, one of them wiped, would both need such a
+majority, and each peer binds only one incarnation. The cost: a new cluster starts when that many of
+its nodes have met once.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from node.metadata.state_machine import MetadataState
 
 KNOWN_NODES_FILE = "known_nodes.json"
 
-#: On a full disk the file is written again after this, in seconds.
+#: Pause before the file is written again on a full disk, in seconds.
 FULL_RETRY_S = 5.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -55,10 +58,13 @@ _SHAPE = {"cluster_id": shapes.TEXT, "groups": shapes.WHOLE, "replication_factor
 
 
 class Facts(NamedTuple):
-    """What the file holds.  ``initial``: the nodes that the cluster began with, empty for a node
-    that joined; they and the pool say which groups there were at first.  ``version``: the metadata
-    index that ``nodes`` and ``removed`` are from, 0 = from the configuration.  ``lives``: of each
-    peer the one that was let in last.  ``met``: of this node the last one that each peer let in."""
+    """The content of the file.
+
+    ``initial``: the nodes that the cluster began with, empty at a node that joined; together with
+    the size of the pool they determine the first groups. ``version``: the metadata index of
+    ``nodes`` and ``removed``, 0 = from the configuration. ``lives``: of each peer, the boot id
+    admitted last. ``met``: of this node, the boot id that each peer admitted last.
+    """
 
     cluster: bytes
     groups: int
@@ -67,7 +73,7 @@ class Facts(NamedTuple):
     nodes: dict[int, NodeRecord]
     removed: dict[int, int]
     version: int
-    bound: dict[int, int]  # incarnations that the metadata did not know yet when they were heard of
+    bound: dict[int, int]  # incarnations from hellos, as long as the metadata do not know them
     admitted: bool
     lives: dict[int, Life] = {}
     met: dict[int, Life] = {}
@@ -75,20 +81,21 @@ class Facts(NamedTuple):
 
 def of_new_cluster(cluster: bytes, groups: int, replication_factor: int,
                    initial: tuple[NodeRecord, ...]) -> Facts:
-    """What the nodes of a new cluster know: each other's addresses."""
+    """Return the facts of a node of a new cluster: the addresses of its initial nodes."""
     return Facts(cluster, groups, replication_factor, initial,
                  {node.id: node for node in initial}, {}, 0, {}, False)
 
 
 def of_joined(cluster: bytes, groups: int, replication_factor: int,
               nodes: Iterable[NodeRecord], removed: Iterable[int], version: int) -> Facts:
-    """What a node was told when it joined; the metadata know its incarnation."""
+    """Return the facts that a joining node received; the metadata know its incarnation."""
     return Facts(cluster, groups, replication_factor, (), {node.id: node for node in nodes},
                  dict.fromkeys(removed, 0), version, {}, True)
 
 
 class Verdict(NamedTuple):
-    """Why a hello is refused.  ``remembered``: what its node has to say that its directory had."""
+    """The refusal of a hello. ``remembered``: the boot id that the next hello of the node has to
+    name."""
 
     code: Code
     text: str
@@ -106,43 +113,43 @@ _CODES = {
 
 
 class PeerRegistry:
-    """See the module's docstring.  ``is_alive(node, life)`` tells whether that life of a peer is
-    connected and supported right now."""
+    """The registry of one node, in memory and in its file."""
 
     def __init__(self, filesystem: Filesystem, directory: str, node: int, facts: Facts):
         self._filesystem = filesystem
         self._directory = directory
         self._node = node
         self.facts = facts
-        self._processes: dict[int, Life] = {}  # of peers whose directories keep no lives
+        self._processes: dict[int, Life] = {}  # boot ids of peers that do not keep them on disk
         self._saving = trio.Lock()
         self._saved = facts
         self._unsaved = trio.Event()
         self._changed = trio.Event()
 
-    # ---- whom there is -------------------------------------------------------------------------
+    # ---- known nodes -----------------------------------------------------------------------------
 
     def nodes(self) -> list[NodeRecord]:
-        """All nodes by id, this one included."""
+        """Return all nodes by id, this one included."""
         return [node for _, node in sorted(self.facts.nodes.items())]
 
     def peers(self) -> list[NodeRecord]:
-        """All others by id."""
+        """Return all other nodes by id."""
         return [node for node in self.nodes() if node.id != self._node]
 
     def client_address(self, node: int) -> str:
-        """Empty when the node is not known."""
+        """Return the client address of a node; empty if the node is not known."""
         known = self.facts.nodes.get(node)
         return known.client_address if known is not None else ""
 
     def follow(self, state: MetadataState) -> bool:
-        """Take over what the metadata say of nodes; whether there was anything new."""
+        """Take over the nodes of the metadata. Return True if anything was new."""
         return self.learn(state.table.nodes, state.table.removed, state.table.version)
 
     def applied(self, state: MetadataState) -> bool:
-        """``follow``, of metadata that were applied just now.  What is known from others that a
-        forced recovery has undone is replaced when those that stand in their place are as long:
-        their first part may not know whoever leads now."""
+        """Take over the nodes of metadata that were just applied, as ``follow`` does. Facts learned
+        from other nodes may come from metadata entries that a forced recovery has undone. They are
+        replaced once the applied metadata reach the same index: a shorter prefix may lack the node
+        that leads now."""
         table = state.table
         if not table.version < self.facts.version <= state.version:
             return self.follow(state)
@@ -150,7 +157,7 @@ class PeerRegistry:
         return True
 
     def learn(self, nodes: dict[int, NodeRecord], removed: dict[int, int], version: int) -> bool:
-        """As ``follow``: nodes and removed ids at a metadata index."""
+        """Take over nodes and removed ids at a metadata index. Return True if the index was new."""
         if version <= self.facts.version:
             return False
         self._take(nodes, removed, version)
@@ -165,11 +172,12 @@ class PeerRegistry:
                                      met=_of(facts.met, nodes)))
         self._processes = _of(self._processes, nodes)
 
-    # ---- whom this node lets in ----------------------------------------------------------------
+    # ---- admission of peers ----------------------------------------------------------------------
 
     def judge(self, hello: Hello, is_alive: Callable[[int, Life], bool]) -> Verdict | None:
-        """Why the peer that says ``hello`` is refused; None = it is let in, once ``bind`` is
-        through."""
+        """Return the refusal of a peer's hello; None = the peer is admitted once ``bind`` has
+        completed. ``is_alive(node, life)`` is True if that boot of a peer is connected and
+        supported right now."""
         facts, id_ = self.facts, hello.node
         record = facts.nodes.get(id_)
         known = (
@@ -190,14 +198,14 @@ class PeerRegistry:
         return Verdict(_CODES[verdict.refusal], verdict.text, verdict.remembered)
 
     def life_of(self, peer: int) -> Life:
-        """The life of a peer that was let in last; ``NO_LIFE`` = none."""
+        """Return the boot id of a peer that was admitted last; ``NO_LIFE`` = none."""
         return self.facts.lives.get(peer) or self._processes.get(peer, peer_identity.NO_LIFE)
 
     async def bind(self, hello: Hello,
                    is_alive: Callable[[int, Life], bool]) -> Verdict | None:
-        """The peer is let in: its life is noted, and its incarnation when it is the first that is
-        heard of, both durably.  Judged again when that took a while.  While the disk is full a life
-        is noted in memory only: a node that starts again is worth more than that."""
+        """Admit a peer: record its boot id, and its incarnation if this is its first hello, both
+        durably. The hello is judged again if the write took time. While the disk is full the boot
+        id is kept in memory only, so that a node can restart. Return a refusal or None."""
         facts, id_ = self.facts, hello.node
         if not facts.nodes[id_].incarnation and id_ not in facts.bound:
             facts = facts._replace(bound={**facts.bound, id_: hello.incarnation})
@@ -208,6 +216,8 @@ class PeerRegistry:
             facts = facts._replace(lives={**facts.lives, id_: life})
         if facts is not self.facts:
             self._replace(facts)
+        # The file must hold them before the answer: the peer may vote and acknowledge as soon as it
+        # is admitted, and this node must recognize its boot id after a crash.
         is_bound = id_ in self._saved.bound or id_ not in facts.bound
         if not is_bound or life.is_durable and self._saved.lives.get(id_) != life:
             if not await self._saved_if_room() and not is_bound:
@@ -217,22 +227,23 @@ class PeerRegistry:
         return None
 
     def met(self, peer: int, life: Life) -> None:
-        """``peer`` let this life of this node in; kept, whenever there is room."""
+        """Record that ``peer`` admitted this boot id of this node; written when the disk has
+        space."""
         if self.facts.met.get(peer) != life:
             self._replace(self.facts._replace(met={**self.facts.met, peer: life}))
 
-    # ---- taking part ---------------------------------------------------------------------------
+    # ---- admission of this node ------------------------------------------------------------------
 
     @property
     def admission_needs(self) -> frozenset[int]:
-        """The nodes of the first hour of which a majority has to know this one's incarnation before
-        it takes part; empty = it may."""
+        """Initial nodes of the cluster of which a majority must have bound this node's incarnation
+        before it takes part; empty = it may."""
         if self.facts.admitted or not self.facts.initial:
             return frozenset()
         return frozenset(node.id for node in self.facts.initial if node.id != self._node)
 
     async def admit(self) -> None:
-        """A majority knows this node; durable."""
+        """Record durably that a majority has bound this node's incarnation."""
         self._replace(self.facts._replace(admitted=True))
         await self.save()
 
@@ -245,22 +256,23 @@ class PeerRegistry:
         changed.set()
 
     async def changed(self) -> None:
-        """Wait until there is something new."""
+        """Wait until a fact changes."""
         await self._changed.wait()
 
     async def run(self) -> None:
-        """Task: saves what changed.  What the metadata said can be learned from them again, so a
-        full disk is no reason to stop: it is tried again."""
+        """Run the task that saves changed facts. On a full disk it retries, because facts from the
+        metadata can be learned again."""
         while True:
             await self._unsaved.wait()
-            # Here only: an event that somebody else replaced is one that nobody sets any more.
+            # Replaced only in this task: a caller of ``_replace`` could otherwise set an event that
+            # this task no longer waits for.
             self._unsaved = trio.Event()
             if not await self._saved_if_room():
                 self._unsaved.set()
                 await trio.sleep(FULL_RETRY_S)
 
     async def _saved_if_room(self) -> bool:
-        """``save``; False = the disk is full."""
+        """Save the facts. Return False if the disk is full."""
         try:
             await self.save()
         except DiskFailed as error:
@@ -270,7 +282,7 @@ class PeerRegistry:
         return True
 
     async def save(self) -> None:
-        """Make the present facts durable.  Raises ``DiskFailed``."""
+        """Make the present facts durable. Raises ``DiskFailed``."""
         async with self._saving:
             facts = self.facts
             if facts is self._saved:
@@ -283,7 +295,7 @@ class PeerRegistry:
 
 
 def write(filesystem: Filesystem, directory: str, facts: Facts) -> None:
-    """Replace the file; blocks until it is durable."""
+    """Replace the file. Blocks until it is durable."""
     write_signed(filesystem, directory, KNOWN_NODES_FILE, {
         "cluster_id": facts.cluster.hex(), "groups": facts.groups,
         "replication_factor": facts.replication_factor,
@@ -295,12 +307,12 @@ def write(filesystem: Filesystem, directory: str, facts: Facts) -> None:
 
 
 def read(filesystem: Filesystem, directory: str) -> Facts | None:
-    """The facts of a data directory; None = there is no such file.  Raises ``CorruptFile``,
+    """Return the facts of a data directory; None = no file. Raises ``CorruptFile``,
     ``UnknownFormat``."""
     fields = read_signed(filesystem, directory, KNOWN_NODES_FILE)
     if fields is None:
         return None
-    fields = {"lives": [], "met": [], **fields}  # version 1 knows none
+    fields = {"lives": [], "met": [], **fields}  # version 1 has no boot ids
     try:
         shapes.check(fields, _SHAPE)
         return Facts(
@@ -319,7 +331,7 @@ def _records(rows: Iterable[list]) -> tuple[NodeRecord, ...]:
 
 
 def _of(known: dict[int, Life], nodes: dict[int, NodeRecord]) -> dict[int, Life]:
-    """What is known of those nodes."""
+    """Return the boot ids of the given nodes."""
     return {id_: life for id_, life in known.items() if id_ in nodes}
 
 

@@ -1,15 +1,15 @@
-"""Load, validate and hot-reload this node's TLS certificates and shared secrets.
+"""TLS certificates and shared secrets of this node: loaded, validated and reloaded.
 
-Contract.  ``Security`` holds what the files of ``security_config.SecurityConfig`` say now:
-``reload`` takes all of it or, raising ``ConfigError``, none of it.  Connections that exist live on
-with what they were opened with.
+Contract. ``Security`` holds the content of the files of ``security_config.SecurityConfig``.
+``reload`` replaces all of it or, raising ``ConfigError``, none. Open connections keep what they
+were opened with.
 
-Theory.  Consensus trusts what peers say: one forged vote request with a high term stops a group.
-So nothing from the peer port is stepped before its sender has proven to be the node that it says it
-is (``handshake.py``), by a certificate of the cluster's CA that names it, by a secret that all
-nodes share, or by both.
+Theory. Consensus trusts its peers: one forged vote request with a high term stops a group. So no
+message from the peer port is stepped before its sender has proven which node it is (``handshake``):
+by a certificate of the cluster's CA with its name, by a secret that all nodes share, or by both.
 
-Invariants.  What is loaded is one value that is swapped whole: the liveness thread reads it too.
+Invariants. The loaded content is one value that is replaced as a whole, because the liveness thread
+reads it too.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from multiraft.client.tls import TlsFiles, client_context, server_context
 from multiraft.errors import ConfigError
 from node.security_config import SecurityConfig
 
-#: A secret shorter than this can be guessed by whoever has seen one handshake: 32 hexadecimal
-#: digits are 128 bits.
+#: Least length of a secret. A shorter one could be guessed from one recorded handshake: 32
+#: hexadecimal digits are 128 bits.
 SECRET_CHARACTERS_MIN = 32
-#: The one that this node proves with, and the one that it accepts as well while secrets change.
+#: Secrets in the file: the one that this node proves with, and one that it also accepts while
+#: secrets change.
 SECRETS_MAX = 2
 
 
 def node_name(node: int, cluster_id: bytes) -> str:
-    """The DNS name that a node's certificate must carry."""
+    """Return the DNS name that a node's certificate must carry."""
     return f"node-{node}.{cluster_id.hex()}"
 
 
 class _Loaded(NamedTuple):
-    """What the files said when they were read last."""
+    """The content of the files when they were last read."""
 
     secrets: tuple[bytes, ...] = ()
     peer_server: ssl.SSLContext | None = None
@@ -44,7 +45,7 @@ class _Loaded(NamedTuple):
 
 
 class Security:
-    """See the module docstring.  Raises ``ConfigError`` when a file cannot be used."""
+    """The secrets and TLS contexts of one node. Raises ``ConfigError`` if a file cannot be used."""
 
     def __init__(self, config: SecurityConfig, cluster_id: bytes):
         self.config = config
@@ -52,27 +53,28 @@ class Security:
         self._now = _load(config)
 
     def reload(self) -> None:
-        """Read the files again, for connections that are opened from now on."""
+        """Read the files again; connections opened from now on use the new content. Raises
+        ``ConfigError``."""
         self._now = _load(self.config)
 
     @property
     def secrets(self) -> tuple[bytes, ...]:
-        """The secrets that prove a node; the first is this node's own.  Empty = none is asked."""
+        """Secrets of the cluster; this node proves with the first. Empty = no proof is required."""
         return self._now.secrets
 
     @property
     def peer_server(self) -> ssl.SSLContext | None:
-        """For connections that nodes open here; None = without TLS."""
+        """TLS context of connections that nodes open here; None = without TLS."""
         return self._now.peer_server
 
     @property
     def peer_client(self) -> ssl.SSLContext | None:
-        """For connections opened to nodes; None = without TLS."""
+        """TLS context of connections opened to nodes; None = without TLS."""
         return self._now.peer_client
 
     @property
     def client_server(self) -> ssl.SSLContext | None:
-        """For connections of clients; None = without TLS."""
+        """TLS context of client connections; None = without TLS."""
         return self._now.client_server
 
 
@@ -81,7 +83,7 @@ def _load(config: SecurityConfig) -> _Loaded:
     if config.peer_certificate:
         files = TlsFiles(config.peer_ca, config.peer_certificate, config.peer_key)
         peer_server = server_context(files)
-        # The name is compared by ``handshake``, the same way at both ends.
+        # ``handshake`` compares the name, in the same way at both ends.
         peer_client = client_context(files, check_hostname=False)
     if config.client_certificate:
         client_server = server_context(TlsFiles(config.client_ca, config.client_certificate,
@@ -90,7 +92,7 @@ def _load(config: SecurityConfig) -> _Loaded:
 
 
 def _secrets(path: str) -> tuple[bytes, ...]:
-    """The lines of the secret's file.  The error never quotes one."""
+    """Return the secrets in a file, one per line. Errors never quote a secret."""
     if not path:
         return ()
     try:

@@ -1,42 +1,42 @@
-"""Giving every leadership away before the node stops.
+"""The transfer of every leadership before a node stops.
 
-Contract.  ``run`` returns when no group is led here any more, or nobody can take those that are.
-Groups that are not handed over yet serve as ever.  The caller bounds the time.
+Contract. ``run`` returns when this node leads no group, or only groups that no other node can take.
+Groups whose transfer has not begun serve as usual. The caller limits the time.
 
-Theory.  A group that is being handed over refuses appends until its new leader is elected.  Begun
-all at once, a thousand transfers make each group wait for all the others; so few are under way at
-a time, and each is as short as its own two rounds.
+Theory. A group under transfer refuses appends until its new leader is elected. A thousand transfers
+begun at once would each wait for all others. Therefore few run at a time, and each takes about its
+own two round trips.
 """
 
 from __future__ import annotations
 
 from multiraft.errors import ProposalError
 
-#: Transfers under way: enough to fill the frames and syncs of a round, few enough that a round of
-#: them is done in some ten milliseconds.
+#: Transfers at a time: enough to fill the frames and syncs of a round, and few enough to complete
+#: in some ten milliseconds.
 UNDER_WAY_MAX = 64
-#: A transfer that did not happen (its target lagged) is asked for again after this, in seconds.
+#: Pause before a transfer that failed (its target lagged) is tried again, in seconds.
 RETRY_S = 0.2
 
 
 class HandOver:
-    """One stop of one node."""
+    """The transfers of one stop of one node."""
 
     def __init__(self, core, roles, request_round, log):
         self._core = core
         self._roles = roles
         self._request_round = request_round
         self._log = log
-        self._refused: set[int] = set()  # groups that nobody could take: said once
+        self._refused: set[int] = set()  # groups without a target, logged once
 
     async def run(self) -> None:
-        """See the module."""
+        """Transfer leaderships until none is left that another node can take."""
         while self._begin():
             self._request_round()
             await self._roles.wait(RETRY_S)
 
     def _begin(self) -> int:
-        """Begin as many transfers as may be under way; how many are."""
+        """Begin as many transfers as are allowed at a time. Return the number in progress."""
         under_way = 0
         for group in self._core.status.led_groups():
             under_way += self._transfer(group)
@@ -45,9 +45,9 @@ class HandOver:
         return under_way
 
     def _transfer(self, group: int) -> bool:
-        """Begin to hand over one group; False when there is nobody to take it."""
+        """Begin the transfer of one group. Return False if no node can take it."""
         if self._core.status.of(group).transferee:
-            return True  # under way
+            return True  # in progress
         try:
             self._core.transfer(group, 0)
         except ProposalError as error:

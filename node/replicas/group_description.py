@@ -1,7 +1,7 @@
-"""One replica as ``group_describe`` answers it: the core's picture and the store's sizes.
+"""The description of one replica for ``group_describe``: the core's state and the store's sizes.
 
-Contract.  O(members): sizes are differences of running sums.  Raises
-``InvalidRequest`` for a group this node has no replica of; who has one is known to ``group_list``.
+Contract. O(members): sizes are differences of running sums. Raises ``InvalidRequest`` for a group
+without a replica on this node; ``group_list`` names the nodes that have one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from multiraft.wire.errors import InvalidRequest
 
 
 def describe_group(node: int, core, store, group: int) -> GroupDescribeReply:
-    """This node's replica of ``group``."""
+    """Return the description of this node's replica of ``group``. Raises ``InvalidRequest``."""
     try:
         status = core.status.of(group)
     except UnknownGroup as error:
@@ -38,10 +38,10 @@ def describe_group(node: int, core, store, group: int) -> GroupDescribeReply:
 
 
 def log_bytes(store, status: GroupStatus, first: int) -> int:
-    """Framed bytes from ``first`` to the durable end of a replica's log, as far as they are not
-    compacted.  O(1)."""
+    """Return the framed bytes from ``first`` to the durable end of a replica's log, without
+    compacted entries. O(1)."""
     try:
         return store.bytes_between(status.group, max(first, status.first_index),
                                    min(status.last_index, status.durable_index))
     except (Compacted, UnknownGroup):
-        return 0  # storage has forgotten it already
+        return 0  # storage has compacted or removed it already

@@ -1,13 +1,14 @@
-"""Which groups of a grown pool this node cannot have had a replica of before it started.
+"""Groups of a grown pool that cannot have had a replica on this node before it started.
 
-Contract.  ``found`` says at the start what recovery has of the metadata group, ``replaced`` that
-another replica of it takes that one's place, ``look`` that metadata or the replica moved on.
+Contract. ``found`` receives, at the start, what recovery has of the metadata group. ``replaced``
+reports that a new replica of the metadata group takes its place. ``look`` is called after metadata
+were applied or the replica changed.
 
-Theory.  A replica of such a group is created only once the growth was applied here, by whoever
-(``replicas.py``).  A replica of the metadata group that recovery found has in its log whatever was
-ever applied here, as soon as it is whole, sound or cleared by its leader.  So when it has applied
-what was its log then, groups that metadata do not name yet have never been here, and what damage
-took of the journal was none of theirs.
+Theory. A replica of such a group is created only after the growth of the pool was applied here
+(``lifecycle``). The replica of the metadata group that recovery found has everything in its log
+that was ever applied here, provided that it is undamaged or its leader has cleared it. Once it has
+applied the log that it had then, groups beyond the pool that the metadata know have never been
+here. Entries that damage took from the journal were then not theirs.
 """
 
 from __future__ import annotations
@@ -16,25 +17,27 @@ from multiraft.types import METADATA_GROUP
 
 
 class NewGroups:
-    """See the module's docstring."""
+    """The decision for one start of one node."""
 
     def __init__(self, core, metadata_log):
         self._core = core
         self._metadata_log = metadata_log
         self._is_first = False  # the replica of the metadata group is the one that recovery found
-        self._end = 0  # of its log, when it was whole; 0 = it was not yet
-        self._last_known = -1  # groups behind this one are new; -1 = not known yet
+        self._end = 0  # last index of its log once it was undamaged; 0 = it has not been yet
+        self._last_known = -1  # groups above this one are new; -1 = not known yet
 
     def found(self, restored) -> None:
-        """What recovery has of the metadata group, or None."""
+        """Take over what recovery has of the metadata group, or None."""
         self._is_first = restored is not None and not restored.vote_barrier_index
 
     def replaced(self) -> None:
-        """An empty replica knows nothing of what the one before it had."""
+        """Record that the metadata group has a new, empty replica: its log does not cover the
+        earlier one's."""
         self._is_first = False
 
     def look(self) -> None:
-        """O(nodes) until it is known, then O(1)."""
+        """Check whether the applied metadata reach far enough. O(nodes) until they do, then
+        O(1)."""
         if (self._last_known >= 0 or not self._is_first
                 or METADATA_GROUP not in self._core.status.groups()):
             return
@@ -46,5 +49,5 @@ class NewGroups:
             self._last_known = self._metadata_log.state.last_group
 
     def has(self, group: int) -> bool:
-        """Whether nothing of the group can have been here before."""
+        """Return True if the group cannot have had a replica here before."""
         return 0 <= self._last_known < group

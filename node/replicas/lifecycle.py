@@ -1,19 +1,20 @@
-"""Which replicas this node has: created when a leader wants one, gone when the group lives without.
+"""The life cycle of replicas: created when a leader appends to a missing one, removed when its
+group no longer contains this node.
 
-Contract.  Called by the round loop with the core's events and after metadata were applied.  A
-replica is created empty: by an append of its group's leader, or, of a group that the growth of the
-pool created, because the metadata name this node among its first voters.  What a tombstone
-remembers of an earlier one stays in force; nothing here makes anybody a voter who was none.
+Contract. The round loop calls it with the core's events and after metadata were applied. A replica
+is created empty, for one of two reasons: its group's leader sends an append, or the group is new in
+a grown pool and the metadata name this node among its first voters. The term, vote and vote barrier
+in the tombstone of an earlier replica stay in force. Nothing here turns a node into a voter.
 
-Theory.  Consensus says who is a member; this says what a node does about it.  An append for a group
-that is not here names the group's incarnation; which one counts is in the metadata, for all groups
-but the metadata group itself: there a later incarnation is believed while no leader of the earlier
-one is known (docs/decisions/0007).
+Theory. Consensus decides who is a member; this module creates and removes replicas accordingly. An
+append for a missing group names the incarnation of the group. The metadata decide which incarnation
+is current, for all groups except the metadata group itself; there, a later incarnation is accepted
+while no leader of the earlier one is known (docs/decisions/0007).
 
-A first voter that has neither replica nor tombstone of its group never had one, so it has promised
-nothing in it and may begin with an empty log, however late it hears of the group
-(docs/decisions/0035).  Who the first members are is in the metadata only: what recovery found of
-such a group without any configuration waits for them.
+A first voter with neither replica nor tombstone of its group never had a replica. It has given no
+vote and no acknowledgement, and may begin with an empty log, however late it learns of the group
+(docs/decisions/0035). Only the metadata know the first members. A group that recovery found without
+any configuration therefore waits for the metadata.
 """
 
 from __future__ import annotations
@@ -25,31 +26,32 @@ from multiraft.types import METADATA_GROUP, Configuration
 from node.metadata.state_machine import FIRST_GROUP_INCARNATION, MetadataState
 from node.replicas.grown_groups import NewGroups
 
-#: A replica that was just created and has been told nothing: no members.
+#: The configuration of a new replica that has received no entry: no members.
 NOBODY = Configuration(())
 
-#: Groups of a pool that grew which are created in one round: some milliseconds.
+#: New groups that are created per round: some milliseconds of work.
 CREATED_PER_ROUND_MAX = 256
 
 
 def _ignore(_group: int) -> None:
-    """Do nothing: no other part keeps anything of replicas."""
+    """Do nothing: no other part keeps state of replicas."""
 
 
 class Replicas:
-    """Creates and removes."""
+    """The replicas of one node."""
 
     def __init__(self, core, store, metadata_log, pool_size: int, request_round,
                  log: logging.Logger, takes_part: Callable[[], bool] = lambda: True,
                  created: Callable[[int], None] = _ignore,
                  removed: Callable[[int], None] = _ignore):
-        """``takes_part()`` is True once this node may vote and acknowledge; ``created(group)`` and
-        ``removed(group)`` are called for each replica that comes and goes."""
+        """Create the collection; ``take_up`` adds what recovery found. ``takes_part()`` is True
+        once this node may vote and acknowledge. ``created(group)`` and ``removed(group)`` are
+        called for each replica that is created or removed."""
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
-        self._pool_size = pool_size  # when this node was new
-        self._pool_checked = pool_size  # groups up to this one are here, if they should be
+        self._pool_size = pool_size  # at this node's first start
+        self._pool_checked = pool_size  # groups up to this one have been created, if needed here
         self._request_round = request_round
         self._log = log
         self._takes_part = takes_part
@@ -58,15 +60,15 @@ class Replicas:
         self._new = NewGroups(core, metadata_log)
         self.created = 0  # since the start
         self.removed = 0
-        self._unplaced: set[int] = set()  # recovered, and without members
+        self._unplaced: set[int] = set()  # groups recovered without members
         self._recoveries_seen = -1
         self._leaving: list[int] = []
-        #: ``settle`` has something to look at.
+        #: True if ``settle`` has something to do.
         self.due = True
 
     def take_up(self) -> None:
-        """At the start, once this node takes part: all that recovery found, but for groups whose
-        first members the metadata have to tell."""
+        """Add the recovered replicas to the core, once this node takes part, except for groups
+        whose first members only the metadata know."""
         self._new.found(self._store.groups.get(METADATA_GROUP))
         for group, restored in sorted(self._store.groups.items()):
             if (group > self._pool_size and restored.configuration == NOBODY
@@ -80,26 +82,26 @@ class Replicas:
         self.due = True
 
     def look_again(self) -> None:
-        """The metadata are others than at the last look."""
+        """Schedule ``settle``: the metadata have changed."""
         self.due = True
 
     def _add(self, group: int, restored) -> None:
-        self._recoveries_seen = -1  # it may be of an incarnation that is over
+        self._recoveries_seen = -1  # the replica may be of an earlier incarnation
         self._core.add_group(group, FIRST_GROUP_INCARNATION, restored, self._store.tails[group])
 
     def wanted(self, group: int, incarnation: int, sender: int, term: int, index: int) -> None:
-        """``sender`` leads a group in which this node is a member, and has nothing of it; it would
-        begin at ``index``."""
+        """Create the replica for which ``sender`` sent an append: it leads a group with this node
+        as a member, and would begin the log at ``index``."""
         if not self._takes_part():
-            return  # the others do not know its data directory yet: it may have been wiped
+            return  # not admitted yet: the data directory may have been wiped
         if group > max(self._pool_size, self._metadata_log.state.last_group):
-            return  # no such group: whoever says so knows metadata that are not here yet
+            return  # no such group yet: the sender has newer metadata, and will append again
         if group in self._core.status.groups():
             if group != METADATA_GROUP or self._core.status.of(group).leader:
-                return  # metadata will say which incarnation counts; or this one is alive
+                return  # the metadata decide which incarnation is current; or this one has a leader
             self._leaving.append(group)
             self.due = True
-            return  # it asks again, when the tombstone is written
+            return  # the leader appends again, after the tombstone is written
         if group != METADATA_GROUP and incarnation != self.incarnation_of(group):
             return
         if self._store.is_removed(group):
@@ -109,7 +111,7 @@ class Replicas:
                                                   and term < left_term):
                 return  # from before the replica was removed
         elif group in self._store.groups:
-            return  # removed a moment ago, its tombstone is on its way
+            return  # just removed: its tombstone is not durable yet
         self._create(group, incarnation, sender, term, index)
 
     def _create(self, group: int, incarnation: int, sender: int, term: int, index: int) -> None:
@@ -126,20 +128,20 @@ class Replicas:
         self._log.info("replica created", extra={"group": group, "leader": sender})
 
     def gone(self, group: int) -> None:
-        """The core let a replica go."""
+        """Record that the core removed a replica."""
         self.removed += 1
         self._on_removed(group)
         self._log.info("replica removed", extra={"group": group})
 
     def incarnation_of(self, group: int) -> int:
-        """The incarnation of a group that counts, as far as the metadata here say."""
+        """Return the current incarnation of a group, according to the metadata here."""
         return self._metadata_log.state.recovered(group)[0]
 
     def settle(self) -> None:
-        """At the end of a round, when nothing is on its way to a replica: let go what belongs to an
-        earlier incarnation of its group, and go on with what an operator named (forced recovery).
-        O(recovered groups) when there is a new one; groups that are new are created a few at a
-        time."""
+        """Adjust replicas to the metadata at the end of a round, when no entry is on its way to a
+        replica. Replicas of earlier incarnations are removed, a forced recovery continues with the
+        replica that the operator named, and new groups are created, a few at a time. O(recovered
+        groups) if there is a new recovery."""
         self.due = False
         self._new.look()
         self._create_new()
@@ -165,14 +167,16 @@ class Replicas:
                 self._let_go(group)
 
     def _go_on(self, group: int, incarnation: int) -> None:
-        """An operator named this replica.  One in doubt may have gone on already, and have lost the
-        record of it; others may be voters since, and are in its log.  Only they can clear it."""
+        """Continue a group from this replica, which an operator named (forced recovery). A
+        recovering head may have done so before and have lost the record of it. Its log may then
+        contain voters that joined since, and only they can clear it, so it is not made the only
+        voter again."""
         alone = Configuration((self._core.node,))
         named = NOBODY if self._store.repair.is_doubtful(group) else alone
         self._core.repair.reincarnate(group, incarnation, named)
 
     def _create_new(self) -> None:
-        """The replicas of groups by which the pool grew."""
+        """Create replicas of the groups by which the pool grew."""
         state = self._metadata_log.state
         if self._pool_checked >= state.last_group or not self._takes_part():
             return
@@ -186,7 +190,8 @@ class Replicas:
         self._request_round()
 
     def _create_first(self, group: int, state: MetadataState) -> None:
-        """This node's replica of a new group, if it is one of its first voters and still wanted."""
+        """Create this node's replica of a new group, if it is one of the first voters and still a
+        member."""
         first = state.initial_configuration(group)
         is_first = self._core.node in first.voters
         if group in self._unplaced:
@@ -197,7 +202,7 @@ class Replicas:
         if (not is_first or group in self._store.groups or self._store.is_removed(group)
                 or self._core.node not in state.configuration(group).members()
                 or self.incarnation_of(group) != FIRST_GROUP_INCARNATION):
-            return  # it was here, or is not wanted any more, or its leader asks for it
+            return  # had a replica before, or is no member now, or gets it from its leader
         self._add(group, self._store.create_group(group, FIRST_GROUP_INCARNATION, first,
                                                   self._new.has(group)))
         self._on_created(group)

@@ -1,19 +1,19 @@
 """The driver of partition switches: seal in the old group, open in the new one, publish.
 
-Contract.  Every node runs it, and does what falls to the leaders that it has: the leader of the
-group that a partition leaves seals it there and hands the applied seal to the leader of the next
-group; that one opens it and reports it to the metadata leader.  Level-triggered: each step looks at
-what the logs and the metadata say now and does what is missing.  So the driver, a node, or a leader
-may end between any two steps, and whoever leads then goes on; every step done twice is done once.
+Contract. Every node runs the driver and acts for the groups that it leads. The leader of the old
+group seals the partition there and hands the applied seal to the leader of the new group. That
+leader opens the partition and reports it to the metadata leader. The driver is level-triggered:
+each step reads the logs and the metadata and does what is missing. A driver, a node or a leader may
+fail between any two steps, and the next leader continues. Every step is idempotent.
 
-Invariants.  Nothing is sealed but the epoch that the decided switch ends, and only while the next
-group's leader says that it would take the partition.  Nothing is opened but from an applied seal,
-which is committed and final, so it does not matter who hands it over, or how often.  Nothing is
-published but what is applied in the next group.
+Invariants. Only the epoch that the decided switch ends is sealed, and only while the new group's
+leader would take the partition. A partition is opened only from an applied seal, which is committed
+and final, so it does not matter which node hands it over, or how often. An opening is published
+only after it is applied in the new group.
 
-Theory.  Between the seal in the old leader's log and the opening in the new one's the partition
-takes no appends: one commit and one message.  Everything that can take longer is done before
-(``prepare``: the connection, the metadata, the next leader's consent) or after (publishing).
+Theory. Between the seal in the old leader's log and the opening in the new leader's log the
+partition takes no appends: one commit and one message. Everything slower happens before
+(``prepare``: the connection, the metadata, the consent of the new leader) or after (publishing).
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ from node.loop.applied_waiters import AppliedEntries
 from node.metadata.placement_table import Switch
 from node.metadata.state_machine import Location
 
-#: Pause after a step that could not be done, in seconds: the first, and what it grows to.
+#: Pause after a step that failed, in seconds: the first, and the longest.
 RETRY_S_MIN = 0.01
 RETRY_S_MAX = 0.5
-#: All switches under way are looked at this often, whatever happens, in seconds.
+#: Interval at which all open switches are checked, in seconds, even without a change.
 LOOK_S = 0.5
-#: An entry is committed within a round trip; after this one looks again, in seconds.
+#: Longest wait for a commit, in seconds: usually it takes a round trip.
 COMMIT_WAIT_S = 5.0
-#: Chains are compared with log starts this often, in seconds: links that retention has emptied cost
-#: nothing but a place in the table.
+#: Interval at which epoch histories are compared with log starts, in seconds. Links without records
+#: cost only a row in the table.
 TRIM_S = 5.0
-#: Partitions that are looked at without letting others run.
+#: Partitions that are checked before other tasks run.
 SLICE = 512
 
 
 class PeerCaller(Protocol):
-    """Requests to other nodes; see ``peer_requests.PeerRequests``."""
+    """Requests to other nodes: ``peer_requests.PeerRequests``."""
 
     async def ask(self, peer: int, request):
         """Return the reply of ``peer``.  Raises ``MultiRaftError``."""
 
 
 class MetadataCaller(Protocol):
-    """Requests to the metadata leader; see ``metadata_requests.MetadataRequests``."""
+    """Requests to the metadata leader: ``metadata_client.MetadataRequests``."""
 
     async def ask(self, request):
         """Return the reply of the metadata leader.  Raises ``MultiRaftError``."""
 
 
 class PartitionSwitcher:
-    """Tasks on the loop, one per switch that this node has a part in."""
+    """The driver on one node: a task per switch in which this node leads one of the two groups."""
 
     def __init__(self, core, tails, metadata_log, applied: AppliedEntries, peers: PeerCaller,
                  metadata_leader: MetadataCaller, request_round, log):
@@ -82,17 +82,17 @@ class PartitionSwitcher:
 
     @property
     def handlers(self) -> dict:
-        """What other nodes ask of this one."""
+        """Handlers of other nodes' requests."""
         return {wire.OpenPartition: self.open}
 
     def look(self) -> None:
-        """Something changed that a switch may wait for: metadata, or who leads what.  O(1)."""
+        """Wake the driver: the metadata or the leader of a group changed. O(1)."""
         if self._state.placed.switches:
             changed, self._changed = self._changed, trio.Event()
             changed.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run the driver until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._trim)
             while True:
@@ -115,7 +115,7 @@ class PartitionSwitcher:
                     if await self.step(partition, switch):
                         pause_s = RETRY_S_MIN
                         continue
-                except MultiRaftError as error:  # somebody is electing, away, or not so far yet
+                except MultiRaftError as error:  # an election, an absent node, or one that lags
                     if str(error) != why:
                         why = str(error)
                         self._log.info("switch waits", extra={
@@ -128,15 +128,15 @@ class PartitionSwitcher:
             del self._at_work[partition]
 
     def has_part(self, partition: int, switch: Switch) -> bool:
-        """Whether the switch is still under way and one of its two leaders is here."""
+        """Return True if the switch is still open and this node leads one of its two groups."""
         if self._state.placed.switches.get(partition) != switch:
             return False
         place = self._state.locate(partition)
         return any(map(self._core.status.is_leader, (place.group, switch.to_group)))
 
     async def step(self, partition: int, switch: Switch) -> bool:
-        """Do what is missing; False = it is somebody else's turn.  Raises ``MultiRaftError`` when
-        it cannot be done now."""
+        """Do the step that is missing. Return False if the next step is another node's. Raises
+        ``MultiRaftError`` if the step cannot be done now."""
         leads_next = self._core.status.is_leader(switch.to_group)
         if leads_next:
             opened = self._tails[switch.to_group].applied(partition)
@@ -158,19 +158,20 @@ class PartitionSwitcher:
         return leads_next
 
     def _sealed(self, place: Location, partition: int) -> PartitionSeal | None:
-        """The applied seal that ends the partition's present epoch, if it is here."""
+        """Return the applied seal that ends the partition's present epoch, if it is here."""
         tail = self._tails.get(place.group)
         sealed = tail.sealed(partition) if tail is not None else None
         return sealed if sealed is not None and sealed.epoch == place.epoch else None
 
     async def _seal(self, place: Location, partition: int, switch: Switch) -> None:
-        """Ask the next leader, then seal and wait for the commit."""
+        """Ask the new group's leader for its consent, then seal and wait for the commit."""
         group = place.group
         if not self._core.status.is_settled(group):
             raise LeaderUnknown(f"the leader of group {group} is new")
         await self._ask_next(wire.OpenPartition(partition, switch.epoch, switch.to_group,
                                                 self._state.version, True))
-        # From here to the proposal nothing else runs: what was true for it is true in the log.
+        # No await from here to the proposal: the conditions checked now hold when the seal enters
+        # the log.
         if not self.has_part(partition, switch) or not self._core.status.is_leader(group):
             return
         tail = self._tails[group]
@@ -196,7 +197,7 @@ class PartitionSwitcher:
                                   sealed.windows)
 
     async def _ask_next(self, request: wire.OpenPartition) -> None:
-        """The consent, or the deed, of the next group's leader."""
+        """Send the request to the new group's leader."""
         leader = self._core.status.leader_hint(request.to_group)[0]
         if leader == self._core.node:
             await self.open(request)
@@ -208,13 +209,14 @@ class PartitionSwitcher:
     # ---- at the next group's leader -------------------------------------------------------------
 
     async def open(self, request: wire.OpenPartition) -> wire.OpenPartitionReply:
-        """Go on with a partition here.  Raises ``NotLeader``, ``StaleMetadata``, ``StaleEpoch``,
+        """Open a partition in a group that this node leads, or with ``prepare`` consent to it.
+        Raises ``NotLeader``, ``LeaderUnknown``, ``StaleMetadata``, ``StaleEpoch``,
         ``UnknownPartition``, ``TimedOut``."""
         if not await self._metadata_log.applied(request.metadata_index, METADATA_WAIT_S):
             raise StaleMetadata(f"this node has applied metadata {self._state.version}, "
                                 f"{request.metadata_index} is needed")
         if not self._is_decided(request):
-            return wire.OpenPartitionReply()  # and published since
+            return wire.OpenPartitionReply()  # published already
         group = request.to_group
         tail = self._tails.get(group)
         if tail is None or not self._core.status.is_leader(group):
@@ -235,8 +237,8 @@ class PartitionSwitcher:
         return wire.OpenPartitionReply()
 
     def _is_decided(self, request: wire.OpenPartition) -> bool:
-        """Whether the metadata decided this and wait for it; False = it is over.  Raises
-        ``UnknownPartition``, ``StaleEpoch``."""
+        """Return True if the metadata decided this switch and wait for it; False = it is complete.
+        Raises ``UnknownPartition``, ``StaleEpoch``."""
         place = self._state.locate(request.incarnation)
         if place is None:
             raise UnknownPartition(f"no partition has the incarnation {request.incarnation}")
@@ -259,7 +261,8 @@ class PartitionSwitcher:
     # ---- links without records ------------------------------------------------------------------
 
     async def _trim(self) -> None:
-        """Drop the links of chains that the log start has passed, at the leader that knows it."""
+        """Drop links of epoch histories that the log start has passed, at the leader of the last
+        link."""
         while True:
             await trio.sleep(TRIM_S)
             for at, (partition, chain) in enumerate([*self._state.placed.chains.items()]):
@@ -274,7 +277,7 @@ class PartitionSwitcher:
                 try:
                     await self._metadata_leader.ask(wire.TrimChain(partition, state.log_start))
                 except MultiRaftError:
-                    break  # the metadata group is electing, or away: at the next look
+                    break  # the metadata group has no reachable leader: retried after TRIM_S
 
     @property
     def _state(self):

@@ -1,9 +1,9 @@
-"""Repair of damaged replicas from their peers, over bulk connections.
+"""The repair of damaged replicas from their peers, over bulk connections.
 
-Contract.  ``damaged`` takes note of what a read found; ``run`` is the task that asks peers for
-copies, one request at a time, until nothing is quarantined that can be repaired; ``answer`` serves
-the others.  What is to be done next is decided in ``multiraft.storage.repair.coordinator``; here it
-is done.
+Contract. ``damaged`` records damage that a read found. ``run`` is the task that requests copies
+from peers, one request at a time, until no repairable replica is quarantined. ``answer`` serves
+copies to other nodes. ``multiraft.storage.repair.coordinator`` decides the next step; this module
+executes it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from node.errors import DiskFailed
 from node.peers.bulk_channel import Bulk, NoAnswer
 
 OPERATION = "repair"
-#: Between two turns over the groups that are under repair, in seconds: peers that are away and
-#: leaders that have to commit something take about as long.
+#: Pause between two passes over the groups under repair, in seconds: about the time that an absent
+#: peer or a commit of the leader takes.
 TURN_S = 0.1
 _U64 = (1 << 64) - 1
 
 
 class Repairs:
-    """Task on the loop."""
+    """The repair task of one node."""
 
     def __init__(self, repairer: RepairCoordinator, bulk: Bulk, request_round, log: logging.Logger):
         self._repairer = repairer
@@ -43,23 +43,23 @@ class Repairs:
         self._request_round = request_round
         self._log = log
         self._wanted = trio.Event()
-        self._silent: set[int] = set()  # peers that did not answer in this turn over the groups
-        self.found = 0  # entries that were found damaged since the start
+        self._silent: set[int] = set()  # peers that did not reply in this pass over the groups
+        self.found = 0  # damaged entries found since the start
         bulk.handlers[OPERATION] = self.answer
 
     @property
     def waiting(self) -> int:
-        """Replicas under repair."""
+        """Number of replicas under repair."""
         return len(self._repairer.groups)
 
     @property
     def repaired(self) -> int:
-        """Replicas that came back since the start."""
+        """Number of replicas repaired since the start."""
         return self._repairer.repaired
 
     def damaged(self, error: CorruptRange | CorruptFile) -> None:
-        """A read found a damaged entry: its replica is out until it has a copy from a peer.  Or the
-        scrub a damaged checkpoint: another one is written."""
+        """Quarantine the replica of a damaged entry until a peer has supplied a copy. For a damaged
+        checkpoint, which the scrub finds, another one is written."""
         if isinstance(error, CorruptFile):
             self._log.warning("checkpoint damaged, another one is written", extra={
                 "path": error.path})
@@ -70,19 +70,19 @@ class Repairs:
         self._request_round()
 
     def look(self) -> None:
-        """The replicas that this node starts with are known."""
+        """Start the repair of recovered replicas, after all of them were added to the core."""
         self._repairer.look()
         if self._repairer.groups:
             self._wanted.set()
 
     def created(self, group: int) -> None:
-        """There is a new replica here, which may begin in doubt."""
+        """Start the repair of a new replica if it begins as a recovering head."""
         self._repairer.created(group)
         if self._repairer.groups:
             self._wanted.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Repair replicas until cancelled."""
         if self._repairer.groups:
             self._wanted.set()
         while True:
@@ -106,13 +106,13 @@ class Repairs:
                 self.damaged(error)
                 return
             except OSError as error:
-                raise DiskFailed(f"the lane cannot be read: {error}") from error
+                raise DiskFailed(f"the journal cannot be read: {error}") from error
             self._repairer.tail_read(group, entries)
 
     async def _ask(self, ask: Ask) -> None:
         request = ask.request
         if ask.peer in self._silent:
-            return  # a node that hangs is not waited for once per group; another one is next
+            return  # one timeout per pass for a node that hangs; the next request asks another
         try:
             frame = await self._bulk.ask(ask.peer, {
                 "op": OPERATION, "group": request.group, "incarnation": request.incarnation,
@@ -127,7 +127,8 @@ class Repairs:
             self._repairer.answered(answer)
 
     async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, list]:
-        """What this node has of what a peer lacks.  Raises ``Malformed``."""
+        """Return the copies that this node has of entries that a peer lacks. Raises
+        ``Malformed``."""
         request = _read_request(header)
         found = self._repairer.answer_plans(request)
         if found is None:
@@ -142,7 +143,7 @@ class Repairs:
             except Compacted:
                 continue
             except OSError as error:
-                raise DiskFailed(f"the lane cannot be read: {error}") from error
+                raise DiskFailed(f"the journal cannot be read: {error}") from error
         buffers = frame_entries(entries, 0, 0)[0] if entries else []
         return {"op": OPERATION, "known": True, "leads": answer.leads,
                 "absent": list(map(list, answer.absent)),
@@ -151,8 +152,8 @@ class Repairs:
 
 def _read_request(header: dict) -> Request:
     group, incarnation = header.get("group"), header.get("incarnation")
-    term = header.get("term", 0)  # nodes of earlier builds do not say it
-    # Incarnation 0 is what a group has that is not here: nothing of it can be asked for.
+    term = header.get("term", 0)  # nodes of earlier builds do not send it
+    # Incarnation 0 stands for a group without a replica here, which has no entries to request.
     for value, least in ((group, 0), (incarnation, 1), (term, 0)):
         if type(value) is not int or not least <= value <= _U64:
             raise Malformed("a repair request without group and incarnation, or with a wrong term")
@@ -160,7 +161,7 @@ def _read_request(header: dict) -> Request:
 
 
 def _read_answer(request: Request, header: dict, payload: memoryview) -> Answer | None:
-    """None = the peer does not know the group.  Raises ``Malformed``."""
+    """Decode the reply of a peer; None = the peer does not know the group. Raises ``Malformed``."""
     if header.get("op") != OPERATION or not header.get("known"):
         return None
     try:

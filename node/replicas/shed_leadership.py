@@ -1,14 +1,13 @@
-"""Groups led here go to nodes that take records, while the disk of this one is full.
+"""Shedding of leadership while this node's disk is full: its groups go to nodes that take records.
 
-Contract.  While ``space.full``, every group led here whose voters could commit records without this
-node is handed to one of them (``MultiRaft.make_way`` says which may be); the others stay, and their
-records are refused with ``STORAGE_FULL``.  The metadata group stays: its commands are small, and
-live on the reserve.  Nothing is handed back when there is room again: who leads what is for whoever
-balances the cluster.
+Contract. While ``space.full``, every led group whose voters could commit records without this node
+is transferred to one of them (the core chooses). Other groups stay, and their records are refused
+with ``STORAGE_FULL``. The metadata group stays: its commands are small and use the disk reserve. No
+group is transferred back when space is free again; that is left to the rebalancing of the cluster.
 
-Theory.  A leader without room refuses every record of its groups, a follower without room drops
-them and costs its groups nothing but one copy.  A full node still leads what nobody else could
-(docs/decisions/0010).
+Theory. A leader without disk space refuses every record of its groups. A follower without disk
+space drops the records and costs its groups one copy. A full node keeps leading the groups that no
+other node could lead (docs/decisions/0010).
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from node.clock import monotonic_ms
 from node.loop.disk_space import LOOK_S
 from node.replicas.drain_leadership import UNDER_WAY_MAX
 
-#: A group that nobody took although somebody could is offered again after this: while it is being
-#: handed over it takes no change of its members either.
+#: Pause before a failed transfer is tried again, in milliseconds: a group under transfer takes no
+#: change of members either.
 AGAIN_MS = 10_000
 
 
 class LeadershipShedder:
-    """Task on the loop."""
+    """The shedding task of one node."""
 
     def __init__(self, core, space, roles, request_round, log):
         self._core = core
@@ -35,10 +34,10 @@ class LeadershipShedder:
         self._roles = roles
         self._request_round = request_round
         self._log = log
-        self._not_before_ms: dict[int, int] = {}  # group -> when it may be offered again
+        self._not_before_ms: dict[int, int] = {}  # group -> earliest time of the next transfer
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Shed leadership while the disk is full, until cancelled."""
         while True:
             if self._space.full:
                 self.look(monotonic_ms())
@@ -48,7 +47,7 @@ class LeadershipShedder:
                 await trio.sleep(LOOK_S)
 
     def look(self, now_ms: int) -> None:
-        """Begin as many transfers as may be under way.  O(groups)."""
+        """Begin as many transfers as are allowed at a time. O(groups)."""
         core, under_way, begun = self._core, 0, []
         for group in core.status.led_groups():
             if under_way == UNDER_WAY_MAX:
@@ -63,13 +62,13 @@ class LeadershipShedder:
             self._request_round()
 
     def _offer(self, group: int, now_ms: int) -> bool:
-        """Whether the group is on its way to somebody else now."""
+        """Begin the transfer of a group. Return True if one has begun."""
         if group == METADATA_GROUP or self._not_before_ms.get(group, now_ms) > now_ms:
             return False
         try:
             begun = self._core.make_way(group)
         except ProposalError:
-            return False  # damaged: it is not led any more soon
+            return False  # a damaged replica: it is about to lose its leadership
         if begun:
             self._not_before_ms[group] = now_ms + AGAIN_MS
         return begun

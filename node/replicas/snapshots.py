@@ -1,28 +1,26 @@
-"""Snapshots of the metadata group: for nodes whose next entry is compacted away.
+"""Snapshots of the metadata group, for nodes whose next entry is compacted away.
 
-Contract.  ``offered`` takes note of a leader's offer; ``run`` is the task that fetches the state in
-chunks over a bulk connection and installs it.  ``answer`` serves the others.  A fetch that breaks
-off goes on where it was when the next offer comes, as long as the leader still has that image; so
-does one of a node that was started again, from what ``SnapshotDownload`` kept.  ``compact`` forgets
-old commands once a checkpoint holds what they did.
+Contract. ``offered`` records a leader's offer. ``run`` is the task that downloads the state in
+chunks over a bulk connection and installs it. ``answer`` serves chunks to other nodes. A download
+that breaks off resumes at the next offer, if the leader still has the same image; so does the
+download of a node that restarted, from what ``SnapshotDownload`` kept. ``compact`` removes old
+entries once a checkpoint holds their effect. A thread encodes and decodes an image in pieces
+(``multiraft.storage.pieces``); the loop only copies references.
 
-An image is made and read by a thread, in pieces (``multiraft.storage.pieces``): what the loop does
-of it is to copy references.
+Invariants. An image never changes. It is named by the (index, term) of its state, and no image of
+an earlier incarnation of the group is served. The installation is one synchronous step of the loop,
+its durable checkpoint included: nothing can happen to the group between the check that it may be
+installed and the end, and no other part observes it before it is durable. This stalls the loop for
+one small file, once per snapshot. A download is dropped if the leader has another image, if its
+bytes are no valid image, after its installation, and when this replica's log has reached its index.
 
-Invariants.  An image never changes: it is named by the (index, term) of its state, and none of an
-earlier incarnation of the group is given.  Installing is
-one step of the loop, the checkpoint that makes it durable included: nothing can happen to the group
-between the question whether it may be installed and the end, and nobody is told before it is
-durable.  That stalls the loop for one small file, once in the life of a replica.  What has arrived
-is dropped when it is of another image than the leader has, when it does not become an image, when
-it was installed, and when this replica came past it by its log.
-
-Theory.  Raft paper 7.  Groups that carry partitions are never compacted without retention: their
-log is the data.  The metadata group's log is history that every node has applied, so its newest
-``metadata_entries_kept`` entries are enough for whoever was away a moment, and the state itself for
-whoever was away longer or joins.  Where commands come faster than an image is fetched, the log must
-not begin behind what was fetched, or the next image is due when this one is installed, for ever: so
-the log start is held, for up to ``metadata_entries_held_max`` entries.
+Theory. Raft paper, section 7. Groups with partitions are never compacted without retention, because
+their log is the data. The log of the metadata group is a history that every node has applied. Its
+newest ``metadata_entries_kept`` entries are enough for a node that was absent briefly; a node that
+was absent longer, or joins, receives the state. If commands arrive faster than an image is
+downloaded, the log must not begin behind that image: otherwise the next image would be due as soon
+as this one is installed, without end. The log start is therefore held back, by up to
+``metadata_entries_held_max`` entries.
 """
 
 from __future__ import annotations
@@ -51,21 +49,21 @@ from node.metadata.state_machine import MetadataState
 from node.peers.bulk_channel import Bulk, NoAnswer
 
 OPERATION = "snapshot"
-#: Bytes of an image in one answer: small enough to be sent again, large enough that the round trip
-#: does not count.
+#: Bytes of an image per reply: small enough to be sent again, and large enough to make the round
+#: trip negligible.
 CHUNK_BYTES = 1 << 20
-#: A larger image is not believed: as much as a checkpoint may have, which holds the same.
+#: Largest image that is accepted, in bytes: the limit of a checkpoint, which holds the same.
 IMAGE_BYTES_MAX = 1 << 30
-#: An image is served unchanged at least so long after it was last asked for, in seconds.
+#: Least time for which an image is served unchanged after its last request, in seconds.
 IMAGE_LIFE_S = 60.0
-#: What arrives is kept for a restart when so many times its size is free: records come first.
+#: A download is kept on disk if this many times its size is free: records have precedence.
 FREE_FACTOR = 4
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
 
 
 @dataclass(slots=True)
 class Image:
-    """The state of the group at one index, encoded."""
+    """The encoded state of the group at one index."""
 
     bounds: LogBounds
     data: bytes
@@ -75,12 +73,13 @@ class Image:
 
 
 class Snapshots:
-    """Task on the loop, and the handler of the others' requests."""
+    """The snapshots of one node: the download task and the handler of other nodes' requests."""
 
     def __init__(self, core, store, metadata_log, checkpoints, bulk: Bulk, limits: Limits,
                  request_round, log: logging.Logger, partial: SnapshotDownload, space: Space,
                  installed: Callable[[], None] = lambda: None):
-        """``installed()`` is called behind each snapshot that took effect."""
+        """Create the task and register its handler. ``installed()`` is called after each snapshot
+        that took effect."""
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
@@ -94,7 +93,7 @@ class Snapshots:
         self._partial = partial
         self._space = space
         self._download: Arrived | None = None
-        self._leader = 0  # who offered last; 0 = nobody since the last attempt
+        self._leader = 0  # leader of the last offer; 0 = none since the last attempt
         self._offer = trio.Event()
         self.installed = 0  # since the start
         self._on_installed = installed
@@ -105,20 +104,21 @@ class Snapshots:
     # ---- compaction ----------------------------------------------------------------------------
 
     def compact(self) -> None:
-        """Forget the entries that the last checkpoint makes unnecessary, but for the newest and
-        for those that somebody who is being brought up needs."""
+        """Remove the entries that the last checkpoint covers, except the newest ones and those that
+        a node that is catching up needs."""
         applied, limits = self._checkpoints.metadata_applied, self._limits
-        # It may be another replica by now than the one that the checkpoint speaks of.
+        # The replica may have been removed and created again since the checkpoint was captured.
         if (METADATA_GROUP in self._core.status.groups()
                 and applied <= self._core.status.applied_index(METADATA_GROUP)):
             first_index = snapshot.log_start(applied, limits.metadata_entries_kept,
                                              limits.metadata_entries_held_max, self._needed_from())
             if first_index > 1:
                 self._core.compacted(METADATA_GROUP, first_index)
-        self._offer.set()  # is what has arrived of a snapshot behind this replica by now?
+        self._offer.set()  # lets ``run`` drop a download that this replica's log has overtaken
 
     def _needed_from(self) -> int:
-        """First index that a learner needs, or whoever is fetching an image will need behind it."""
+        """Return the first index that a learner needs, or that a node that downloads an image will
+        need after it."""
         needed = self._core.needed_from(METADATA_GROUP)
         image = self._image
         if image is not None and trio.current_time() - image.used_s <= IMAGE_LIFE_S:
@@ -128,11 +128,11 @@ class Snapshots:
     # ---- serving -------------------------------------------------------------------------------
 
     async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, list]:
-        """A chunk of the image that is asked for, or the beginning of a new one.  Raises
+        """Return the requested chunk of an image, or the first chunk of a new one. Raises
         ``Malformed``."""
         group, index, offset = (_number(header, name) for name in ("group", "index", "offset"))
-        # Whoever leads may give what it has applied, settled or not: it may need the asker's vote
-        # for the commit that would settle it.
+        # A leader may serve what it has applied even before it has committed in its term: it may
+        # need the requester's vote for that commit.
         if group != METADATA_GROUP or group not in self._core.status.groups():
             return {"op": OPERATION, "known": False}, []
         status = self._core.status.of(group)
@@ -154,8 +154,8 @@ class Snapshots:
                 "offset": offset}, [chunk]
 
     def _is_outdated(self, image: Image) -> bool:
-        """Whether the log does not go on from it any more: whoever installs it is offered the next
-        at once, and may have installed it already."""
+        """Return True if the log begins behind the image: a node that installs it would be offered
+        the next one at once, and may have installed it already."""
         first_index = self._core.status.of(METADATA_GROUP).first_index
         return image.bounds.last_index < first_index - 1
 
@@ -171,13 +171,13 @@ class Snapshots:
     # ---- fetching ------------------------------------------------------------------------------
 
     def offered(self, group: int, leader: int) -> None:
-        """``leader`` has nothing any more of what this replica needs next."""
+        """Record that ``leader`` has compacted the entries that this replica needs next."""
         if group == METADATA_GROUP:
             self._leader = leader
             self._offer.set()
 
     async def run(self) -> None:
-        """Until cancelled.  Raises ``DiskFailed``."""
+        """Download and install offered snapshots, until cancelled. Raises ``DiskFailed``."""
         if self._download is None:
             self._download = await self._on_disk(self._partial.load)
         if self._download is not None:
@@ -204,16 +204,16 @@ class Snapshots:
 
     @property
     def idle(self) -> bool:
-        """Everything that was offered is worked off."""
+        """True if every offer has been processed."""
         return self._waits and not self._offer.is_set()
 
     def _is_behind(self, download: Arrived) -> bool:
-        """Whether this replica has what it would get."""
+        """Return True if this replica has applied everything that the download contains."""
         tail = self._store.tails.get(METADATA_GROUP)  # None: not created again since the start
         return tail is not None and tail.applied_index >= download.index
 
     async def _fetch(self, peer: int) -> Arrived | None:
-        """The whole image; None when the peer has none to give.  Raises ``NoAnswer``,
+        """Download the whole image; None = the peer has none to serve. Raises ``NoAnswer``,
         ``Malformed``."""
         while True:
             known = self._download
@@ -233,7 +233,7 @@ class Snapshots:
     async def _take_chunk(self, header: dict, payload: memoryview) -> None:
         index, term, total, offset = (
             _number(header, name) for name in ("index", "term", "total", "offset"))
-        crc = _number(header, "crc", _U32)  # its file has so much room for it
+        crc = _number(header, "crc", _U32)  # the file of a download stores 32 bits
         if total > IMAGE_BYTES_MAX:
             raise Malformed(f"a snapshot of {total} bytes, the limit is {IMAGE_BYTES_MAX}")
         known = self._download
@@ -248,7 +248,8 @@ class Snapshots:
         await self._keep(known, payload)
 
     async def _keep(self, known: Arrived, chunk: memoryview) -> None:
-        """For the next start, if the disk has room to spare; else the memory has it."""
+        """Write a chunk to disk for a restart, if enough space is free; otherwise it stays in
+        memory only."""
         try:
             if len(known.data) == len(chunk):
                 if not self._space.full and self._space.free >= FREE_FACTOR * known.total:
@@ -264,7 +265,7 @@ class Snapshots:
         await self._on_disk(self._partial.remove)
 
     async def _on_disk(self, call: Callable, *arguments):
-        """What ``call`` returns, off the loop.  Raises ``DiskFailed``."""
+        """Return the result of ``call``, run on a thread. Raises ``DiskFailed``."""
         try:
             return await trio.to_thread.run_sync(call, *arguments)
         except OSError as error:
@@ -277,14 +278,15 @@ class Snapshots:
         async with self._checkpoints.alone:
             if not self._core.may_install(METADATA_GROUP, download.index, download.term):
                 self._request_round()
-                return  # not needed any more, or the next offer finds it possible
+                return  # no longer needed, or possible at the next offer
+            # No await in this block: the group must not change until the checkpoint is durable.
             self._store.install(METADATA_GROUP, bounds, configuration_index, configuration, tail)
             self._metadata_log.install(state)
             self._checkpoints.write_now(encoded)
             self._core.install_snapshot(METADATA_GROUP, bounds, configuration_index, configuration,
                                         tail)
         self._on_installed()
-        self._metadata_log.follow()  # an entry that would bring it about may not come for long
+        self._metadata_log.follow()  # at once: the next entry may be long in coming
         self.installed += 1
         self._log.info("snapshot installed", extra={
             "group": METADATA_GROUP, "term": download.term, "index": download.index,
@@ -292,14 +294,14 @@ class Snapshots:
         self._request_round()
 
 
-#: Index and value of the configuration, tail, metadata.
+#: Shape of an image: index and value of the configuration, partition states, metadata.
 _IMAGE = (shapes.WHOLE, ([shapes.WHOLE],) * 3, shapes.ANYTHING, shapes.ANYTHING)
 
 
 def _decode(download: Arrived) -> tuple[int, Configuration, PartitionStates, MetadataState,
                                         pieces.Encoded]:
-    """What an image says; the state once more as a checkpoint has it.  On a thread.  Raises
-    ``Malformed`` or ``CodecError``."""
+    """Decode an image, on a thread. Return its parts, and the metadata once more as encoded for a
+    checkpoint. Raises ``Malformed`` or ``CodecError``."""
     try:
         image = pieces.loads(bytes(download.data))
         shapes.check(image, _IMAGE, "the image")

@@ -1,6 +1,7 @@
-"""What tests of the node share: trio with a bound, loopback sockets, a whole node in this process.
+"""Shared tools of the node's tests: trio with a time limit, loopback sockets, a whole node in this
+process.
 
-Contract.  Every wait is for a condition and ends after ``LIMIT_S``.
+Contract. Every wait is for a condition and ends after ``LIMIT_S``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ HELLO = Hello()
 
 
 def in_trio(test):
-    """A test that is an async function."""
+    """Run an async test function in trio, with a time limit."""
 
     @functools.wraps(test)
     def run(*args, **kwargs):
@@ -51,7 +52,7 @@ def in_trio(test):
 
 
 async def until(condition, what: str = ""):
-    """The first true value of ``condition()``."""
+    """Return the first true value of ``condition()``."""
     with trio.move_on_after(LIMIT_S / 2):
         while not (value := condition()):
             await trio.sleep(POLL_S)
@@ -60,7 +61,7 @@ async def until(condition, what: str = ""):
 
 
 async def attend(arrivals, on_due=lambda: None) -> None:
-    """What a node's round loop does with its arrivals: ``on_due()`` when a round is."""
+    """Handle arrivals like the round loop of a node; ``on_due()`` is called when a round is due."""
     while True:
         await trio.lowlevel.wait_readable(arrivals.file_number)
         due = arrivals.poll()
@@ -72,7 +73,7 @@ async def attend(arrivals, on_due=lambda: None) -> None:
 
 
 def connected_pair(buffer_bytes: int = 0) -> tuple[socket.socket, socket.socket]:
-    """Two ends of a TCP connection, not blocking."""
+    """Return both ends of a TCP connection, non-blocking."""
     with socket.socket() as listening:
         if buffer_bytes:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
@@ -88,7 +89,7 @@ def connected_pair(buffer_bytes: int = 0) -> tuple[socket.socket, socket.socket]
 
 
 def silent_log() -> logging.Logger:
-    """A logger whose records pytest shows when a test fails."""
+    """Return a logger whose records pytest shows when a test fails."""
     log = logging.getLogger("tests.node")
     log.setLevel(logging.INFO)
     return log
@@ -98,7 +99,7 @@ def silent_log() -> logging.Logger:
 
 
 def one_node_table(**limits: int) -> dict:
-    """The configuration of a cluster of one, whose disk may stand still for a while."""
+    """Return the configuration of a cluster of one, whose disk may be slow for a while."""
     row = {"id": 1, "client_address": f"127.0.0.1:{free_port()}",
            "peer_address": f"127.0.0.1:{free_port()}"}
     return {"node": {**row, "data_dir": "data"}, "limits": {"group_stall_ms_max": 60_000, **limits},
@@ -107,7 +108,7 @@ def one_node_table(**limits: int) -> dict:
 
 def make_node(config: NodeConfig, life: Life | None = None,
               http: HttpThread | None = None) -> Node:
-    """All parts of a node on its real directory."""
+    """Return all parts of a node on its real directory."""
     store = Store.open(str(config.data_dir), RealFilesystem(),
                        Identity(config.cluster_id, config.node.id, secrets.randbits(63),
                                 life=draw_life()))
@@ -117,14 +118,14 @@ def make_node(config: NodeConfig, life: Life | None = None,
 
 @contextlib.asynccontextmanager
 async def serving(directory: Path, **limits: int) -> AsyncIterator[Node]:
-    """A node that leads everything, stopped in order at the end."""
+    """Run a node that leads all groups, and stop it in order at the end."""
     async with running(make_node(parse(one_node_table(**limits), directory))) as node:
         yield node
 
 
 @contextlib.asynccontextmanager
 async def running(node: Node) -> AsyncIterator[Node]:
-    """The node, once it leads everything; stopped in order at the end."""
+    """Yield the node once it leads all groups; stop it in order at the end."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.run)
         await until(lambda: node.core.status.led_count == 3 and node.metadata.log.state.cluster_id
@@ -136,7 +137,7 @@ async def running(node: Node) -> AsyncIterator[Node]:
 
 
 class Client:
-    """One connection to a node, without retries; closes itself as a context."""
+    """One connection to a node, without retries; a context manager that closes it."""
 
     def __init__(self, stream: trio.SocketStream):
         self.stream = stream
@@ -145,7 +146,7 @@ class Client:
 
     @classmethod
     async def open(cls, node: Node, hello: Hello = HELLO) -> Client:
-        """Connect and say hello."""
+        """Connect and send hello."""
         address = node.config.node.client_address
         client = cls(await trio.open_tcp_stream(address.host, address.port))
         await client.say(*client.machine.send(hello))
@@ -159,43 +160,43 @@ class Client:
         self.stream.socket.close()
 
     async def say(self, *buffers: bytes) -> None:
-        """Exactly these bytes."""
+        """Send exactly these bytes."""
         await self.stream.send_all(b"".join(buffers))
 
     async def event(self):
-        """What the node says next."""
+        """Return the next event that the node sends."""
         while (event := self.machine.next_event()) is NEED_DATA:
             self.machine.receive_data(await self.stream.receive_some())
         return event
 
     async def begin(self, request, *payload: bytes, seen_index: int = 0) -> int:
-        """Send a request; its id."""
+        """Send a request and return its id."""
         number, self._next_id = self._next_id, self._next_id + 1
         await self.say(*self.machine.send(RequestEvent(number, request, seen_index), payload))
         return number
 
     async def ask(self, request, *payload: bytes, seen_index: int = 0) -> ResponseEvent:
-        """One request and its response."""
+        """Send a request and return its response."""
         number = await self.begin(request, *payload, seen_index=seen_index)
         answer = await self.event()
         assert answer.id == number, answer
         return answer
 
     async def create(self, name: str, partitions: int = 1) -> int:
-        """Create a topic; the incarnation of its first partition."""
+        """Create a topic and return the incarnation of its first partition."""
         answer = await self.ask(CreateTopic(name, partitions))
         assert answer.reply is not None, answer
         return answer.reply.topic.incarnation
 
     async def produce(self, incarnation: int, *values: bytes, acks: str = "commit"):
-        """Append one batch; its result."""
+        """Append one batch and return its result."""
         data = batch(*values)
         answer = await self.ask(Produce(acks, 15_000, (BatchPart(incarnation, len(data)),)), data)
         return answer.reply.results[0]
 
 
 def batch(*values: bytes) -> bytearray:
-    """A batch of these records, not idempotent."""
+    """Return a batch of these records, without a producer id."""
     builder = BatchBuilder(8 << 20)
     for value in values:
         assert builder.append(1_700_000_000_000, None, value)
@@ -203,5 +204,5 @@ def batch(*values: bytes) -> bytearray:
 
 
 def leads(node: Node) -> bool:
-    """Whether the node leads the metadata group."""
+    """True if the node leads the metadata group."""
     return node.core.status.is_leader(METADATA_GROUP)

@@ -1,4 +1,4 @@
-"""The wiring of a whole node: nothing is missing, and nothing is set from outside."""
+"""The wiring of a whole node: no part is missing, and no attribute is set from outside."""
 
 import ast
 from pathlib import Path
@@ -42,7 +42,7 @@ async def test_every_list_of_subscribers_has_some(tmp_path):
 
 
 def assigned_outside(text: str) -> list[str]:
-    """Assignments to an attribute of something other than ``self``."""
+    """Return the assignments to an attribute of something other than ``self``."""
     return [ast.unparse(target) for found in ast.walk(ast.parse(text))
             if isinstance(found, (ast.Assign, ast.AugAssign, ast.AnnAssign))
             for target in (found.targets if isinstance(found, ast.Assign) else [found.target])
@@ -82,7 +82,7 @@ def test_what_one_subscriber_raises_ends_the_call():
 
 
 class Loop:
-    """A round loop that writes down what reaches it."""
+    """A round loop that records the calls that reach it."""
 
     def __init__(self):
         self.calls: list = []
@@ -97,7 +97,7 @@ class Loop:
 
 def test_a_handle_forwards_to_the_loop_that_is_attached():
     handle, loop = LoopHandle(), Loop()
-    request = handle.request  # parts keep the method before there is a loop
+    request = handle.request  # parts hold the method before a loop is attached
     handle.attach(loop)
     request()
     assert handle.wrote(["write"]) is True

@@ -1,4 +1,4 @@
-"""node.toml: what is accepted, and what the refusal says."""
+"""node.toml: accepted configurations, and the texts of refusals."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Limits against each other, and the page that tells of them."""
+"""Consistency of the limits, and the page that documents them."""
 
 import ast
 import os
@@ -66,7 +66,7 @@ def test_what_is_accepted_can_be_replicated_and_stored(limits, raft, says):
 
 
 def reasons(path: str, kind: type) -> dict[str, str]:
-    """Field -> the ``#:`` comment above it; fields in a row may share one."""
+    """Return field -> the ``#:`` comment above it; adjacent fields may share one."""
     source = tree.text(path)
     lines = source.splitlines()
     body = next(node for node in ast.parse(source).body
@@ -84,14 +84,14 @@ def reasons(path: str, kind: type) -> dict[str, str]:
 
 
 def shown(value: object) -> str:
-    """A default as people read it."""
+    """Return a default value in readable units."""
     if type(value) is int and value >= 1 << 20 and value % (1 << 20) == 0:
         return f"{value:,} ({value >> 20} Mi)"
     return f"{value:,}" if type(value) is int else str(value)
 
 
 def page() -> str:
-    """docs/limits.md as the source says it."""
+    """Return docs/limits.md as generated from the source."""
     before = PAGE.read_text().split("<!-- tables")[0]
     parts = [before + "<!-- tables: made from the source by tests/node/test_limits.py -->\n"]
     for name, kind, path, text in TABLES:

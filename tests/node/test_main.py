@@ -1,4 +1,4 @@
-"""A node as a process: what it ends with, and what it says."""
+"""A node as a process: its exit codes and its output."""
 
 import contextlib
 import json
@@ -45,7 +45,7 @@ peer_address = "{peer_address}"
 
 
 def write_config(tmp_path: Path, name: str = "node.toml", cluster: str | None = None) -> Path:
-    """A configuration of a cluster of one, on free ports."""
+    """Write the configuration of a cluster of one, on free ports."""
     table = one_node_table()
     path = tmp_path / name
     path.write_text(TOML.format(cluster=cluster or table["cluster"]["id"],
@@ -54,14 +54,14 @@ def write_config(tmp_path: Path, name: str = "node.toml", cluster: str | None = 
 
 
 def initialised(tmp_path: Path) -> Path:
-    """The same, with a data directory that has its identity."""
+    """Write a configuration and create a data directory with its identity."""
     path = write_config(tmp_path)
     assert init(path) == 0
     return path
 
 
 class Process:
-    """A node in a process of its own, its log read line by line."""
+    """A node in a process of its own, whose log is read line by line."""
 
     def __init__(self, config: Path, *options: str):
         self.process = subprocess.Popen(
@@ -80,7 +80,7 @@ class Process:
         self.process.communicate()
 
     def until(self, event: str) -> dict:
-        """The first line with this event."""
+        """Return the first log line with this event."""
         for line in self.process.stdout:
             self.events.append(json.loads(line))
             if self.events[-1]["event"] == event:
@@ -88,7 +88,7 @@ class Process:
         raise AssertionError(f"{event} never came: {self.events} {self.process.stderr.read()}")
 
     def end(self) -> tuple[int, str]:
-        """(exit code, standard error)."""
+        """Return (exit code, standard error)."""
         said, complained = self.process.communicate(timeout=LIMIT_S)
         self.events += map(json.loads, said.splitlines())
         return self.process.returncode, complained
@@ -226,7 +226,7 @@ def test_an_http_address_in_use_is_the_configurations_fault_too(tmp_path, capsys
 
 
 def test_a_port_that_nobody_named_may_be_taken(tmp_path):
-    """Whoever has the default port, this test or somebody else, the node runs."""
+    """The node runs even if another process, or this test, has taken the default port."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             stack.enter_context(socket.create_server(("127.0.0.1", 9301)))
@@ -245,7 +245,7 @@ def test_the_log_can_be_text_for_people(tmp_path):
 
 
 def failing(monkeypatch, error: BaseException) -> None:
-    """Let a task of every node fail once the node serves."""
+    """Make a task of every node fail once the node serves."""
 
     async def fail(self):
         while not self._core.status.is_settled(0):

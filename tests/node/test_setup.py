@@ -1,4 +1,5 @@
-"""``node init``: what it makes, what it refuses, and what a start asks of it."""
+"""``node init``: the files that it creates, the inputs that it refuses, and the checks of a
+start."""
 
 import json
 import logging
@@ -30,19 +31,19 @@ LATER = Life(9, DURABLE | 9)
 
 @pytest.fixture
 def config(tmp_path) -> NodeConfig:
-    """Of the only node of a new cluster."""
+    """Return the configuration of the only node of a new cluster."""
     return parse(one_node_table(), tmp_path)
 
 
 @pytest.fixture
 def joining(config) -> NodeConfig:
-    """Of a node that joins."""
+    """Return the configuration of a node that joins a cluster."""
     return replace(config, node=replace(config.node, id=0), cluster_id=b"", groups=0,
                    replication_factor=0, members=())
 
 
 class Cluster:
-    """What the cluster that is joined answers."""
+    """Scripted replies of the cluster that a node joins."""
 
     def __init__(self, problem: Exception | None = None):
         self.problem = problem
@@ -65,7 +66,7 @@ class Cluster:
 
 
 def init(config: NodeConfig, cluster: Cluster | None = None):
-    """``node init``, with --join when there is a cluster."""
+    """Run ``node init``, with --join if a cluster is given."""
     servers = ["a:1"] if cluster is not None else []
     return setup.initialise(FILESYSTEM, config, servers, cluster and cluster.connect)
 
@@ -206,7 +207,7 @@ def test_addresses_of_machines_and_names_are_taken(config, host):
 
 
 def test_an_address_that_was_always_unreachable_is_named_and_a_new_one_refused(config, caplog):
-    """A cluster of an earlier release on one machine goes on."""
+    """A cluster of an earlier release on one machine continues to work."""
     log = logging.getLogger("node")
     facts = bootstrap.initial_facts(config)
     setup.check_addresses(config, facts, log)
@@ -224,7 +225,7 @@ def test_an_address_that_was_always_unreachable_is_named_and_a_new_one_refused(c
 
 @pytest.fixture
 def clear(config, monkeypatch):
-    """``node clear-refusal`` of the directory that ``config`` names."""
+    """Run ``node clear-refusal`` for the directory that ``config`` names."""
     monkeypatch.setattr(data_directory, "load", lambda path: config)
     return lambda *options: CliRunner().invoke(
         node_group, ["clear-refusal", "--config", "node.toml", *options])
@@ -271,7 +272,7 @@ def test_the_refusal_of_a_directory_in_use_is_not_cleared(config, clear):
 @pytest.mark.parametrize("command", ["init", "start"])
 @pytest.mark.parametrize("names", ["", " ", ","])
 def test_a_list_that_names_nobody_founds_no_cluster(tmp_path, command, names):
-    """A variable that is not set must not make a node of a new cluster."""
+    """An unset variable must not create a new cluster."""
     refused = CliRunner().invoke(node_group, [command, "--config", str(tmp_path / "node.toml"),
                                               "--join", names])
     assert (refused.exit_code, "'--join': it names no server" in refused.output) == (2, True)

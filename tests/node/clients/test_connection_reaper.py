@@ -1,4 +1,5 @@
-"""Slow, idle and deaf connections, by a clock that the test moves."""
+"""Slow and idle connections, and clients that do not read replies, by a clock that the test
+sets."""
 
 import pytest
 
@@ -10,7 +11,7 @@ QUIET = ConnectionSample(events=1, mid_frame=False, owed=False, arrived=0, unsen
 
 
 class Session:
-    """Whatever the test says it is."""
+    """A session whose counters the test sets."""
 
     def __init__(self, look: ConnectionSample = QUIET):
         self.now = look
@@ -31,7 +32,8 @@ class Session:
 
 
 def swept(*looks: tuple[int, dict], pressed: bool = False) -> str:
-    """Why a session was ended that changed like this; sweeps every 10 ms in between."""
+    """Return the reason for which a session with these changes was ended; it is swept every 10
+    ms."""
     session = Session()
     deadlines = Deadlines(LIMITS, lambda: [session], lambda: pressed)
     at = 0

@@ -1,4 +1,4 @@
-"""Complaints about damaged batches: verified, never believed."""
+"""Reports of damaged batches: the node verifies its copy and believes no report."""
 
 import os
 
@@ -10,7 +10,7 @@ from tests.node.harness import Client, in_trio, serving, until
 
 
 def damage(directory, value: bytes) -> None:
-    """Change ``value`` where it lies in the journal."""
+    """Change ``value`` at its place in the journal."""
     [path] = [path for path in (directory / "data" / "lane-0").iterdir()
               if value in path.read_bytes()]
     with open(path, "r+b") as file:

@@ -1,4 +1,4 @@
-"""Every definite error has a code; the log cannot be forged."""
+"""The error table: every definite error has a code, and error texts cannot forge log lines."""
 
 import io
 import json

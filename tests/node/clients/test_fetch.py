@@ -1,4 +1,4 @@
-"""Fetch and list-offsets at a real node: long polls, cold ranges, what is out of range."""
+"""Fetch and list-offsets at a real node: long polls, cold ranges, offsets out of range."""
 
 import os
 
@@ -79,7 +79,7 @@ async def test_what_is_read_of_a_group_counts_when_it_is_served_and_is_told(tmp_
                 await Client.open(node) as writer):
         topic = await writer.create("t")
         await reader.begin(fetch(topic, 0, wait_max_ms=30_000, bytes_min=1500))
-        for _ in range(2):  # what the first try finds is too little: nothing was read by then
+        for _ in range(2):  # the first try finds too few bytes, and reads none
             await until(lambda: node.reads.fetching._deadlines)
             assert not node.reads.fetching.led_bytes
             await writer.produce(topic, bytes(1000))
@@ -101,7 +101,7 @@ async def test_a_session_that_ends_takes_its_polls_along(tmp_path):
 
 @in_trio
 async def test_a_fetch_that_is_given_up_between_its_steps_is_looked_at_no_more(tmp_path):
-    """Else every commit of the node would be kept for it."""
+    """Otherwise every later commit of the node would be recorded for it."""
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         many = Fetch((FetchPart(topic, 0, 1 << 20),) * 300, 1, 1 << 20, 30_000)
@@ -214,7 +214,7 @@ async def test_reads_from_disk_go_in_turn_and_all_are_answered(tmp_path):
         order: list[int] = []
 
         class Slow:
-            """A plan that nobody lets run before all others wait behind it."""
+            """A plan that runs only once all others wait behind it."""
 
             bytes = 100
 

@@ -1,4 +1,5 @@
-"""List offsets at a real node: what must be confirmed first, times, metadata not heard of yet."""
+"""List offsets at a real node: confirmations of leadership, timestamps, metadata that are not
+applied yet."""
 
 import trio
 
@@ -28,12 +29,12 @@ def offsets(*queries: OffsetQuery, linearizable: bool = True) -> ListOffsets:
 
 
 async def answered(client: Client, request: ListOffsets) -> list[tuple[int, int]]:
-    """(code, offset) of each result."""
+    """Return (code, offset) of each result."""
     return [(row.code, row.offset) for row in (await client.ask(request)).reply.results]
 
 
 async def produce_at(client: Client, topic: int, *stamps: int) -> None:
-    """One batch of records with these timestamps."""
+    """Append one batch of records with these timestamps."""
     builder = BatchBuilder(1 << 20)
     for stamp in stamps:
         assert builder.append(stamp, None, b"x")
@@ -43,7 +44,8 @@ async def produce_at(client: Client, topic: int, *stamps: int) -> None:
 
 
 def unconfirmed(node) -> list:
-    """From now on no majority answers this node; the (group, token) it asked for."""
+    """Let no majority answer this node from now on. Return the list of (group, token) that it
+    requests."""
     asked: list = []
     node.core.read_index = lambda group, token: asked.append((group, token))
     return asked

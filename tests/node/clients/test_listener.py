@@ -1,4 +1,4 @@
-"""Accepting: bounded, and one bad connection reaches nobody else."""
+"""The accept loop: bounded, and independent of single bad connections."""
 
 import errno
 import socket

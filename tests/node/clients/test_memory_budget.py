@@ -1,4 +1,4 @@
-"""What all connections may hold together, on a whole node in this process."""
+"""The memory budget of all connections, at a whole node in this process."""
 
 import contextlib
 import functools
@@ -31,7 +31,7 @@ def large_batch(size: int) -> bytes:
 
 
 class Waiter:
-    """Notes when it is called."""
+    """A waiting session that records its notifications."""
 
     def __init__(self, called: list):
         self.called = called
@@ -73,8 +73,8 @@ def test_a_refusal_names_the_limit_that_was_reached():
 
 @in_trio
 async def test_a_large_frame_waits_unread_while_others_fill_the_memory(tmp_path):
-    """Two frames that never end take the room; the third waits, small requests do not, and it goes
-    on when one of the two leaves."""
+    """Two frames that never end use all memory. The third one waits, small requests do not, and it
+    proceeds when one of the two connections closes."""
     async with serving(tmp_path, **TIGHT) as node, await Client.open(node) as small, \
             await Client.open(node) as third, contextlib.AsyncExitStack() as stack:
         holders = [await stack.enter_async_context(await Client.open(node)) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Every pending append is answered exactly once, and never as refused."""
+"""Pending appends: each is answered exactly once, and never with a definite refusal."""
 
 from node.clients.pending import PendingAppends, ProduceRequest
 

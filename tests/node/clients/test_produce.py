@@ -1,4 +1,4 @@
-"""Produce at a real node: each batch judged alone, each request answered once."""
+"""Produce at a real node: each batch is judged alone, each request is answered once."""
 
 import pytest
 
@@ -43,7 +43,7 @@ async def test_the_batches_of_a_request_are_judged_one_by_one(tmp_path):
 
 @in_trio
 async def test_a_full_disk_refuses_what_is_led_here_and_sends_on_what_is_not(tmp_path):
-    """Else a client would wait at this node for room that another leader has."""
+    """Otherwise a client would wait at this node for disk space that another leader has."""
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         assert (await client.produce(topic, b"before")).code == Code.OK

@@ -1,4 +1,4 @@
-"""Which producer ids leaders take, and what asking for one again does."""
+"""The producer ids that leaders take, and repeated requests for an identity."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def batch_of(producer: int, epoch: int = 0, sequence: int = 0, value: bytes = b"
 
 
 async def append(client: Client, partition: int, data: bytes, seen_index: int = 0):
-    """The result of one batch."""
+    """Return the result of one batch."""
     request = Produce("commit", 15_000, (BatchPart(partition, len(data)),))
     return (await client.ask(request, data, seen_index=seen_index)).reply.results[0]
 
@@ -108,7 +108,7 @@ async def test_ids_of_new_producers_cannot_be_told_beforehand(tmp_path):
 
 
 class Metadata:
-    """What the directory knows."""
+    """A directory with the highest epochs that the test sets."""
 
     def __init__(self):
         self.metadata_index = 10
@@ -119,7 +119,7 @@ class Metadata:
 
 
 class Checked:
-    """A check and its clock."""
+    """A check of producer ids with a clock that the test sets."""
 
     def __init__(self):
         self.directory, self.now_ms = Metadata(), 0

@@ -1,4 +1,4 @@
-"""What a request asks for is counted before it is done, and done in turns.
+"""The cost of requests: counted before the work is done, and the work is done in turns.
 
 Work is counted in rows between two turns of the loop: no test here measures a time.
 """
@@ -39,7 +39,7 @@ ROWS_IN_A_TURN_MAX = 2 * (256 + 128)
 
 
 class Turn(trio.abc.Instrument):
-    """Counts calls of a function between two turns of the loop."""
+    """A counter of calls of a function between two turns of the loop."""
 
     def __init__(self, owner, name: str):
         self.most = self.total = self._now = 0
@@ -54,13 +54,13 @@ class Turn(trio.abc.Instrument):
         setattr(owner, name, counted)
 
     def after_io_wait(self, _timeout: float) -> None:
-        """A turn of the loop begins."""
+        """Begin a turn of the loop."""
         self._now = 0
 
 
 @contextlib.contextmanager
 def counting(owner, name: str):
-    """How often ``owner.name`` is called in one turn."""
+    """Yield a counter of the calls of ``owner.name`` per turn of the loop."""
     turn = Turn(owner, name)
     trio.lowlevel.add_instrument(turn)
     try:
@@ -112,7 +112,7 @@ async def test_wide_answers_are_made_in_turns_of_few_rows_whoever_asks(tmp_path)
 
 
 async def wide_topic(client: Client) -> list[int]:
-    """Incarnations of many partitions."""
+    """Return the incarnations of many partitions."""
     first = await client.create("wide", WIDE)
     return list(range(first, first + WIDE))
 
@@ -185,7 +185,7 @@ async def test_what_is_committed_while_a_wide_fetch_is_looked_at_is_not_missed(t
         steps = node.reads.fetching._look(WaitingFetch(
             Fetch(tuple(FetchPart(partition, 0, 1000) for partition in partitions),
                   wait_max_ms=20_000), Answers(), 1 << 60, 1, 0))
-        next(steps)  # the first partition was looked at, and had nothing
+        next(steps)  # the first partition was read, and had nothing
         async with await Client.open(node) as writer:
             await writer.produce(partitions[0], b"x")
         for _ in steps:
@@ -197,7 +197,7 @@ async def test_what_is_committed_while_a_wide_fetch_is_looked_at_is_not_missed(t
 
 
 class Answers:
-    """The way back of a fetch that nobody sent."""
+    """The reply callback of a fetch that no client sent."""
 
     last: tuple = ()
     session = None

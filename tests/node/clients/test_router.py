@@ -1,4 +1,4 @@
-"""Where things are: cached as long as it is true, and never longer."""
+"""The router: locations are cached exactly as long as they are current."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ from tests.node.harness import one_node_table
 
 
 class World:
-    """Metadata of one node, and a core that knows the leader it is told."""
+    """The metadata of one node, and a core with the leader hints that the test sets."""
 
     def __init__(self, tmp_path):
         facts = initial_facts(parse(one_node_table(), tmp_path))
@@ -89,7 +89,7 @@ def test_only_who_is_not_behind_calls_a_partition_unknown(tmp_path):
 def test_the_leader_is_named_with_its_address_when_it_is_another(tmp_path):
     world = World(tmp_path)
     assert world.directory.leader_detail(1)[0] == Code.LEADER_UNKNOWN
-    world.hint = (1, 5)  # this node itself, which does not lead any more
+    world.hint = (1, 5)  # this node itself, which no longer leads
     assert world.directory.leader_detail(1)[0] == Code.LEADER_UNKNOWN
     world.hint = (2, 5)
     code, detail = world.directory.leader_detail(1)

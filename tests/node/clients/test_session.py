@@ -1,4 +1,4 @@
-"""Client connections over real sockets, with handlers that the test holds in its hand."""
+"""Client connections over real sockets, with handlers that the test controls."""
 
 import struct
 from types import SimpleNamespace
@@ -48,7 +48,7 @@ ONE_BATCH = (BatchPart(1, 10),)
 
 
 class Handlers:
-    """All three handlers: requests are kept until the test answers them."""
+    """All three handlers: they keep requests until the test answers them."""
 
     def __init__(self):
         self.requests: list = []
@@ -105,7 +105,7 @@ class World:
         self.sessions.flush()
 
     async def connect_attended(self, nursery) -> Client:
-        """A client whose handshake is over, and nobody attends to the arrivals any more."""
+        """Return a client after its handshake; afterwards the node handles no more arrivals."""
         async with trio.open_nursery() as attending:
             attending.start_soon(attend, self.arrivals, self.round)
             client = await self.connect(nursery)
@@ -113,7 +113,7 @@ class World:
         return client
 
     async def connect(self, nursery, hello: Hello = HELLO, buffer_bytes: int = 0) -> Client:
-        """A client whose session runs in ``nursery``."""
+        """Return a client whose session runs in ``nursery``."""
         near, far = connected_pair(buffer_bytes)
         listener = Listener(near, self.sessions.handle, 1)
         listener.counts.connections = 1
@@ -125,7 +125,7 @@ class World:
 
 
 def session_test(**limits):
-    """A test with a world and one client."""
+    """Run a test with a world and one client."""
 
     def decorate(test):
         @in_trio
@@ -145,7 +145,7 @@ def session_test(**limits):
 
 
 async def ended(client: Client) -> bool:
-    """Whether the node ends the connection; a reset is what unread bytes make of it."""
+    """Return True if the node ends the connection; unread bytes turn the end into a reset."""
     try:
         return isinstance(await client.event(), ConnectionClosed)
     except trio.BrokenResourceError:
@@ -369,7 +369,7 @@ async def test_a_connection_without_a_hello_is_closed_in_time():
 
 
 def small_requests(count: int) -> bytes:
-    """Fetches of one partition, in one piece."""
+    """Return the frames of many fetches of one partition, in one piece."""
     machine = Connection(Role.CLIENT)
     machine.send(HELLO)
     machine.state = State.OPEN

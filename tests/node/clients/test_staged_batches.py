@@ -1,4 +1,5 @@
-"""Batches of runs at a real node: what nobody has opened is refused, what was opened is not."""
+"""Staged batches at a real node: those of transactions that were never opened are refused, others
+are taken."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ from tests.node.harness import Client, batch, in_trio, serving, until
 
 def staged(sink: int, run: int, sequence: int = 0, *, value: bytes = b"staged",
            transactional: bool = True, task: int = 0) -> bytearray:
-    """A batch of a run."""
+    """Return a staged batch of a transaction."""
     data = batch(value)
     if transactional:
         data[22] |= 0x10
@@ -41,14 +42,14 @@ def staged(sink: int, run: int, sequence: int = 0, *, value: bytes = b"staged",
 
 
 async def append(client: Client, topic: int, data: bytearray, seen_index: int = 0):
-    """The result of one batch."""
+    """Return the result of one batch."""
     answer = await client.ask(Produce("commit", 15_000, (BatchPart(topic, len(data)),)), data,
                               seen_index=seen_index)
     return answer.reply.results[0]
 
 
 async def opened(client: Client, sink: str = "s", batch_number: int = 0) -> tuple[int, int]:
-    """(sink, run) of a run that is open now."""
+    """Return (sink, run) of an open transaction."""
     reply = (await client.ask(OpenRun(sink, batch_number, secrets.token_bytes(16)))).reply
     return reply.sink, reply.run
 
@@ -81,7 +82,8 @@ async def test_an_open_run_takes_batches_and_a_decided_one_takes_no_more(tmp_pat
 
 @in_trio
 async def test_a_run_of_a_sink_is_no_plain_producer(tmp_path):
-    """Its records would be seen at once, and its numbers would fence the run's own tasks."""
+    """Its records would be visible at once, and its numbers would fence the tasks of the
+    transaction."""
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         sink, run = await opened(client)
@@ -91,7 +93,7 @@ async def test_a_run_of_a_sink_is_no_plain_producer(tmp_path):
 
 
 class MetadataWaiter:
-    """A node whose metadata lack what its clients have: what it is asked for, it says later."""
+    """A node whose metadata lag behind its clients; it answers questions when the test lets it."""
 
     def __init__(self):
         self.known: dict[RunRef, str] = {}
@@ -100,11 +102,11 @@ class MetadataWaiter:
         self.told = trio.Event()
 
     def known_state(self, run: RunRef) -> str:
-        """What the node's own copy of the ledger says."""
+        """Return the state in the node's own copy of the ledger."""
         return self.known.get(run, UNOPENED)
 
     async def ask(self, request: SettleRuns) -> SettleRunsReply:
-        """The metadata leader's answer, once the test lets it come."""
+        """Return the metadata leader's answer, once the test lets it arrive."""
         self.asked.append(request)
         await self.told.wait()
         self.told = trio.Event()
@@ -114,7 +116,7 @@ class MetadataWaiter:
         return SettleRunsReply(0, tuple(RunFact(*run, answer) for run in request.runs))
 
     def say(self, answer, state: str = UNOPENED) -> None:
-        """The leader answers about run 1 of sink 1, and the node has applied ``state`` by then."""
+        """Answer as the leader about run 1 of sink 1; the node has applied ``state`` by then."""
         self.answers.append(answer)
         self.known[RunRef(1, 1)] = state
         self.told.set()
@@ -133,7 +135,7 @@ async def test_a_node_that_is_behind_asks_before_it_judges(tmp_path, monkeypatch
         monkeypatch.setattr(staged_batches.StagedBatches, "_state",
                             lambda _self, run: behind.known_state(run))
         monkeypatch.setattr(node.clients.producing._staged, "_requests", behind)
-        for sequence in (0, 1):  # in order, whatever they wait for
+        for sequence in (0, 1):  # in order of arrival
             data = staged(1, 1, sequence)
             await client.begin(Produce("commit", 15_000, (BatchPart(topic, len(data)),)), data)
         await until(lambda: behind.asked and node.clients.producing._staged.count == 2)
@@ -151,7 +153,7 @@ async def test_a_node_that_is_behind_asks_before_it_judges(tmp_path, monkeypatch
 @in_trio
 async def test_a_batch_that_came_after_the_question_is_not_judged_by_its_answer(tmp_path,
                                                                                  monkeypatch):
-    """The run is opened between a made-up batch and the first real one."""
+    """The transaction is opened between an invented batch and the first real one."""
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic, behind = await client.create("t"), MetadataWaiter()
         monkeypatch.setattr(staged_batches.StagedBatches, "_state",
@@ -184,7 +186,7 @@ async def test_batches_that_wait_are_bounded(tmp_path, monkeypatch):
 
 @in_trio
 async def test_the_metadata_leader_makes_void_what_nobody_opened(tmp_path):
-    """For good: the number is passed over, so that what readers left out stays left out."""
+    """Permanently: the number is skipped, so that records which readers left out stay left out."""
     async with serving(tmp_path) as node, await Client.open(node) as client:
         assert await opened(client) == (1, 1)
         asked = (RunRef(1, 1), RunRef(1, 2), RunRef(2, 1), RunRef(9, 0))
@@ -214,7 +216,7 @@ async def test_what_nobody_opened_is_given_up_like_an_open_run(tmp_path):
 
 @in_trio
 async def test_a_cluster_of_several_releases_makes_nothing_void(tmp_path, monkeypatch):
-    """Earlier ones stop at the command that does it."""
+    """Nodes of earlier releases stop at the command that does it."""
     async with serving(tmp_path) as node, await Client.open(node) as client:
         state = node.metadata.log.state
         await until(lambda: state.nodes() and state.nodes()[0].version)
@@ -231,7 +233,7 @@ async def test_a_cluster_of_several_releases_makes_nothing_void(tmp_path, monkey
 
 @in_trio
 async def test_what_an_earlier_release_took_is_left_out_by_readers(tmp_path, monkeypatch):
-    """Numbers above the newest run, of a sink that is there and of one that is not."""
+    """Numbers above the newest transaction, of a sink that exists and of one that does not."""
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         await until(lambda: node.metadata.log.state.nodes()[0].version)

@@ -1,4 +1,4 @@
-"""A partition in several groups at a real node: appends, retries, reads, times, restarts."""
+"""A partition in several groups at a real node: appends, retries, reads, timestamps, restarts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PRODUCER = 1 << 62
 
 
 def sequenced(sequence: int, *values: bytes, timestamp_ms: int = 1000) -> bytearray:
-    """A batch of ``PRODUCER``."""
+    """Return a batch of ``PRODUCER``."""
     builder = BatchBuilder(1 << 16)
     for value in values:
         builder.append(timestamp_ms, None, value)
@@ -37,7 +37,7 @@ def sequenced(sequence: int, *values: bytes, timestamp_ms: int = 1000) -> bytear
 
 
 async def put(client, partition: int, sequence: int, *values: bytes, timestamp_ms: int = 1000):
-    """The result of an append by ``PRODUCER``."""
+    """Return the result of an append by ``PRODUCER``."""
     data = sequenced(sequence, *values, timestamp_ms=timestamp_ms)
     answer = await client.ask(Produce("commit", 5_000, (BatchPart(partition, len(data)),)), data)
     return answer.reply.results[0]
@@ -52,7 +52,7 @@ def groups_of(node) -> int:
 
 
 async def switch(node, client, partition: int) -> int:
-    """The partition goes on in the next group; which that is."""
+    """Switch the partition to the next group, and return that group."""
     place = node.metadata.directory.locate(partition)
     to_group = place.group % groups_of(node) + 1
     answer = await client.ask(SwitchPartition(partition, place.epoch + 1, to_group))
@@ -63,7 +63,7 @@ async def switch(node, client, partition: int) -> int:
 
 
 async def read_all(client, partition: int, offset: int = 0) -> list[bytes]:
-    """What a reader from ``offset`` gets, fetch by fetch."""
+    """Return the records that a reader receives from ``offset`` on, fetch by fetch."""
     found = []
     while True:
         answer = await client.ask(fetch(partition, offset))
@@ -121,7 +121,7 @@ async def test_a_partition_comes_back_to_a_group_and_is_read_through_all_its_lin
 
 @in_trio
 async def test_the_end_that_is_shown_never_goes_back_whichever_link_is_read(tmp_path):
-    """Found by a run against real nodes that were switched all the time."""
+    """Found by a run against real nodes with constant switches."""
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         for sequence in range(5):
@@ -134,7 +134,8 @@ async def test_the_end_that_is_shown_never_goes_back_whichever_link_is_read(tmp_
 
 @in_trio
 async def test_a_node_behind_two_switches_waits_for_the_metadata(tmp_path, monkeypatch):
-    """Its group has the partition again already, the metadata here know of the first time only."""
+    """Its group holds the partition for the second time; the metadata here know only of the
+    first."""
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         await put(client, topic, 0, b"x")
@@ -163,8 +164,8 @@ async def test_a_long_poll_at_the_end_follows_the_switch(tmp_path):
 
 @in_trio
 async def test_a_sealed_partition_names_no_end_and_takes_nothing_new(tmp_path):
-    """Between the seal and the publication: appends may go on elsewhere, so nobody knows the end;
-    what is here is read, and a retry of it is answered."""
+    """Between seal and publication, appends may continue in the next group, so the end is unknown.
+    Records here can be read, and a retry of one of them is answered."""
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         await put(client, topic, 0, b"x")
@@ -203,7 +204,7 @@ async def test_a_time_is_looked_for_from_the_epoch_that_is_named(tmp_path):
 
 @in_trio
 async def test_a_restart_changes_nothing(tmp_path):
-    """From the journal alone, and from a checkpoint."""
+    """Both from the journal alone and from a checkpoint."""
     config, batches = None, []
     for life in range(3):
         if config is None:

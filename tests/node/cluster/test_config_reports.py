@@ -1,4 +1,5 @@
-"""Who is in which group: leaders report it, the metadata leader keeps learners."""
+"""Members of groups in the metadata: leaders report them, and the metadata leader keeps
+learners."""
 
 from types import SimpleNamespace
 
@@ -60,7 +61,7 @@ class World:
         self.apply(RecordCommand(*request))
 
     async def reported(self, *groups: int) -> list:
-        """What is said after these groups were noted, once nothing waits."""
+        """Return the reports after these groups were noted, once no group waits."""
         reports = MemberReports(self, self, self)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(reports.run)

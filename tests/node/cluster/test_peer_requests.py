@@ -1,4 +1,4 @@
-"""What nodes ask each other for the metadata: one question, one answer, about themselves."""
+"""Requests between nodes for the metadata: one request, one reply, about the sender itself."""
 
 import functools
 
@@ -31,14 +31,14 @@ RECORD = wire.RecordMembers(3, 1, 17, (1, 2), (3,))
 
 
 def refusal(error):
-    """As ``Admin.refusal``."""
+    """Return code and detail of an error, as ``Admin.refusal`` does."""
     if isinstance(error, NotLeader):
         return Code.NOT_LEADER, ErrorDetail(str(error), leader=3)
     return error.code, error.detail
 
 
 class Answering:
-    """Node 2's peer port, with handlers that write down what they were asked."""
+    """Node 2's peer port, with handlers that record their requests."""
 
     def __init__(self):
         self.asked: list = []
@@ -63,7 +63,7 @@ class Answering:
         return wire.RecordMembersReply()
 
     def asking(self, hello: Hello) -> PeerRequests:
-        """The asking side: the node that says ``hello``."""
+        """Return the requesting side: the node that sends ``hello``."""
         async def reach(_peer):
             return await dial(self.address.host, self.address.port)
 
@@ -73,7 +73,7 @@ class Answering:
 
 
 def served(test):
-    """A test with a node that answers, and the asking side of node 1."""
+    """Run a test with a node that answers, and the requesting side of node 1."""
 
     @in_trio
     async def run():

@@ -1,4 +1,4 @@
-"""A node that starts says so to the metadata leader, whoever that has become meanwhile."""
+"""Registration of a starting node with the metadata leader, after that leader has changed."""
 
 import trio
 
@@ -35,7 +35,7 @@ class Cluster:
         self.registered = 0
 
     async def ask(self, *question):
-        """Of the metadata leader, or of one node."""
+        """Answer as the metadata leader, or as one node."""
         if len(question) == 1:
             return self._register(*question)
         if question == (3, wire.NodesKnown()):
@@ -49,7 +49,7 @@ class Cluster:
         return wire.JoinClusterReply(1, CLUSTER, 8, 3, tuple(NOW), (), 18)
 
     def changed(self):
-        """As the peering: whom to connect to has changed."""
+        """Record the call, in place of the link manager."""
         self.changes += 1
 
 

@@ -1,4 +1,5 @@
-"""What events and commits do, in which order, to those who wait."""
+"""Effects of events and commits on pending appends, polls and metadata, and the order of these
+effects."""
 
 import logging
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from tests.node.harness import silent_log
 
 
 class World:
-    """Writes down every call, in order."""
+    """Collaborators of an applier that record every call, in order."""
 
     def __init__(self):
         self.log: list = []
@@ -73,8 +74,8 @@ def test_a_damaged_replica_is_remembered_by_the_store():
 
 
 def test_a_write_that_ends_behind_the_removal_of_its_group_ends_nothing_else():
-    """A replica of an earlier incarnation is let go at the end of a round, and whoever waits for it
-    hears of that in the next one."""
+    """A replica of an earlier incarnation is removed at the end of a round, and its pending appends
+    fail in the next round."""
     world = World()
     world.applying.durable()
     world.here.clear()

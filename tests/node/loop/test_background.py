@@ -32,7 +32,7 @@ class Plan:
 
 
 def read_each(plans: list[Plan], monkeypatch) -> tuple[list, list[int]]:
-    """The results, and how many plans each hand-over carried."""
+    """Return the results, and the number of plans of each hand-over."""
     portions: list[int] = []
     run_sync = trio.to_thread.run_sync
 

@@ -155,7 +155,7 @@ async def test_a_file_that_cannot_be_created_stops_the_node(world):
 
 
 class Seal:
-    """An index to be made, which takes until ``over``, giving way all the time."""
+    """The job that indexes a full segment: runs until ``over`` is set, pausing after each piece."""
 
     def __init__(self):
         self.begun, self.over, self.pauses = threading.Event(), threading.Event(), 0
@@ -168,7 +168,7 @@ class Seal:
 
 
 class SealingStore(SimpleNamespace):
-    """One with segments that wait for their index."""
+    """A store with segments that wait for their index."""
 
     def __init__(self, *plans):
         super().__init__(**vars(idle_store()))
@@ -183,7 +183,7 @@ class SealingStore(SimpleNamespace):
 
 @contextlib.asynccontextmanager
 async def sealing(tmp_path, *plans):
-    """A world with such a store, after its first write."""
+    """Return a world with a ``SealingStore``, after its first write."""
     world = World(tmp_path)
     world.disk._store = SealingStore(*plans)
     with world.file:

@@ -1,4 +1,4 @@
-"""Open files: what the system allows decides how many clients there can be."""
+"""Limits of open files: the system's limit decides how many clients fit."""
 
 import resource
 
@@ -15,7 +15,7 @@ NEEDED = DESCRIPTORS_OWN + 100 + 1000
 
 @pytest.fixture
 def system(monkeypatch):
-    """The system's limits as a list [soft, hard]."""
+    """Replace the system's limits by a list [soft, hard], and return it."""
     now = [0, 0]
 
     def change(_what, limits):

@@ -1,5 +1,5 @@
-"""Circles go while they are young and few, wherever the loop is about to wait; nobody else
-collects."""
+"""Reference cycles are collected while they are young and few, when the loop is about to wait;
+automatic collection is off."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Circle:
 
 @pytest.fixture
 def settled(monkeypatch):
-    """As in a node; the test process goes on as before."""
+    """Settle the collector as a node does; the test process gets its own setting back."""
     looks: list[int] = []
 
     def told(phase, info):
@@ -42,7 +42,7 @@ def test_a_circle_is_gone_soon_and_python_itself_does_not_collect(settled):
     async def main():
         settled.clear()
         circle = weakref.ref(Circle())
-        kept = [[] for _ in range(100_000)]  # Python would have collected long ago
+        kept = [[] for _ in range(100_000)]  # automatic collection would have freed it
         assert settled == [] and circle() is not None
         await until(lambda: circle() is None)
         assert len(kept) == 100_000
@@ -60,5 +60,5 @@ def test_all_objects_are_looked_through_seldom(settled, monkeypatch):
             await trio.sleep(2 * YOUNG_MS / 1000)
 
     trio.run(main, instruments=[Garbage()])
-    # The first look is at everything; another one only after so many times what it took.
+    # The first collection is a full one; the next full one only after many times its duration.
     assert settled[0] == 2 and 2 not in settled[1:]

@@ -1,4 +1,5 @@
-"""What is said to consensus is dated by the turn of the loop, not by the last round."""
+"""Messages are stamped with the pass of the event loop in which they arrive, not with the last
+round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bytes leave in order, as far as the kernel takes them, and never pile up beyond the limit."""
+"""The send queue keeps the order of bytes, sends what the kernel takes, and never exceeds its
+limit."""
 
 import pytest
 import trio

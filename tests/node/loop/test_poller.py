@@ -1,4 +1,5 @@
-"""The hot sources: who is called, how many at a time, and who is first the next time."""
+"""The poller of hot sources: the handlers that a poll calls, their number, and the order of the
+rest."""
 
 import socket
 
@@ -9,7 +10,7 @@ from node.loop.poller import POLL_NS, Poller
 
 
 class Sources:
-    """Sockets that have something, whose handlers take what the test says, in time that it says."""
+    """Readable sockets whose handlers return a given value and take a given time."""
 
     def __init__(self, count: int, monkeypatch):
         self.arrivals = Poller()
@@ -26,7 +27,7 @@ class Sources:
             self.arrivals.add(near.fileno(), lambda number=number: self.take(number))
 
     def take(self, number: int) -> bool:
-        """A handler."""
+        """Handle one readable source."""
         self.called.append(number)
         self.now_ns += self.took_ns
         if number in self.again:
@@ -34,7 +35,7 @@ class Sources:
         return True
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all sockets and the poller."""
         self.arrivals.close()
         for pair in self.ends:
             for end in pair:

@@ -1,4 +1,5 @@
-"""The round loop obeys the order of effects, gathers, and wakes by the clock."""
+"""The round loop executes effects in order, gathers arrivals into rounds, and wakes at
+deadlines."""
 
 import contextlib
 import os
@@ -18,7 +19,7 @@ from tests.node.harness import in_trio, until
 
 
 class World:
-    """Core, store, disk, peers and applier that write down what they are asked, in order."""
+    """Core, store, disk, peers and applier that record their calls, in order."""
 
     has_work = True
     answers_wait = False
@@ -89,7 +90,7 @@ class World:
 
 
 class Patient(World):
-    """An applier of its own, whose deadline is not the core's."""
+    """A clock with a deadline of its own, beside the core's."""
 
     def __init__(self):
         super().__init__()
@@ -248,7 +249,7 @@ async def test_after_a_failed_round_there_is_no_other():
 
 
 class Sources:
-    """Two sources; taking the first makes the second one readable."""
+    """Two sources; handling the first makes the second one readable."""
 
     def __init__(self, world, yield_due: bool):
         self.taken: list[str] = []

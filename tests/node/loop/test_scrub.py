@@ -1,5 +1,5 @@
-"""The scrub task goes over all of the journal, reports what is damaged, and remembers where it
-was."""
+"""The scrub task reads the whole journal, reports damage, and remembers its position across
+restarts."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ IDLE = SimpleNamespace(idle=True)
 
 
 class BusyDisk:
-    """Counts who asks whether it is idle."""
+    """A disk that is never idle and counts the checks."""
 
     def __init__(self):
         self.busy = True
@@ -50,7 +50,7 @@ class BusyDisk:
 
 
 def filled(directory):
-    """A store with some segments."""
+    """Return a store with several segments."""
     store = open_store(RealFilesystem(), str(directory))
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
@@ -103,7 +103,7 @@ async def test_a_disk_that_is_never_idle_is_scrubbed_too(tmp_path):
 
 
 def paced(**settings) -> StorageSettings:
-    """Never by itself, or in a hurry."""
+    """Return settings without scheduled scrubs; ``settings`` sets the pace."""
     return StorageSettings(scrub_interval_days=0, **settings)
 
 

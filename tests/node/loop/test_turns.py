@@ -1,4 +1,4 @@
-"""Work in turns: what a turn of the loop has room for, and whose turn it is."""
+"""Work in turns: the rows of a turn, and the order in which owners are served."""
 
 import pytest
 import trio
@@ -16,14 +16,14 @@ class Count:
         self.rows: list[tuple[object, int]] = []
 
     async def work(self, whom, count: int) -> None:
-        """A task that works for ``whom``."""
+        """Run a task that works for ``whom``."""
         self.turns.work_for(whom)
         for part in parts(count):
             await self.turns.take(len(part))
             self.rows.append((whom, len(part)))
 
     def steps(self, whom, count: int):
-        """The same as an iterator."""
+        """Yield the same work as an iterator."""
         for _ in range(count):
             self.rows.append((whom, ROWS_PER_STEP))
             yield
@@ -42,7 +42,7 @@ async def test_a_turn_has_room_for_a_few_steps_and_what_is_more_waits():
     async with trio.open_nursery() as nursery:
         for whom in "abcd":
             nursery.start_soon(count.work, whom, 10 * ROWS_PER_STEP)
-        await trio.testing.wait_all_tasks_blocked()  # nobody makes turns yet
+        await trio.testing.wait_all_tasks_blocked()  # no turn has begun yet
         assert len(count.rows) == 2 and turns.waiting > 0
         while turns.waiting:
             before = len(count.rows)

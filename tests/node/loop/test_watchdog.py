@@ -1,4 +1,4 @@
-"""A group that is led and does not move is given up; one that moves never is."""
+"""A led group without progress is resigned; one with progress never is."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ from tests.node.harness import Client, in_trio, serving, silent_log, until
 
 
 class World:
-    """A core that leads what it is told to lead."""
+    """A core that leads the groups that a test names."""
 
     def __init__(self):
         self.waiting: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Taking part, and being told that one may not."""
+"""Admission of a node by its peers, and the refusals that stop it."""
 
 import pytest
 import trio.testing
@@ -66,7 +66,7 @@ def test_what_may_change_is_said_once_and_asked_again(tmp_path, caplog, code):
 
 
 class Turned:
-    """Node 1, which node 2 turns away because its life before is still connected there."""
+    """Node 1, which node 2 refuses because node 1's previous boot is still connected there."""
 
     def __init__(self, directory, monkeypatch):
         self.now = 1_000
@@ -110,7 +110,7 @@ def test_a_node_that_was_paused_itself_does_not_take_that_for_a_twin(tmp_path, m
 
 
 class Asked:
-    """Node 1 of three in its third life, which has been in the cluster before."""
+    """Node 1 of three in its third boot, which has been in the cluster before."""
 
     def __init__(self, directory):
         self.marks = []

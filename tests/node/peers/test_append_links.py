@@ -1,4 +1,4 @@
-"""Append connections: both ends over real sockets, with a core that only writes down."""
+"""Append connections: both ends over real sockets, with a core that only records."""
 
 import contextlib
 import functools
@@ -47,7 +47,7 @@ def entry(index: int, size: int = 8) -> Entry:
 
 
 class Core:
-    """Writes down what it is told, and supports the lives it is told to support."""
+    """A core that records its calls, and supports the boots that the test names."""
 
     has_work = True
 
@@ -110,12 +110,12 @@ class Store:
 
 
 def hello_of(node: int, epoch: int = 1, connection: str = "append", process: int = 5) -> Hello:
-    """What a node says, whose data directory has the incarnation 100 + node."""
+    """Return the hello of a node whose data directory has the incarnation 100 + node."""
     return Hello(connection, CLUSTER, node, epoch, incarnation=100 + node, process=process)
 
 
 def known_nodes(*nodes: int) -> PeerRegistry:
-    """What node 2 knows of others, which are registered."""
+    """Return node 2's registry of other nodes, which are registered."""
     records = [NodeRecord(node, 100 + node, 0, f"h:{node}", f"p:{node}") for node in nodes]
     return PeerRegistry(None, "", 2, of_joined(CLUSTER, 1, 1, records, (), 1))
 
@@ -148,7 +148,7 @@ class Sender:
         return False
 
     def say(self, *messages) -> None:
-        """What one round does."""
+        """Send the messages of one round."""
         self.peers.send([Envelope(2, message) for message in messages])
         self.peers.flush()
 
@@ -172,7 +172,7 @@ class Receiver:
         self.rounds += 1
 
     async def dial(self, hello: Hello) -> socket.socket:
-        """A connection that has said hello, as a plain socket."""
+        """Return a connection that has sent hello, as a plain socket."""
         sock = trio.socket.socket()
         await sock.connect((self.address.host, self.address.port))
         plain = socket.socket(fileno=sock.detach())
@@ -182,7 +182,7 @@ class Receiver:
 
 
 def pair_test(test):
-    """A test with a sender that is connected to a receiver."""
+    """Run a test with a sender that is connected to a receiver."""
 
     @in_trio
     async def run():

@@ -1,4 +1,4 @@
-"""Bulk connections: opened when they are needed, proven like all others, answered in order."""
+"""Bulk connections: opened on demand, with the same handshake as others, answered in order."""
 
 import functools
 import socket
@@ -23,7 +23,7 @@ RATE = 1 << 40
 
 
 def asking(port: int, config: SecurityConfig) -> Bulk:
-    """Node 1's end."""
+    """Return node 1's end."""
     introduction = functools.partial(Introduction, Security(config, CLUSTER),
                                      hello_of(1, connection="bulk"))
 
@@ -87,7 +87,7 @@ async def test_a_request_that_is_none_ends_its_connection_and_nothing_else(op):
 
 
 def connected() -> tuple[Bulk, socket.socket]:
-    """Node 1's end of a connection that node 2 has accepted, and the other one."""
+    """Yield node 1's end of a connection that node 2 has accepted, and the other end."""
     near, far = connected_pair()
     bulk = Bulk(None, None, FRAME_BYTES_MAX, RATE)
     bulk._connections[2] = near, FrameReader(WireLimits(frame_bytes_max=FRAME_BYTES_MAX))
@@ -97,8 +97,8 @@ def connected() -> tuple[Bulk, socket.socket]:
 @pytest.mark.parametrize("pause_s, comes", [(ANSWER_TIMEOUT_S - 1, True),
                                             (ANSWER_TIMEOUT_S + 1, False)])
 def test_an_answer_may_take_as_long_as_it_takes_if_it_comes(pause_s, comes):
-    """Where what is sent is bounded to little, a repair's answers took longer than was waited for:
-    each was given up and asked for again, and no replica ever repaired."""
+    """With a low rate limit, the replies of a repair took longer than the timeout. Each was given
+    up and requested again, and no replica was ever repaired."""
 
     async def send(far) -> None:
         data = b"".join(encode_frame({"n": 1}, [bytes(3000)]))

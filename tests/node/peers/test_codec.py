@@ -1,4 +1,5 @@
-"""Items of peer frames: every message comes back as it was, everything else is a protocol error."""
+"""Items of peer frames: every message survives the round trip, any other input is a protocol
+error."""
 
 import pytest
 from hypothesis import given
@@ -48,7 +49,7 @@ MESSAGES = {
 
 
 def over_the_wire(buffers: list) -> Frame:
-    """What the other side's reader makes of a frame."""
+    """Return the frame as the receiver's reader decodes it."""
     reader, data = FrameReader(), b"".join(buffers)
     while data:
         room = reader.buffer_for_receive()

@@ -10,5 +10,5 @@ from node.peers.dial import dial
 
 @pytest.mark.parametrize("host", ["..", "x" * 80, "\udcff", "ü-.invalid"])
 def test_a_host_that_cannot_be_looked_up_is_a_node_that_is_away(host):
-    """A cluster of an earlier release may have such an address among its nodes'."""
+    """The nodes of an earlier release's cluster may have such an address."""
     assert trio.run(dial, host, 9201) is None

@@ -1,4 +1,4 @@
-"""Two nodes meeting: who is believed, and that nothing is stepped before somebody is."""
+"""The handshake of two nodes: proofs, certificates, and no message stepped before them."""
 
 import functools
 import os
@@ -38,7 +38,7 @@ def certificates(authority: Authority, node: int, names: tuple[str, ...] = ()) -
 
 
 def said(frame: bytes) -> dict:
-    """The header of one frame."""
+    """Return the header of one frame."""
     reader = FrameReader()
     room = reader.buffer_for_receive()
     room[:len(frame)] = frame
@@ -47,7 +47,7 @@ def said(frame: bytes) -> dict:
 
 
 def meeting(dialler: SecurityConfig, acceptor: SecurityConfig, hello: Hello = HELLO):
-    """An introduction of node 1 to node 2 that knows only what is said."""
+    """Return both sides of node 1's handshake with node 2, after the hello."""
     introduction = Introduction(Security(dialler, CLUSTER), hello, 2)
     reception = Reception(Security(acceptor, CLUSTER), 2, 9,
                           wire.read_hello(said(introduction.first())))
@@ -108,7 +108,7 @@ def test_a_proof_is_worth_nothing_for_another_challenge(tmp_path, change):
 
 
 def test_a_proof_cannot_be_sent_back_as_one_s_own(tmp_path):
-    """A listener without the secret that has the dialler prove and echoes the proof."""
+    """A listener without the secret lets the dialler prove itself and echoes the proof."""
     config = secret_file(tmp_path, SECRET)
     introduction, reception = meeting(config, config)
     proof = said(introduction.answer(said(reception.challenge())))["proof"]
@@ -154,7 +154,7 @@ def test_a_secret_on_one_side_only_is_explained(tmp_path):
 
 
 def connected_test(make):
-    """A test of one message from node 1 to node 2, for what ``make(tmp_path)`` configures."""
+    """Test one message from node 1 to node 2 with the configuration of ``make(tmp_path)``."""
 
     @in_trio
     async def run(tmp_path):
@@ -188,7 +188,7 @@ test_messages_pass_with_both = connected_test(both)
 
 @in_trio
 async def test_large_frames_pass_inside_tls(tmp_path):
-    """More than a socket's buffer, in passing and by the task."""
+    """Frames larger than a socket's buffer, sent at once and by the drain task."""
     authority = Authority(tmp_path)
     receiver = Receiver(certificates(authority, 2))
     sender = Sender(receiver.address.port, security=certificates(authority, 1))
@@ -255,7 +255,7 @@ async def test_who_cannot_prove_who_it_is_reaches_nothing(tmp_path, caplog, case
 @in_trio
 @pytest.mark.parametrize("opening", ["hello and vote", "proof and vote", "vote"])
 async def test_a_forged_vote_request_is_never_stepped(tmp_path, opening):
-    """Whatever stands before it: nothing of a stranger reaches consensus."""
+    """No message of an unauthenticated sender reaches consensus, whatever precedes it."""
     receiver = Receiver(secret_file(tmp_path, SECRET))
     vote = b"".join(codec.frame([codec.encode(
         VoteRequest(1, 1, codec.TERM_MAX, 1, 1, False, False), 0)]))

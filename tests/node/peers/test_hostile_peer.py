@@ -1,4 +1,4 @@
-"""Well-formed items of a peer that lies: the core refuses or obeys them, and stays sound."""
+"""Well-formed items of a lying peer: the core refuses or obeys them, and its state stays sound."""
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +18,7 @@ head = (st.just(GROUP) | st.integers(0, 3), st.sampled_from([1, 1, 1, 2]), near_
 
 @st.composite
 def appends(draw):
-    """An append whose entries follow each other, wherever they may belong."""
+    """Return an append with consecutive entries at any indexes."""
     group, incarnation, term = (draw(part) for part in head)
     prev, prev_term = draw(small), draw(near_terms)
     entries, at = [], prev_term
@@ -42,7 +42,7 @@ lies = st.one_of(
 
 
 def leading() -> Solo:
-    """Node 1 as leader of a group with a log of three terms."""
+    """Return node 1 as leader of a group with a log of three terms."""
     solo = Solo([1, 1, 2], term=3)
     solo.core.tick(5_000)
     solo.now_ms = 5_000
@@ -87,7 +87,7 @@ def test_a_second_leader_of_the_same_term_is_impossible():
 
 
 def impossible(solo: Solo, message) -> None:
-    """The message is refused as such, and the log is as it was."""
+    """Check that the message is refused as impossible and leaves the log unchanged."""
     before = solo.core.status.of(GROUP)
     with pytest.raises(ImpossibleMessage):
         solo.core.step(2, message)
@@ -97,7 +97,7 @@ def impossible(solo: Solo, message) -> None:
 
 
 def follower() -> Solo:
-    """Follows node 2 in term 3: entries 1..3 committed, 4 and 5 verified."""
+    """Return a follower of node 2 in term 3: entries 1..3 committed, 4 and 5 verified."""
     solo = Solo([1, 1, 2], term=3)
     entries = tuple(Entry(EntryKind.METADATA, GROUP, 1, 3, index) for index in (4, 5))
     solo.core.step(2, m.Append(GROUP, 1, 3, 3, 2, 5, 3, entries))

@@ -1,4 +1,4 @@
-"""A running node that gets a new number: durable first, then told to its peers."""
+"""A running node that renews its boot id: durable first, then sent to its peers."""
 
 import errno
 
@@ -22,14 +22,14 @@ DISK = RealFilesystem()
 
 
 class Sock:
-    """A connection on which nothing is really said."""
+    """A connection that carries no bytes."""
 
     def close(self):
         pass
 
 
 class Running:
-    """Node 1 of three, with peers that say what ``answers`` has for them; the default is yes."""
+    """Node 1 of three, whose peers answer from ``answers``; the default is to accept."""
 
     def __init__(self, directory, monkeypatch, earlier=()):
         self.directory = str(directory)
@@ -106,8 +106,8 @@ async def test_a_peer_that_was_away_is_told_what_it_asks_for(tmp_path, monkeypat
 
 @in_trio
 async def test_a_peer_of_the_release_before_hears_of_one_number_only(tmp_path, monkeypatch):
-    """It refuses a second number of one start for good, and a hello with a field it does not
-    know."""
+    """It permanently refuses a second number of one start, and a hello with a field that it does
+    not know."""
     node = Running(tmp_path, monkeypatch, earlier=(3,))
     await node.renewal.renew()
     first, second = lives(1, 2)

@@ -1,4 +1,4 @@
-"""Links and leases follow the nodes that are known."""
+"""Links and leases of the known nodes, as the metadata change."""
 
 from types import SimpleNamespace
 
@@ -11,13 +11,13 @@ CLUSTER = bytes(16)
 
 
 def nodes(**addresses: str) -> dict[int, NodeRecord]:
-    """Nodes by ``n<id>="host:port"`` of their peer ports."""
+    """Return nodes from ``n<id>="host:port"`` of their peer ports."""
     return {int(name[1:]): NodeRecord(int(name[1:]), 1, 1, "c:1", address)
             for name, address in addresses.items()}
 
 
 class World:
-    """Node 1's peering; who is told writes it down."""
+    """Node 1's link manager, with collaborators that record their calls."""
 
     def __init__(self):
         self.said: list[tuple] = []
@@ -34,7 +34,8 @@ class World:
         self.peering.changed()
 
     def hear(self, version: int, applied: int = 0, **addresses: str) -> list[tuple]:
-        """Metadata up to ``applied``, whose nodes are as of ``version``; what follows from them."""
+        """Apply metadata up to ``applied``, with the nodes as of ``version``, and return the
+        resulting calls."""
         self.said.clear()
         self.peering.follow(SimpleNamespace(version=applied or version, table=SimpleNamespace(
             version=version, nodes=nodes(**addresses), removed={})))
@@ -67,8 +68,8 @@ def test_older_metadata_change_nothing():
 
 
 def test_nodes_of_metadata_that_were_recovered_by_force_replace_those_that_nobody_has_any_more():
-    """Who is only in what was lost was let in, and who came in its place was not: told that it was
-    removed for ever, it ended."""
+    """A node that was only in the lost metadata was admitted, and the node in its place was not: it
+    received a permanent removal, and stopped."""
     world = World()
     world.hear(9, n1="a:1", n3="a:3", n4="a:4")
     assert world.hear(5, applied=8, n1="a:1", n2="a:2", n3="a:3") == [], "the leader may be new"

@@ -25,14 +25,14 @@ from tests.node.harness import connected_pair, in_trio, until
 from tests.ports import free_port
 
 LEASE_MS = 300
-#: Where nothing is to end by itself, however long this machine stands still.
+#: For tests in which no lease may end by itself, however slow the machine is.
 LONG_MS = 600_000
 INTERVAL_MS = 40
 CLUSTER = bytes(16)
 
 
 class Side:
-    """One node's thread, its port, and a loop that answers nudges as long as it is told to."""
+    """One node's thread, its port, and a loop that answers nudges as long as the test lets it."""
 
     def __init__(self, node: int, peer: int, port: int, peer_port: int, lease_ms: int = LEASE_MS):
         self.disk = SimpleNamespace(busy_since_ms=None)
@@ -51,22 +51,22 @@ class Side:
         self.events: list = []
 
     def state(self, *kinds: LeaseEventKind) -> LeaseEventKind | None:
-        """The last event of these kinds."""
+        """Return the last event of these kinds."""
         return next((event.kind for event in reversed(self.events) if event.kind in kinds), None)
 
     @property
     def holds(self) -> bool:
-        """The other node supports this one."""
+        """True if the other node supports this one."""
         return self.state(LeaseEventKind.HELD, LeaseEventKind.LOST) is LeaseEventKind.HELD
 
     @property
     def grants(self) -> bool:
-        """This node supports the other one."""
+        """True if this node supports the other one."""
         return self.state(LeaseEventKind.GRANTED,
                           LeaseEventKind.WITHDRAWN) is LeaseEventKind.GRANTED
 
     async def serve(self) -> None:
-        """What the rest of the node does, until ``end``."""
+        """Run the rest of the node, until ``end``."""
         with self.scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.loop)
@@ -74,13 +74,13 @@ class Side:
         self.served.set()
 
     async def end(self) -> None:
-        """The process ends: nobody listens any more, and every connection breaks."""
+        """End the process: its port refuses connections, and every connection breaks."""
         self.scope.cancel()
         await self.served.wait()
         self.close()
 
     async def loop(self) -> None:
-        """The node's loop, as far as the thread sees it."""
+        """Run the node's loop, as far as the thread sees it."""
         while True:
             await trio.lowlevel.wait_readable(self.thread.wake_fd)
             os.eventfd_read(self.thread.wake_fd)
@@ -90,7 +90,7 @@ class Side:
                 self.events.append(self.thread.events.popleft())
 
     async def listen(self) -> None:
-        """The peer port: whoever dials is adopted as the peer, its hello read."""
+        """Accept every connection on the peer port as the peer's, and read its hello."""
         while True:
             await trio.lowlevel.wait_readable(self.listening)
             sock, _ = self.listening.accept()
@@ -111,7 +111,7 @@ class Side:
 
 
 class Pair:
-    """Two nodes that ask each other."""
+    """Two nodes that exchange heartbeats."""
 
     def __init__(self, lease_ms: int = LEASE_MS):
         self._lease_ms = lease_ms
@@ -143,7 +143,7 @@ async def test_two_nodes_support_each_other_until_one_is_gone():
 
 
 def ended(side: Side) -> bool:
-    """Whether the thread has given its peer up."""
+    """True if the thread has ended the leases of its peer."""
     return not side.holds and not side.grants
 
 
@@ -172,7 +172,7 @@ async def test_a_refusal_alone_ends_no_lease():
         pair.two.scope.cancel()
         await pair.two.served.wait()
         pair.two.listening.close()
-        pair.two.thread._loop_stall_ms_max = 1 << 40  # nobody answers its nudges any more
+        pair.two.thread._loop_stall_ms_max = 1 << 40  # its nudges are no longer answered
         pair.one.thread._dialled[2].sock.shutdown(socket.SHUT_RDWR)
         await until(lambda: 2 in pair.one.thread._refused, "a refusal")
         assert pair.one.grants and 2 in pair.one.thread._adopted
@@ -295,7 +295,7 @@ async def test_running_out_of_descriptors_is_survived(monkeypatch):
 
 
 def test_a_link_is_left_alone_that_was_closed_in_the_turn_that_finds_it_connected():
-    """A peer moves while it is being dialled: both are found by one look at the sockets."""
+    """A peer moves while it is being dialled; one ``select`` reports both."""
     side = Side(1, 2, free_port(), free_port())
     thread = side.thread
     thread._dial(2, "127.0.0.1", free_port())

@@ -1,4 +1,5 @@
-"""Whom a node lets in: incarnations bound before an answer, lives that overtake each other."""
+"""The nodes that a node admits: incarnations are bound before an answer, and later boots replace
+earlier ones."""
 
 import errno
 import threading
@@ -44,18 +45,18 @@ def nobody(_node: int, _life: Life) -> bool:
 
 
 def new_cluster(directory, nodes: int = 3) -> PeerRegistry:
-    """What node 1 of a new cluster knows."""
+    """Return the registry of node 1 of a new cluster."""
     return PeerRegistry(RealFilesystem(), str(directory), 1,
                       of_new_cluster(CLUSTER, 8, 3, FIRST_HOUR[:nodes]))
 
 
 def again(directory) -> PeerRegistry:
-    """The same node after a restart."""
+    """Return the registry of the same node after a restart."""
     return PeerRegistry(RealFilesystem(), str(directory), 1, read(RealFilesystem(), str(directory)))
 
 
 async def let_in(known: PeerRegistry, said: Hello, is_alive=nobody) -> Code:
-    """What the listener does."""
+    """Judge and bind a hello, as the peer port does."""
     verdict = known.judge(said, is_alive) or await known.bind(said, is_alive)
     return verdict.code if verdict is not None else Code.OK
 
@@ -160,7 +161,7 @@ NUMBER = 1 << 63
 
 
 async def meets(known: PeerRegistry, epoch: int, process: int) -> Code:
-    """Node 2 says which life the file remembers, as it does when it was asked."""
+    """Let node 2 name the boot id that the file remembers, as it does on request."""
     said = hello(2, 7, epoch, NUMBER | process)
     verdict = known.judge(said, nobody)
     if verdict is not None and verdict.code == Code.UNLINKED_LIFE:
@@ -242,7 +243,7 @@ async def test_who_was_admitted_once_need_not_ask_again(tmp_path):
 
 
 class FullDisk(RealFilesystem):
-    """Takes no file as long as it is full."""
+    """A filesystem that takes no file while it is full."""
 
     full = True
 
@@ -282,8 +283,9 @@ async def test_a_full_disk_lets_nobody_in_whom_it_could_not_remember_and_ends_no
 
 @in_trio
 async def test_what_is_learned_is_saved_whoever_else_has_saved(tmp_path, monkeypatch):
-    """Two connections of a new peer, and the task between them: its event stays the one that is
-    set.  (Else a node that was restarted later knew no node that had joined.)"""
+    """Two connections of a new peer, and the saving task between them: the event that is set stays
+    the one that the task waits for. (Otherwise a node that restarted later knew no node that had
+    joined.)"""
     known, disk = new_cluster(tmp_path), threading.Event()
 
     def slow(*arguments):

@@ -1,4 +1,4 @@
-"""Leaderships leave a node that stops, a few at a time."""
+"""Draining of leadership before a node stops, a few groups at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tests.node.harness import in_trio
 
 
 class Core:
-    """Transfers that succeed when the world turns, but for groups that nobody can take."""
+    """A core whose transfers succeed when the world advances, except for groups without a
+    target."""
 
     def __init__(self, led: int, stuck: frozenset[int] = frozenset()):
         self.status = self  # as core.status
@@ -39,7 +40,7 @@ class Core:
 
 
 class World:
-    """What ``HandOver`` is given; each wait lets the elections happen."""
+    """The collaborators of ``HandOver``; each wait lets the elections happen."""
 
     def __init__(self, core: Core):
         self.core = core
@@ -76,7 +77,7 @@ async def test_groups_that_nobody_can_take_keep_none_of_the_others_and_are_named
 @in_trio
 async def test_a_transfer_under_way_is_waited_for_and_not_begun_again():
     core = Core(led=2)
-    core.led[1] = 3  # somebody asked for this one before
+    core.led[1] = 3  # this transfer was begun before
     world = World(core)
     await world.hand_over.run()
     assert not core.led

@@ -1,5 +1,5 @@
-"""What a node does with its replica of a group that was recovered by force, when damage has taken
-the record that says so."""
+"""A node's replica of a group that was recovered by force, after damage has taken the record of the
+recovery."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GROUP = 1
 
 
 class World:
-    """Node 1, from what is on its disk on; metadata say that the group goes on from a survivor."""
+    """Node 1 from a start on; according to the metadata the group continues from a survivor."""
 
     def __init__(self, disk: Disk, survivor: int):
         self.store = open_store(disk.filesystem, DIRECTORY)
@@ -42,8 +42,8 @@ class World:
 
 
 def test_a_survivor_that_lost_the_record_of_it_is_not_alone_once_more():
-    """It had become one of three since; named as the only voter again it was cleared by their
-    leader, and then elected itself beside him."""
+    """The group had grown to three voters since. Named as the only voter again, the survivor was
+    cleared by the group's leader, and then elected itself beside that leader."""
     disk = Disk()
     store, rounds, _ = begun(disk)
     place = recovered(rounds, 1, 2, 3)
@@ -60,8 +60,8 @@ def test_a_survivor_that_lost_the_record_of_it_is_not_alone_once_more():
 
 
 def joined(disk: Disk) -> None:
-    """Node 1 had an earlier replica and is one of three in incarnation 2; what says so is damaged,
-    with the vote that it gave, and all of that group which stood there."""
+    """Return node 1, which had an earlier replica and is one of three voters in incarnation 2. The
+    records of that, of its vote, and all entries of the group are damaged."""
     store, rounds, _ = begun(disk)
     left = tombstone(GROUP, 1, Tombstone(HardState(1, 2), 4, 1))
     rounds.run(GroupWrite(GROUP, 1, 0, (), None, left))
@@ -82,8 +82,8 @@ def cleared(world: World) -> None:
 
 @pytest.mark.parametrize("then", ["at once", "restarted", "checkpoint"])
 def test_who_is_let_go_in_doubt_comes_back_in_doubt(then):
-    """It was a member of the present incarnation, which may count with what it forgot: its vote
-    for a leader of a later term, for one."""
+    """It was a member of the present incarnation, which may count on promises that it forgot, such
+    as a vote for the leader of a later term."""
     disk = Disk()
     joined(disk)
     world = World(disk, survivor=2)

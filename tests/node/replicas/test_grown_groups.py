@@ -1,4 +1,4 @@
-"""New groups of a pool that grows, on a node whose disk has lost something, of whatever group."""
+"""New groups of a grown pool, on a node whose disk has lost entries of unknown groups."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TWO = ((1, 2, 3), (3, 1, 2))
 
 
 class Damaged:
-    """Node 3, with a hole in its journal that recovery met, and three metadata entries, so many of
-    which are applied; everything is cleared, or waits to be."""
+    """Node 3, with a hole in its journal that recovery found and three metadata entries, of which
+    some are applied. Everything is cleared, or waits to be."""
 
     def __init__(self, applied: int = 3, *commands):
         disk = Disk()
@@ -54,7 +54,7 @@ class Damaged:
             self.replicas.settle()
 
     def cleared(self) -> None:
-        """The metadata group's replica is whole again."""
+        """Clear the metadata group's replica."""
         staged = self.store.repair.stage_lift(METADATA_GROUP, lambda: None)
         staged.execute()
         self.store.finish(staged)
@@ -62,15 +62,15 @@ class Damaged:
         self.settle()
 
     def grown(self) -> list[str]:
-        """Why the replicas of two new groups are quarantined."""
+        """Return the quarantine reasons of the replicas of two new groups."""
         self.state = Replica(GrowPool(10, TWO)).state
         self.settle()
         return [self.core.status.quarantine_reason(group) for group in (9, 10)]
 
 
 def test_a_new_group_is_not_in_doubt_for_what_was_damaged_before_it_was():
-    """Two of three nodes that had met damage, long repaired, would have been in doubt for good: the
-    group has no leader, nobody is cleared, and the growth never ends."""
+    """Otherwise two of three nodes with damage, repaired long ago, would be recovering heads
+    permanently: the group has no leader that could clear them, and the growth never completes."""
     node = Damaged()
     node.cleared()
     assert node.grown() == ["", ""]

@@ -1,7 +1,7 @@
-"""The driver of switches: what it does step by step, and that it may end between any two steps.
+"""The driver of partition switches: its steps, and a crash between any two of them.
 
-Three nodes' drivers over one copy of each group's log; what consensus does is played: an entry that
-is proposed is committed with the round that its proposer asks for, or falls with its leader.
+Three nodes' drivers over one copy of each group's log. Consensus is simulated: an entry is
+committed with the round that its proposer requests, or is lost with its leader.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ RECORDS = 4
 
 
 class Crash(Exception):
-    """The node dies here."""
+    """The crash of a node at this point."""
 
 
 class Group:
-    """A log that everybody has the same copy of."""
+    """A log of which all nodes have the same copy."""
 
     def __init__(self, number: int, leader: int):
         self.tail = PartitionStates(number)
@@ -60,7 +60,7 @@ class Group:
         self.log.append(entry)
 
     def elect(self, leader: int, survives: bool) -> None:
-        """The leader is gone; what it had not committed is in the next one's log, or is not."""
+        """Replace the leader; its uncommitted entries stay in the next leader's log, or do not."""
         if survives:
             self.tail.apply(self.tail.last_index)
         elif self.tail.last_index > self.tail.applied_index:
@@ -70,7 +70,7 @@ class Group:
 
 
 class Node:
-    """One node's driver, and what it believes to be the rest of the node."""
+    """One node's driver, and its view of the rest of the node."""
 
     def __init__(self, world: World, number: int):
         self.status = self  # as core.status
@@ -104,7 +104,7 @@ class Node:
         self.world.groups[group].append(kind, payload, base_offset)
 
     def round(self) -> None:
-        """Commits what is proposed here."""
+        """Commit the entries proposed on this node."""
         for group, found in self.world.groups.items():
             if found.leader == self.node and found.tail.applied_index < found.tail.last_index:
                 self.world.effect(self.node, f"commit in {group}")
@@ -134,7 +134,7 @@ class Node:
 
 
 class Metadata:
-    """What the driver sees of the metadata: as new as the world's."""
+    """The metadata as the driver sees them: always the newest of the world."""
 
     def __init__(self, world: World):
         self._world = world
@@ -149,7 +149,7 @@ class Metadata:
 
 
 class World:
-    """Group 1 is led by node 1, and so on; the partition is in group 1 and goes to group 2."""
+    """Groups 1 to 3 are led by nodes 1 to 3; the partition is in group 1 and moves to group 2."""
 
     def __init__(self, leaders: tuple[int, int] = (1, 2)):
         self.groups = {number: Group(number, leader) for number, leader in enumerate(leaders, 1)}
@@ -176,7 +176,7 @@ class World:
         return result
 
     def fill(self, records: int) -> None:
-        """Batches of one producer, committed."""
+        """Commit batches of one producer."""
         group = self.groups[self.here]
         group.append(EntryKind.PARTITION_OPEN, open_payload(1))
         for number in range(records):
@@ -188,13 +188,13 @@ class World:
         assert result.error is None, result
 
     def effect(self, node: int, what: str) -> None:
-        """Something that others see is about to happen, or has."""
+        """Record an effect that other nodes observe, before or after it happens."""
         self.trace.append(f"{node}: {what}")
         if len(self.trace) in self.crashes:
             raise Crash(what)
 
     def die(self, node: int) -> None:
-        """The node ends; the next one leads what it led; it comes back and remembers nothing."""
+        """End the node. The next node leads its groups; the node comes back without any memory."""
         self.deaths += 1
         survives = self.crashes.get(len(self.trace), False)
         for found in self.groups.values():
@@ -207,7 +207,7 @@ class World:
             other.driver.look()
 
     async def keep(self, number: int) -> None:
-        """The node's process, started again whenever it dies."""
+        """Run the node's process, and restart it after each crash."""
         while True:
             with trio.CancelScope() as self.scopes[number]:
                 try:
@@ -217,7 +217,7 @@ class World:
                     self.scopes[number].cancel()
 
     def run(self, over) -> World:
-        """Until ``over()``, in mocked time."""
+        """Run until ``over()``, in mocked time."""
         async def main():
             with trio.fail_after(LIMIT_S):
                 async with trio.open_nursery() as nursery:
@@ -245,7 +245,7 @@ def switched(leaders=(1, 2), crashes=None, records=RECORDS) -> World:
 
 
 def check(world: World, records: int = RECORDS) -> None:
-    """One seal, one opening that counts, and everything carried."""
+    """Check for one seal, one effective opening, and complete records."""
     link = world.state.locate(P).chain[-1]
     assert (link.epoch, link.group, link.start_offset) == (2, world.there, records)
     old, new = world.groups[world.here], world.groups[world.there]
@@ -276,7 +276,7 @@ SCRIPT = [
 
 
 def leaders_of(old: int, new: int) -> tuple[int, int]:
-    """Leaders of groups 1 and 2, so that ``old`` leads the one that the partition is in."""
+    """Return leaders of groups 1 and 2, so that ``old`` leads the partition's group."""
     return (old, new) if World().here == 1 else (new, old)
 
 
@@ -300,7 +300,7 @@ def test_one_leader_of_both_groups_asks_nobody():
 
 
 def test_a_partition_that_was_never_used_is_opened_to_be_sealed():
-    """Else a leader that has not heard of the switch could open it at the first batch."""
+    """Otherwise a leader that does not know of the switch could open it at the first batch."""
     world = switched(leaders_of(1, 2), records=0)
     check(world, records=0)
     assert script(world, ["1: PARTITION_OPEN in {here}"])[0] in world.trace
@@ -313,7 +313,7 @@ STEPS = len(SCRIPT)
 @pytest.mark.parametrize("survives", [False, True])
 @pytest.mark.parametrize("leaders", [(1, 2), (2, 1), (3, 3)])
 def test_whoever_acts_may_die_before_any_step(leaders, survives):
-    """S33: the node that is about to do something, or has just heard of it, dies there."""
+    """S33: a node crashes right before it acts, or right after it received a request."""
     for step in range(1, STEPS + 4):
         world = switched(leaders, {step: survives})
         check(world)
@@ -331,7 +331,7 @@ def test_dying_again_and_again_only_delays():
     check(switched((1, 2), {step: step % 3 == 0 for step in range(1, 40)}))
 
 
-# ---- what holds it up ---------------------------------------------------------------------------
+# ---- obstacles ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_stale_for", ["settled", "has_room"])
@@ -386,7 +386,7 @@ def test_a_deleted_topic_ends_its_switch():
 
 
 def ask(world: World, **changes):
-    """One request to open, as node 1 might send it."""
+    """Send one request to open, as node 1 would."""
     request = wire.OpenPartition(P, 2, world.there, world.state.version, False, RECORDS, 0, 1,
                                  b"")._replace(**changes)
     leader = world.nodes[changes.pop("node", world.groups[world.there].leader)]
@@ -433,7 +433,7 @@ def test_only_the_leader_opens():
 
 
 def test_a_refusal_of_the_metadata_is_no_end():
-    """The publication is refused, lost, refused: it is asked for until the metadata have it."""
+    """The publication is refused, lost, refused: it is repeated until the metadata have it."""
     world = World((1, 2))
     world.fill(RECORDS)
     problems = [RequestError("no"), AmbiguousOutcome("lost"), RequestError("no")]

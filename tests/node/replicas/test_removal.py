@@ -1,4 +1,4 @@
-"""What happens to a replica in the moment in which its node lets it go."""
+"""Effects on a replica in the round in which it is removed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ GROUP, LEADER, TERM = 1, 2, 5
 
 @in_trio
 async def test_damage_that_is_found_when_a_replica_is_removed_is_none_of_the_next_ones(tmp_path):
-    """Both come in one round, whose tombstone is staged first: what was said of the replica that
-    goes stayed with the next one, which was kept out for good."""
+    """Both happen in one round, which stages the tombstone first. The damage of the removed replica
+    stayed with the next one, which was quarantined permanently."""
     async with running(first_of_three(tmp_path)) as node:
         node.core.repair.quarantine(GROUP, "bits have changed")
         node.core.step(LEADER, Removed(GROUP, 1, TERM, 1, 1))

@@ -1,4 +1,4 @@
-"""The task that asks peers for copies, one request at a time."""
+"""The task that requests copies from peers, one request at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SILENT, ALIVE = 2, 3
 
 
 class Peers:
-    """One of them hangs: it takes a request, and answers nothing."""
+    """Two peers, one of which hangs: it takes a request and never replies."""
 
     def __init__(self):
         self.handlers = {}
@@ -36,8 +36,8 @@ class Peers:
 
 
 class Damaged:
-    """Replicas each of which lacks an entry that both peers have; the one that hangs is asked first
-    for each of them."""
+    """Replicas that each lack an entry which both peers have; the peer that hangs is always asked
+    first."""
 
     def __init__(self, groups: int):
         self.groups = {*range(1, groups + 1)}
@@ -65,8 +65,8 @@ async def _repair(groups: int) -> tuple[float, list[int]]:
 
 
 def test_a_peer_that_hangs_is_waited_for_once_and_not_for_each_replica():
-    """A journal that has lost something asks for every group: a node of a thousand groups was out
-    for hours where one of its two peers hung, though the other had everything."""
+    """A damaged journal causes requests for every group. With one of two peers hanging, a node of a
+    thousand groups was out for hours, although the other peer had all entries."""
     lasted_s, asked = trio.run(_repair, 100, clock=trio.testing.MockClock(autojump_threshold=0))
     assert asked.count(SILENT) == 1 and asked.count(ALIVE) == 100
     assert lasted_s < 2 * ANSWER_TIMEOUT_S
@@ -75,8 +75,8 @@ def test_a_peer_that_hangs_is_waited_for_once_and_not_for_each_replica():
 @pytest.mark.parametrize("group, incarnation, term", [
     (99, 0, 0), (-1, 0, 0), (1, -1, 0), (1, 1, -1), (1 << 64, 1, 0), (1, True, 0), ("1", 1, 0)])
 def test_what_is_asked_of_a_group_that_cannot_be_is_refused(group, incarnation, term):
-    """0 is the incarnation of every group that a node does not have: whoever named it asked for
-    copies from a log that is not there, and ended the node."""
+    """0 is the incarnation of every group without a replica here: a request with it asked for
+    copies from a missing log, and stopped the node."""
     store = open_store(SimulatedFilesystem(), "/node")
     core = SimpleNamespace(status=SimpleNamespace(is_settled=lambda _group: True))
     answering = Repairs(RepairCoordinator(1, store, core, lambda _staged: None),

@@ -1,4 +1,4 @@
-"""Which replicas a node repairs from its start on."""
+"""The replicas that a node repairs after a start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def damage(path, at: int) -> None:
 
 
 def damaged_directory(config, *groups: int) -> None:
-    """Three entries in each group; the first of them cannot be read any more."""
+    """Return a directory with three entries in each group, the first of which cannot be read."""
     store = Store.open(str(config.data_dir), RealFilesystem(),
                        Identity(config.cluster_id, config.node.id, 1,
                                 draw_life()))
@@ -37,8 +37,9 @@ def damaged_directory(config, *groups: int) -> None:
 
 
 def test_a_replica_of_which_nothing_stands_in_a_damaged_journal_is_repaired_too(tmp_path):
-    """What is lost may have been its, so it starts in doubt; a node that did not look at it again
-    kept it out for ever, where a group had no entry yet when its node went down."""
+    """The lost entries may have been its own, so it starts as a recovering head. A node that did
+    not repair it kept it quarantined permanently, if the group had no entry yet when the node
+    stopped."""
     config = parse(one_node_table(), tmp_path)
     damaged_directory(config, DAMAGED_GROUP)
     node = make_node(config)
@@ -50,7 +51,7 @@ def test_a_replica_of_which_nothing_stands_in_a_damaged_journal_is_repaired_too(
 
 
 def test_a_damaged_replica_of_a_group_that_metadata_do_not_know_yet_waits(tmp_path):
-    """The pool grew, and what this node has of that group says not who its members are."""
+    """The pool grew, and this node's data of that group does not name its members."""
     config = parse(one_node_table(), tmp_path)
     damaged_directory(config, DAMAGED_GROUP, NEW_GROUP)
     node = make_node(config)

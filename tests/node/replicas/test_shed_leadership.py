@@ -1,4 +1,4 @@
-"""Leaderships leave a node whose disk is full, as far as somebody can take records."""
+"""Shedding of leadership on a full disk, to nodes that take records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WAIT_S = 30.0
 
 
 class Core:
-    """Groups led here; ``takers`` are those that somebody can take."""
+    """A core with groups led here; ``takers`` are the groups that have a target."""
 
     def __init__(self, led, takers=()):
         self.status = self  # as core.status
@@ -44,7 +44,7 @@ class Core:
 
 
 class World:
-    """What ``LeadershipShedder`` is given."""
+    """The collaborators of ``LeadershipShedder``."""
 
     def __init__(self, core: Core):
         self.core = core

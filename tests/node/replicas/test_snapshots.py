@@ -1,4 +1,5 @@
-"""Snapshots at the node: chunks that resume, images that change, and answers nobody should give."""
+"""Snapshots of the metadata group at a node: resumed downloads, changing images, malformed
+replies."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ DIRECTORY = "/node"
 
 
 class Core:
-    """A leader's, or a follower's, as far as snapshots ask."""
+    """A core of a leader or a follower, as far as snapshots use it."""
 
     def __init__(self, applied: int = 7):
         self.status = self  # as core.status
@@ -83,8 +84,7 @@ def tail_at(index: int) -> PartitionStates:
 
 
 class Side:
-    """One node's ``Snapshots`` with everything around it replaced by a record of what was done, but
-    for its directory."""
+    """One node's ``Snapshots``, with collaborators that record their calls and a real directory."""
 
     def __init__(self, core: Core, bulk, directory: str = DIRECTORY,
                  filesystem: SimulatedFilesystem | None = None):
@@ -111,12 +111,12 @@ class Side:
 
     @property
     def kept(self) -> bool:
-        """Whether something that has arrived is on the disk."""
+        """True if a part of a download is on disk."""
         return self.filesystem.exists(self.path)
 
 
 class Bulk:
-    """A bulk connection to one leader; ``broken`` is how many answers are still to come."""
+    """A bulk connection to one leader; ``broken`` is the number of replies before it fails."""
 
     def __init__(self):
         self.handlers: dict = {}
@@ -146,7 +146,7 @@ def pair(monkeypatch, chunk: int = 40) -> tuple[Side, Side, Bulk]:
 
 
 async def attempt(follower: Side) -> None:
-    """One offer, worked off."""
+    """Process one offer."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follower.snapshots.run)
         follower.snapshots.offered(METADATA_GROUP, LEADER)
@@ -155,7 +155,7 @@ async def attempt(follower: Side) -> None:
 
 
 async def settled(follower: Side) -> None:
-    """Until ``run`` waits for the next offer; it hops to a thread for each chunk."""
+    """Wait until ``run`` waits for the next offer; it uses a thread for each chunk."""
     await until(lambda: follower.snapshots.idle)
 
 
@@ -181,7 +181,7 @@ async def test_a_fetch_that_broke_off_goes_on_where_it_was(monkeypatch):
 
 
 async def broken_off(monkeypatch, chunks: int = 2) -> tuple[Side, Side, Bulk]:
-    """A follower that got so many chunks, and went down."""
+    """Return a follower that received a number of chunks and then stopped."""
     follower, leader, bulk = pair(monkeypatch)
     bulk.broken = chunks
     await attempt(follower)
@@ -190,7 +190,7 @@ async def broken_off(monkeypatch, chunks: int = 2) -> tuple[Side, Side, Bulk]:
 
 
 def restarted(follower: Side, bulk: Bulk, applied: int = 1) -> Side:
-    """The next start of the same directory."""
+    """Return the next start of the same directory."""
     return Side(Core(applied), bulk, filesystem=follower.filesystem)
 
 
@@ -246,7 +246,8 @@ async def test_what_the_log_brought_meanwhile_is_dropped(monkeypatch):
 
 @in_trio
 async def test_what_has_arrived_for_a_replica_of_which_nothing_is_left_waits_for_it(monkeypatch):
-    """It was created a moment before the crash, or damage took all that was known of it."""
+    """The replica was created just before the crash, or damage took everything that was known of
+    it."""
     follower, leader, bulk = await broken_off(monkeypatch)
     again = restarted(follower, bulk)
     tail = again.store.tails.pop(METADATA_GROUP)
@@ -324,7 +325,7 @@ async def test_a_damaged_replica_has_nothing_to_give(monkeypatch):
 
 @in_trio
 async def test_a_leader_that_has_committed_nothing_yet_gives_what_it_has_applied(monkeypatch):
-    """It may need the vote of just that follower for its first commit."""
+    """It may need the vote of that very follower for its first commit."""
     follower, leader, bulk = pair(monkeypatch)
     leader.core.settled = False
     await attempt(follower)
@@ -333,7 +334,7 @@ async def test_a_leader_that_has_committed_nothing_yet_gives_what_it_has_applied
 
 @in_trio
 async def test_an_image_that_the_log_does_not_go_on_from_is_not_given_again(monkeypatch):
-    """Who has installed it asks again at once, and would be given it for ever."""
+    """A node that has installed it asks again at once, and would receive it without end."""
     follower, leader, bulk = pair(monkeypatch)
     await attempt(follower)
     leader.core.applied, leader.core.first_index = 12, 10
@@ -344,7 +345,7 @@ async def test_an_image_that_the_log_does_not_go_on_from_is_not_given_again(monk
 
 @in_trio
 async def test_an_image_is_not_given_in_a_later_incarnation(monkeypatch):
-    """Forced recovery may have undone what it has, and the log of the other one be shorter."""
+    """A forced recovery may have undone its entries, and the later log may be shorter."""
     follower, leader, bulk = pair(monkeypatch)
     bulk.broken = 2
     await attempt(follower)
@@ -410,7 +411,7 @@ def test_a_learner_that_comes_no_further_holds_no_more_than_the_limit():
 
 @in_trio
 async def test_the_log_goes_on_behind_an_image_that_is_fetched_however_fast_commands_come():
-    """Else the next one is due as soon as this one is installed, and so on."""
+    """Otherwise the next image is due as soon as this one is installed, and so on."""
     leader = Side(Core(applied=20), SimpleNamespace(handlers={}))
     await leader.snapshots.answer(1, {"group": METADATA_GROUP, "index": 0, "offset": 0},
                                   memoryview(b""))
@@ -423,7 +424,7 @@ async def test_the_log_goes_on_behind_an_image_that_is_fetched_however_fast_comm
 
 
 def test_a_replica_that_went_and_came_while_a_checkpoint_was_written_is_not_compacted():
-    """What the checkpoint has was applied by the one before it; this one has nothing yet."""
+    """The checkpoint holds what the previous replica applied; this one has nothing yet."""
     for applied in (0, 5):
         side = Side(Core(applied=applied), SimpleNamespace(handlers={}))
         side.core.needed = applied + 1  # as of a replica that follows: behind its last entry
