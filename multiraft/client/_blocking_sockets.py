@@ -10,15 +10,33 @@ import os
 import select
 import socket
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from multiraft.client._client import ClientCore
 from multiraft.client._network import GATHER_MAX, Link, drop_sent
+from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError
 from multiraft.wire.frames import Buffer
 from multiraft.wire.tls import TlsSocket
 
-if TYPE_CHECKING:
-    from multiraft.client.blocking import Client
+
+class LinkOwner(Protocol):
+    """The part of ``blocking.Client`` that its sockets use."""
+
+    _core: ClientCore
+    tls: TlsSettings | None
+    #: Sockets that are not connected yet.
+    connecting: dict[LinkSocket, None]
+    #: Time at which the client last advanced its core or received, in ``monotonic_ms``.
+    turned_ms: int
+
+    def register(self, raw: socket.socket | TlsSocket, events: int, sock: LinkSocket) -> None:
+        """Listen for ``events`` of a socket, instead of those registered before."""
+        ...
+
+    def unregister(self, raw: socket.socket | TlsSocket) -> None:
+        """Stop listening to a socket."""
+        ...
 
 
 def monotonic_ms() -> int:
@@ -29,7 +47,7 @@ def monotonic_ms() -> int:
 class LinkSocket:
     """The socket of one link: tries the addresses of its host one after the other."""
 
-    def __init__(self, client: Client, link: Link):
+    def __init__(self, client: LinkOwner, link: Link):
         self.link = link
         self._client = client
         self._outgoing: list[Buffer] = []

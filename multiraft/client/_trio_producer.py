@@ -6,12 +6,13 @@ Contract.  As ``_trio.py``, whose ``Client`` makes them.  Decisions: ``_producin
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
 from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._batches import Delivery
+from multiraft.client._client import ClientCore
 from multiraft.client._methods import async_method
 from multiraft.client._producing import ProducerCore, wall_ms
 from multiraft.client._records import BatchReceipt, Record
@@ -19,10 +20,39 @@ from multiraft.client._signal import Line, Signal
 from multiraft.client._steps import Operation
 from multiraft.errors import MultiRaftError
 
-if TYPE_CHECKING:
-    from multiraft.client._trio import Client
-
 _Result = TypeVar("_Result")
+
+
+class ProducerOwner(Protocol):
+    """The part of ``_trio.Client`` that its producers and deliveries use."""
+
+    _core: ClientCore
+    #: True while the core has input since it was advanced last.
+    stale: bool
+
+    def now_ms(self) -> int:
+        """Return the time of trio's clock, in milliseconds."""
+        ...
+
+    def require_open(self) -> None:
+        """Raise ``Closed`` or ``Forked`` when the client has ended or was not entered."""
+        ...
+
+    def work(self) -> None:
+        """Advance the client core in this task, after input."""
+        ...
+
+    def wake(self) -> None:
+        """Have the pump task advance the client core, after input."""
+        ...
+
+    async def checkpoint(self) -> None:
+        """Execute a checkpoint.  Raises ``Forked`` in a child process."""
+        ...
+
+    async def _drive(self, operation: Operation[_Result]) -> _Result:
+        """Run ``operation`` to its end."""
+        ...
 
 
 async def parked(event: Delivery | Signal) -> None:
@@ -45,7 +75,7 @@ class BatchDelivery(Delivery):
 
     __slots__ = ("client",)
 
-    def __init__(self, client: Client):
+    def __init__(self, client: ProducerOwner):
         super().__init__()
         self.client = client
 
@@ -67,7 +97,7 @@ class Producer:
     """A producer that appends records in batches; use it with ``async with``.  ``settings`` are
     fixed."""
 
-    def __init__(self, client: Client, settings: ProducerSettings):
+    def __init__(self, client: ProducerOwner, settings: ProducerSettings):
         self.settings = settings
         self._client = client
         self._core = ProducerCore[BatchDelivery](

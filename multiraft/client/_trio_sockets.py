@@ -6,7 +6,7 @@ Contract.  Driven by ``_trio.Client``, one receiving and one sending task for ea
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
@@ -16,8 +16,21 @@ from multiraft.errors import ConfigError
 from multiraft.wire.frames import Buffer
 from multiraft.wire.tls import TlsSocket
 
-if TYPE_CHECKING:
-    from multiraft.client._trio import Client
+
+class LinkOwner(Protocol):
+    """The methods of ``_trio.Client`` that its sockets call."""
+
+    def now_ms(self) -> int:
+        """Return the time of trio's clock, in milliseconds."""
+        ...
+
+    def work(self) -> None:
+        """Advance the client core in this task, after input."""
+        ...
+
+    def lost(self, link: Link, error: OSError) -> None:
+        """Report a broken connection to the client core."""
+        ...
 
 
 async def secured(sock: socket.socket, tls: TlsSettings, host: str) -> TlsSocket:
@@ -39,7 +52,7 @@ class LinkSocket:
     """A socket that is tried first and waited for only on EAGAIN: a small request costs one system
     call and no switch of tasks."""
 
-    def __init__(self, client: Client, link: Link, sock: socket.socket | TlsSocket):
+    def __init__(self, client: LinkOwner, link: Link, sock: socket.socket | TlsSocket):
         self._client = client
         self._link = link
         self._sock = sock
