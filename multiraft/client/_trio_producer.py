@@ -1,4 +1,4 @@
-"""The trio driver of producers and deliveries.
+"""Trio driver of producers and deliveries.
 
 Contract.  As ``_trio.py``, whose ``Client`` makes them.  Decisions: ``_producing.py``.
 """
@@ -56,7 +56,7 @@ class ProducerOwner(Protocol):
 
 
 async def parked(event: Delivery | Signal) -> None:
-    """Sleep until ``event``, which is not done yet, calls its listeners."""
+    """Suspend the task until ``event``, which is not done yet, calls its listeners."""
     task = trio.lowlevel.current_task()
 
     def wake() -> None:
@@ -71,7 +71,8 @@ async def parked(event: Delivery | Signal) -> None:
 
 
 class BatchDelivery(Delivery):
-    """The outcome of one batch."""
+    """Pending outcome of one batch; records of the same batch share it.  ``done`` is True once the
+    outcome is known; ``result`` returns it, ``when_done`` calls a function then."""
 
     __slots__ = ("client",)
 
@@ -80,8 +81,10 @@ class BatchDelivery(Delivery):
         self.client = client
 
     async def wait(self) -> BatchReceipt:
-        """Wait for the outcome and return the receipt of the batch.  Raises a ``RequestError`` when
-        the batch was certainly not appended, ``AmbiguousOutcome`` when that is unknown."""
+        """Wait for the outcome and return the ``BatchReceipt`` of the batch.  Raises a
+        ``RequestError`` (``TimedOut`` after ``delivery_timeout_ms``, among others) when the batch
+        was certainly not appended, ``AmbiguousOutcome`` when that is unknown, ``Closed`` or
+        ``Forked`` when the client ended before the batch was sent."""
         if self.outcome is None:
             self.client.require_open()
             if self.client.stale:
@@ -94,8 +97,14 @@ class BatchDelivery(Delivery):
 
 
 class Producer:
-    """A producer that appends records in batches; use it with ``async with``.  ``settings`` are
-    fixed."""
+    """Producer that appends records in batches; ``Client.producer`` makes it, use it with
+    ``async with``.  The end of the block flushes; after an exception, records that are not sent yet
+    are dropped.  ``settings`` cannot be changed.  Several tasks may use one producer.
+
+        async with client.producer() as producer:
+            deliveries = await producer.send_many("flights", [b"UA 1545", b"DL 461"])
+            await producer.flush()
+    """
 
     def __init__(self, client: ProducerOwner, settings: ProducerSettings):
         self.settings = settings
@@ -117,16 +126,19 @@ class Producer:
     send_many = async_method(ProducerCore[BatchDelivery].send_many)
 
     def send_nowait(self, record: Record) -> BatchDelivery:
-        """Take one record and return the delivery of its batch.  Raises ``BufferFull`` with limit
-        and value, and for a record that can never be appended ``RecordTooLarge``,
-        ``InvalidTopicName``, ``UnknownPartition``, ``TypeError`` or ``ValueError``."""
+        """Add one record to the open batch of its partition and return the delivery of that
+        batch.  The client's tasks send it.  Raises ``BufferFull`` (with ``limit`` and
+        ``value`` in bytes) when ``buffer_bytes_max`` is reached, ``Closed`` or ``Forked`` after the
+        end, and for a record that can never be appended ``RecordTooLarge``, ``InvalidTopicName``,
+        ``UnknownPartition``, ``TypeError`` or ``ValueError``; the record was not taken then."""
         delivery = self._intake.send(record, self._client.now_ms(), wall_ms())
         self._client.wake()
         return delivery
 
     async def send(self, record: Record) -> BatchDelivery:
-        """Take one record as ``send_nowait`` does, but wait for room instead of raising
-        ``BufferFull``; calls that wait are served in the order in which they came."""
+        """Add one record as ``send_nowait`` does, but wait for buffer space instead of raising
+        ``BufferFull``.  Calls that wait are served in the order of their arrival.  It does not wait
+        for the outcome of the batch."""
         try:
             delivery = self._core.try_take(record, self._client.now_ms())
         except (MultiRaftError, TypeError, ValueError):
