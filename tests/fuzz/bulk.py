@@ -17,8 +17,8 @@ import trio
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft import core as codec
-from multiraft.storage.repair.coordinator import Repairer
-from multiraft.storage.snapshot_download import PartialImage
+from multiraft.storage.repair.coordinator import RepairCoordinator
+from multiraft.storage.snapshot_download import SnapshotDownload
 from multiraft.storage.store import Store
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.frames import Frame, FrameReader, encode_frame
@@ -30,7 +30,7 @@ from node.cluster.peer_requests import PeerRequests
 from node.config import MetricsConfig
 from node.metadata.commands import CreateTopic, plan_bootstrap
 from node.metadata.state_machine import MetadataState
-from node.observability.load_publisher import Publishing
+from node.observability.load_publisher import LoadPublisher
 from node.observability.load_records import PARTITIONS, TOPIC
 from node.peers.bulk_channel import Bulk, NoAnswer
 from node.replicas.repair import Repairs
@@ -85,7 +85,7 @@ def _answering() -> Bulk:
     bulk = Unheard(None, None, FRAME_BYTES_MAX, 1 << 40)
     PeerRequests(bulk, {shape.kind: functools.partial(_answer, op)
                         for op, shape in peer_requests.REQUESTS.items()}, refused)
-    Repairs(Repairer(1, _store(), SimpleNamespace(
+    Repairs(RepairCoordinator(1, _store(), SimpleNamespace(
         status=SimpleNamespace(is_settled=lambda _group: True)), lambda _: None),
             bulk, lambda: None, silent_log())
     Side(Core(), bulk)  # of a leader: it has an image to give
@@ -108,7 +108,7 @@ def _store() -> Store:
     return Store.open(seeds.DIRECTORY, filesystem, IDENTITY, SMALL)
 
 
-def _publishing() -> Publishing:
+def _publishing() -> LoadPublisher:
     """Of a node that leads all partitions of ``__metrics`` and takes every batch."""
     state = MetadataState()
     state.apply(1, plan_bootstrap(bytes(16), seeds.NODES, 2, 3, 1))
@@ -116,7 +116,7 @@ def _publishing() -> Publishing:
     taken = ProduceReply((ProduceResult(Code.OK, 0),))
     config = SimpleNamespace(metrics=MetricsConfig(), node=SimpleNamespace(id=1),
                              cluster_id=bytes(16))
-    return Publishing(
+    return LoadPublisher(
         config, None, core=None, store=None, metadata_log=SimpleNamespace(state=state),
         directory=None, producing=SimpleNamespace(
             handle=lambda _request, answer: answer(taken)),
@@ -169,5 +169,5 @@ def _check_kept(side: Side) -> None:
     """What a restart would find is what has arrived."""
     arrived = side.snapshots._download
     assert arrived is None or 0 < len(arrived.data) <= arrived.total
-    kept = PartialImage(side.filesystem, DIRECTORY, IMAGE_BYTES_MAX).load()
+    kept = SnapshotDownload(side.filesystem, DIRECTORY, IMAGE_BYTES_MAX).load()
     assert kept == arrived, f"{arrived} arrived, {kept} was kept"

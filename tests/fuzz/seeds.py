@@ -23,7 +23,7 @@ from multiraft.storage import identity, refusal
 from multiraft.storage.index_file import encode
 from multiraft.storage.journal.journal import SegmentHeader
 from multiraft.storage.journal.segment_scan import scan_segment
-from multiraft.storage.snapshot_download import PARTIAL_FILE, Arrived, PartialImage
+from multiraft.storage.snapshot_download import PARTIAL_FILE, Arrived, SnapshotDownload
 from multiraft.types import BatchInfo, Configuration, HardState
 from multiraft.wire import messages as wire
 from multiraft.wire import nodes, placements, sinks
@@ -283,7 +283,7 @@ def partial_images() -> list[bytes]:
     """Two chunks of an image, as a file."""
     disk = SimulatedFilesystem()
     disk.make_directory("/node")
-    kept = PartialImage(disk, "/node", 1 << 20)
+    kept = SnapshotDownload(disk, "/node", 1 << 20)
     kept.begin(Arrived(7, 1, 30, 5, bytearray(b"ten bytes.")))
     kept.append(b"ten others")
     return [disk.open(f"/node/{PARTIAL_FILE}").read(1 << 10, 0)]

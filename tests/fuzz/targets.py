@@ -42,7 +42,7 @@ from multiraft.storage.errors import StorageError
 from multiraft.storage.index_file import decode, encode
 from multiraft.storage.journal.journal import SegmentHeader
 from multiraft.storage.journal.segment_scan import scan_segment
-from multiraft.storage.snapshot_download import PARTIAL_FILE, Arrived, PartialImage
+from multiraft.storage.snapshot_download import PARTIAL_FILE, Arrived, SnapshotDownload
 from multiraft.storage.store import Store
 from multiraft.wire import messages as wire
 from multiraft.wire.connection import (
@@ -258,10 +258,10 @@ def snapshot_image(data: bytes) -> None:
 def partial_image(data: bytes) -> None:
     """What a node kept of an image on its way: a prefix of it, or nothing."""
     disk = disk_with(PARTIAL_FILE, data)
-    arrived = PartialImage(disk, DIRECTORY, 1 << 20).load()
+    arrived = SnapshotDownload(disk, DIRECTORY, 1 << 20).load()
     if arrived is not None:
         assert len(arrived.data) <= arrived.total
-        assert PartialImage(disk, DIRECTORY, 1 << 20).load() == arrived
+        assert SnapshotDownload(disk, DIRECTORY, 1 << 20).load() == arrived
 
 
 # ---- entries and batches -------------------------------------------------------------------------
