@@ -1,4 +1,4 @@
-"""Methods of both clients are made from one operation each, and show it to callers."""
+"""Methods of both clients: each is made from one operation and shows its help to callers."""
 
 from __future__ import annotations
 
