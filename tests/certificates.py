@@ -1,4 +1,4 @@
-"""Certificates for tests: a CA made on the spot, and files that it signed."""
+"""Certificates for tests: a new CA, and files that it has signed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Authority:
         self._ca.cert_pem.write_to_path(str(self.path))
 
     def issue(self, *names: str, expired: bool = False) -> TlsFiles:
-        """A certificate for these host names or addresses, and its key."""
+        """Return the paths of a certificate for these host names or addresses, and of its key."""
         self._issued += 1
         certificate = self._ca.issue_cert(*names, not_after=EXPIRED if expired else None)
         stem = self._directory / f"{self.path.stem}-{self._issued}"

@@ -1,12 +1,12 @@
-"""Settings that every test shares: Hypothesis profiles, and who has the machine.
+"""Settings of all tests: Hypothesis profiles, and exclusive use of the machine.
 
 The default profile is derandomized and small, so that two runs of ``make test`` do the same; set
 ``HYPOTHESIS_PROFILE=long`` to search.
 
-A module with ``TAKES_THE_MACHINE = True`` mounts file systems or runs an engine of containers, and
-one at a time does so (a mount that another process's namespace has copied cannot be taken away).
-Of the processes of one run the same one has them all, and begins with them: four that wait for each
-other would leave the cores idle, and the longest modules are not to be the last.
+A module with ``TAKES_THE_MACHINE = True`` mounts file systems or runs a container engine; only one
+such module runs at a time (a mount that another process's namespace has copied cannot be removed).
+One process of a test run gets all of them, and begins with them: four processes that wait for each
+other would leave cores idle, and the longest modules must not be the last.
 
 A module with ``STORY = True`` has steps instead of tests (``tests/stories.py``).
 """
@@ -30,7 +30,7 @@ from tests import stories
 settings.register_profile("short", derandomize=True, max_examples=50, deadline=None,
                           suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", max_examples=2000, deadline=None, print_blob=True)
-# With a bug planted the first failure is enough: nobody reads the smallest one.
+# With a planted bug the first failure is enough: it is not shrunk.
 settings.register_profile("planted", settings.get_profile("short"),
                           phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
@@ -41,7 +41,7 @@ MACHINE = re.compile(r"^TAKES_THE_MACHINE = True$", re.MULTILINE)
 
 @pytest.fixture(scope="module", autouse=True)
 def machine(request) -> Iterator[None]:
-    """Holds the lock of the machine while a module that takes it runs: there may be other runs."""
+    """Hold the lock of the machine while a module that takes it runs: other test runs may exist."""
     if not getattr(request.module, "TAKES_THE_MACHINE", False):
         yield
         return
@@ -52,8 +52,8 @@ def machine(request) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Modules that take the machine first, stories as they are written; the rest as it is, or as
-    somebody else has mixed it."""
+    """Put modules that take the machine first, and steps of stories in their order.  Other tests
+    keep the given order, which a plugin may have shuffled."""
     yield
     items.sort(key=lambda item: not getattr(item.getparent(pytest.Module).obj,
                                             "TAKES_THE_MACHINE", False))
@@ -61,7 +61,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log) -> LoadFileScheduling | None:
-    """A file is run by one process, and those that take the machine by the same one."""
+    """Return a scheduler that runs a file in one process, and all that take the machine in the same
+    one."""
     return ByFileAndMachine(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
@@ -75,5 +76,5 @@ class ByFileAndMachine(LoadFileScheduling):
 
 @functools.cache
 def takes_the_machine(path: Path) -> bool:
-    """Whether a module of tests says so; read as text, since who hands out work imports none."""
+    """Return True if a test module says so; read as text, because the scheduler imports none."""
     return MACHINE.search(path.read_text(encoding="utf-8")) is not None

@@ -1,4 +1,4 @@
-"""Runner of golden scripts: commands, a line ``----``, what they print.
+"""Runner of golden scripts: commands, a line ``----``, and their recorded output.
 
 A script is a text file of blocks::
 
@@ -39,11 +39,11 @@ class Command:
     options: dict[str, str] = field(default_factory=dict)
 
     def node(self, position: int = 0) -> int:
-        """The argument ``n3`` as 3."""
+        """Return the argument ``n3`` as 3."""
         return self._id("n", position)
 
     def group(self, position: int = 1) -> int:
-        """The argument ``g2`` as 2."""
+        """Return the argument ``g2`` as 2."""
         return self._id("g", position)
 
     def _id(self, letter: str, position: int) -> int:
@@ -53,11 +53,11 @@ class Command:
         return int(self.arguments[position][1:])
 
     def optional_node(self, name: str) -> int:
-        """The option ``name=n3`` as 3; 0 when it is not given."""
+        """Return the option ``name=n3`` as 3; 0 without it."""
         return int(self.options[name][1:]) if name in self.options else 0
 
     def number(self, name: str, default: int) -> int:
-        """An option as a number."""
+        """Return an option as a number."""
         return int(self.options.get(name, default))
 
 
@@ -72,14 +72,14 @@ class Block:
 
 
 def parse_command(text: str, line: int) -> Command:
-    """``verb a b key=value`` as a ``Command``."""
+    """Return ``verb a b key=value`` as a ``Command``."""
     words = text.split()
     options = dict(word.split("=", 1) for word in words[1:] if "=" in word)
     return Command(line, words[0], [word for word in words[1:] if "=" not in word], options)
 
 
 def parse(text: str, name: str) -> tuple[list[Block], list[str]]:
-    """(blocks, text after the last block)."""
+    """Return the blocks of a script, and the text after the last one."""
     lines = text.splitlines()
     if len(lines) > LINES_MAX:
         raise ScriptError(f"{name}: {len(lines)} lines exceed the limit of {LINES_MAX}")

@@ -1,8 +1,8 @@
-"""What single tests need of the machine: where it is not there they are skipped, and the reason is
-the command that brings it.
+"""Requirements of single tests on the machine: without them a test is skipped, and the reason is
+the command that installs them.
 
-`make test` itself installs what may be installed (``deploy/machine.sh``); nobody gets a container
-engine or a service manager by running tests.
+`make test` installs packages that it may install (``deploy/machine.sh``), but never a container
+engine or a service manager.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from chaos.backends.backend import BackendError
 
 #: A skipped test is no passed one.
 SKIPPED = "SKIPPED, NOT PASSED: "
-#: How a test that takes root is run.
+#: Command that runs a test that needs root.
 AS_ROOT = "Run as root: make test"
 
 
 def root(why: str) -> pytest.MarkDecorator:
-    """Marks tests that take root."""
+    """Mark a test that needs root."""
     return pytest.mark.skipif(os.geteuid() != 0, reason=f"{SKIPPED}{why}. {AS_ROOT}")
 
 
 def commands(*names: str) -> None:
-    """Skips a test on a machine that does not have all of these commands."""
+    """Skip a test on a machine without one of these commands."""
     lacking = host.lacking(*names)
     if lacking:
         pytest.skip(f"{SKIPPED}{lacking}")
 
 
 def faults(cluster, *kinds: str) -> None:
-    """Skips a test on a machine that cannot do all of these faults to a cluster."""
+    """Skip a test on a machine that cannot inject all of these faults."""
     why = [f"{kind}: {cluster.left_out[kind]}" for kind in kinds if kind in cluster.left_out]
     if why:
         pytest.skip(SKIPPED + "; ".join(why) + ("" if host.is_root() else f". {AS_ROOT}"))
 
 
 def no_engine(error: BackendError) -> None:
-    """Skips a test because there is no engine to run containers, or nothing to make an image of."""
+    """Skip a test without a container engine or without the files of an image."""
     pytest.skip(f"NO CONTAINER WAS TESTED, THIS IS NOT A PASS: {error}")

@@ -1,7 +1,7 @@
 """Ports for the nodes and clusters of tests, also of several test processes at once.
 
-They lie below the range that the kernel hands out by itself, from which any connection on this
-machine may get one between two moments.
+The ports are below the kernel's range of ephemeral ports, from which any connection on this machine
+may get one at any time.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from admin_cli import dev_state
 
-#: A range of ports is this process's as long as it listens at its base, where no node does.  No
-#: test has more clusters than these at a time; whoever asks for another one is done with the first.
+#: A range of ports belongs to this process while it listens at the base, where no node does.  No
+#: test has more clusters than these at a time, so a further request releases the oldest range.
 CLUSTERS_AT_ONCE = 8
 TRIES = 20
 _reserved: deque[socket.socket] = deque()
 
-#: A single port is this process's as long as it holds the same one of an address where no node is.
+#: A single port belongs to this process while it holds the same port of an address without nodes.
 SINGLE_PORTS = range(10_000, 15_000)
 SINGLE_AT_ONCE = 200
 RESERVED_ON = "127.0.0.2"
@@ -29,13 +29,13 @@ _singles: deque[socket.socket] = deque()
 
 
 def free_port() -> int:
-    """A port of loopback that nobody has, and which no other test process gets meanwhile."""
+    """Return a free loopback port that no other test process gets meanwhile."""
     return _reserve(SINGLE_PORTS, RESERVED_ON, lambda port: (port,), _singles, SINGLE_AT_ONCE)
 
 
 def free_base_port(nodes: int) -> int:
-    """A base above which the ports of ``multiraft dev`` are free, below the kernel's own range, and
-    which no other test process gets meanwhile."""
+    """Return a base above which the ports of ``multiraft dev`` are free, below the kernel's range
+    of ephemeral ports, and which no other test process gets meanwhile."""
     return _reserve(range(15_000, 30_000, dev_state.PORTS), "127.0.0.1", lambda base: [
         base + number + role for role in range(0, dev_state.PORTS, 100)
         for number in range(1, nodes + 1)], _reserved, CLUSTERS_AT_ONCE)
@@ -43,7 +43,7 @@ def free_base_port(nodes: int) -> int:
 
 def _reserve(bases: Sequence[int], held_on: str, listened_at: Callable[[int], Iterable[int]],
              held: deque[socket.socket], at_once: int) -> int:
-    """A base whose ports nobody has, held from now on; of more than ``at_once`` the oldest goes."""
+    """Reserve a base with free ports; of more than ``at_once`` bases the oldest is released."""
     for base in random.sample(bases, k=TRIES):
         reservation = socket.socket()
         try:
@@ -60,7 +60,7 @@ def _reserve(bases: Sequence[int], held_on: str, listened_at: Callable[[int], It
 
 
 def _bind_all(ports: Iterable[int]) -> None:
-    """All ports that nodes listen at, for a moment; ``OSError`` when one is taken."""
+    """Bind all ports of the nodes for a moment.  Raises ``OSError`` when one is in use."""
     with contextlib.ExitStack() as stack:
         for port in ports:
             stack.enter_context(socket.socket()).bind(("127.0.0.1", port))

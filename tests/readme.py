@@ -1,4 +1,4 @@
-"""What the README claims, extracted so that tests can run it."""
+"""Examples of the README, extracted so that tests can run them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ README = Path(__file__).resolve().parents[1] / "README.md"
 
 
 def client_example() -> str:
-    """The first Python block of the README: the client example, as a program."""
+    """Return the first Python block of the README, the client example, as a program."""
     blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"),
                         flags=re.DOTALL | re.MULTILINE)
     assert blocks, "README.md has no ```python block"
@@ -17,7 +17,7 @@ def client_example() -> str:
 
 
 def shell_lines() -> list[str]:
-    """Every command line of the README's console blocks, comments and prompts removed."""
+    """Return the command lines of the README's console blocks, without comments and prompts."""
     blocks = re.findall(r"^```(?:console|sh|shell|bash)\n(.*?)^```",
                         README.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     lines = [re.sub(r"\s+#.*$", "", line.removeprefix("$ ")).strip()

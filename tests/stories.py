@@ -1,8 +1,7 @@
-"""Modules whose tests are the steps of one story, because a cluster grows or shrinks in them for
-good.
+"""Stories: modules whose tests are steps on one cluster that grows or shrinks permanently.
 
-Contract.  A module says ``STORY = True``.  Its steps run in the order in which they are written,
-whatever order was asked for, and whoever asks for one of them gets those before it as well.
+Contract.  A module says ``STORY = True``.  Its steps run in the order of the file, in spite of any
+requested order.  A selected step is run after all steps before it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import pytest
 
 
 def in_order(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """The tests of a run with the steps of each story in place of its first one."""
+    """Return the tests with all steps of a story at the place of its first selected one."""
     chosen: dict[pytest.Module, dict[str, pytest.Item]] = {}
     for item in items:
         chosen.setdefault(item.getparent(pytest.Module), {})[item.nodeid] = item
@@ -30,7 +29,7 @@ def in_order(items: Iterable[pytest.Item]) -> list[pytest.Item]:
 
 
 def _steps(module: pytest.Module, chosen: dict[str, pytest.Item]) -> Iterator[pytest.Item]:
-    """All steps up to the last one that was chosen."""
+    """Return all steps of a story up to the last selected one."""
     steps = list(module.collect())
     last = max(place for place, step in enumerate(steps) if step.nodeid in chosen)
     for step in steps[:last + 1]:

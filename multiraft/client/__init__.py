@@ -1,4 +1,4 @@
-"""The client for trio: producers, consumers and the questions an operator asks.
+"""Client of the distributed log for trio: topics, producers, consumers and administration.
 
     async with Client(["127.0.0.1:9101"]) as client:
         await client.create_topic("flights", partitions=4)
@@ -9,20 +9,31 @@
             for record in batch:
                 ...
 
-Contract.  Every error is typed and goes to whoever caused it.  A ``RequestError`` is definite: it
-did not happen.  An ``AmbiguousOutcome`` says that nobody knows; it is never a ``RequestError``.
-Leaving the block of a producer flushes it, and raises a failure that nobody was told of.  What is
-used after its end raises ``Closed``, and whoever waits meanwhile is told the same.
+Contract.  All errors are subclasses of ``multiraft.errors.MultiRaftError``, but for ``TypeError``
+and ``ValueError`` of wrong arguments.  A ``RequestError`` is definite: the request had no effect.
+An ``AmbiguousOutcome`` means that the client cannot know whether it had one; it is never a
+``RequestError``.  ``NoNodeAnswered`` names each known address with its last error.  An error is
+raised by the call that caused it; a batch that failed raises from ``wait`` of its delivery, or else
+from ``flush``, ``close`` or the end of the block.  Using a client, producer or consumer after its
+end raises ``Closed``, and so do calls that wait at that moment.
 
-One client belongs to one trio run, and its tasks end with its block.  It belongs to one process as
-well: in a child made by a fork it raises ``Forked``, and the child makes a client of its own.  A
-child that is forked inside of ``trio.run`` has to end with ``os._exit``, or run another program:
-it shares the epoll of its parent's run.
+Retries.  Operations (``create_topic`` ... ``sink_request``) are repeated until a node answers or
+10 s have passed, on other nodes unless the caller names an address, with pauses of 25 ms to 1 s.  A
+repetition has no second effect.  When no address answers at all, they raise ``NoNodeAnswered``
+after 3 s.  A producer repeats a batch until ``delivery_timeout_ms`` (30 s) has passed; the leader
+recognises repetitions by producer id, epoch and sequence (Kafka's idempotent producer).  A consumer
+repeats a fetch until ``unavailable_ms`` (30 s) has passed without a success, on other replicas as
+well.
+
+Processes.  A client belongs to one trio run, and its tasks end with its block.  It belongs to one
+process as well: in a child made by a fork it raises ``Forked``, and the child makes a client of its
+own.  A child that is forked inside of ``trio.run`` has to end with ``os._exit``, or run another
+program, because it shares the epoll of its parent's run.
 
 Elsewhere.  State machines (``_client.py`` and its parts) and operations (``_steps.py``,
 ``_operations.py``) decide and do no I/O; ``_trio.py`` drives them.  ``multiraft.client.blocking``
-is the second driver, without trio; for its sake the names that need trio are imported only when
-they are asked for.
+is the second driver.  It works without trio; therefore the names that need trio are imported when
+they are first used.
 """
 
 from __future__ import annotations

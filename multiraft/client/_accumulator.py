@@ -1,14 +1,15 @@
-"""Where a producer's records wait: open batches per partition, sealed ones, and records whose topic
-is not known yet.
+"""Record accumulator of a producer: open and sealed batches per partition, and records of topics
+whose metadata are not known yet.
 
-Contract.  ``send`` and ``extend`` take records and never wait; ``BufferFull`` bounds what is held.
-A batch is sealed when it is full, has lingered, or everything is to be sent; it stays accounted for
-until ``resolve`` gives its deliveries their outcome.  Which batch goes where, and when, is
-``_producer.py``'s business.
+Contract.  ``send`` and ``extend`` take records and never wait; ``BufferFull`` bounds the bytes that
+are held.  A batch is sealed when it is full, when its linger time is over, or by ``seal_all``.  It
+counts as held until ``resolve`` gives its deliveries their outcome.  ``_producer.py`` decides which
+batch is sent to which node, and when.
 
-Theory.  Records without a key stick to one partition until its batch is sealed and then go on to
-the next: whole batches are spread, not records (KIP-480).  A record whose topic is unknown is kept
-as it is, because its partition, and so its batch, depend on how many partitions there are.
+Theory.  Records without a key stay with one partition until its batch is sealed, and then continue
+with the next partition: batches are spread, not records (Kafka's sticky partitioner, KIP-480).  A
+record of an unknown topic is held without a batch, because its partition depends on the number of
+partitions.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ from multiraft.wire.errors import AmbiguousOutcome, TimedOut, UnknownPartition, 
 from multiraft.wire.messages import TIMEOUT_MS_MAX
 from multiraft.wire.schema import I16_MAX, I64_MAX
 
-#: A leader remembers this many batches per producer and partition.
+#: Batches that a leader remembers per producer and partition, to recognise repetitions.
 IDEMPOTENT_IN_FLIGHT_MAX = 5
-#: Empty builders kept for the next batches: their memory is grown already.
+#: Empty builders kept for later batches, because their memory is allocated already.
 _BUILDERS_KEPT_MAX = 64
-#: Failures kept for ``flush`` to report those that nobody waited for.
+#: Failed batches kept for ``flush``, which reports those that no caller has waited for.
 _FAILURES_KEPT_MAX = 1_000
-#: Of these, how many an error that ``flush`` raises shows beside itself.
+#: Further failures that the error raised by ``flush`` names in its notes.
 _FAILURES_NOTED_MAX = 10
-#: Idle partitions whose sequences are remembered before deleted ones are looked for.
+#: Idle partitions whose sequences are kept before those of deleted partitions are dropped.
 _IDLE_QUEUES_MIN = 1_024
 
 
 class BufferFull(MultiRaftError):
-    """The producer holds as many unacknowledged bytes as it may; ``needed`` are those of the record
-    that was to be taken."""
+    """The producer holds as many unacknowledged bytes as it may.  ``limit`` is
+    ``buffer_bytes_max``, ``value`` the bytes held, ``needed`` those of the refused record."""
 
     def __init__(self, limit: int, value: int, needed: int = 0):
         super().__init__(f"buffer_bytes_max={limit} is reached with {value} bytes unacknowledged")
@@ -65,33 +66,36 @@ class BufferFull(MultiRaftError):
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """Choices of one producer."""
+    """Settings of one producer (``Client.producer``)."""
 
+    #: "commit": acknowledged when committed; "leader": when durable on the leader; "none": never.
     acks: str = "commit"
-    #: How long a batch waits for more records.
+    #: Time that a batch waits for more records.
     linger_ms: int = 5
     batch_bytes: int = 256 << 10
     compression: str = "none"
-    #: Batches of one partition without an answer.
+    #: Unacknowledged batches of one partition; a leader recognises repetitions of five.
     in_flight_max: int = 5
-    #: After this a batch is given up, counted from its first record.
+    #: Time after which a batch is given up, counted from its first record.
     delivery_timeout_ms: int = 30_000
     idempotent: bool = True
-    #: Everything not acknowledged: bounds memory when the cluster is slower than the producer.
+    #: Unacknowledged bytes: bounds memory when the cluster is slower than the producer.
     buffer_bytes_max: int = 64 << 20
-    #: Batches that share a request: several partitions' worth, well below a frame's limit.
+    #: Bytes of batches that share a request: those of several partitions, far below a frame's
+    #: limit.
     request_bytes_max: int = 4 << 20
-    #: How long the node may keep one attempt before it must say that it does not know.
+    #: Time after which a node that cannot decide one attempt has to answer that it is ambiguous.
     request_timeout_ms: int = 10_000
-    #: An attempt without an answer for this long makes the client look for another leader.
+    #: An attempt without an answer for this long makes the client ask for the leader again.
     suspect_ms: int = 1_000
-    #: (producer id, epoch) to sequence under, instead of an own one: whoever sends the same batches
-    #: again under it doubles nothing.  It is never exchanged; what would need another one fails.
-    #: One of a run (``multiraft.client.staging``) makes what is sent count once that is committed.
+    #: (producer id, epoch) to sequence under, instead of an assigned one: a later producer that
+    #: sends the same batches under it appends no duplicates.  It is never replaced; a batch that
+    #: would need another identity fails.  The identity of a transaction
+    #: (``multiraft.client.staging``) makes records visible when the transaction is committed.
     identity: tuple[int, int] | None = None
 
     def validate(self) -> "ProducerSettings":
-        """Raises ``ConfigError`` naming the setting."""
+        """Return the settings.  Raises ``ConfigError`` that names an invalid one."""
         for name in ("linger_ms", "batch_bytes", "in_flight_max", "delivery_timeout_ms",
                      "buffer_bytes_max", "request_bytes_max", "request_timeout_ms", "suspect_ms"):
             if type(getattr(self, name)) is not int or getattr(self, name) > I64_MAX:
@@ -127,12 +131,12 @@ class ProducerSettings:
 
     @property
     def sequenced(self) -> bool:
-        """Whether batches carry sequences: without an acknowledgement they would be of no use."""
+        """True if batches carry sequences, which are useless without acknowledgements."""
         return self.idempotent and self.acks != "none"
 
 
 def _too_large(topic: str, value: int, name: str, limit: int) -> RecordTooLarge:
-    """``name`` is the limit's."""
+    """Return the error of a record of ``value`` bytes; ``name`` names the exceeded limit."""
     whose = ("the producer's buffer" if name == "buffer_bytes_max"
              else "the most that a node takes in one batch")
     error = RecordTooLarge(f"record of {value} bytes for topic {topic!r:.300} is larger than "
@@ -142,7 +146,7 @@ def _too_large(topic: str, value: int, name: str, limit: int) -> RecordTooLarge:
 
 
 def _is_untold(deliveries: Sequence[Delivery]) -> bool:
-    """Tell whether somebody who has one of the deliveries of a batch was not told its outcome."""
+    """Return True if the outcome of one of a batch's deliveries was given to no caller."""
     return not all(delivery.claimed for delivery in deliveries)
 
 
@@ -158,20 +162,20 @@ class _Staged(NamedTuple):
 
 
 class Accumulator:
-    """See the module docstring."""
+    """Held records of one producer; ``send`` and ``extend`` add, ``resolve`` removes."""
 
     def __init__(self, settings: ProducerSettings, metadata: MetadataCache, rng: random.Random,
                  make_delivery: Callable[[], Delivery],
                  node_batch_bytes_max: Callable[[], int] = lambda: layout.BATCH_BYTES_MAX):
-        self.failed: MultiRaftError | None = None  # nothing more is taken, and why
+        self.failed: MultiRaftError | None = None  # records are refused with it
         self.buffered_bytes = 0
-        self.flushes = 0  # that somebody waits for
+        self.flushes = 0  # calls that wait in ``flushing``
         self._failed: deque[list[Delivery]] = deque(maxlen=_FAILURES_KEPT_MAX)
-        self._failures_dropped = 0  # that nobody was told of
-        #: By incarnation: those with work, and those that had some until a moment ago.
+        self._failures_dropped = 0  # unreported failures beyond _FAILURES_KEPT_MAX
+        #: By incarnation: queues with batches, and those whose last batch was resolved just now.
         self.partitions: dict[int, PartitionQueue] = {}
-        self.ready: dict[int, None] = {}  # incarnations with something new
-        self.staged: dict[str, list[_Staged]] = {}  # by topic; ``unstage`` them
+        self.ready: dict[int, None] = {}  # incarnations whose queue has changed
+        self.staged: dict[str, list[_Staged]] = {}  # by topic; ``unstage`` removes
         self._settings = settings
         self._buffer_bytes_max = settings.buffer_bytes_max
         self._metadata = metadata
@@ -179,22 +183,23 @@ class Accumulator:
         self._codec = codec_number(settings.compression)
         self._is_staged = is_staged(settings.identity)
         self._make_delivery = make_delivery
-        self._node_batch_bytes_max = node_batch_bytes_max  # as nodes have told
-        self._idle: dict[int, PartitionQueue] = {}  # without work, for their sequences
+        self._node_batch_bytes_max = node_batch_bytes_max  # from the last Welcome
+        self._idle: dict[int, PartitionQueue] = {}  # without batches, kept for their sequences
         self._idle_max = _IDLE_QUEUES_MIN
         self._sticky: dict[str, int] = {}  # topic -> partition of the current keyless batch
         self._builders: list[core.BatchBuilder] = []
         self._unresolved: dict[int, None] = {}  # numbers of batches and staged records, in order
         self._number = 0
-        self._seal_through = 0  # everything up to this number goes without lingering
+        self._seal_through = 0  # batches up to this number do not linger
         self._last_opened: Batch | None = None
 
     # ---- records in ----
 
     def send(self, record: Record, now_ms: int, wall_ms: int) -> Delivery:
-        """Take one record; the delivery is its batch's.  Raises ``BufferFull``,
+        """Add one record and return the delivery of its batch.  Raises ``BufferFull``,
         ``RecordTooLarge``, ``TypeError``, ``ValueError``, ``InvalidTopicName``,
-        ``UnknownPartition``, or why the producer failed; nothing is taken then."""
+        ``UnknownPartition``, or the error that ended the producer; the record was not taken then.
+        O(bytes)."""
         size = require_record(record)
         if (self.failed is not None or size > layout.BATCH_BYTES_MAX
                 or self.buffered_bytes + size > self._buffer_bytes_max):
@@ -206,8 +211,9 @@ class Accumulator:
 
     def extend(self, topic_name: str, values: Sequence[bytes], start: int, now_ms: int,
                wall_ms: int) -> tuple[Delivery, int]:
-        """Take values[start:] without keys into the current batch; its delivery, and the index of
-        the first value that did not fit.  Only when ``topic_ready``.  Raises as ``send``."""
+        """Add values[start:] without keys to the current batch.  Returns the delivery of the batch
+        and the index of the first value that did not fit.  Only when ``topic_ready``.  Raises as
+        ``send``."""
         self._admit(0, topic_name)
         topic = self._metadata.topics[topic_name]
         queue = self._queue(topic, self._sticky_partition(topic))
@@ -226,9 +232,9 @@ class Accumulator:
         return batch.deliveries[0], took
 
     def topic_ready(self, name: str, now_ms: int, since_ms: int) -> bool:
-        """Whether the topic's partitions are known; asks for them if not.  Raises
-        ``UnknownTopic`` when nodes say to somebody who has been waiting since ``since_ms`` that
-        there is none, ``TimedOut`` when none has answered
+        """Return True if the topic's partitions are known; else ask for its metadata.  ``since_ms``
+        is the time from which the caller has been waiting.  Raises ``UnknownTopic`` when nodes have
+        answered since then that the topic does not exist, ``TimedOut`` when no node has answered
         ``delivery_timeout_ms`` after ``since_ms``, and as ``send``."""
         if self.failed is not None:
             raise fresh(self.failed)
@@ -245,8 +251,9 @@ class Accumulator:
         return False
 
     def room_for(self, needed: int) -> bool:
-        """Tell whether so many bytes, and at least a batch, are taken now.  Open batches go without
-        lingering when it would be them that are waited for.  O(partitions with work)."""
+        """Return True if ``needed`` bytes, and at least a batch, fit into the buffer now.  Open
+        batches are sealed when the sealed ones would not free enough, so that the caller does not
+        wait for their linger time.  O(partitions with batches)."""
         buffer_max = self._buffer_bytes_max
         wanted = min(max(needed, self._settings.batch_bytes), buffer_max)
         if self.buffered_bytes + wanted <= buffer_max or self.failed is not None:
@@ -258,7 +265,7 @@ class Accumulator:
         return False
 
     def seal_all(self) -> int:
-        """Send everything without lingering; a number for ``settled``."""
+        """Seal all open batches.  Returns a number for ``settled``.  O(partitions with batches)."""
         for queue in self.partitions.values():
             if queue.open is not None:
                 self.seal(queue)
@@ -267,7 +274,7 @@ class Accumulator:
 
     @contextlib.contextmanager
     def flushing(self) -> Iterator[None]:
-        """Somebody waits until what he had sent is settled, and takes the failures then."""
+        """Count a caller that waits for its batches and takes their failures then."""
         self.flushes += 1
         try:
             yield
@@ -275,12 +282,12 @@ class Accumulator:
             self.flushes -= 1
 
     def settled(self, number: int) -> bool:
-        """Whether everything taken before ``seal_all`` returned ``number`` has its outcome."""
+        """Return True if all records taken before ``seal_all`` returned ``number`` are resolved."""
         oldest = next(iter(self._unresolved), None)
         return oldest is None or oldest > number
 
     def _admit(self, size: int, topic: str) -> None:
-        """Raises why a record of ``size`` bytes can not be taken, now or ever."""
+        """Raise the reason why a record of ``size`` bytes cannot be taken, now or ever."""
         if self.failed is not None:
             raise fresh(self.failed)
         if size > layout.BATCH_BYTES_MAX:
@@ -288,8 +295,8 @@ class Accumulator:
         self._require_room(size, topic)
 
     def _stage(self, record: Record, now_ms: int, wall_ms: int) -> Delivery:
-        """The partitions are unknown: keep the record as it is until they are.  What could not be
-        put into a batch is refused now."""
+        """Hold a record until the partitions of its topic are known.  A record that fits into no
+        batch is refused at once."""
         require_topic_name(record.topic)
         if record.partition is not None:
             require_partition(record.topic, record.partition)
@@ -325,8 +332,8 @@ class Accumulator:
 
     def _append_alone(self, queue: PartitionQueue, record: Record, now_ms: int, timestamp: int,
                       delivery: Delivery | None = None) -> Delivery:
-        """The record is larger than a batch is to be: it gets one of its own, behind what is open.
-        One with a ``delivery`` has its place in the buffer already."""
+        """Put a record that is larger than ``batch_bytes`` into a batch of its own, after the open
+        one.  A record with a ``delivery`` is counted in the buffer already."""
         builder = self._alone(record, timestamp)
         if delivery is None:
             self._require_room(builder.size, record.topic)
@@ -337,8 +344,8 @@ class Accumulator:
         return batch.deliveries[0]
 
     def _alone(self, record: Record, timestamp: int) -> core.BatchBuilder:
-        """The record alone in a batch.  Raises what encoding raises, and ``RecordTooLarge``.
-        O(bytes)."""
+        """Return a batch with this record alone.  Raises what encoding raises, and
+        ``RecordTooLarge``.  O(bytes)."""
         limit = min(self._node_batch_bytes_max(), layout.BATCH_BYTES_MAX)
         builder = core.BatchBuilder(layout.BATCH_BYTES_MAX)
         try:
@@ -346,14 +353,14 @@ class Accumulator:
         except RecordTooLarge as error:
             size = batch_bytes_of(record)
             if size <= limit:
-                raise  # it is the number of headers
+                raise  # the number of headers is too large, not the record
             raise _too_large(record.topic, size, "batch_bytes_max", limit) from error
         if builder.size > limit:
             raise _too_large(record.topic, builder.size, "batch_bytes_max", limit)
         return builder
 
     def _require_room(self, size: int, topic: str) -> None:
-        """Raises ``RecordTooLarge`` or ``BufferFull`` when the buffer has no room for that."""
+        """Raise ``RecordTooLarge`` or ``BufferFull`` if ``size`` bytes do not fit now."""
         limit = self._buffer_bytes_max
         if size > limit:
             raise _too_large(topic, size, "buffer_bytes_max", limit)
@@ -390,8 +397,8 @@ class Accumulator:
 
     def _open_batch(self, queue: PartitionQueue, now_ms: int, delivery: Delivery | None = None,
                     builder: core.BatchBuilder | None = None) -> Batch:
-        """The batch that is open, or a new one: with the given delivery, if its first record has
-        one, and the given builder, if it is that of a record alone."""
+        """Return the open batch, or a new one.  A new one has ``delivery`` if its first record has
+        one already, and ``builder`` if its only record is encoded already."""
         if queue.open is None:
             if builder is None:
                 builder = self._builders.pop() if self._builders else core.BatchBuilder(
@@ -409,8 +416,8 @@ class Accumulator:
         batch.count = batch.builder.count
 
     def seal(self, queue: PartitionQueue) -> None:
-        """Close the open batch: compress, build, queue.  An empty one (its first record was
-        refused) is dropped."""
+        """Close the open batch: compress, build and queue it.  An empty batch, whose first record
+        was refused, is dropped.  O(bytes)."""
         batch, queue.open = queue.open, None
         builder, batch.builder = batch.builder, None
         usual = builder.size <= self._settings.batch_bytes
@@ -419,9 +426,9 @@ class Accumulator:
             if codec:
                 block = compress(codec, builder.records_block())
                 if layout.BATCH_HEADER_BYTES + len(block) > layout.BATCH_BYTES_MAX:
-                    codec, block = layout.CODEC_NONE, None  # it does not become smaller
+                    codec, block = layout.CODEC_NONE, None  # it would grow too large
             batch.data = builder.build(codec=codec, block=block)
-            if self._is_staged:  # under the CRC that is written with its producer
+            if self._is_staged:  # before ``stamp`` computes the CRC over it
                 batch.data[layout.BATCH_ATTRIBUTES_AT + 1] |= layout.ATTRIBUTE_TRANSACTIONAL
             self.buffered_bytes += len(batch.data) - batch.accounted_bytes
             batch.accounted_bytes = len(batch.data)
@@ -444,8 +451,9 @@ class Accumulator:
     # ---- ends ----
 
     def take_failure(self) -> MultiRaftError | None:
-        """The failures that nobody was told of: the first that is ambiguous, else the first, with a
-        note for each of the others, up to ``_FAILURES_NOTED_MAX``; then none."""
+        """Return the failures that no caller has received, as one error, and forget them.  It is
+        the first ambiguous one, else the first, with notes of up to ``_FAILURES_NOTED_MAX`` others.
+        None = there are none.  O(failures)."""
         untold = [failed[0].outcome for failed in self._failed if _is_untold(failed)]
         dropped, self._failures_dropped = self._failures_dropped, 0
         self._failed.clear()
@@ -462,11 +470,11 @@ class Accumulator:
         return failure
 
     def take_last_failure(self) -> MultiRaftError | None:
-        """As ``take_failure``, for whoever closes the producer; those who flush are told before."""
+        """Return ``take_failure`` at the end of the producer; None while a ``flush`` takes them."""
         return None if self.flushes else self.take_failure()
 
     def fail_staged(self, error: MultiRaftError) -> None:
-        """End every record whose topic is still unknown."""
+        """End every record of an unknown topic with ``error``."""
         for name in list(self.staged):
             for staged in self.staged.pop(name):
                 self._end_staged(staged, fresh(error))
@@ -488,7 +496,8 @@ class Accumulator:
             self._failed.append(deliveries)
 
     def retire(self, queue: PartitionQueue) -> None:
-        """No work is left: remember its sequences for as long as the partition exists."""
+        """Move a queue without batches to the idle ones, which keep sequences while the partition
+        exists.  O(1) amortized."""
         del self.partitions[queue.incarnation]
         if self._metadata.locations.get(queue.incarnation) is not None:
             self._idle[queue.incarnation] = queue
@@ -498,17 +507,17 @@ class Accumulator:
             self._idle_max = max(_IDLE_QUEUES_MIN, 2 * len(self._idle))
 
     def find(self, incarnation: int) -> PartitionQueue | None:
-        """A partition's queue, with or without work."""
+        """Return the queue of a partition, idle or not; None = it has none."""
         return self.partitions.get(incarnation) or self._idle.get(incarnation)
 
     def staged_deadline_ms(self) -> int | None:
-        """When the first record whose topic is unknown has waited too long."""
+        """Return the first deadline of a record of an unknown topic; None = there is none."""
         return min((staged[0].deadline_ms for staged in self.staged.values()), default=None)
 
     # ---- records whose topic was unknown ----
 
     def unstage(self, now_ms: int) -> None:
-        """Batch the records whose topics have become known; end those that have none."""
+        """Batch the records whose topics have become known; end those whose topics do not exist."""
         for name in list(self.staged):
             topic = self._metadata.topics.get(name)
             if topic is not None:
@@ -525,8 +534,8 @@ class Accumulator:
                     self._expire_staged(name, now_ms)
 
     def _end_missing(self, name: str, now_ms: int) -> None:
-        """End the records that have waited long enough for a topic that does not exist; each for
-        itself, because it may be created at any time."""
+        """End the records that have waited long enough for a topic that does not exist.  Each
+        record has its own deadline, because the topic may be created at any time."""
         waiting, timeout_ms = self.staged.pop(name), self._settings.delivery_timeout_ms
         for at, staged in enumerate(waiting):
             if not self._metadata.is_missing(name, staged.deadline_ms - timeout_ms, now_ms):
@@ -535,8 +544,8 @@ class Accumulator:
             self._end_staged(staged, UnknownTopic(f"topic {name!r} does not exist").about(name))
 
     def _no_topic(self, name: str, since_ms: int, now_ms: int) -> MultiRaftError | None:
-        """Why there are no partitions of a topic, if nodes have said so to somebody who has been
-        waiting since ``since_ms``."""
+        """Return the error of a topic that nodes refuse, or that is missing for a caller that has
+        waited since ``since_ms``; None = not decided yet."""
         if name in self._metadata.refused:
             return fresh(self._metadata.refused[name])
         if self._metadata.is_missing(name, since_ms, now_ms):
@@ -548,7 +557,7 @@ class Accumulator:
                         f"{self._settings.delivery_timeout_ms} ms").about(name)
 
     def _seal_early(self, topic) -> None:
-        """Records that ``seal_all`` found waiting for metadata must not linger now."""
+        """Seal batches of records that waited for metadata when ``seal_all`` was called."""
         for part in topic.partitions:
             queue = self.partitions.get(part.incarnation)
             if queue is not None and queue.open is not None and (
@@ -556,8 +565,8 @@ class Accumulator:
                 self.seal(queue)
 
     def _place(self, topic, staged: _Staged, now_ms: int) -> None:
-        """Its partitions are known: the record joins a batch, and its delivery that batch's.  A
-        batch it opens takes over its number, so that a flush waits for it."""
+        """Add a record whose topic has become known to a batch, and its delivery to that batch.  A
+        batch that the record opens takes the record's number, so that a flush waits for it."""
         self._last_opened = None
         try:
             self._append(topic, staged.record, now_ms, staged.wall_ms, staged.delivery)

@@ -1,6 +1,6 @@
-"""Fetched bytes into batches: what is intact, and where the record of a time is.
+"""Parser of fetched bytes: intact batches, and the first record at or after a time.
 
-Contract.  Pure functions.  Nothing that fails its check is ever returned.
+Contract.  Pure functions.  A batch that fails its CRC is never returned.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from multiraft.errors import CodecError, MultiRaftError
 
 
 class Search(NamedTuple):
-    """The first record at or after ``timestamp_ms`` is looked for, in what lies below ``end``: the
-    node said that it is there.  Behind it there is nothing to look for: whatever comes is new."""
+    """Search for the first record at or after ``timestamp_ms`` among offsets below ``end``, which
+    is the end that the node named.  Records from ``end`` on are newer and need no search."""
 
     timestamp_ms: int
     end: int
@@ -23,12 +23,12 @@ class Search(NamedTuple):
 
 def intact_batches(data: memoryview) -> tuple[list[tuple[memoryview, core.BatchHeader]],
                                               MultiRaftError | None]:
-    """(batch, header) of the intact batches that ``data`` begins with, and what is wrong with the
-    next one, if anything is."""
+    """Return (batch, header) of the intact batches at the start of ``data``, and the error of the
+    batch after them; None = there is no damaged one.  O(bytes)."""
     try:
         return [(part, core.batch_header(part)) for part in core.split_batches(data)], None
     except CodecError:
-        pass  # found out below which one it is
+        pass  # the loop below finds the damaged one
     parts, at = [], 0
     while at < len(data):
         try:
@@ -41,9 +41,9 @@ def intact_batches(data: memoryview) -> tuple[list[tuple[memoryview, core.BatchH
 
 
 def first_records(batch: FetchedBatch, search: Search) -> FetchedBatch | None:
-    """The batch from the first record on that is wanted; None = none of it is.  A batch that
-    cannot be opened and whose header says that it has such a record is wanted whole: whoever opens
-    it is told what is wrong with it."""
+    """Return the batch from the first record on that the search wants; None = no record of it.  A
+    batch that cannot be opened, but has such a record by its header, is returned whole, so that
+    the caller that opens it receives its error.  O(records)."""
     if batch.base_offset >= search.end:
         return batch
     try:

@@ -1,8 +1,7 @@
-"""Batches on their way to a partition: what a producer knows of each, and what a caller waits for.
+"""Batches of a producer before their outcome, their deliveries, and the queue of each partition.
 
-Contract.  A ``Delivery`` gets exactly one outcome: a ``BatchReceipt`` or the exception that says
-whether the batch was certainly not appended (``RequestError``) or nobody knows
-(``AmbiguousOutcome``).
+Contract.  A ``Delivery`` gets exactly one outcome: a ``BatchReceipt``, a ``RequestError`` or
+``Closed`` when the batch was certainly not appended, or ``AmbiguousOutcome`` when that is unknown.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from multiraft.errors import MultiRaftError
 
 
 class Delivery:
-    """The fate of one batch, as far as it is known.  Drivers subclass it with their way to wait."""
+    """Pending outcome of one batch.  Drivers subclass it and add a method that waits."""
 
     __slots__ = ("outcome", "claimed", "_listeners")
 
     def __init__(self):
         self.outcome: BatchReceipt | MultiRaftError | None = None
-        self.claimed = False  # somebody has the outcome, so a failure was seen
+        self.claimed = False  # a caller has received the outcome, so ``flush`` need not report it
         self._listeners: list[Callable[[], None]] = []
 
     @property
     def done(self) -> bool:
-        """Whether the outcome is known."""
+        """True if the outcome is known."""
         return self.outcome is not None
 
     def result(self) -> BatchReceipt:
-        """The receipt, or raises what went wrong.  Only when ``done``."""
+        """Return the receipt, or raise the error of the batch.  Only when ``done``."""
         assert self.outcome is not None, "not done yet"
         self.claimed = True
         if type(self.outcome) is BatchReceipt:
@@ -40,8 +39,8 @@ class Delivery:
         raise self.outcome
 
     def when_done(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` once the outcome is known (at once if it is).  It counts as told then:
-        whoever listens looks at ``outcome``."""
+        """Call ``listener`` once the outcome is known, at once if it is.  The listener is expected
+        to read ``outcome``: ``flush`` does not report the failure again."""
         if self.done:
             self.claimed = True
             listener()
@@ -49,11 +48,11 @@ class Delivery:
             self._listeners.append(listener)
 
     def forget(self, listener: Callable[[], None]) -> None:
-        """Do not call ``listener`` any more."""
+        """Remove ``listener``, which was not called yet."""
         self._listeners.remove(listener)
 
     def resolve(self, outcome: BatchReceipt | MultiRaftError) -> None:
-        """Set the outcome; once."""
+        """Set the outcome, once, and call the listeners."""
         assert self.outcome is None, "a delivery has one outcome"
         self.outcome = outcome
         if self._listeners:
@@ -64,15 +63,15 @@ class Delivery:
 
 
 def note_taken(error: Exception, index: int, deliveries: Sequence[Delivery]) -> None:
-    """Say in an error which record of a list it is about, and what became of those before it."""
+    """Add to ``error`` the index of its record in a list and the deliveries of earlier records."""
     error.index, error.deliveries = index, deliveries
     error.add_note(f"It is about record {index} of the list, counted from 0. Those before it were "
                    "taken: their deliveries are in the attribute deliveries of this error.")
 
 
 class Batch:
-    """Records that travel together.  Open: ``builder`` is set.  Sealed: ``data`` is set.  Sent at
-    least once: ``base_sequence`` is set if the producer is idempotent."""
+    """Records that are appended together.  Open: ``builder`` is set.  Sealed: ``data`` is set.
+    Sent at least once: ``base_sequence`` is set if the producer is idempotent."""
 
     __slots__ = ("number", "builder", "data", "count", "accounted_bytes", "opened_ms",
                  "deadline_ms", "deliveries", "identity", "base_sequence", "place", "attempt",
@@ -90,29 +89,29 @@ class Batch:
         self.deliveries = [delivery]
         self.identity: tuple[int, int] | None = None
         self.base_sequence = -1
-        self.place = 0  # it was the partition's place-th batch to be sent
-        self.attempt = 0  # number of the attempt it is in, 0 = not in flight
+        self.place = 0  # ordinal among the batches that the partition has sent
+        self.attempt = 0  # number of the attempt in flight, 0 = none
         self.sent_ms = 0
         self.maybe_appended = False  # an attempt ended without a definite answer
-        self.problem = ""  # what the last attempt said
-        self.alone = False  # it goes in a request of its own: one with others was refused
+        self.problem = ""  # error of the last attempt
+        self.alone = False  # sent in a request of its own, after one with others was refused
 
     @property
     def done(self) -> bool:
-        """Whether its outcome is known."""
+        """True if its outcome is known."""
         return self.deliveries[0].outcome is not None
 
     def stamp(self, identity: tuple[int, int], base_sequence: int) -> None:
-        """Write the producer's fields, which are under the batch's CRC."""
+        """Write producer id, epoch and sequence, and the CRC that covers them."""
         self.identity, self.base_sequence = identity, base_sequence
         core.stamp_producer(self.data, *identity, base_sequence)
 
 
 class PartitionQueue:
-    """A producer's batches for one life of one partition, in the order of their records.
+    """Batches of a producer for one incarnation of a partition, in the order of their records.
 
-    Invariants.  ``sent`` is ordered by sequence and never longer than the batches in flight
-    allowed; everything in it precedes everything in ``queue``, which precedes ``open``.  A batch is
+    Invariants.  ``sent`` is ordered by sequence and never longer than ``in_flight_max``; its
+    batches precede those in ``queue``, which precede ``open``.  A batch is
     sent only when all before it in ``sent`` are in flight on the same connection.
     """
 
@@ -130,15 +129,15 @@ class PartitionQueue:
         self.identity: tuple[int, int] | None = None  # (producer id, epoch) of the sequences
         self.next_sequence = 0
         self.issued = 0  # batches that were sent for the first time
-        self.needs_reset = False  # a sequence is missing: go on with a new epoch once sent is empty
+        self.needs_reset = False  # a sequence is missing: new epoch once sent is empty
         self.retry_at_ms = 0
-        self.failures = 0  # in a row
-        self.address = ""  # where the batches in flight are
-        self.timer_ms: int | None = None  # when it is looked at next
+        self.failures = 0  # consecutive
+        self.address = ""  # of the node that has the batches in flight
+        self.timer_ms: int | None = None  # next time at which ``poll`` checks the queue
 
     @property
     def in_flight(self) -> bool:
-        """Whether batches await an answer."""
+        """True if a batch waits for an answer."""
         for batch in self.sent:
             if batch.attempt:
                 return True
@@ -146,39 +145,39 @@ class PartitionQueue:
 
     @property
     def span(self) -> int:
-        """Batches sent since the oldest unresolved one, itself included.  The leader remembers
-        as many of a producer's last batches as may be in flight: when an answer to the oldest was
-        lost while later ones were acknowledged, it must not fall out of that memory."""
+        """Number of batches sent since the oldest unresolved one, itself included."""
+        # A leader remembers the last five batches of a producer.  If the answer to the oldest was
+        # lost while later ones were acknowledged, its repetition must still be among them.
         return self.issued - self.sent[0].place + 1 if self.sent else 0
 
     def oldest(self) -> Batch | None:
-        """The unresolved batch whose time is over first."""
+        """Return the unresolved batch with the earliest deadline; None = there is none."""
         if self.sent:
             return self.sent[0]
         return self.queue[0] if self.queue else self.open
 
     def issue(self, batch: Batch) -> None:
-        """The batch is sent for the first time."""
+        """Record that the batch is sent for the first time."""
         self.issued += 1
         batch.place = self.issued
         self.sent.append(batch)
 
     @property
     def idle(self) -> bool:
-        """Nothing to do here."""
+        """True if there is no unresolved batch."""
         return self.open is None and not self.queue and not self.sent
 
     def batches(self) -> list[Batch]:
-        """All unresolved ones, in order."""
+        """Return all unresolved batches, in order.  O(batches)."""
         last = [self.open] if self.open is not None else []
         return [*self.sent, *self.queue, *last]
 
     def put_back(self, batch: Batch) -> None:
-        """Queue a batch again that was sent without a sequence.  O(queue)."""
+        """Return a batch that was sent without a sequence to the queue.  O(queue)."""
         self.queue = deque(sorted([batch, *self.queue], key=lambda queued: queued.number))
 
     def _check(self) -> None:
-        """Full invariant; O(batches)."""
+        """Assert the invariants.  O(batches)."""
         for batch in self.sent:
             assert batch.data is not None and not batch.done, "sent batches are sealed, unresolved"
         for batch in self.queue:

@@ -1,7 +1,8 @@
-"""The sockets of the blocking client: one per link, tried at once and waited for in its ``poll``.
+"""Sockets of the blocking client: one per link.  A call is tried at once, and waits in ``poll``.
 
-Contract.  Driven by ``blocking.Client``, which registers them and tells each what its descriptor is
-ready for.  What happens to a socket is told to the machine (``Network.broken``), never raised.
+Contract.  ``blocking.Client`` registers the sockets in its ``poll`` and passes the ready events of
+a descriptor to ``ready``.  A failed socket is reported to the core (``Network.broken``) and raises
+nothing.
 """
 
 from __future__ import annotations
@@ -10,32 +11,50 @@ import os
 import select
 import socket
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from multiraft.client._client import ClientCore
 from multiraft.client._network import GATHER_MAX, Link, drop_sent
+from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError
 from multiraft.wire.frames import Buffer
 from multiraft.wire.tls import TlsSocket
 
-if TYPE_CHECKING:
-    from multiraft.client.blocking import Client
+
+class LinkOwner(Protocol):
+    """The part of ``blocking.Client`` that its sockets use."""
+
+    _core: ClientCore
+    tls: TlsSettings | None
+    #: Sockets that are not connected yet.
+    connecting: dict[LinkSocket, None]
+    #: Time at which the client last advanced its core or received, in ``monotonic_ms``.
+    turned_ms: int
+
+    def register(self, raw: socket.socket | TlsSocket, events: int, sock: LinkSocket) -> None:
+        """Listen for ``events`` of a socket, instead of those registered before."""
+        ...
+
+    def unregister(self, raw: socket.socket | TlsSocket) -> None:
+        """Stop listening to a socket."""
+        ...
 
 
 def monotonic_ms() -> int:
-    """The time that the blocking client counts by."""
+    """Return the monotonic time of the blocking client, in milliseconds."""
     return time.monotonic_ns() // 1_000_000
 
 
 class LinkSocket:
-    """The socket of one link: tries the addresses of its host one after the other."""
+    """Socket of one link.  It tries the addresses of its host one after the other."""
 
-    def __init__(self, client: Client, link: Link):
+    def __init__(self, client: LinkOwner, link: Link):
         self.link = link
         self._client = client
         self._outgoing: list[Buffer] = []
         self._sock: socket.socket | TlsSocket | None = None
         self._wanted = select.POLLOUT
-        #: When a connection must be there.
+        #: Time at which a connection that is not open is given up.
         self.deadline_ms = monotonic_ms() + client._core.limits.connect_timeout_ms
         try:
             self._choices = socket.getaddrinfo(link.host, link.port, type=socket.SOCK_STREAM)
@@ -46,7 +65,7 @@ class LinkSocket:
             self._connect("no address")
 
     def close(self) -> None:
-        """Forget the socket."""
+        """Close the socket and unregister it; closing again does nothing."""
         self._client.connecting.pop(self, None)
         if self._sock is not None:
             self._client.unregister(self._sock)
@@ -54,7 +73,7 @@ class LinkSocket:
             self._sock = None
 
     def discard(self) -> None:
-        """Close the descriptor of this process, and say nothing to the other side."""
+        """Close the descriptor in this process without ending the connection for the node."""
         sock, self._sock = self._sock, None
         if isinstance(sock, TlsSocket):
             sock.discard()
@@ -62,12 +81,12 @@ class LinkSocket:
             sock.close()
 
     def tick(self, at_ms: int) -> None:
-        """Give up connecting in time."""
+        """Report a connection that is not open by ``deadline_ms`` as broken."""
         if at_ms >= self.deadline_ms:
             self._fail(f"no connection in {self._client._core.limits.connect_timeout_ms} ms")
 
     def ready(self, events: int) -> None:
-        """The poll says that something can be done."""
+        """Connect, send or receive, after ``poll`` has reported ``events``."""
         if self._sock is None:
             return
         if self in self._client.connecting:
@@ -123,7 +142,7 @@ class LinkSocket:
         self.link.received(count, received_ms)
 
     def flush(self) -> None:
-        """Send what there is, as far as the socket takes it."""
+        """Send the buffers of the link, as far as the socket takes them."""
         if self in self._client.connecting:
             return
         outgoing = self.link.take_outgoing()
@@ -152,7 +171,7 @@ class LinkSocket:
 
 
 class SecureLinkSocket(LinkSocket):
-    """The same inside TLS: connected once its handshake is done."""
+    """Socket of one link inside TLS; the link is connected after the handshake."""
 
     def _finish_connect(self) -> None:
         if not isinstance(self._sock, TlsSocket):
@@ -180,7 +199,7 @@ class SecureLinkSocket(LinkSocket):
             self._want(select.POLLIN)
 
     def _try_receive(self) -> None:
-        """All of it: nothing would wake this for what is decrypted already."""
+        """Receive until no decrypted byte is left: ``poll`` does not report those."""
         super()._try_receive()
         while self._sock is not None and self._sock.pending:
             super()._try_receive()

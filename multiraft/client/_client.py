@@ -1,4 +1,4 @@
-"""The client core: network, metadata, producers and consumers of one client, without I/O.
+"""Client core: network, metadata, producers and consumers of one client, without I/O.
 
 Contract.  A driver passes received bytes to the links of ``network``, calls ``advance`` after every
 input and at ``next_deadline_ms``, and sends what the links put out.  Operations (``_steps.py``)
@@ -30,14 +30,14 @@ from multiraft.wire.messages import (
 )
 from multiraft.wire.sinks import RunStates, SettleRuns
 
-#: Metadata is asked for at most this often; a leader election takes several times as long.
+#: Shortest interval of metadata requests; a leader election takes several times as long.
 REFRESH_MS_MIN = 100
-#: A node that does not answer a question about metadata in this time is not asked again at once.
+#: A node that does not answer a metadata request in this time is avoided by the next one.
 REFRESH_TIMEOUT_MS = 2_000
 
 
 class ClientCore:
-    """The state of one client, shared by its producers, consumers and operations."""
+    """State of one client, shared by its producers, consumers and operations."""
 
     def __init__(self, servers: Sequence[str], rng: random.Random, now_ms: int,
                  client_id: str = "", limits: NetworkLimits = NetworkLimits()):
@@ -186,7 +186,7 @@ class ClientCore:
                                               self.rng), self.now_ms)
 
     def _ask_runs(self) -> None:
-        """Ask any node for the states of the runs that readers wait for."""
+        """Ask any node for the states of the transactions that readers wait for."""
         address = self.network.any_address(self.now_ms)
         if address is None:
             self.runs.ask_at_ms = max(self.now_ms + 1, self.network.next_retry_ms() or 0)
@@ -202,7 +202,7 @@ class ClientCore:
                              REFRESH_TIMEOUT_MS, done, self.now_ms)
 
     def _settle_runs(self) -> None:
-        """Ask the metadata leader about runs that any node calls open."""
+        """Ask the metadata leader about transactions that a node has called open."""
         asked = self.runs.to_settle(self.now_ms)
         address = self._settle_address or self.network.any_address(self.now_ms)
         self._settle_address = ""
@@ -274,8 +274,8 @@ class ClientCore:
         self.metadata.refuse(wanted[0], error.about(wanted[0]))
 
     def _catch_up(self) -> None:
-        """Learn from the metadata leader how new the metadata is, after a node called a topic
-        missing: a node that only lags behind then waits at the next request."""
+        """Learn the metadata index of the metadata leader, after a node called a topic missing.  A
+        node that only lags behind parks the next request until it has applied that index."""
         address = self.network.any_address(self.now_ms)
         if self._catching_up or address is None:
             return

@@ -1,9 +1,9 @@
 """Compression of record blocks, in Kafka's formats, with bounded decompression.
 
-Contract.  ``compress(name, block)`` -> (codec number, bytes); ``decompress(codec, block)`` ->
-bytes, or ``DecompressionTooLarge`` before more than the limit was ever in memory, or
-``CorruptBatch`` when the bytes are not what the codec says.  Nodes never decompress; clients do, so
-a hostile producer's bomb ends here.
+Contract.  ``compress(codec, block)`` -> bytes; ``decompress(codec, block)`` -> bytes, or
+``DecompressionTooLarge`` before more than the limit is in memory, or ``CorruptBatch`` when the
+bytes are not of the codec's format.  Nodes never decompress; clients do, so a decompression bomb of
+a hostile producer is stopped here.
 
 Theory.  gzip is RFC 1952; lz4 is the frame format with independent blocks (Kafka's Java reader
 takes no others); zstd is a plain frame; snappy is the stream of the xerial library (16 header
@@ -22,9 +22,9 @@ import zstandard
 from multiraft.codec import layout
 from multiraft.errors import CodecError, ConfigError, CorruptBatch
 
-#: What a block may always decompress to: our own producers never exceed it.
+#: Size up to which every block may decompress: our own producers never exceed it.
 DECOMPRESSED_BYTES_FREE = layout.BATCH_BYTES_MAX
-#: Above that, this many times its compressed size (zstd does reach 1000:1 on constant data) ...
+#: Above that, this multiple of its compressed size (zstd reaches 1000:1 on constant data) ...
 RATIO_MAX = 100
 #: ... and never more than this: another client's largest sensible batch.
 DECOMPRESSED_BYTES_MAX = 64 << 20
@@ -34,7 +34,7 @@ _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 #: xerial's own block size.
 _XERIAL_BLOCK_BYTES = 32 << 10
 _LENGTH = struct.Struct(">I")
-#: Window of a zstd frame that we are ready to allocate: the format's recommended bound.
+#: Largest window of a zstd frame that is allocated: the format's recommended bound.
 _ZSTD_WINDOW_BYTES_MAX = 8 << 20
 
 CODECS = {"none": layout.CODEC_NONE, "gzip": layout.CODEC_GZIP, "snappy": layout.CODEC_SNAPPY,
@@ -42,7 +42,8 @@ CODECS = {"none": layout.CODEC_NONE, "gzip": layout.CODEC_GZIP, "snappy": layout
 
 
 class DecompressionTooLarge(CodecError):
-    """A compressed block that would exceed its limit when decompressed."""
+    """A compressed block that would exceed its limit when decompressed.  ``limit`` in bytes;
+    ``value`` is the announced size, None = none was announced."""
 
     def __init__(self, limit: int, compressed: int, value: int | None = None):
         announced = "" if value is None else f"announces {value} bytes and "
@@ -53,7 +54,7 @@ class DecompressionTooLarge(CodecError):
 
 
 def codec_number(name: str) -> int:
-    """The number of a codec's name.  Raises ``ConfigError`` for an unknown one."""
+    """Return the number of a codec.  Raises ``ConfigError`` for an unknown name."""
     number = CODECS.get(name)
     if number is None:
         raise ConfigError(f"compression={name!r}: expected one of {', '.join(CODECS)}")
@@ -61,7 +62,7 @@ def codec_number(name: str) -> int:
 
 
 def compress(codec: int, block) -> bytes:
-    """The compressed form of a records block."""
+    """Return a records block in compressed form.  O(bytes)."""
     if codec == layout.CODEC_GZIP:
         machine = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
         return machine.compress(block) + machine.flush()
@@ -74,13 +75,14 @@ def compress(codec: int, block) -> bytes:
 
 
 def limit_for(compressed_bytes: int) -> int:
-    """How much a block of that size may decompress to."""
+    """Return the limit, in bytes, up to which a block of that size may decompress."""
     return min(DECOMPRESSED_BYTES_MAX,
                max(DECOMPRESSED_BYTES_FREE, RATIO_MAX * compressed_bytes))
 
 
 def decompress(codec: int, block, limit: int | None = None):
-    """The records block of a batch.  Raises ``DecompressionTooLarge`` or ``CorruptBatch``."""
+    """Return the records block of a batch, decompressed.  Raises ``DecompressionTooLarge`` or
+    ``CorruptBatch``.  O(bytes up to the limit)."""
     if codec == layout.CODEC_NONE:
         return block
     method = _METHODS.get(codec)

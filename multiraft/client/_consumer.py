@@ -1,23 +1,28 @@
-"""Reading partitions from a position, as a machine.
+"""Consumer as a state machine: reads partitions from a position on.
 
-Contract.  The driver asks ``poll`` what to send now, tells ``done`` each outcome, takes batches
-with ``take`` until None, and ends when ``finished`` or raises ``error``.  Batches of one partition
-come in offset order, each verified by its CRC; ``position`` is the offset after what was taken.
+Contract.  The driver sends the queries that ``poll`` returns, gives each outcome to ``done``, takes
+batches with ``take`` until it returns None, and ends when ``finished`` is True or raises ``error``.
+Batches of one partition come in offset order, each verified by its CRC; ``position`` is the offset
+after the batches that were taken.
 
-A reader of committed records (the default) leaves out staged ones that are void and stops before
-those that nobody has decided yet; with ``until_end`` that is its end, and ``unread`` says so.
+A reader of committed records (the default) skips staged batches of aborted transactions, and stops
+before those of an undecided transaction.  With ``until_end`` it ends there, and ``unread`` names
+the partition.
 
-Invariants.  position <= fetch_offset: what lies between is fetched and not taken yet.  Neither ever
-falls, whichever replica answers: a replica that is behind is one that has nothing yet.
-Every wait for something else than new records has an entry in ``waits``, with its reason, and an
-end: ``unavailable_ms``, but for runs of sinks without ``until_end``, which the cluster ends.
-Theory.  A start that is a word or a time is resolved by the partition's leader; with ``until_end``
-the end is asked for at the same moment, so that a reader of a growing partition does end.  A time
-is resolved to a batch by the node and to a record here (``_replicas.py`` has whom to ask,
-``_batch_reader.py`` what to make of the bytes).  Fetches are long polls; each partition is in at
-most one, and a node has few of ours, because they occupy places among its requests in flight.
-A partition that was switched is in several groups, one after the other: whoever is asked for what
-is not there says where it is (``MOVED``), and the reader goes there until that part ends.
+Invariants.  position <= fetch_offset: records between the two are fetched and not taken yet.
+Neither falls, whichever replica answers: a replica that lags behind has nothing to return yet.
+Each wait for something else than new records has an entry in ``waits``, with its reason, and is
+bounded by ``unavailable_ms``.  The exception is an open transaction without ``until_end``, which
+the cluster decides in the end.
+
+Theory.  The leader of a partition resolves a start that is a word or a time.  With ``until_end``
+the end is requested at the same moment, so that a reader of a growing partition does end.  A node
+resolves a time to a batch, and the client to a record (``_batch_reader.py``); ``_replicas.py``
+chooses the node.  Fetches are long polls.  Each partition is in at most one, and few of them wait
+at one node, because each occupies one of the node's requests in flight.
+A switched partition is in several groups, one after the other.  A node that does not have the
+requested offsets answers MOVED and names the group that has them; the reader continues there until
+that part ends.
 """
 
 from __future__ import annotations
@@ -67,34 +72,34 @@ from multiraft.wire.messages import (
     OffsetQuery,
 )
 
-#: Long polls of one consumer that wait at one node.
+#: Long polls of one consumer that wait at one node, at most.
 FETCHES_PER_NODE_MAX = 4
-#: Questions about one partition in one request, at most: its begin, its end, a time.
+#: Offset queries for one partition in one request, at most: its start, its end, a time.
 QUESTIONS_MAX = 3
-#: Partitions in one request: so many that the long polls which may wait at a node take all
-#: partitions of a topic; and as many as are sure of an answer with all their questions.
+#: Partitions in one fetch: so many that the long polls allowed at one node cover all partitions of
+#: a topic.  Partitions in one offset request: so many that even refusals of all fit the answer.
 READERS_PER_FETCH_MAX = -(-PARTITIONS_MAX // FETCHES_PER_NODE_MAX)
 READERS_PER_QUESTION_MAX = REFUSALS_PER_REPLY_MAX // QUESTIONS_MAX
-#: A batch that fails its check is asked for again this often, and at least once of every replica:
-#: the copy elsewhere may be intact.
+#: A batch that fails its CRC is fetched again this often, and at least once from each replica,
+#: because another copy may be intact.
 CORRUPT_RETRIES_MAX = 3
-#: A reader follows so many answers "it is elsewhere" in a row without a pause: a part that has just
-#: ended, a node that does not know it yet, a leader that changed.
+#: Consecutive MOVED answers that a reader follows without a pause: a part that has just ended, a
+#: node that does not know it yet, a leader that changed.
 MOVES_MAX = 4
-#: A start that retention overtakes is asked for again this often in a row.
+#: Times in a row that a start is resolved again after retention has deleted it.
 RESOLVE_RETRIES_MAX = 5
 
 
 class ConsumerState:
-    """See the module docstring."""
+    """State of one consumer: its readers, fetched batches and queries."""
 
     def __init__(self, settings: ConsumerSettings, metadata: MetadataCache, rng: random.Random,
                  topic: str, partition: int | None = None, start: Start = EARLIEST,
                  until_end: bool = False, limits: NetworkLimits = NetworkLimits(),
                  end_offset: int | None = None, incarnation: int = 0, runs: Runs | None = None):
-        """``end_offset``: stop there, known from the start; the batch that reaches beyond it comes
-        whole.  ``incarnation``: of the partition that is meant, not of another one that has its
-        name by now.  Both only with one ``partition``."""
+        """``end_offset``: stop there; a batch that reaches beyond it is delivered whole.
+        ``incarnation``: of the partition, so that a topic that was created again is refused.  Both
+        only with one ``partition``.  Raises as ``Client.consume``."""
         require_topic_name(topic)
         require_start(start)
         self.settings = settings.validate()
@@ -122,7 +127,7 @@ class ConsumerState:
     # ---- for the application ----
 
     def take(self) -> FetchedBatch | None:
-        """The next batch, if one is here."""
+        """Return the next fetched batch, and advance ``position``; None = there is none."""
         if not self._batches:
             return None
         reader, batch = self._batches.popleft()
@@ -132,24 +137,24 @@ class ConsumerState:
 
     @property
     def ready_to_take(self) -> bool:
-        """Whether ``take`` has a batch, or there is nothing more to wait for."""
+        """True if ``take`` has a batch, or the consumer has ended."""
         return bool(self._batches) or self.error is not None or self.finished
 
     @property
     def finished(self) -> bool:
-        """Everything up to the end was taken (only with ``until_end`` or ``end_offset``)."""
+        """True if all batches up to the end were taken (with ``until_end`` or ``end_offset``)."""
         return ((self._until_end or self._end_offset is not None)
                 and not self._batches and self._readers is not None
                 and all(reader.at_end for reader in self._unfinished))
 
     @property
     def unread(self) -> tuple[Wait, ...]:
-        """Partitions that ``until_end`` left before their end, with the reason."""
+        """Partitions that ``until_end`` left before their end, each with the reason."""
         return tuple(self._unread)
 
     def waits(self, now_ms: int) -> tuple[Wait, ...]:
-        """Partitions that wait for something else than new records, with the reason.
-        O(partitions)."""
+        """Return the partitions that wait for something else than new records, each with the
+        reason.  O(partitions)."""
         if self.error is not None or self._started_ms is None:
             return ()
         if self._readers is None:
@@ -173,14 +178,15 @@ class ConsumerState:
                     reader.known_end or -1, now_ms - since_ms, reason, run)
 
     def position(self, partition: int) -> int | None:
-        """Offset of the next record of ``partition``; None = not known yet."""
+        """Return the offset of the next record of ``partition``; None = not known yet.
+        O(partitions)."""
         for reader in self._readers or ():
             if reader.partition == partition:
                 return reader.position
         return None
 
     def end(self, error: MultiRaftError) -> None:
-        """Give nothing more, for that reason, unless it has failed before."""
+        """Drop fetched batches and end with ``error``, unless the consumer has failed before."""
         if self.error is None:
             self.error = error
         self._batches.clear()
@@ -188,7 +194,7 @@ class ConsumerState:
     # ---- for the driver ----
 
     def poll(self, now_ms: int) -> list[Query]:
-        """What to ask now."""
+        """Return the queries to send now.  O(partitions that are not at their end)."""
         self._next_ms = None
         if self.error is not None or self.finished:
             return []
@@ -217,13 +223,14 @@ class ConsumerState:
         return [] if self.error is not None else queries
 
     def next_deadline_ms(self) -> int | None:
-        """When ``poll`` has something to do, besides after ``take``, ``done`` and new metadata."""
+        """Return the time of the next ``poll``, which is also due after ``take``, ``done`` and new
+        metadata; None = no deadline."""
         return self._next_ms
 
     def done(self, query: Query, outcome: ResponseEvent | Lost, now_ms: int) -> None:
-        """What became of a query.  A complaint is the node's business from then on."""
+        """Process the outcome of a query.  O(records of the answer)."""
         if isinstance(query.request, Complain):
-            return
+            return  # the node verifies its copy; its answer changes nothing here
         for reader in query.readers:
             reader.asking = None
         if isinstance(outcome, Lost):
@@ -245,7 +252,7 @@ class ConsumerState:
             self._started_ms = now_ms
         topic = self._metadata.topics.get(self.topic)
         if topic is not None and self._is_older(topic):
-            topic = None  # its node is behind
+            topic = None  # the node that answered lags behind
         if topic is None:
             self.error = self._metadata.refused.get(self.topic)
             if self._metadata.is_missing(self.topic, self._started_ms, now_ms):
@@ -270,7 +277,7 @@ class ConsumerState:
         return True
 
     def _is_older(self, topic) -> bool:
-        """Whether all partitions of the topic are older than the one that is meant."""
+        """Return True if all partitions of ``topic`` are older than the requested incarnation."""
         return max(part.incarnation for part in topic.partitions) < self._incarnation
 
     def _reader(self, part) -> Reader:
@@ -287,7 +294,8 @@ class ConsumerState:
                 self.error = UnknownPartition(f"topic {self.topic!r} was deleted")
 
     def _ready(self, reader: Reader, now_ms: int) -> tuple[int, str, str] | None:
-        """Whom to ask about this partition now, and as what; None = not now."""
+        """Return (node, kind of query, replicas that may answer) for a partition; None = no query
+        now."""
         if reader.at_end:
             return None
         if reader.buffered_bytes >= self.settings.partition_bytes_max:
@@ -317,8 +325,8 @@ class ConsumerState:
         return node, reader.asks, replica
 
     def _waits_for_run(self, reader: Reader, now_ms: int) -> bool:
-        """Whether the reader still stands before a staged batch that nobody has decided.  One with
-        an end does not wait for ever: ``until_end`` ends there, a range fails."""
+        """Return True if the next batch is staged by an undecided transaction.  The wait of a
+        reader with an end is bounded: ``until_end`` ends there, a range fails."""
         run, questions, since_ms = reader.undecided
         if self._runs.decided(run):
             reader.undecided = None
@@ -339,7 +347,8 @@ class ConsumerState:
         return True
 
     def _is_over(self, reader: Reader) -> bool:
-        """Whether the reader has come to the end of the part, or its leader is a node no more."""
+        """Return True if the reader has reached the end of its part, or the part's leader is no
+        longer a node of the cluster."""
         part = reader.part
         if part.node in self._metadata.nodes and not (
                 reader.resolved and 0 <= part.end_offset <= reader.fetch_offset):
@@ -348,14 +357,14 @@ class ConsumerState:
         return True
 
     def _leader(self, reader: Reader) -> int:
-        """The partition's leader, if it and its address are known; else 0."""
+        """Return the node id of the partition's leader; 0 = it or its address is not known."""
         location = self._metadata.locations.get(reader.incarnation)
         if location is None or location.leader not in self._metadata.nodes:
             return 0
         return location.leader
 
     def _polls_at(self, node: int) -> int:
-        """Queries that wait at a node."""
+        """Return the number of queries that wait at ``node``.  O(partitions)."""
         return len({id(reader.asking) for reader in self._unfinished
                     if reader.asking is not None and reader.node == node})
 
@@ -376,7 +385,8 @@ class ConsumerState:
         return query
 
     def _queries(self, reader: Reader) -> list[OffsetQuery]:
-        """What resolves a start: always as many, see ``_resolve``."""
+        """Return the offset queries that resolve a start; ``_resolve`` expects the same number for
+        each reader."""
         if reader.asks == SEARCH:
             return [OffsetQuery(reader.incarnation, TIMESTAMP, self._start.ms, reader.part.epoch)]
         queries = [OffsetQuery(reader.incarnation, word) for word in (EARLIEST, LATEST)]
@@ -390,7 +400,7 @@ class ConsumerState:
     # ---- answers ----
 
     def _resolve(self, query: Query, results, now_ms: int) -> None:
-        """Starts and ends of partitions, in the order of ``_queries``."""
+        """Process starts and ends of partitions, in the order of ``_queries``."""
         count = len(query.request.partitions) // len(query.readers)
         if len(results) != count * len(query.readers):
             for reader in query.readers:
@@ -411,8 +421,9 @@ class ConsumerState:
             self._worked(reader)
 
     def _begin_at(self, reader: Reader, first: int, last: int, found: int) -> None:
-        """The start is known: ``first`` and ``last`` of the partition, and where the search for a
-        time begins (-1 = no record is as late)."""
+        """Set the position of a reader whose start is resolved.  ``first`` and ``last``: start and
+        end offset of the partition; ``found``: first offset of the search for a time (-1 = no
+        record is as late)."""
         if type(reader.start) is int:
             if reader.start > last:
                 self.error = OffsetOutOfRange(
@@ -441,12 +452,13 @@ class ConsumerState:
                 self._failed(reader, result.code, result.error, now_ms)
             else:
                 self._accept(reader, data, result.high_watermark, now_ms)
+                # An answer with bytes may be full before it reaches this partition.
                 if not reply.payload and reader.fetch_offset < reader.known_end:
                     self._got_nothing(reader, now_ms)
 
     def _got_nothing(self, reader: Reader, now_ms: int) -> None:
-        """A replica has nothing where another one has told of records: it is behind, and may stay
-        so.  One answer to many partitions may be full before it comes to all of them."""
+        """Avoid a replica that returned nothing below an end that another replica has named: it
+        lags behind, and may stay so."""
         reader.replicas.avoid(reader.node, now_ms)
         reader.part = None
         self._metadata.want(self.topic)
@@ -455,8 +467,8 @@ class ConsumerState:
             f"records up to {reader.known_end}"), now_ms)
 
     def _accept(self, reader: Reader, data: memoryview, high_watermark: int, now_ms: int) -> None:
-        """Verify the batches and queue what lies at or after the fetch offset, and before the
-        end."""
+        """Verify batches, and queue those at or after the fetch offset and before the end.
+        O(bytes)."""
         reader.high_watermark = max(reader.high_watermark, high_watermark)
         parts, damage = intact_batches(data)
         before = reader.fetch_offset
@@ -483,19 +495,20 @@ class ConsumerState:
             self._damaged(reader, damage, now_ms)
 
     def _counts(self, header) -> bool | None:
-        """Whether a batch is one to give; None = a ledger has not said yet."""
+        """Return True if a batch is delivered, False if it is skipped; None = its transaction is
+        not decided."""
         if not header.attributes & layout.ATTRIBUTE_TRANSACTIONAL or not self._committed_only:
             return True
         return self._runs.verdict(header)
 
     def _leave_out(self, reader: Reader, header) -> None:
-        """Go past a batch that does not count."""
+        """Skip a staged batch of an aborted transaction or of a losing attempt."""
         reader.fetch_offset = header.base_offset + header.last_offset_delta + 1
         if not reader.buffered_bytes:  # else its last batch is taken first
             reader.position = reader.fetch_offset
 
     def _queue(self, reader: Reader, batch: FetchedBatch) -> None:
-        """Everything of a batch, or what lies at or after the time that is looked for."""
+        """Queue a batch; during a search for a time, only its records from that time on."""
         reader.fetch_offset = batch.next_offset
         reader.begun = True
         if reader.search is not None:
@@ -509,7 +522,7 @@ class ConsumerState:
         self._batches.append((reader, batch))
 
     def _damaged(self, reader: Reader, damage: MultiRaftError, now_ms: int) -> None:
-        """A batch fails its check: its node shall look at it, another replica be asked."""
+        """Report a batch that fails its CRC to its node, and fetch it from another replica."""
         reader.corrupt += 1
         replicas = self._metadata.replicas(reader.incarnation)
         if reader.corrupt > max(CORRUPT_RETRIES_MAX, len(replicas)):
@@ -535,13 +548,13 @@ class ConsumerState:
 
     def _failed(self, reader: Reader, code: int | None, detail: ErrorDetail | None,
                 now_ms: int) -> None:
-        """One partition was refused (``code`` None: no answer at all)."""
+        """Process the refusal of one partition (``code`` None: there was no answer)."""
         error = (exception_for(code, detail) if code is not None
                  else TimedOut(f"no answer: {detail.text}"))
         if code == Code.MOVED and self._knows_where(reader, error.detail):
             if reader.moves <= MOVES_MAX:
                 self._later(now_ms)
-            else:  # nodes that send it to each other: some of them are behind
+            else:  # nodes that redirect to each other: some of them lag behind
                 self._pause(reader, error, now_ms)
             return
         elsewhere, reader.part, reader.ends = reader.part is not None, None, None
@@ -559,7 +572,8 @@ class ConsumerState:
         self._pause(reader, error, now_ms)
 
     def _knows_where(self, reader: Reader, detail: ErrorDetail) -> bool:
-        """What was asked for is elsewhere; whether it is known whom to ask there."""
+        """Learn from a MOVED answer where the offsets are.  Returns True if the address of a node
+        to ask there is known."""
         is_end = self._metadata.moved(reader.incarnation, detail)
         reader.moves += 1
         reader.part = None
@@ -568,7 +582,8 @@ class ConsumerState:
         return reader.part is not None or (is_end and reader.asks != SEARCH)
 
     def _rewindable(self, reader: Reader) -> bool:
-        """The start was no offset and nothing was read yet: retention overtook us, ask again."""
+        """Return True if the start can be resolved again: it was no offset, and retention deleted
+        it before the first record was read."""
         return (type(reader.start) is not int and not reader.begun
                 and reader.failures < RESOLVE_RETRIES_MAX)
 

@@ -1,6 +1,6 @@
-"""What one consumer may choose.
+"""Settings of one consumer.
 
-Contract.  Values; ``validate`` says which of them cannot be.
+Contract.  Values; ``validate`` refuses invalid ones with ``ConfigError``.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from multiraft.errors import ConfigError
 from multiraft.wire.messages import EARLIEST, LATEST, WAIT_MS_MAX
 from multiraft.wire.schema import I32_MAX, I64_MAX
 
-#: What a consumer gives of staged records: those that are committed, or all.
+#: Staged records that a consumer delivers: those of committed transactions, or all.
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 ISOLATIONS = (READ_COMMITTED, READ_UNCOMMITTED)
 
-#: Where to begin: a word, an offset, a time.
+#: First position: "earliest", "latest", an offset, or a time.
 Start = str | int | Timestamp
 
 
 def require_start(start: Start) -> None:
-    """Raises ``ConfigError``."""
+    """Raise ``ConfigError`` if ``start`` is not a position."""
     good = (start in (EARLIEST, LATEST) if type(start) is str
             else 0 <= start <= I64_MAX if type(start) is int
             else type(start) is Timestamp and type(start.ms) is int and 0 <= start.ms <= I64_MAX)
@@ -33,27 +33,27 @@ def require_start(start: Start) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """Choices of one consumer."""
+    """Settings of one consumer (``Client.consume``)."""
 
-    #: What one partition may have fetched and not taken, and what one fetch asks of it.
+    #: Bytes that one partition may have fetched ahead, and the most that a fetch asks of it.
     partition_bytes_max: int = 1 << 20
-    #: One fetch of several partitions.
+    #: Bytes of one fetch of several partitions.
     fetch_bytes_max: int = 8 << 20
-    #: A long poll's length: an idle consumer asks this seldom.
+    #: Duration of a long poll, and so the interval of requests of an idle consumer.
     wait_max_ms: int = 500
-    #: A partition that could not be read for this long raises what was wrong last.
+    #: A partition that could not be read for this long raises its last error.
     unavailable_ms: int = 30_000
     request_timeout_ms: int = 10_000
-    #: Whom to ask while there is a choice: the leader has everything first; a replica in our
-    #: ``rack`` costs no traffic between racks, and shows what is committed a moment later.
+    #: Replica to ask first.  "leader": it has committed records first.  "nearest": a replica in
+    #: ``rack`` causes no traffic between racks, and serves committed records slightly later.
     prefer: str = "leader"
-    #: Where this consumer is, for ``prefer="nearest"``.
+    #: Rack of this consumer, for ``prefer="nearest"``.
     rack: str = ""
-    #: Whether staged records are given before they are committed.
+    #: One of ``ISOLATIONS``.
     isolation: str = READ_COMMITTED
 
     def validate(self) -> "ConsumerSettings":
-        """Raises ``ConfigError`` naming the setting."""
+        """Return the settings.  Raises ``ConfigError`` that names an invalid one."""
         for name in self.__slots__:
             value = getattr(self, name)
             wanted = type(getattr(_DEFAULTS, name))
@@ -68,6 +68,6 @@ class ConsumerSettings:
         return self
 
 
-#: What a request for records can say.
+#: Upper bounds of settings that a fetch request carries.
 _MOST = {"partition_bytes_max": I32_MAX, "fetch_bytes_max": I32_MAX, "wait_max_ms": WAIT_MS_MAX}
 _DEFAULTS = ConsumerSettings()

@@ -1,4 +1,4 @@
-"""A consumer as the application sees it: batches, positions, waits, the end.
+"""Consumer without its driver: batches, positions, waits and the end, as an application uses them.
 
 Contract.  ``ConsumerCore`` decides and does no I/O.  ``BaseConsumer`` is the part of the drivers'
 consumers that does not wait; a driver adds the iteration.
@@ -16,7 +16,7 @@ from multiraft.client._waits import Wait
 
 
 class ConsumerCore:
-    """A consumer without a driver: ``state`` fetches, ``now_ms`` is the driver's clock, ``notify``
+    """Consumer without a driver: ``state`` fetches, ``now_ms`` is the driver's clock, ``notify``
     wakes the tasks that wait for a change of the client's state."""
 
     def __init__(self, client: ClientCore, state: ConsumerState, now_ms: Callable[[], int],
@@ -54,7 +54,7 @@ class ConsumerCore:
 
 
 class BaseConsumer:
-    """The part of a consumer that does not wait."""
+    """Methods of a consumer that do not wait, common to both drivers."""
 
     _core: ConsumerCore
 
@@ -66,15 +66,16 @@ class BaseConsumer:
     @property
     def unread(self) -> tuple[Wait, ...]:
         """Partitions that a consumer with ``until_end`` left before their end, each with the offset
-        and the reason: an open run of a sink.  Empty = all of it was read."""
+        and the reason: an open transaction of a sink.  Empty = all partitions were read."""
         return self._core.state.unread
 
     def waits(self) -> tuple[Wait, ...]:
-        """Return the partitions that wait for something else than new records, each with the
-        reason.  O(partitions)."""
+        """Return the partitions that wait for something else than new records: metadata, a leader,
+        an answer, or the decision of a transaction; each with the reason.  O(partitions)."""
         return self._core.state.waits(self._core.now_ms())
 
     def close(self) -> None:
-        """Stop fetching: calls that wait for a batch, and later ones, raise ``Closed``.  The end,
-        an error and garbage collection stop it as well.  Closing again does nothing."""
+        """Stop fetching: calls that wait for a batch, and later ones, raise ``Closed``.  A consumer
+        also stops at its end, after an error and when it is garbage-collected.  Closing again does
+        nothing."""
         self._core.close()

@@ -1,15 +1,16 @@
-"""A producer's way to its id and epoch: what is asked, and what each answer means.
+"""Acquisition of a producer's id and epoch: the request to send, and the meaning of each answer.
 
-Contract.  ``question`` is the request to send, the same one until an answer decides it;
-``answered`` takes the outcome.  The driver sends and waits (``_client.py``); the producer says when
-it wants another identity, and which id is of no use to it any more (``_producer.py``).
+Contract.  ``question`` returns the request to send, the same one until an answer decides it;
+``answered`` takes the outcome.  The driver sends and waits (``_client.py``).  The producer decides
+when it needs another identity, and which id it has lost (``_producer.py``).
 
-Theory.  An answer may be lost, or be AMBIGUOUS, and the command be committed all the same.  The
-epoch that the request names is therefore more than the one that the producer has, by a random
-number, and stays the same until it is answered: the metadata grant the epoch after the one that is
-named, and whoever names it again is given that epoch again.  Somebody else with the same id draws
-another number, so the two are never given one epoch.  PRODUCER_FENCED means then that the id was
-given to somebody else, or that an older node did not recognise the repetition: a new id is as good.
+Theory.  An answer may be lost, or be AMBIGUOUS, although the command was committed.  Therefore the
+request names an epoch that is above the producer's own by a random number, and names the same one
+until it is answered.  The metadata group grants the epoch after the named one, and grants the same
+epoch again to a request that names it again.  Another client with the same id draws another random
+number, so the two clients are never granted the same epoch.  PRODUCER_FENCED then means that the
+id belongs to another client, or that a node of an earlier release did not recognise the repetition.
+The producer asks for a new id in both cases.
 """
 
 from __future__ import annotations
@@ -23,31 +24,31 @@ from multiraft.wire.errors import Code
 from multiraft.wire.messages import EPOCHS_SKIPPED_MAX, InitProducer
 from multiraft.wire.schema import I16_MAX
 
-#: Codes that mean that the id in the request is of no use: another one has to be asked for.
+#: Codes after which the id of the request is lost and another one is requested.
 _ID_LOST = frozenset((Code.PRODUCER_FENCED, Code.INVALID_REQUEST, Code.UNKNOWN_PRODUCER))
 
 
 class Identifying:
-    """See the module docstring."""
+    """Request for one producer's identity, repeated until it is answered."""
 
     __slots__ = ("asking", "retry_at_ms", "address", "_failures", "_question")
 
     def __init__(self):
         self.asking = False
         self.retry_at_ms = 0
-        self.address = ""  # where the last answer said to ask
+        self.address = ""  # of the leader that the last answer named
         self._failures = 0
         self._question: InitProducer | None = None
 
     def question(self, producer: ProducerState, rng: random.Random) -> InitProducer:
-        """The request that has to be sent.  O(1)."""
+        """Return the request to send.  O(1)."""
         if self._question is None or self._question.producer_id == producer.lost_id:
             self._question = _next_question(producer, rng)
         return self._question
 
     def answered(self, producer: ProducerState, outcome: ResponseEvent | Lost, now_ms: int,
                  limits: NetworkLimits, rng: random.Random) -> None:
-        """Take the outcome of the last question.  O(partitions) when it is an identity."""
+        """Process the outcome of the last request.  O(partitions) when it is an identity."""
         self.asking, self.address = False, ""
         if isinstance(outcome, ResponseEvent) and outcome.code == Code.OK:
             self._failures, self._question = 0, None

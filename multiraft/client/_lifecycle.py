@@ -1,10 +1,11 @@
-"""The end of a client: closed by its user, or inherited by a forked process.
+"""End of a client: closed by its user, or inherited by a forked process.
 
-Contract.  ``watch`` a client when it is made.  In a child that ``os.fork`` makes (so does
-``multiprocessing``) every client of the parent ends with ``Forked`` before any other code runs:
-its sockets are closed there, which the parent's connections do not notice, and nothing of it can be
-used.  A child has its parent's sockets, producer ids and sequences: what it sent would be taken
-for repetitions of what the parent sends, and each would read the other's answers.
+Contract.  ``watch`` registers a client when it is made.  In a child that ``os.fork`` makes (so does
+``multiprocessing``) every client of the parent ends with ``Forked`` before any other code runs.
+Its sockets are closed in the child, without effect on the parent's connections.
+
+Theory.  A child has its parent's sockets, producer ids and sequences.  Nodes would take its batches
+for repetitions of the parent's, and each process would read answers to the other's requests.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ _Error = TypeVar("_Error", bound=BaseException)
 
 
 class Closed(MultiRaftError):
-    """A client, producer or consumer is used that was closed, or is closed while it is waited for.
-    As the outcome of a delivery it is definite: the batch was not appended."""
+    """A closed client, producer or consumer is used, or is closed while a call waits.  As the
+    outcome of a delivery it is definite: the batch was not appended."""
 
 
 class Forked(MultiRaftError):
-    """A client, or something made by it, is used in a process that inherited it."""
+    """A client, or its producer or consumer, is used in a process that inherited it by a fork."""
 
 
 class Watched(Protocol):
     """A client that can be inherited."""
 
     def inherited(self, error: Forked) -> None:
-        """This is a child process: end with ``error``, and touch nothing of the parent's."""
+        """End with ``error`` in a child process, without effect on the parent's connections."""
 
 
 def fresh(error: _Error) -> _Error:
-    """A copy to be raised, without the traces of where it was raised before."""
+    """Return a copy of ``error`` to raise, without the traceback of earlier raises."""
     return copy.copy(error)
 
 
 def note_failure(error: BaseException | None, failure: MultiRaftError | None) -> None:
-    """Raise a failure that nobody was told of; beside another error it becomes a note of that."""
+    """Raise a failure that no caller has received; if ``error`` is raised already, add a note."""
     if failure is None:
         return
     if error is None:
@@ -55,7 +56,7 @@ _clients: weakref.WeakKeyDictionary[Watched, int] = weakref.WeakKeyDictionary()
 
 
 def watch(client: Watched) -> None:
-    """Tell ``client`` when it finds itself in a child process."""
+    """Call ``inherited`` of ``client`` in each child process made by a fork."""
     _clients[client] = os.getpid()
 
 

@@ -1,9 +1,10 @@
-"""What a client believes about the cluster: nodes, topics, and who leads which partition.
+"""Metadata cache of a client: nodes, topics, and the leader of each partition.
 
-Contract.  Everything here may be stale; a wrong belief costs one refused request, whose answer
-corrects it.  ``wanted`` names what should be asked for next, ``apply`` takes the answer.  Newer
-knowledge is told from older by a partition's epoch, which grows when it is switched to another
-group, then its leader epoch, and by a topic's incarnation.
+Contract.  All of it may be stale; a stale entry costs one refused request, whose answer corrects
+it.  ``wanted`` names the topics of the next metadata request, ``apply`` takes the answer.  Entries
+are ordered by the incarnation of the topic, then by the partition epoch, which grows when a
+partition is switched to another group, and then by the leader epoch; an older one never replaces a
+newer one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from multiraft.wire.messages import TOPICS_PER_REQUEST_MAX, MetadataReply, Topic
 
 
 class Location(NamedTuple):
-    """Where a partition was last seen."""
+    """Last known group and leader of a partition."""
 
     topic: str
     partition: int
@@ -25,26 +26,26 @@ class Location(NamedTuple):
     group: int
     leader: int  # 0 = unknown
     leader_epoch: int
-    epoch: int  # grows when the partition goes on in another group
+    epoch: int  # partition epoch: grows with each switch to another group
 
 
 class _Missing(NamedTuple):
-    """Since when, and when last, nodes have said that a topic does not exist."""
+    """First and last time at which nodes answered that a topic does not exist."""
 
     first_ms: int
     last_ms: int
 
 
 class MetadataCache:
-    """See the module docstring.  ``version`` counts changes, so that others notice them cheaply."""
+    """Metadata of one client.  ``version`` counts changes; readers compare it with the last one."""
 
-    #: A topic that a node does not know may have been created elsewhere a moment ago: whoever waits
-    #: for it is told that it does not exist when nodes have said so for this long.
+    #: A topic that a node does not know may have been created through another node a moment ago.  A
+    #: caller that waits for it gets ``UnknownTopic`` after nodes have said so for this long.
     MISSING_GRACE_MS = 1_000
-    #: That a topic does not exist is believed for this long after a node has said it, and asked
-    #: again after that: anybody may create it.
+    #: An answer that a topic does not exist is valid for this long, because another client may
+    #: create the topic at any time.
     MISSING_KEPT_MS = 1_000
-    #: Names of topics that do not exist, the one that was asked for longest ago goes first.
+    #: Missing topics that are remembered; the one whose answer is oldest is dropped first.
     MISSING_NAMES_MAX = 4_096
 
     def __init__(self):
@@ -52,29 +53,30 @@ class MetadataCache:
         self.nodes: dict[int, str] = {}  # id -> client address
         self.racks: dict[int, str] = {}
         self._replicas: dict[int, tuple[int, ...]] = {}  # group -> nodes
-        self.topics: dict[str, TopicMetadata] = {}  # those that are known
-        self.locations: dict[int, Location] = {}  # by partition incarnation, likewise
-        self.wants: dict[str, None] = {}  # topics to ask for: who asked first is served first
+        self.topics: dict[str, TopicMetadata] = {}  # known topics by name
+        self.locations: dict[int, Location] = {}  # by partition incarnation, of known topics
+        self.wants: dict[str, None] = {}  # topics to request, first come, first served
         self._by_group: dict[int, dict[int, None]] = {}  # group -> partition incarnations
         self._missing: dict[str, _Missing] = {}
-        #: Topics that no node can be asked for, and why: see ``refuse``.
+        #: Topics whose metadata request was refused, with the error: see ``refuse``.
         self.refused: dict[str, MultiRaftError] = {}
 
     # ---- reading ----
 
     def leader_address(self, incarnation: int) -> str | None:
-        """Client address of the partition's leader; None = ask for metadata first."""
+        """Return the client address of the partition's leader; None = not known.  O(1)."""
         location = self.locations.get(incarnation)
         return self.nodes.get(location.leader) if location is not None else None
 
     def replicas(self, incarnation: int) -> tuple[int, ...]:
-        """Nodes that hold the partition, as far as known, ascending."""
+        """Return the known nodes with a replica of the partition, ascending.  O(1)."""
         location = self.locations.get(incarnation)
         return self._replicas.get(location.group, ()) if location is not None else ()
 
     def is_missing(self, name: str, since_ms: int, now_ms: int) -> bool:
-        """Tell whether nodes have said to somebody who has been waiting since ``since_ms``, for
-        ``MISSING_GRACE_MS`` and not too long ago, that the topic does not exist.  O(1)."""
+        """Return True if the topic is missing for a caller that has waited since ``since_ms``:
+        nodes have said so during ``MISSING_GRACE_MS``, and last after the caller began to wait and
+        not more than ``MISSING_KEPT_MS`` ago.  O(1)."""
         said = self._missing.get(name)
         if (said is None or said.last_ms < since_ms
                 or now_ms - said.last_ms > self.MISSING_KEPT_MS):
@@ -84,18 +86,18 @@ class MetadataCache:
     # ---- asking ----
 
     def want(self, name: str) -> None:
-        """The topic's metadata is unknown or turned out to be wrong."""
+        """Request the metadata of a topic that is unknown or stale.  O(1)."""
         self.refused.pop(name, None)
         self.wants[name] = None
 
     def wanted(self) -> tuple[str, ...]:
-        """Topics to ask for, at most as many as one request may name."""
+        """Return the topics to request, at most as many as one request may name."""
         return tuple(islice(self.wants, TOPICS_PER_REQUEST_MAX))
 
     # ---- learning ----
 
     def apply(self, asked: tuple[str, ...], reply: MetadataReply, now_ms: int) -> None:
-        """An answer to a request for the topics ``asked``.  O(partitions named)."""
+        """Apply the answer to a request for the topics ``asked``.  O(partitions named)."""
         self.version += 1
         self.nodes = {node.id: node.client_address for node in reply.nodes}
         self.racks = {node.id: node.rack for node in reply.nodes}
@@ -111,21 +113,22 @@ class MetadataCache:
                 self.want(name)
 
     def refuse(self, name: str, error: MultiRaftError) -> None:
-        """A request for this topic alone was refused: whoever waits for it is told so, and it is
-        asked for again when it is wanted again."""
+        """Record that a request for this topic alone was refused.  Callers that wait for the topic
+        get ``error``; the topic is requested again when it is wanted again."""
         self.wants.pop(name, None)
         self.refused[name] = error
         self.version += 1
 
     def created(self, topic: TopicMetadata) -> None:
-        """The topic was created by this client: whoever waits for it goes on at once."""
+        """Add a topic that this client has created, so that callers do not wait for it."""
         self.version += 1
         self._missing.pop(topic.name, None)
         self._learn(topic)
         self.want(topic.name)
 
     def _note_missing(self, name: str, now_ms: int) -> int:
-        """A node said that the topic does not exist; since when nodes have."""
+        """Record that a node called the topic missing.  Returns the time of the first such
+        answer."""
         said = self._missing.pop(name, None)
         if said is None or now_ms - said.last_ms > self.MISSING_KEPT_MS:
             said = _Missing(now_ms, now_ms)
@@ -135,14 +138,14 @@ class MetadataCache:
         return said.first_ms
 
     def leader_refused(self, incarnation: int, node: int, detail: ErrorDetail | None) -> None:
-        """``node`` said that it does not lead the partition's group, and perhaps who does.  All
-        partitions of the group move at once."""
+        """Apply a NOT_LEADER answer of ``node``, which may name the leader, to all partitions of
+        the group.  O(partitions of the group)."""
         location = self.locations.get(incarnation)
         if location is None:
             return
         self.want(location.topic)
         if detail is not None and detail.group not in (-1, location.group):
-            return  # it knows less, or more, of where the partition is
+            return  # its metadata is older or newer: the leader is that of another group
         named = detail.leader if detail is not None else 0
         if named and detail.leader_address:
             self.nodes[named] = detail.leader_address
@@ -153,8 +156,8 @@ class MetadataCache:
         self.version += 1
 
     def moved(self, incarnation: int, detail: ErrorDetail) -> bool:
-        """A node said in which group the partition is since an epoch, and who leads that; whether
-        this is where it takes appends, as far as anybody has told us."""
+        """Apply a MOVED answer, which names the group of a partition since an epoch and its leader.
+        Returns True if no newer epoch is known: that group takes appends.  O(1)."""
         if detail.leader and detail.leader_address:
             self.nodes[detail.leader] = detail.leader_address
         location = self.locations.get(incarnation)
@@ -171,14 +174,14 @@ class MetadataCache:
         return True
 
     def forget_topic(self, name: str) -> None:
-        """The topic was deleted by this client."""
+        """Remove a topic that this client has deleted."""
         self._forget(name)
         self.version += 1
 
     def _learn(self, topic: TopicMetadata) -> None:
         old = self.topics.get(topic.name)
         if old is not None and old.incarnation > topic.incarnation:
-            return  # an answer from a node that is behind
+            return  # the node that answered lags behind
         if old is not None and old.incarnation != topic.incarnation:
             self._forget(topic.name)
         self.topics[topic.name] = topic

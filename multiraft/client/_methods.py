@@ -1,7 +1,7 @@
 """Methods of the clients, made from operations: one line each, with signature and docstring.
 
 Contract.  An operation is a function that returns a generator (see ``_steps.py``).  Its first
-parameter is the machine that it works on; a method takes the machine from ``self._core`` and gives
+parameter is the core that it works on; a method takes the core from ``self._core`` and gives
 the generator to ``self._run``.  Parameters, result and docstring of the method are those of the
 operation: type checkers take them from the annotations here, ``help`` from the function.
 """

@@ -1,15 +1,16 @@
-"""Every connection of one client, as a machine: which to open, what to send, what was answered.
+"""Connections of one client as a state machine: links to open, bytes to send, requests in flight.
 
-Contract.  ``changed`` names the links that want something from the driver: it opens a socket for a
-new one, sends ``link.take_outgoing()``, closes the socket of one that is ``closed``.  It reports
-``connected`` or ``broken``, receives into ``link.buffer_for_receive()`` and calls ``tick``.  Time
-comes in as ``now_ms``.  Each request given to ``request`` ends with exactly one call of its
-``on_done``, perhaps before ``request`` returns: a ``ResponseEvent``, or ``Lost``, which tells
-whether the bytes may have reached the node.
+Contract.  ``changed`` holds the links that need the driver: it opens a socket for a new link, sends
+``link.take_outgoing()``, and closes the socket of a link that is ``closed``.  It reports
+``connected`` or ``broken``, receives into ``link.buffer_for_receive()`` and calls ``tick``.  Times
+are arguments (``now_ms``).  Each request given to ``request`` ends with exactly one call of its
+``on_done``, perhaps before ``request`` returns: with a ``ResponseEvent``, or with ``Lost``, which
+says whether the bytes may have reached the node.
 
-Invariants.  At most one link per address.  A link that is ``closed`` has no requests.  No request's
-deadline is before ``_due_ms``; nothing else is looked at until then.
-Elsewhere.  What to ask whom, and when again: ``_client.py``, ``_producer.py``, ``_consumer.py``.
+Invariants.  At most one link per address.  A link that is ``closed`` has no requests.  No request
+has a deadline before ``_due_ms``, so that ``tick`` checks no request until then.
+
+Elsewhere.  Requests, their targets and retries: ``_client.py``, ``_producer.py``, ``_consumer.py``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from multiraft.wire.messages import TOPIC_NAME_MAX, Hello, Produce, Refused, Wel
 
 
 class NoNodeAnswered(MultiRaftError):
-    """None of the known addresses answered; ``errors`` says what each of them did."""
+    """None of the known addresses answered; ``errors`` maps each to its last error."""
 
     def __init__(self, errors: dict[str, str]):
         super().__init__("no node answered: " + "; ".join(
@@ -40,26 +41,26 @@ class NoNodeAnswered(MultiRaftError):
 
 @dataclass(frozen=True, slots=True)
 class NetworkLimits:
-    """Intervals of a client's connections."""
+    """Intervals and timeouts of a client's connections, in milliseconds."""
 
-    #: A node on this machine connects in under 1 ms, one across the world in 300.
+    #: Time to connect, TLS included: under 1 ms on one machine, 300 ms across the world.
     connect_timeout_ms: int = 3_000
-    #: How long an answer may take beyond what the request itself allows the node.
+    #: Time for an answer beyond the time that the request allows the node.
     answer_grace_ms: int = 3_000
-    #: With no address answering at all, whoever asked something is told after this.
+    #: Time after which an operation raises ``NoNodeAnswered`` when no address answers at all.
     unreachable_ms: int = 3_000
-    #: First and last pause before the same address, or the same request, is tried again; half of it
-    #: is random, so that clients that lost the same node come back one by one.
+    #: Shortest and longest pause before an address or a request is tried again.  Half of a pause is
+    #: random, so that clients that lost the same node do not return together.
     retry_ms_min: int = 25
     retry_ms_max: int = 1_000
-    #: The first pause while a partition goes on in another group, which takes a commit or two.
+    #: First pause while a partition is switched to another group, which takes one or two commits.
     moving_ms_min: int = 4
 
 
 def backoff_ms(limits: NetworkLimits, failures: int, rng: random.Random,
                first_ms: int = 0) -> int:
-    """Pause after the n-th failure in a row: doubling, bounded, half of it random.  ``first_ms``
-    above 0 takes the place of ``retry_ms_min``."""
+    """Return the pause after the n-th consecutive failure, in milliseconds: doubled each time,
+    bounded, half of it random.  ``first_ms`` above 0 replaces ``retry_ms_min``."""
     assert failures >= 1
     first_ms = first_ms or limits.retry_ms_min
     full = min(limits.retry_ms_max, first_ms << min(failures - 1, 16))
@@ -67,7 +68,7 @@ def backoff_ms(limits: NetworkLimits, failures: int, rng: random.Random,
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """``host:port`` or ``[v6]:port`` -> (host, port).  Raises ``ConfigError``."""
+    """Return (host, port) of ``host:port`` or ``[v6]:port``.  Raises ``ConfigError``."""
     if not isinstance(text, str):
         raise ConfigError(f"server address {text!r:.80}: expected text, host:port")
     parsed = split_address(text.strip())
@@ -77,7 +78,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def _require_client_id(client_id: str) -> None:
-    """Raises ``ConfigError`` for what a node could not be told."""
+    """Raise ``ConfigError`` if the Hello cannot carry ``client_id``."""
     try:
         good = len(client_id.encode()) <= TOPIC_NAME_MAX
     except (AttributeError, UnicodeEncodeError):
@@ -88,15 +89,15 @@ def _require_client_id(client_id: str) -> None:
 
 
 class Lost(NamedTuple):
-    """A request without an answer.  ``sent`` False = it certainly never reached the node."""
+    """A request without an answer.  ``sent`` False = it certainly did not reach the node."""
 
     sent: bool
     why: str
-    impossible: bool = False  # no bytes say it, or no address: asking again is in vain
+    impossible: bool = False  # it cannot be encoded, or has no address: do not retry
 
 
-#: A link that owes answers and has said nothing for this long is not asked what others can answer;
-#: a long poll of a consumer takes as long, so this is a preference and no verdict.
+#: Other links are preferred to one that owes answers and has sent nothing for this long.  A long
+#: poll of a consumer takes as long, so the link is not closed for it.
 SILENT_MS = 600
 #: A named tuple from all its fields, without the Python function in front of it.
 _new = tuple.__new__
@@ -107,7 +108,7 @@ GATHER_MAX = 512
 
 
 def drop_sent(buffers: list[Buffer], count: int) -> list[Buffer]:
-    """What of ``buffers`` is left after ``count`` bytes of them were sent.  O(buffers)."""
+    """Return the rest of ``buffers`` after ``count`` bytes of them were sent.  O(buffers)."""
     for at, buffer in enumerate(buffers):
         size = buffer.nbytes if type(buffer) is memoryview else len(buffer)
         if count < size:
@@ -121,7 +122,7 @@ OnDone = Callable[["ResponseEvent | Lost"], None]
 
 
 class _Pending:
-    """A request on its way."""
+    """A request that waits to be sent or is in flight."""
 
     __slots__ = ("request", "payload", "deadline_ms", "on_done", "metadata_index")
 
@@ -134,7 +135,7 @@ class _Pending:
 
 
 class Link:
-    """One connection's life, from the wish to connect to its end."""
+    """One connection to an address, from the request that needs it until it is closed."""
 
     def __init__(self, network: "Network", address: str, place: "_Place"):
         self.address = address
@@ -146,22 +147,22 @@ class Link:
         self.buffer_for_receive = self.connection.reader.buffer_for_receive  # for ``recv_into``
         self._network = network
         self._place = place
-        self._waiting: deque[_Pending] = deque()  # not yet handed to the driver
+        self._waiting: deque[_Pending] = deque()  # not encoded yet
         self._in_flight: dict[int, _Pending] = {}
-        self._in_flight_max = 0  # until the node has accepted us
+        self._in_flight_max = 0  # 0 until the Welcome
         self._heard_ms = 0  # when it last answered, or began to owe an answer
         self._outgoing: list[Buffer] = []
 
     # ---- for the driver ----
 
     def connected(self) -> None:
-        """The socket is open: introduce ourselves."""
+        """Send the Hello on a socket that the driver has opened."""
         hello = Hello(client_id=self._network.client_id, cluster=self._network.cluster)
         self._outgoing += self.connection.send(hello)
         self._network.changed[self] = None
 
     def received(self, count: int, now_ms: int) -> None:
-        """``count`` bytes came in (0 = end of stream)."""
+        """Process ``count`` received bytes (0 = end of stream).  O(answers)."""
         if self.closed:
             return
         connection = self.connection
@@ -179,30 +180,30 @@ class Link:
             self._release(now_ms)
 
     def take_outgoing(self) -> list[Buffer]:
-        """Buffers to send now, in order."""
+        """Return the buffers to send now, in order, and forget them."""
         buffers, self._outgoing = self._outgoing, []
         return buffers
 
     def is_silent(self, now_ms: int) -> bool:
-        """Whether it owes answers and nothing has been heard for a while: the node may hang."""
+        """Return True if answers are owed and none came for ``SILENT_MS``: the node may hang."""
         return bool(self._in_flight) and now_ms - self._heard_ms >= SILENT_MS
 
     @property
     def load(self) -> int:
-        """Requests waiting or unanswered."""
+        """Number of requests that wait or are in flight."""
         return len(self._waiting) + len(self._in_flight)
 
     # ---- inside ----
 
     def submit(self, pending: _Pending, now_ms: int) -> None:
-        """Encode a request at once, or when the connection is open and has room for it."""
+        """Encode a request at once, or when the node accepts another request in flight."""
         if self._waiting or len(self._in_flight) >= self._in_flight_max:
             self._waiting.append(pending)
         else:
             self._encode(pending, now_ms)
 
     def _release(self, now_ms: int) -> None:
-        """Encode what waits, as far as the node takes more requests."""
+        """Encode waiting requests, as far as the node accepts more in flight."""
         while self._waiting and len(self._in_flight) < self._in_flight_max:
             self._encode(self._waiting.popleft(), now_ms)
 
@@ -225,7 +226,7 @@ class Link:
         self._in_flight[number] = pending
 
     def _answered(self, event: ResponseEvent) -> None:
-        """A response came: the address works, and may know newer metadata."""
+        """Finish a request with its response, and learn a newer metadata index."""
         pending = self._in_flight.pop(event.id)
         self._place.failures = 0
         self._place.error = "answered"
@@ -244,7 +245,8 @@ class Link:
             self._network.broken(self, "the node closed the connection", now_ms)
 
     def expire(self, now_ms: int) -> bool:
-        """Drop what waited too long; True = a sent request went unanswered: the link is dead."""
+        """End requests that waited too long.  Returns True if a request in flight is overdue: the
+        link is dead.  O(requests)."""
         late = [pending for pending in self._waiting if pending.deadline_ms <= now_ms]
         for pending in late:
             self._waiting.remove(pending)
@@ -252,13 +254,13 @@ class Link:
         return any(pending.deadline_ms <= now_ms for pending in self._in_flight.values())
 
     def next_deadline_ms(self) -> int:
-        """When ``expire`` has something to do; NEVER_MS = not at all."""
+        """Return the earliest deadline of a request; NEVER_MS = there is none.  O(requests)."""
         deadlines = [pending.deadline_ms for pending in self._waiting]
         deadlines += [pending.deadline_ms for pending in self._in_flight.values()]
         return min(deadlines, default=NEVER_MS)
 
     def abandon(self, why: str) -> list[tuple[_Pending, Lost]]:
-        """Close; what must be told to whom."""
+        """Close the link.  Returns its requests, each with the outcome to report."""
         self.closed, self.why = True, why
         told = [(pending, Lost(True, why)) for pending in self._in_flight.values()]
         told += [(pending, Lost(False, why)) for pending in self._waiting]
@@ -268,12 +270,12 @@ class Link:
         return told
 
 
-#: What is known of an address that has neither answered nor failed.
+#: Error of an address that has neither answered nor failed.
 NOT_TRIED = "not tried yet"
 
 
 class _Place:
-    """What is remembered of an address between two links."""
+    """State of an address that outlives its links: failures, pause and last error."""
 
     __slots__ = ("failures", "retry_at_ms", "error")
 
@@ -284,7 +286,7 @@ class _Place:
 
 
 class Network:
-    """See the module docstring."""
+    """Links and addresses of one client."""
 
     def __init__(self, servers: Sequence[str], rng: random.Random, client_id: str = "",
                  limits: NetworkLimits = NetworkLimits(), wire_limits: WireLimits = WireLimits()):
@@ -297,23 +299,23 @@ class Network:
         self.limits = limits
         self.wire_limits = wire_limits
         self.cluster: bytes | None = None
-        self.metadata_index = 0  # the newest that any node told us
-        self.batch_bytes_max = layout.BATCH_BYTES_MAX  # of one batch, as a node told last
+        self.metadata_index = 0  # the newest that a node has sent
+        self.batch_bytes_max = layout.BATCH_BYTES_MAX  # of one batch, from the last Welcome
         self._servers = list(dict.fromkeys(server.strip() for server in servers))
         self._known: list[str] = []  # addresses of the cluster's nodes
         self._rng = rng
         self._places: dict[str, _Place] = {}
         self._links: dict[str, Link] = {}
-        self.changed: dict[Link, None] = {}  # links that want something from the driver
+        self.changed: dict[Link, None] = {}  # links that need the driver
         self._due_ms = NEVER_MS
         self.request_id = 0  # of the last one; unique in this client
 
-    # ---- for whoever asks ----
+    # ---- requests ----
 
     def request(self, address: str, request: messages.Request, payload: Sequence[Buffer],
                 timeout_ms: int, on_done: OnDone, now_ms: int) -> None:
-        """Send ``request`` to ``address``, connecting if need be; ``timeout_ms`` counts from now
-        and bounds everything.  O(1)."""
+        """Send ``request`` to ``address``, over a new connection if there is none.  ``timeout_ms``
+        counts from now and includes connecting.  O(1)."""
         link = self._links.get(address)
         if link is None:
             place = self._place(address)
@@ -322,7 +324,7 @@ class Network:
                 return
             try:
                 link = self._links[address] = Link(self, address, place)
-            except ConfigError as error:  # a node told it: others need not suffer from it
+            except ConfigError as error:  # an invalid address that a node has sent
                 on_done(Lost(False, str(error), impossible=True))
                 return
             self.changed[link] = None
@@ -332,9 +334,10 @@ class Network:
         link.submit(_Pending(request, payload, deadline_ms, on_done, self.metadata_index), now_ms)
 
     def any_address(self, now_ms: int, avoid: str = "") -> str | None:
-        """An address worth asking something that every node can answer: an open link that answers
-        and has little to do, else one that is not in its pause, those that were never tried before
-        those that failed, and these in turn; None = all are in their pauses."""
+        """Return an address for a request that every node can answer.  Preferred are open links
+        that are not silent, the least loaded first, then addresses outside of their pauses: those
+        never tried first, then those whose pause ended earliest.  ``avoid`` is returned only when
+        there is no other address.  None = all are in their pauses.  O(addresses)."""
         choices = [address for address in self.addresses() if address != avoid] or [avoid]
         silent = [address for address in choices
                   if (link := self._links.get(address)) and link.is_silent(now_ms)]
@@ -347,21 +350,21 @@ class Network:
                                      if self._links[address].load == least])
         ready = [address for address in choices if self._place(address).retry_at_ms <= now_ms]
         if ready:
-            # By chance alone, the one that is up may not be tried for as long as patience lasts.
+            # A random choice alone could miss the only node that is up until the caller's timeout.
             first = min(self._place(address).retry_at_ms for address in ready)
             ready = [address for address in ready if self._place(address).retry_at_ms == first]
         return self._rng.choice(ready or silent) if ready or silent else None
 
     def has_untried(self) -> bool:
-        """Whether there is an address that has neither answered nor failed yet."""
+        """Return True if an address has neither answered nor failed yet."""
         return any(self._place(address).error == NOT_TRIED for address in self.addresses())
 
     def addresses(self) -> list[str]:
-        """Every address known: of the cluster's nodes, then those given at the start."""
+        """Return all known addresses: those of the cluster's nodes, then the bootstrap servers."""
         return list(dict.fromkeys([*self._known, *self._servers]))
 
     def learn(self, addresses: Sequence[str]) -> None:
-        """The cluster's nodes; those that are not addresses are left out."""
+        """Replace the addresses of the cluster's nodes; invalid ones are left out."""
         self._known = []
         for address in addresses:
             try:
@@ -371,26 +374,27 @@ class Network:
             self._known.append(address)
 
     def errors(self) -> dict[str, str]:
-        """What each address did last."""
+        """Return the last error of each address."""
         return {address: self._place(address).error for address in self.addresses()}
 
     def next_retry_ms(self) -> int | None:
-        """When the first address comes out of its pause."""
+        """Return the time at which the first address leaves its pause.  O(addresses)."""
         return min((self._place(address).retry_at_ms for address in self.addresses()), default=None)
 
     # ---- for the driver ----
 
     def take_changed(self) -> dict[Link, None]:
-        """``changed``, which is empty then."""
+        """Return ``changed`` and empty it."""
         changed, self.changed = self.changed, {}
         return changed
 
     def links(self) -> list[Link]:
-        """Links that are open or being opened."""
+        """Return the links that are open or being opened."""
         return list(self._links.values())
 
     def broken(self, link: Link, why: str, now_ms: int) -> None:
-        """The socket could not be opened, or broke, or the node does not behave."""
+        """Close a link whose socket failed or whose node broke the protocol; ``why`` is the error.
+        Its requests end as ``Lost``."""
         if link.closed:
             return
         place = self._place(link.address)
@@ -404,7 +408,8 @@ class Network:
             pending.on_done(lost)
 
     def tick(self, now_ms: int) -> None:
-        """End what took too long.  O(1), and O(requests under way) when one may have."""
+        """End requests and links whose deadlines have passed.  O(1), and O(requests) when one may
+        be due."""
         if now_ms < self._due_ms:
             return
         for link in self.links():
@@ -414,19 +419,19 @@ class Network:
                            default=NEVER_MS)
 
     def next_deadline_ms(self) -> int | None:
-        """When ``tick`` is due: never too late, and early when the request it is for was answered
-        meanwhile."""
+        """Return the time at which ``tick`` is due; None = not at all.  It may be early, when the
+        request with that deadline was answered meanwhile."""
         return self._due_ms if self._due_ms < NEVER_MS else None
 
     def close(self) -> None:
-        """End all links; every request ends as lost."""
+        """Close all links; each request ends as ``Lost``."""
         for link in self.links():
             self.broken(link, "the client was closed", 0)
 
     # ---- for links ----
 
     def welcomed(self, link: Link, welcome: Welcome, now_ms: int) -> None:
-        """A node accepted us; all nodes must be of one cluster."""
+        """Open a link after its Welcome; break it if the node belongs to another cluster."""
         if self.cluster not in (None, welcome.cluster):
             self.broken(link, f"node {welcome.node} belongs to cluster {welcome.cluster.hex()}, "
                         f"not {self.cluster.hex()}", now_ms)

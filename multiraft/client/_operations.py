@@ -1,8 +1,12 @@
-"""Operations on topics, offsets, groups and nodes: one request and its reply, or a few of them.
+"""Administrative operations on topics, offsets, groups, nodes and sinks.
 
 Contract.  Each public function is an operation (see ``_steps.py``) on the ``ClientCore`` that it
 takes first.  The clients make their methods from these functions (``_methods.py``), so parameters,
-defaults and docstrings here are those of the methods.  Retries: ``_retries.py``.
+defaults and docstrings here are those of the methods.  Beside the errors that it names, each
+operation raises ``NoNodeAnswered`` when no address answers, ``TimedOut`` after 10 s,
+``InvalidRequest`` for an argument out of range, ``Closed`` or ``Forked`` after the client's end,
+and, if it changes the cluster, ``AmbiguousOutcome`` when no answer came in time.  Retries:
+``_retries.py``.
 """
 
 from __future__ import annotations
@@ -55,27 +59,27 @@ from multiraft.wire.messages import (
     TopicSummary,
 )
 
-#: The metadata leader's time to say how new the metadata is.
+#: Time for the metadata leader to answer with its metadata index.
 CATCH_UP_TIMEOUT_MS = 2_000
-#: Offsets of partitions whose leader does not answer are left out of a description after this.
+#: Time after which a description leaves out offsets of partitions whose leader does not answer.
 DESCRIBE_TIMEOUT_MS = 2_000
 
 #: Bytes by which a node recognizes a repeated creation of a topic.
 TOPIC_NONCE_BYTES = 16
 
-#: A partition's range is two queries.
+#: Partitions per request: the range of one is two queries.
 RANGES_PER_REQUEST_MAX = REFUSALS_PER_REPLY_MAX // 2
 
 
 class OffsetRange(NamedTuple):
-    """A partition's readable range: start_offset <= offset < end_offset."""
+    """Readable range of a partition: start_offset <= offset < end_offset."""
 
     start_offset: int
     end_offset: int
 
 
 class PartitionDescription(NamedTuple):
-    """One partition.  ``leader`` 0 = unknown; offsets are None when no leader told them."""
+    """One partition.  ``leader`` 0 = unknown; offsets are None when its leader did not answer."""
 
     partition: int
     incarnation: int
@@ -100,7 +104,14 @@ class TopicDescription(NamedTuple):
 
 def create_topic(core: ClientCore, name: str, partitions: int = 1,
                  replication_factor: int = 0) -> Operation[TopicMetadata]:
-    """Create a topic.  ``replication_factor`` 0 = the pool's, the only one there is."""
+    """Create a topic and return its metadata.
+
+    ``name``: 1 to 249 characters of ``A-Za-z0-9._-``; ``partitions``: 1 to 10,000;
+    ``replication_factor``: 0 = the pool's, which is the only one accepted.
+
+    A repetition by this call, after a lost answer, returns the topic that it has created.  Raises
+    ``TopicExists``, ``InvalidTopicName``, ``LimitExceeded`` with limit and value, and
+    ``AmbiguousOutcome`` when no answer came in 10 s."""
     # The nonce makes a repetition recognizable.  A node of an earlier release takes no nonce: it
     # is asked once without one.
     request = CreateTopic(name, partitions, replication_factor,
@@ -114,7 +125,9 @@ def create_topic(core: ClientCore, name: str, partitions: int = 1,
 
 
 def delete_topic(core: ClientCore, name: str, incarnation: int = 0) -> Operation[None]:
-    """Delete a topic: that incarnation; 0 = the present one.  Raises ``UnknownTopic``."""
+    """Delete a topic with all its records.  ``incarnation``: delete only that incarnation of the
+    name; 0 = the present one.  Raises ``UnknownTopic``, and ``AmbiguousOutcome`` when no answer
+    came in 10 s.  Consumers and producers of the topic get ``UnknownPartition``."""
     # The incarnation is always named, so that no repetition deletes the next topic of that name.
     if not incarnation:
         yield from catch_up(core)
@@ -125,7 +138,7 @@ def delete_topic(core: ClientCore, name: str, incarnation: int = 0) -> Operation
 
 
 def list_topics(core: ClientCore) -> Operation[list[TopicSummary]]:
-    """Return all topics, by name."""
+    """Return all topics, sorted by name.  O(topics), in pages of 1,000."""
     yield from catch_up(core)
     topics: list[TopicSummary] = []
     while True:
@@ -136,7 +149,8 @@ def list_topics(core: ClientCore) -> Operation[list[TopicSummary]]:
 
 
 def describe_topic(core: ClientCore, name: str) -> Operation[TopicDescription]:
-    """Return partitions, leaders and offsets of a topic."""
+    """Return partitions, leaders and offsets of a topic.  Offsets are None where a leader does not
+    answer in 2 s.  Raises ``UnknownTopic``."""
     topic = yield from topic_metadata(core, name)
     ranges = yield from _ranges(core, (topic,), DESCRIBE_TIMEOUT_MS)
     partitions = []
@@ -151,8 +165,8 @@ def describe_topic(core: ClientCore, name: str) -> Operation[TopicDescription]:
 
 
 def topic_metadata(core: ClientCore, name: str) -> Operation[TopicMetadata]:
-    """Return the placement of a topic's partitions, as the answering node has it; no other node
-    is asked.  Raises ``UnknownTopic``."""
+    """Return groups and leaders of a topic's partitions, as one node knows them.  Raises
+    ``UnknownTopic``, after a comparison with the metadata leader."""
     # A node that lags behind may not know the topic yet: catch up once before believing it.
     for asked_before in (False, True):
         reply = yield from ask(core, Metadata((name,)))
@@ -166,8 +180,9 @@ def topic_metadata(core: ClientCore, name: str) -> Operation[TopicMetadata]:
 
 
 def list_offsets(core: ClientCore, name: str) -> Operation[dict[int, OffsetRange]]:
-    """Return the first and the next offset of each partition.  Raises ``OffsetNotAvailable`` when
-    a partition's leader does not answer."""
+    """Return the first and the next offset of each partition.  They are linearizable: the leader
+    confirms them with a majority.  Raises ``UnknownTopic``, ``OffsetNotAvailable`` when the leader
+    of a partition does not answer in 10 s."""
     topic = yield from topic_metadata(core, name)
     ranges = yield from _ranges(core, (topic,), _retries.OPERATION_TIMEOUT_MS)
     return _by_partition(topic, ranges)
@@ -175,8 +190,8 @@ def list_offsets(core: ClientCore, name: str) -> Operation[dict[int, OffsetRange
 
 def list_many_offsets(core: ClientCore, names: Sequence[str],
                       ) -> Operation[dict[str, tuple[TopicMetadata, dict[int, OffsetRange]]]]:
-    """Return metadata and ranges of those topics that exist, by name; thousands of topics per
-    request.  Raises as ``list_offsets``."""
+    """Return metadata and ranges of those topics that exist, by name, with up to 1,000 topics per
+    request.  Raises as ``list_offsets``.  O(partitions)."""
     topics = yield from _topics(core, names)
     ranges = yield from _ranges(core, topics, _retries.OPERATION_TIMEOUT_MS)
     return {topic.name: (topic, _by_partition(topic, ranges)) for topic in topics}
@@ -184,8 +199,9 @@ def list_many_offsets(core: ClientCore, names: Sequence[str],
 
 def offsets_at(core: ClientCore, name: str, timestamp_ms: int) -> Operation[dict[int, int | None]]:
     """Return for each partition the offset of its first record at or after ``timestamp_ms``
-    (milliseconds since 1970); None when there is none yet.  Raises ``OffsetNotAvailable`` when a
-    partition's leader does not answer, ``UnreadableBatch`` for a batch that cannot be opened."""
+    (milliseconds since 1970); None when there is none yet.  Raises ``UnknownTopic``,
+    ``OffsetNotAvailable`` when the leader of a partition does not answer in 10 s,
+    ``UnreadableBatch`` for a batch that cannot be opened."""
     topic = yield from topic_metadata(core, name)
     return (yield from _search.offsets_at(core, topic, timestamp_ms,
                                           _retries.OPERATION_TIMEOUT_MS))
@@ -195,11 +211,11 @@ def offsets_at(core: ClientCore, name: str, timestamp_ms: int) -> Operation[dict
 
 
 def catch_up(core: ClientCore) -> Operation[None]:
-    """Learn how new the metadata is.  Every later request of this client, to whichever node,
-    sees all changes made before."""
-    # A node that lags behind waits for the index that its client has seen.  A new client has seen
-    # none, and would believe a node that has just started.  Without a known leader every node
-    # that is up is asked; a node that does not answer is left out.
+    """Learn the present metadata index.  Each later request of this client, to any node, then sees
+    all changes of the metadata that were made before this call."""
+    # A node that lags behind parks a request until it has applied the index that the client names.
+    # A new client names none, and would get the old metadata of a node that has just started.
+    # Without a known leader every node that is up is asked; one that does not answer is left out.
     status = yield from ask(core, ClusterStatus())
     leader = [node for node in status.nodes if node.id == status.metadata_leader]
     for node in leader or [node for node in status.nodes if node.state != "down"]:
@@ -207,12 +223,12 @@ def catch_up(core: ClientCore) -> Operation[None]:
 
 
 def cluster_status(core: ClientCore) -> Operation[ClusterStatusReply]:
-    """Return nodes and totals, as the answering node sees them."""
+    """Return nodes and totals of the cluster, as one node knows them."""
     return (yield from ask(core, ClusterStatus()))
 
 
 def group_list(core: ClientCore) -> Operation[list[GroupSummary]]:
-    """Return all Raft groups, by id."""
+    """Return all Raft groups, sorted by id.  O(groups), in pages of 10,000."""
     groups: list[GroupSummary] = []
     while True:
         reply = yield from ask(core, GroupList(groups[-1].group + 1 if groups else 0))
@@ -222,11 +238,13 @@ def group_list(core: ClientCore) -> Operation[list[GroupSummary]]:
 
 
 def group_transfer(core: ClientCore, group: int, to: int = 0) -> Operation[GroupTransferReply]:
-    """Transfer leadership of ``group`` to node ``to`` (0 = the most up-to-date follower)."""
+    """Transfer leadership of ``group`` to node ``to`` (0 = the most up-to-date follower).  Returns
+    the new leader and its term.  Raises ``AmbiguousOutcome`` when the answer was lost and the
+    leader did not change."""
     if to:
         return (yield from ask(core, GroupTransfer(group, to)))
-    # A repetition must not move leadership on from the new leader: ask again only while the
-    # leader of before still leads.
+    # A repetition must not transfer leadership away from the new leader: repeat the request only
+    # while the former leader still leads.
     before = yield from _leader_of(core, group)
     deadline_ms = core.now_ms + _retries.OPERATION_TIMEOUT_MS
     while True:
@@ -250,8 +268,9 @@ def _leader_of(core: ClientCore, group: int) -> Operation[GroupSummary]:
 def group_members(core: ClientCore, group: int, voters: tuple[int, ...] = (),
                   learners: tuple[int, ...] = (),
                   expected_index: int = -1) -> Operation[GroupMembersReply]:
-    """Return the members of ``group`` as its leader sees them.  With ``voters``, begin to make
-    these and ``learners`` the members."""
+    """Return the members of ``group`` as its leader sees them.  With ``voters``, start a change to
+    these ``voters`` and ``learners`` first, if the configuration in force is still the one at log
+    index ``expected_index`` (-1 = any).  The change completes later: ``is_open`` is False then."""
     request = GroupMembers(group, voters, learners, expected_index)
     if not voters:
         return (yield from ask(core, request))
@@ -271,28 +290,31 @@ def group_members(core: ClientCore, group: int, voters: tuple[int, ...] = (),
 
 def group_replica(core: ClientCore, group: int, address: str,
                   timeout_ms: int = 0) -> Operation[GroupMembersReply]:
-    """Return the members that the replica of ``group`` on the node at ``address`` knows;
+    """Return the members of ``group`` that the replica on the node at ``address`` knows.
     ``timeout_ms`` as in ``node_status``."""
     return (yield from ask_node(core, GroupMembers(group, local=True), address, timeout_ms))
 
 
 def group_recover(core: ClientCore, group: int, survivor: int,
                   incarnation: int) -> Operation[GroupRecoverReply]:
-    """Force recovery of a group from one surviving replica: see docs/decisions/0007."""
+    """Force recovery of a group that has lost its majority: node ``survivor`` continues as its only
+    voter, in ``incarnation``, which is one above the present one.  Entries that only other replicas
+    had are lost (docs/decisions/0007)."""
     return (yield from ask(core, GroupRecover(group, survivor, incarnation)))
 
 
 def node_status(core: ClientCore, address: str = "",
                 timeout_ms: int = 0) -> Operation[NodeStatusReply]:
     """Return statistics of the node at ``address`` ("" = any).  With ``timeout_ms`` the node is
-    asked once and not waited for longer.  Raises ``TimedOut`` then."""
+    asked once, and ``TimedOut`` is raised without an answer in that time; with 0 the request is
+    repeated for 10 s."""
     return (yield from ask_node(core, NodeStatus(), address, timeout_ms))
 
 
 def group_describe(core: ClientCore, group: int, address: str,
                    timeout_ms: int = 0) -> Operation[GroupDescribeReply]:
-    """Return the state of the replica of ``group`` on the node at ``address``; ``timeout_ms`` as
-    in ``node_status``."""
+    """Return the Raft state of the replica of ``group`` on the node at ``address``.
+    ``timeout_ms`` as in ``node_status``."""
     return (yield from ask_node(core, GroupDescribe(group), address, timeout_ms))
 
 
@@ -300,7 +322,8 @@ def group_describe(core: ClientCore, group: int, address: str,
 
 
 def join_cluster(core: ClientCore, node: nodes.NodeRow) -> Operation[nodes.JoinClusterReply]:
-    """Make a data directory a node of the cluster.  Idempotent."""
+    """Register a new data directory as a node of the cluster.  ``node.id`` 0 = the next free id.
+    Returns the id and what the node needs to find the others.  Idempotent per incarnation."""
     return (yield from ask(core, nodes.JoinCluster(node)))
 
 
@@ -310,19 +333,20 @@ def node_list(core: ClientCore) -> Operation[nodes.NodeListReply]:
 
 
 def node_describe(core: ClientCore, node: int) -> Operation[nodes.NodeDescribeReply]:
-    """Return one node and its groups."""
+    """Return one node and the groups it is a member of.  Raises ``UnknownNode``."""
     return (yield from ask(core, nodes.NodeDescribe(node)))
 
 
 def remove_node(core: ClientCore, node: int) -> Operation[None]:
-    """Remove a node that is a member of no group, for ever.  Idempotent."""
+    """Remove a node that is a member of no group.  Its id is never used again.  Idempotent."""
     yield from ask(core, nodes.RemoveNode(node))
 
 
 def scrub_node(core: ClientCore, node: int, address: str, bytes_per_second: int = 0,
                timeout_ms: int = 0) -> Operation[nodes.ScrubNodeReply]:
-    """Start a scrub on ``node``, at ``address``: it reads and checks its whole disk at
-    ``bytes_per_second`` (0 = as configured); ``timeout_ms`` as in ``node_status``."""
+    """Start a scrub on ``node``, at ``address``: it reads and verifies all its data at
+    ``bytes_per_second`` (0 = as configured).  Returns when the pass has begun.  ``timeout_ms`` as
+    in ``node_status``."""
     return (yield from ask_node(core, nodes.ScrubNode(node, bytes_per_second), address,
                                 timeout_ms))
 
@@ -331,9 +355,9 @@ def scrub_node(core: ClientCore, node: int, address: str, bytes_per_second: int 
 
 
 def sink_request(core: ClientCore, request: sinks.Request) -> Operation[sinks.Reply]:
-    """Return the reply to one of the requests of ``multiraft.wire.sinks``.  Raises
-    ``AmbiguousOutcome`` when a change of the ledger was not answered in time."""
-    # Any of these may be repeated: a run is opened once per nonce, and decisions are final.
+    """Send one of the requests of ``multiraft.wire.sinks`` and return its reply.  Raises
+    ``StaleRun``, ``AmbiguousOutcome`` when a change of the sink ledger was not answered in 10 s."""
+    # All of these may be repeated: a transaction is opened once per nonce, and decisions are final.
     return (yield from ask(core, request))
 
 
@@ -352,7 +376,7 @@ def _topics(core: ClientCore, names: Sequence[str]) -> Operation[list[TopicMetad
         except LimitExceeded:
             if len(asked) == 1:
                 raise
-            count = len(asked) // 2  # they have more partitions than one answer holds
+            count = len(asked) // 2  # the topics have more partitions than one answer holds
             continue
         core.learn(asked, reply)
         topics.update((topic.name, topic) for topic in reply.topics)
@@ -390,7 +414,7 @@ def _ranges(core: ClientCore, topics: Sequence[TopicMetadata],
 
 def _ranges_at(core: ClientCore, address: str, incarnations: list[int],
                timeout_ms: int) -> Operation[dict[int, OffsetRange]]:
-    """Return the ranges that the node at ``address`` tells, by incarnation."""
+    """Return the ranges that the node at ``address`` answers with, by incarnation."""
     request = ListOffsets(tuple(OffsetQuery(incarnation, word) for incarnation in incarnations
                                 for word in (EARLIEST, LATEST)))
     outcome = yield Exchange(address, request, min(timeout_ms, EXCHANGE_TIMEOUT_MS))

@@ -16,7 +16,8 @@ from multiraft.wire.placements import PlacementRow, ReplicaRow
 
 
 def explain_placement(core: ClientCore, topic: str) -> Operation[list[PlacementRow]]:
-    """Return where each partition of a topic is, was, and is going, by partition."""
+    """Return the epoch history of each partition of a topic, its group by the hash, and a switch
+    under way, sorted by partition.  Raises ``UnknownTopic``."""
     rows: list[PlacementRow] = []
     while True:
         reply = yield from ask(core, placements.PlacementExplain(topic, len(rows)))
@@ -26,33 +27,34 @@ def explain_placement(core: ClientCore, topic: str) -> Operation[list[PlacementR
 
 
 def topic_pool_size(core: ClientCore, topic: str) -> Operation[int]:
-    """Return the number of the pool's groups when the topic was created: its partitions are hashed
-    over them."""
+    """Return the pool's size, in groups, when the topic was created: its partitions are hashed over
+    these groups.  Raises ``UnknownTopic``."""
     return (yield from ask(core, placements.PlacementExplain(topic, 0, 1))).pool_size
 
 
 def partition_replicas(core: ClientCore, incarnation: int,
                        address: str) -> Operation[tuple[ReplicaRow, ...]]:
-    """Return what the node at ``address`` stores of a partition, group by group."""
+    """Return what the node at ``address`` has applied of a partition, for each of its groups."""
     reply = yield from ask(core, placements.PartitionReplicas(incarnation), address=address)
     return reply.replicas
 
 
 def switch_partition(core: ClientCore, incarnation: int, epoch: int,
                      to_group: int) -> Operation[None]:
-    """Switch a partition to another group, at the epoch after its present one.  The switch follows
-    within moments (``explain_placement``).  Idempotent.  Raises ``StaleEpoch`` when the partition
-    is at another epoch, ``LimitExceeded`` with limit and value."""
+    """Decide to switch a partition to ``to_group``; ``epoch`` is its present epoch plus 1.  The
+    switch itself follows (``explain_placement`` shows it).  Idempotent.  Raises ``StaleEpoch`` when
+    the partition is at another epoch, ``LimitExceeded`` with limit and value."""
     yield from ask(core, placements.SwitchPartition(incarnation, epoch, to_group))
 
 
 def pool_grow(core: ClientCore, groups: int,
               dry_run: bool = False) -> Operation[pool.PoolGrowReply]:
-    """Grow the pool to ``groups`` groups, or only return what the growth would do.  The growth
-    follows within moments (``pool_status``).  Idempotent.  Raises ``InvalidRequest`` when the pool
-    cannot grow to that size, ``LimitExceeded`` with limit and value."""
-    # A growth that was carried out before it is asked for again is refused as invalid.  The reply
-    # then has no placements of the new groups.
+    """Decide to grow the pool to ``groups`` groups; with ``dry_run`` only return what the growth
+    would do.  The growth itself follows (``pool_status`` shows it).  Idempotent.  Raises
+    ``InvalidRequest`` when the pool cannot grow to that size, ``LimitExceeded`` with limit and
+    value."""
+    # A repetition of a growth that is complete is refused as invalid.  The reply then has no
+    # placements of the new groups.
     before = yield from pool_status(core)
     reply = yield from ask(core, pool.PoolGrow(groups, dry_run), happened={
         Code.INVALID_REQUEST: None} if before.groups < groups else {})

@@ -1,8 +1,8 @@
-"""Operations on rebalance plans: apply, status, control, states of nodes, and the loads that plans
-are computed from.
+"""Operations on rebalance plans: apply, status, control, states of nodes, and the loads from which
+plans are computed.
 
-Contract.  As ``_operations.py``.  Each may be repeated: a plan that is applied twice is applied
-once, and the same holds for its controls.
+Contract.  As ``_operations.py``.  All are idempotent: a plan that is applied twice is carried out
+once, and its controls have no second effect.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ _UNDER_WAY = ("running", "paused", "cancelling")
 
 
 def plan_request(core: ClientCore, request: plans.Request) -> Operation[plans.Reply]:
-    """Return the reply to one of the requests of ``multiraft.wire.plans``."""
-    # A control of "the plan under way" names the plan that is under way now: repeated, it must
-    # not reach the next one.
+    """Send one of the requests of ``multiraft.wire.plans`` and return its reply.  Raises
+    ``StalePlan``, ``PlanActive``, ``AmbiguousOutcome`` when a change was not answered in 10 s."""
+    # A control without an id means the plan that is under way now.  Its id is filled in here, so
+    # that a repetition cannot reach the next plan.
     if type(request) is plans.PlanControl and not request.plan_id:
         status = yield from ask(core, plans.PlanStatus())
         if status.state in _UNDER_WAY:

@@ -1,19 +1,21 @@
-"""A batching, idempotent producer, as a machine.
+"""Batching, idempotent producer as a state machine.
 
-Contract.  Records go into ``records``; the driver asks ``poll`` what to send now, tells ``done``
-the outcome of each attempt, and polls again at ``next_deadline_ms``.  Times come in as arguments.
-O(1) per batch and event; partitions without work are never looked at.
+Contract.  Records go into ``records``.  The driver sends the attempts that ``poll`` returns, gives
+the outcome of each to ``done``, and polls again at ``next_deadline_ms``.  Times are arguments.
+O(1) per batch and event; a partition without batches costs nothing.
 
-Invariants.  Each delivery ends with a receipt, a definite refusal, or ``AmbiguousOutcome``; the
-last is chosen whenever an attempt may have reached a log and no answer said what became of it.
+Invariants.  Each delivery ends with a receipt, a definite error, or ``AmbiguousOutcome``.  The last
+is chosen when an attempt may have reached a log and no answer has decided its outcome.
 
-Theory.  Batches of a partition carry consecutive sequences under (producer id, epoch); a leader
-appends a sequence only after the one before it and answers a repeated one with its first offset.
-So an ambiguous attempt is simply repeated, at the new leader if need be: up to five batches are in
-flight, which is as many as a leader remembers, and they are repeated in order.  If a batch is given
-up, the ones behind it would wait for its sequence for ever: when all others have come back, the
-partition goes on with a new epoch and sequence 0, which also fences attempts that are still on
-their way.  Without idempotence an attempt without an answer is the end: repeating could double it.
+Theory (Kafka's idempotent producer, KIP-98).  Batches of a partition carry consecutive sequences
+under (producer id, epoch).  A leader appends a sequence only after the one before it, and answers a
+repeated one with the offset of the first append.  An ambiguous attempt is therefore repeated, at
+the new leader if there is one.  Up to five batches are in flight, which is the number that a leader
+remembers, and they are repeated in order.  A batch that is given up leaves a gap, and the batches
+behind it could never be appended.  When all others have been answered, the partition continues with
+a new epoch and sequence 0; this also fences attempts that are still in flight.  Without
+idempotence an attempt without an answer is not repeated, because a repetition could append the
+batch twice.
 """
 
 from __future__ import annotations
@@ -64,20 +66,20 @@ class Attempt(NamedTuple):
 
 
 class ProducerState:
-    """See the module docstring."""
+    """State of one producer: held records, identity, and attempts in flight."""
 
     def __init__(self, settings: ProducerSettings, metadata: MetadataCache, rng: random.Random,
                  make_delivery: Callable[[], Delivery] = Delivery,
                  limits: NetworkLimits = NetworkLimits(),
                  node_batch_bytes_max: Callable[[], int] = lambda: layout.BATCH_BYTES_MAX):
         self.settings = settings.validate()
-        self.closed: MultiRaftError | None = None  # why it can not be used any more
+        self.closed: MultiRaftError | None = None  # the reason, once the producer has ended
         self.records = Accumulator(settings, metadata, rng, make_delivery, node_batch_bytes_max)
         self.identity = settings.identity  # (producer id, epoch) for new sequences
-        #: The driver asks init_producer, see ``identify``.
+        #: True: the driver sends init_producer and calls ``identify`` with the answer.
         self.wants_identity = settings.sequenced and settings.identity is None
         self.identity_problem = ""
-        self.lost_id = -1  # a producer id of ours that leaders do not take from us any more
+        self.lost_id = -1  # producer id that leaders have refused
         self._metadata = metadata
         self._metadata_seen = -1
         self._rng = rng
@@ -88,17 +90,17 @@ class ProducerState:
     # ---- attempts out ----
 
     def identify(self, producer_id: int, epoch: int) -> None:
-        """The answer to init_producer: (again) an identity for new sequences."""
+        """Set the identity for new sequences, from an answer to init_producer.  O(partitions)."""
         self.identity = (producer_id, epoch)
         self.wants_identity = producer_id == self.lost_id
         self.records.ready.update(dict.fromkeys(self.records.partitions))
 
     def lose_id(self, producer_id: int) -> None:
-        """Nothing more is begun under this id: it is somebody else's, or nobody's."""
+        """Begin no more sequences under this id: leaders refused it as fenced or unknown."""
         self.lost_id = producer_id
 
     def poll(self, now_ms: int) -> list[Attempt]:
-        """What to send now."""
+        """Return the attempts to send now.  O(partitions with changes)."""
         records = self.records
         if records.staged:
             records.unstage(now_ms)
@@ -119,7 +121,7 @@ class ProducerState:
                 for attempt in self._attempts(address, batches, now_ms)]
 
     def next_deadline_ms(self) -> int | None:
-        """When ``poll`` has something to do; 0 = at once."""
+        """Return the time of the next ``poll``; 0 = at once, None = no deadline."""
         records = self.records
         if records.ready or self._metadata_seen != self._metadata.version and records.partitions:
             return 0
@@ -130,8 +132,8 @@ class ProducerState:
         return at
 
     def _ring(self, now_ms: int) -> None:
-        """The partitions whose timers are due are ready.  A partition without work keeps its timer
-        until then, so that one which is used again and again has one, not one for each use."""
+        """Mark the partitions whose timers are due as ready.  An idle partition keeps its timer, so
+        that one which is used again has one timer and not one per use."""
         while self._timers and self._timers[0][0] <= now_ms:
             at, incarnation = heapq.heappop(self._timers)
             queue = self.records.find(incarnation)
@@ -143,7 +145,7 @@ class ProducerState:
         batch = queue.open
         if batch is not None and batch.opened_ms + self.settings.linger_ms <= now_ms:
             self.records.seal(queue)
-        self.records.ready.pop(queue.incarnation, None)  # whatever was new is looked at now
+        self.records.ready.pop(queue.incarnation, None)  # its changes are processed now
         oldest = queue.oldest()
         if oldest is not None and oldest.deadline_ms <= now_ms:
             self._expire(queue, now_ms)
@@ -154,7 +156,8 @@ class ProducerState:
             self._set_timer(queue, now_ms)
 
     def _to_send(self, queue: PartitionQueue, now_ms: int, sendable: dict) -> bool:
-        """Put what this partition may send now to the rest for its leader; False = nothing."""
+        """Add the batches that this partition may send now to those for its leader.  Returns True
+        if there are any."""
         location = self._metadata.locations.get(queue.incarnation)
         if location is None:
             self._fail_all(queue, UnknownPartition(f"topic {queue.topic!r} was deleted"),
@@ -173,7 +176,7 @@ class ProducerState:
         return bool(taken)
 
     def _address_for(self, queue: PartitionQueue, leader: int, now_ms: int) -> str | None:
-        """Where to send this partition's batches now; None = not now."""
+        """Return the address to send this partition's batches to now; None = not now."""
         if queue.retry_at_ms > now_ms:
             return None
         address = self._metadata.nodes.get(leader)
@@ -185,7 +188,7 @@ class ProducerState:
         if address != queue.address and queue.in_flight:
             if not self.settings.sequenced:
                 return None
-            for batch in queue.sent:  # they went to a node that does not lead any more
+            for batch in queue.sent:  # sent to a node that no longer leads
                 if batch.attempt:
                     batch.attempt = 0
                     batch.maybe_appended = True
@@ -196,8 +199,8 @@ class ProducerState:
         return address
 
     def _take(self, queue: PartitionQueue, now_ms: int) -> list[tuple[PartitionQueue, Batch]]:
-        """The batches that may go now, in order: first those to be repeated, all together, then
-        new ones."""
+        """Return the batches to send now, in order: those to be repeated, all together, or else new
+        ones."""
         if queue.needs_reset:
             self._unsend(queue)
             if queue.sent or not self._renew(queue):
@@ -214,11 +217,11 @@ class ProducerState:
         return taken
 
     def _repeat(self, queue: PartitionQueue) -> list[tuple[PartitionQueue, Batch]]:
-        """All unanswered batches again, once none of them is in flight any more."""
+        """Return all unanswered batches, once none of them is in flight; before, none."""
         return [] if queue.in_flight else [(queue, batch) for batch in queue.sent]
 
     def _sequence(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """Give the batch the next sequence; False = no identity yet."""
+        """Give the batch the next sequence.  Returns False when there is no identity yet."""
         if queue.identity is None:
             if self.identity is None or self.identity[0] == self.lost_id:
                 self.wants_identity = True
@@ -229,9 +232,9 @@ class ProducerState:
         return True
 
     def _unsend(self, queue: PartitionQueue) -> None:
-        """Before a new epoch: what was certainly not appended goes back to get a new sequence.
-        The oldest such batch vouches for all behind it, whatever became of their attempts: no log
-        has its sequence, so no log has or will take a later one of this epoch."""
+        """Return batches that were certainly not appended to the queue, before a new epoch."""
+        # If the oldest such batch is in no log, neither is any batch behind it, whatever their
+        # attempts ended with: no log takes a later sequence of this epoch without this one.
         at = next((at for at, batch in enumerate(queue.sent)
                    if not batch.attempt and not batch.maybe_appended), None)
         if at is None or any(batch.attempt for batch in queue.sent[at:]):
@@ -242,7 +245,8 @@ class ProducerState:
         queue.queue.extendleft(reversed(back))
 
     def _renew(self, queue: PartitionQueue) -> bool:
-        """Go on under a newer identity, if there is one; else ask for it."""
+        """Continue under a newer identity.  Returns False when there is none yet; it is
+        requested."""
         if self.identity == queue.identity or self.identity[0] == self.lost_id:
             self.wants_identity = self.settings.identity is None
             return False
@@ -272,7 +276,7 @@ class ProducerState:
         for queue, batch in batches:
             batch.attempt = self._attempt
             batch.sent_ms = now_ms
-            self._set_timer(queue, now_ms)  # an answer is missed from now on
+            self._set_timer(queue, now_ms)  # from now on an answer is due
             if batch.deadline_ms < deadline_ms:
                 deadline_ms = batch.deadline_ms
             parts.append(_new(BatchPart, (queue.incarnation, len(batch.data))))
@@ -284,7 +288,7 @@ class ProducerState:
                               batches, timeout_ms))
 
     def _set_timer(self, queue: PartitionQueue, now_ms: int) -> None:
-        """When this partition is looked at again if nothing happens before."""
+        """Set the time at which this partition is checked again without another event."""
         at = queue.oldest().deadline_ms
         if queue.open is not None:
             at = min(at, queue.open.opened_ms + self.settings.linger_ms)
@@ -294,7 +298,7 @@ class ProducerState:
             if batch.attempt:
                 suspect_ms = batch.sent_ms + self.settings.suspect_ms
                 if suspect_ms <= now_ms:
-                    suspect_ms = now_ms + self.settings.suspect_ms  # it is suspected, and will be
+                    suspect_ms = now_ms + self.settings.suspect_ms  # suspected already: check again
                 if suspect_ms < at:
                     at = suspect_ms
         if at <= now_ms:
@@ -306,12 +310,12 @@ class ProducerState:
     # ---- outcomes in ----
 
     def done(self, attempt: Attempt, outcome: ResponseEvent | Lost, now_ms: int) -> None:
-        """What became of an attempt.  O(its batches)."""
+        """Process the outcome of an attempt.  O(its batches)."""
         results: Sequence[ProduceResult] = ()
         if type(outcome) is ResponseEvent:
             if self.settings.acks == "none":
                 for queue, batch in attempt.batches:
-                    if not batch.done:  # else it was given up while its link was being connected
+                    if not batch.done:  # else it was given up while its link connected
                         self._acknowledge(queue, batch, -1)
                 return
             if outcome.code == Code.OK:
@@ -331,11 +335,11 @@ class ProducerState:
                 self._acknowledge(queue, batch, results[at].base_offset)
             else:
                 self._refused(attempt, queue, batch, results[at].code, results[at].error, now_ms)
-            if not queue.idle:  # an idle one may be used again at once; its timer retires it
+            if not queue.idle:  # an idle queue is likely used again; its timer retires it
                 self.records.ready[queue.incarnation] = None
 
     def _acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int) -> None:
-        """Whichever attempt says so: it is in the log."""
+        """Resolve a batch that is in the log; an answer to any of its attempts proves that."""
         queue.failures = 0
         queue.retry_at_ms = 0
         self._remove(queue, batch)
@@ -354,10 +358,10 @@ class ProducerState:
 
     def _refused(self, attempt: Attempt, queue: PartitionQueue, batch: Batch, code: int,
                  detail: ErrorDetail | None, now_ms: int, shared: bool = False) -> None:
-        """The batch was not appended, or nobody knows.  ``shared``: its request was refused as a
-        whole, with the batches of others."""
+        """Process the refusal of a batch, which may be definite or ambiguous.  ``shared``: the
+        request was refused as a whole, with batches of other partitions."""
         if batch.attempt != attempt.number:
-            return  # an answer to an attempt that was given up: the newer one decides
+            return  # the attempt was given up: a newer one decides
         batch.attempt = 0
         error = exception_for(code, detail)
         batch.problem = f"{error.code.name}: {error}"
@@ -379,7 +383,7 @@ class ProducerState:
         elif error.retriable or not error.definite or code == Code.UNKNOWN_PARTITION:
             self._retry(queue, batch, now_ms, first_ms)
         elif shared and not batch.alone:
-            batch.alone = True  # another one may be what is wrong with the request
+            batch.alone = True  # another batch may be the cause
             self._retry(queue, batch, now_ms, first_ms)
         else:
             self._fail(queue, batch, exception_for(code, error.detail._replace(
@@ -387,9 +391,10 @@ class ProducerState:
 
     def _out_of_order(self, queue: PartitionQueue, batch: Batch, error: RequestError,
                       now_ms: int) -> None:
-        """The batch before this one is missing there.  Behind others it just waits for them.  As
-        the oldest, and certainly in no log, it goes on with a new epoch: the leader has forgotten
-        an idle producer, or (``acks="leader"`` allows it) lost acknowledged batches."""
+        """Process a refusal because the leader lacks the batch before this one.  A batch behind
+        others waits for them.  The oldest one, if it is certainly in no log, needs a new epoch: the
+        leader has forgotten an idle producer, or lost acknowledged batches, which ``acks="leader"``
+        allows."""
         if batch is queue.sent[0] and not batch.maybe_appended:
             if self.settings.identity is not None:
                 self._fail(queue, batch, error)
@@ -415,7 +420,7 @@ class ProducerState:
     def _expire(self, queue: PartitionQueue, now_ms: int) -> None:
         for batch in queue.batches():
             if batch.deadline_ms > now_ms:
-                break  # they are ordered by age
+                break  # deadlines ascend
             if batch is queue.open:
                 self.records.seal(queue)
                 if not batch.count:
@@ -429,7 +434,7 @@ class ProducerState:
                 f"{self.settings.delivery_timeout_ms} ms; last: {last}"))
 
     def _fail(self, queue: PartitionQueue, batch: Batch, error: MultiRaftError) -> None:
-        """Give a batch up.  What cannot be ruled out makes it ambiguous, whatever came last."""
+        """Resolve a batch with ``error``, or as ambiguous if an attempt may have appended it."""
         if batch.maybe_appended and not isinstance(error, AmbiguousOutcome):
             error = self._ambiguous(queue, batch)
         if batch.identity is not None and batch in queue.sent:
@@ -441,7 +446,8 @@ class ProducerState:
         self.records.resolve(batch, error.about(queue.topic, queue.partition))
 
     def _fail_all(self, queue: PartitionQueue, error: MultiRaftError, waiting: bool) -> None:
-        """Give all batches up; with ``waiting`` those in flight get their answer first."""
+        """Resolve all batches with ``error``; with ``waiting`` those in flight get their answer
+        first."""
         if queue.open is not None:
             self.records.seal(queue)
         for batch in queue.batches():
@@ -454,9 +460,10 @@ class ProducerState:
 
     def _fenced(self, queue: PartitionQueue, batch: Batch, error: RequestError,
                 now_ms: int) -> None:
-        """The leader takes nothing more under this identity.  One that was given ends with that.
-        An own one is exchanged: what is certainly in no log goes on under another id, in order;
-        what became of a batch that may be in the log cannot be asked any more."""
+        """Process a refusal of the identity.  With an identity of the caller's the producer ends.
+        An assigned one is replaced: batches that are certainly in no log continue under another id,
+        in order.  A batch that may be in the log is ambiguous, because no leader answers
+        repetitions under the old id."""
         if self.settings.identity is not None:
             self.records.failed = error
             self._end_all(error)
@@ -469,18 +476,18 @@ class ProducerState:
             self._retry(queue, batch, now_ms)
 
     def close(self, why: str) -> None:
-        """The producer is closed: everything unresolved ends, and nothing more is taken."""
+        """End all unresolved batches with ``Closed``, or as ambiguous; take no more records."""
         if self.closed is None:
             self.end(Closed(f"{why} and takes no more records"))
             self._end_all(Closed(f"not sent: {why}"))
 
     def require_open(self) -> None:
-        """Raises why the producer can not be used any more, if that is so."""
+        """Raise the error that the producer has ended with, if it has."""
         if self.closed is not None:
             raise fresh(self.closed)
 
     def end(self, error: MultiRaftError) -> None:
-        """Take nothing more, for that reason; what is unresolved stays so."""
+        """Refuse further records with ``error``; unresolved batches keep their state."""
         self.closed = self.records.failed = error
         self.wants_identity = False
 

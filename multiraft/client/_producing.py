@@ -1,10 +1,10 @@
-"""A producer as the application sees it: take records, wait for room, flush, close.
+"""Producer without its driver: take records, wait for buffer space, flush, close.
 
 Contract.  ``ProducerCore`` decides and does no I/O; a driver adds the ways to wait (see
-``_steps.py``).  Batching is ``Accumulator``'s, sending ``ProducerState``'s.
+``_steps.py``).  ``Accumulator`` builds batches, ``ProducerState`` sends them.
 
-Theory.  A record that finds no room waits.  Where several tasks may wait (``line``), the one that
-came first takes its record first: small records do not take the room that a large one waits for.
+Theory.  A record that does not fit into the buffer waits.  Where several tasks may wait (``line``),
+they are served first come, first served, so that small records cannot starve a large one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from multiraft.client._records import Record
 from multiraft.client._signal import Line
 from multiraft.client._steps import TURN, Operation, Until, WaitFor
 
-#: Records that ``send_many`` takes between two turns of the driver: less than a millisecond's.
+#: Records that ``send_many`` takes between two turns of the driver: less than 1 ms of work.
 RECORDS_PER_TURN = 256
 
 #: The driver's class of that name; ``help`` of its ``send_many`` shows this variable.
@@ -51,7 +51,7 @@ class Intake(Protocol[_Made]):
 
 
 class ProducerCore(Generic[BatchDelivery]):
-    """A producer without a driver.  ``new_delivery`` makes the driver's deliveries, ``now_ms`` is
+    """Producer without a driver.  ``new_delivery`` makes the driver's deliveries, ``now_ms`` is
     the driver's clock; ``line`` None = one caller at a time."""
 
     def __init__(self, client: ClientCore, settings: ProducerSettings,
@@ -81,16 +81,19 @@ class ProducerCore(Generic[BatchDelivery]):
             return None
 
     def send(self, record: Record) -> Operation[BatchDelivery]:
-        """Take ``record`` as soon as there is room.  Raises as ``try_take``."""
+        """Take ``record`` as soon as it fits into the buffer.  Raises as ``try_take``."""
         return (yield from self._when_room(
             lambda: self.intake.send(record, self._now_ms(), wall_ms())))
 
     def send_many(self, topic: str, records: Sequence[bytes] | Sequence[Record],
                   ) -> Operation[list[BatchDelivery]]:
-        """Take values (bytes without keys: the fast way) or records, waiting for room.  Returns
-        one delivery per batch touched.  Raises as ``send`` at the first record that is refused;
-        then the error's ``index`` is its place in the list and ``deliveries`` are those of the
-        records before it, which were taken; those behind it were not."""
+        """Add many values or records, and wait for buffer space as needed.
+
+        ``records`` are ``bytes`` (values without keys, appended to ``topic``: the fast way) or
+        ``Record`` values, which name their topics.  Returns one delivery per batch that got some of
+        them.  Raises as ``send`` at the first record that is refused.  The error then has
+        ``index``, the position of that record in the list, and ``deliveries``, those of the records
+        before it, which were taken; the records behind it were not."""
         deliveries: list[BatchDelivery] = []
         if records and isinstance(records[0], Record):
             taking = self._take_records(cast(Sequence[Record], records), deliveries)
@@ -148,7 +151,7 @@ class ProducerCore(Generic[BatchDelivery]):
 
     def _extend(self, topic: str, values: Sequence[bytes],
                 start: int) -> Operation[tuple[BatchDelivery, int]]:
-        """Do as ``_try_extend``, as soon as the topic is known and there is room."""
+        """Do as ``_try_extend``, as soon as the topic is known and the buffer has space."""
         since_ms = self._now_ms()
 
         def is_known() -> bool:
@@ -156,7 +159,7 @@ class ProducerCore(Generic[BatchDelivery]):
 
         def take() -> tuple[BatchDelivery, int] | None:
             if not is_known():
-                return None  # the topic was deleted while the call waited for room
+                return None  # the topic was deleted while the call waited
             return self.intake.extend(topic, values, start, self._now_ms(), wall_ms())
 
         while True:
@@ -190,9 +193,10 @@ class ProducerCore(Generic[BatchDelivery]):
     # ---- the end ----
 
     def flush(self) -> Operation[None]:
-        """Send everything now and wait until each batch has its outcome.  Raises the first failure
-        that no caller has learned of by ``wait`` or ``when_done``, an ambiguous one before others,
-        with notes of the rest."""
+        """Send all records now, without linger time, and wait until each batch has its outcome.
+        Raises the first failure that no caller has received by ``wait`` or ``when_done``, an
+        ambiguous one before others, with notes of the rest.  Waits at most
+        ``delivery_timeout_ms``."""
         self._state.require_open()
         self._client.require_open()
         number = self._records.seal_all()
@@ -202,7 +206,8 @@ class ProducerCore(Generic[BatchDelivery]):
             note_failure(None, self._records.take_failure())
 
     def close(self) -> Operation[None]:
-        """Flush, and take no more records; closing again does nothing.  Raises as ``flush``."""
+        """Flush, and end the producer, also when the flush fails.  Closing again does nothing.
+        Raises as ``flush``."""
         if self._state.closed is None:
             try:
                 yield from self.flush()
@@ -210,8 +215,8 @@ class ProducerCore(Generic[BatchDelivery]):
                 self._end()
 
     def leave(self, error: BaseException | None) -> Operation[None]:
-        """Close at the end of a block.  After an ``error`` what is not sent yet is given up, and a
-        failure that no caller has learned of becomes a note of the error."""
+        """Close at the end of a block.  After an ``error`` records that are not sent yet are
+        dropped, and a failure that no caller has received becomes a note of the error."""
         if error is None:
             yield from self.close()
         elif self._state.closed is None:

@@ -1,7 +1,7 @@
 """State of one partition that a consumer reads.
 
-Contract.  Values that ``_consumer.py`` changes; the properties decide nothing else.
-Invariants.  position <= fetch_offset: what lies between is fetched and not taken yet.
+Contract.  Fields that ``_consumer.py`` changes, and properties derived from them.
+Invariants.  position <= fetch_offset: records between the two are fetched and not taken yet.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from multiraft.errors import MultiRaftError
 from multiraft.wire.messages import Complain, Fetch, ListOffsets
 from multiraft.wire.sinks import RunRef
 
-#: What a query asks: the start and the end; where a time is, part by part; records.
+#: Kinds of queries: start and end offsets; the offset of a time, part by part; records.
 RESOLVE, SEARCH, FETCH = "resolve", "search", "fetch"
 
 
 class Part(NamedTuple):
-    """A part of a partition that is in another group than its end: who leads that."""
+    """A part of a switched partition in an earlier group: that group's leader, and the part's
+    end."""
 
     node: int
     epoch: int
@@ -28,15 +29,15 @@ class Part(NamedTuple):
 
 
 class Undecided(NamedTuple):
-    """A reader stands before a staged batch whose run is not decided."""
+    """A reader waits before a staged batch whose transaction is not decided."""
 
     run: RunRef
-    questions: int  # that had been asked of the metadata leader when it came there
+    questions: int  # ``Runs.settlements`` when the wait began
     since_ms: int
 
 
 class Reader:
-    """One partition."""
+    """Reader of one partition: positions, the query in flight, failures and waits."""
 
     __slots__ = ("partition", "incarnation", "start", "position", "fetch_offset", "end_offset",
                  "resolved", "begun", "asking", "node", "buffered_bytes", "retry_at_ms", "failures",
@@ -51,9 +52,9 @@ class Reader:
         self.fetch_offset = -1  # next to be fetched
         self.end_offset: int | None = None  # where to stop, with until_end
         self.resolved = False
-        self.begun = False  # something was read
-        self.asking = None  # the query that it is in
-        self.node = 0  # whom it asks
+        self.begun = False  # True: records were read
+        self.asking = None  # the query in flight
+        self.node = 0  # the target of the last query
         self.buffered_bytes = 0
         self.retry_at_ms = 0
         self.failures = 0
@@ -61,30 +62,30 @@ class Reader:
         self.corrupt = 0
         self.problem: MultiRaftError | None = None
         self.replicas = Replicas()
-        self.search: Search | None = None  # the start is a time: its record is still looked for
-        self.high_watermark = 0  # the highest that any replica told
-        self.part: Part | None = None  # where what is asked for next is, if not with the end
-        self.moves = 0  # answers in a row that it is elsewhere
-        self.ends: tuple[int, int] | None = None  # of the partition, while a time is looked for
-        self.undecided: Undecided | None = None  # what it waits for
-        self.leaderless_since_ms: int | None = None  # other replicas are read meanwhile
+        self.search: Search | None = None  # until the record of a start time is found
+        self.high_watermark = 0  # the highest that a replica has sent
+        self.part: Part | None = None  # part with the next offsets, if not the last
+        self.moves = 0  # consecutive MOVED answers
+        self.ends: tuple[int, int] | None = None  # of the partition, during a search for a time
+        self.undecided: Undecided | None = None
+        self.leaderless_since_ms: int | None = None  # others are read meanwhile
 
     @property
     def asks(self) -> str:
-        """What is asked of this partition next."""
+        """Kind of the next query."""
         if self.resolved:
             return FETCH
         return SEARCH if self.ends is not None else RESOLVE
 
     @property
     def at_end(self) -> bool:
-        """Everything up to the end offset is fetched."""
+        """True if all records up to the end offset are fetched."""
         return (self.end_offset is not None and self.resolved
                 and self.fetch_offset >= self.end_offset)
 
     @property
     def known_end(self) -> int:
-        """The offset up to which there is something to read, as far as was told."""
+        """Offset up to which records are known to exist."""
         return max(self.high_watermark, self.end_offset or 0)
 
 

@@ -1,7 +1,7 @@
-"""What applications give and get: records, receipts, fetched batches.
+"""Records, receipts and fetched batches of applications.
 
-Contract.  Values.  A ``FetchedBatch`` holds the verified bytes of one batch; its records are
-decoded (and decompressed) when they are asked for, not before.
+Contract.  Values.  A ``FetchedBatch`` holds the bytes of one batch, whose CRC is verified.  Its
+records are decoded, and decompressed, on access.
 """
 
 from __future__ import annotations
@@ -20,17 +20,24 @@ from multiraft.wire.schema import I32_MAX
 
 Header = tuple[str, bytes | None]
 
-#: What a record takes in a batch beside its value when it has neither key nor headers: its length
-#: and that of the value (4 bytes each, from 1 MiB on), and five fields of one byte.
+#: Bytes of a record in a batch beside its value, without key and headers: its length and that of
+#: the value (4 bytes each, from 1 MiB on), and five fields of one byte.
 _RECORD_FRAME_BYTES = 13
-#: The longest value of a record without key and headers that nodes take: such a record fills a
+#: The longest value, in bytes, of a record without key and headers: such a record fills a
 #: batch of ``BATCH_BYTES_MAX``, 8 MiB, alone.
 VALUE_BYTES_MAX = layout.BATCH_BYTES_MAX - layout.BATCH_HEADER_BYTES - _RECORD_FRAME_BYTES
 
 
 class Record(NamedTuple):
-    """A record to append.  ``partition`` None = by the key's murmur2, or without a key wherever the
-    current batch goes; ``timestamp_ms`` None = now."""
+    """A record to append.
+
+    ``value`` and ``key``: bytes or None.  ``partition`` None = the key's murmur2 hash modulo the
+    number of partitions, as in Kafka; without a key, the partition of the current batch.
+    ``timestamp_ms``: milliseconds since 1970, None = now.  ``headers``: pairs of a name (str) and a
+    value (bytes or None).
+
+        Record("flights", b"UA 1545", key=b"UA", headers=[("source", b"radar")])
+    """
 
     topic: str
     value: bytes | None
@@ -41,8 +48,8 @@ class Record(NamedTuple):
 
 
 def require_record(record: Record) -> int:
-    """The bytes of the record's fields.  Raises ``TypeError`` or ``ValueError`` for what no record
-    can hold; what the encoding of a record checks is left to it."""
+    """Return the bytes of the record's fields.  Raises ``TypeError`` or ``ValueError`` for fields
+    of a wrong type; the encoder checks the rest.  O(headers)."""
     if type(record) is not Record and not isinstance(record, Record):
         raise TypeError(f"a record must be a Record, not {type(record).__name__}")
     _, value, key, _, _, headers = record
@@ -64,7 +71,8 @@ def _field_bytes(name: str, field: bytes | None) -> int:
 
 
 def _headers_bytes(headers: Sequence[Header]) -> int:
-    """The bytes of headers, whose names must be text that other clients can read.  O(headers)."""
+    """Return the bytes of headers.  Raises ``ValueError`` for a name without a UTF-8 encoding,
+    which other clients could not read.  O(headers)."""
     size = 0
     for header in headers:
         if not isinstance(header, (tuple, list)) or len(header) != 2:
@@ -83,7 +91,7 @@ def _headers_bytes(headers: Sequence[Header]) -> int:
 
 
 def batch_bytes_of(record: Record) -> int:
-    """The bytes of a batch that holds this record alone, uncompressed.  O(headers)."""
+    """Return the bytes of a batch that holds this record alone, uncompressed.  O(headers)."""
     fields = [record.key, record.value]
     for name, value in record.headers:
         fields += (name.encode(), value)
@@ -93,12 +101,12 @@ def batch_bytes_of(record: Record) -> int:
 
 
 def _varint_bytes(count: int) -> int:
-    """Of a length, zigzag-coded."""
+    """Return the bytes of a length as a zigzag varint."""
     return max(1, ((count << 1).bit_length() + 6) // 7)
 
 
 def require_topic_name(name: str) -> None:
-    """Raises ``TypeError`` or ``InvalidTopicName`` for what no request can ask for."""
+    """Raise ``TypeError`` or ``InvalidTopicName`` for a name that no request can carry."""
     if not isinstance(name, str):
         raise TypeError(f"a topic is named by a str, not {type(name).__name__}: {name!r:.80}")
     try:
@@ -111,8 +119,8 @@ def require_topic_name(name: str) -> None:
 
 
 def require_partition(topic: str, partition: SupportsIndex) -> int:
-    """The partition as an int.  Raises ``TypeError`` or ``UnknownPartition`` for what no topic can
-    have."""
+    """Return the partition as an int.  Raises ``TypeError`` or ``UnknownPartition`` for a number
+    that no topic can have."""
     if isinstance(partition, bool) or not isinstance(partition, SupportsIndex):
         raise TypeError(f"partition must be int or None, not {type(partition).__name__}")
     number = operator.index(partition)
@@ -123,15 +131,15 @@ def require_partition(topic: str, partition: SupportsIndex) -> int:
 
 
 class Timestamp(NamedTuple):
-    """A place in a topic: the first record of each partition at or after ``ms``, milliseconds since
-    1970."""
+    """Start position of a consumer: in each partition the first record at or after ``ms``,
+    milliseconds since 1970."""
 
     ms: int
 
 
 class BatchReceipt(NamedTuple):
-    """Where a batch was appended: offsets base_offset .. base_offset + count - 1.  ``base_offset``
-    is -1 with ``acks="none"``."""
+    """Result of an append: the batch has offsets base_offset .. base_offset + count - 1.
+    ``base_offset`` is -1 with ``acks="none"``."""
 
     topic: str
     partition: int
@@ -140,8 +148,10 @@ class BatchReceipt(NamedTuple):
 
 
 class FetchedBatch:
-    """One batch of a partition.  ``base_offset`` and ``count`` describe what the consumer has not
-    had yet: a batch that was entered in its middle starts there."""
+    """One batch of a partition: ``topic``, ``partition``, ``base_offset`` and ``count`` of its
+    records, and ``high_watermark``, the end of the partition for readers when it was fetched.  If
+    the consumer started in the middle of a batch, ``base_offset`` is that offset.  Iteration yields
+    ``Record`` values with ``offset``, ``timestamp_ms``, ``key``, ``value`` and ``headers``."""
 
     __slots__ = ("topic", "partition", "base_offset", "count", "high_watermark", "header", "_data")
 
@@ -157,12 +167,12 @@ class FetchedBatch:
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last record."""
+        """Offset after the last record."""
         return self.base_offset + self.count
 
     def first_at(self, timestamp_ms: int) -> int | None:
-        """Offset of the first record at or after ``timestamp_ms``; None = none.  O(records).
-        Raises as ``records``."""
+        """Return the offset of the first record at or after ``timestamp_ms``; None = there is none.
+        Raises as ``records``.  O(records)."""
         if self.header.max_timestamp_ms < timestamp_ms:
             return None
         return next((record.offset for record in self.records()
@@ -170,12 +180,14 @@ class FetchedBatch:
 
     @property
     def data(self) -> memoryview:
-        """The batch as it is stored, RecordBatch v2, with records before ``base_offset`` if any."""
+        """Stored bytes of the batch (RecordBatch v2), with records before ``base_offset`` if
+        any."""
         return self._data
 
     def records(self) -> list[core.Record]:
-        """The records from ``base_offset`` on.  Raises ``UnreadableBatch``, which is an
-        ``OversizedBatch`` when the batch would exceed the limit decompressed.  O(records)."""
+        """Return the records from ``base_offset`` on.  Raises ``UnreadableBatch`` when the batch
+        cannot be decoded, ``OversizedBatch`` when it would exceed the limit decompressed.
+        O(records)."""
         try:
             records = core.decode_records(self.header, self._block())
         except CodecError as error:
@@ -185,15 +197,15 @@ class FetchedBatch:
         return records
 
     def into(self, columns: core.ColumnBuilder, end_offset: int) -> int:
-        """Add the records from ``base_offset`` on and below ``end_offset`` to columns; how many.
-        Raises as ``records``."""
+        """Add the records from ``base_offset`` on and below ``end_offset`` to columns.  Returns
+        their number.  Raises as ``records``.  O(records)."""
         try:
             return columns.extend(self.header, self._block(), self.base_offset, end_offset)
         except CodecError as error:
             raise self._unreadable(error) from error
 
     def _block(self):
-        """The records as they are decoded."""
+        """Return the records block, decompressed."""
         return decompress(self.header.attributes & layout.ATTRIBUTE_CODEC_MASK,
                           self._data[layout.BATCH_HEADER_BYTES:])
 

@@ -1,8 +1,9 @@
-"""Requests that change the cluster, and outcomes after which the change may have happened.
+"""Classification of requests that change the cluster, and of outcomes after which a change may have
+happened.
 
-Contract.  Every operation may be repeated after an answer that was lost or AMBIGUOUS, and the
-client repeats it until it is answered or time is up (``_retries.py``); ``docs/protocol.md`` has the
-table.  A request for which ``changes`` is true ends as ``AmbiguousOutcome`` when time is up.
+Contract.  Each operation may be repeated after an answer that was lost or AMBIGUOUS, and the client
+repeats it until it is answered or its time limit is reached (``_retries.py``); ``docs/protocol.md``
+has the table.  A request for which ``changes`` is true ends as ``AmbiguousOutcome`` at that limit.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Which replica of a partition to read from: the preferred one, or one that works.
+"""Choice of the replica that a reader fetches from: the preferred one, or one that works.
 
-Contract.  ``choose`` names a node whose address is known, or 0.  A node that failed, is behind or
-served a damaged batch is avoided for a while, as long as there is another.
+Contract.  ``choose`` returns a node whose address is known, or 0.  A node that failed, lags behind
+or served a damaged batch is avoided for ``AVOID_MS``, as long as there is another.
 
-Theory.  Every replica serves nothing but what is committed; they differ in how soon they have the
-newest.  The leader is the fallback of the nearest replica and the other replicas are the fallback
-of the leader: reading goes on while a leader is elected.
+Theory.  Every replica serves committed records only; replicas differ in how soon they have the
+newest.  The leader is the fallback of the nearest replica, and the other replicas are the fallback
+of the leader, so that reading continues during an election.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ LEADER_FIRST = "leader"
 NEAREST_FIRST = "nearest"
 PREFERENCES = (LEADER_FIRST, NEAREST_FIRST)
 
-#: A replica that failed or was behind is left alone for this long: an election takes less, and a
+#: Time for which a replica that failed or lags behind is avoided: an election takes less, and a
 #: replica that is catching up may take more.
 AVOID_MS = 2_000
 
 
 class Replicas:
-    """One partition's replicas, as its reader has found them."""
+    """Replicas of one partition that its reader avoids, and the choice among the others."""
 
     __slots__ = ("_avoided",)
 
     def __init__(self):
-        self._avoided: dict[int, int] = {}  # node -> until when
+        self._avoided: dict[int, int] = {}  # node -> time in milliseconds until which it is avoided
 
     def avoid(self, node: int, now_ms: int) -> None:
-        """``node`` did not serve what was asked."""
+        """Avoid ``node``, which did not serve a query, for ``AVOID_MS``."""
         self._avoided[node] = now_ms + AVOID_MS
 
     def choose(self, metadata: MetadataCache, incarnation: int, leader: int, prefer: str,
                rack: str, now_ms: int) -> int:
-        """The node to ask next; 0 = none is known.  ``leader`` 0 = unknown.  O(replicas)."""
+        """Return the node to ask next; 0 = none is known.  ``leader`` 0 = unknown.  O(replicas)."""
         if prefer == LEADER_FIRST and leader and not self._avoided:
             return leader
         if self._avoided:
@@ -49,11 +49,11 @@ class Replicas:
         for node in order:
             if node not in self._avoided:
                 return node
-        # All of them failed: whoever did so the longest time ago.
+        # All of them are avoided: take the one that failed the longest time ago.
         return min(order, key=self._avoided.__getitem__, default=0)
 
 
 def _turned(nodes: list[int], by: int) -> list[int]:
-    """The same nodes, begun elsewhere for each partition: load spreads over equals."""
+    """Return the nodes rotated by ``by``, so that partitions spread over equal nodes."""
     at = by % len(nodes) if nodes else 0
     return nodes[at:] + nodes[:at]

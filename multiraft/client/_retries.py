@@ -1,12 +1,12 @@
 """Retries of administrative requests: which node to ask next, when, and for how long.
 
-Contract.  ``ask`` and ``ask_node`` are parts of operations (see ``_steps.py``); an operation awaits
+Contract.  ``ask`` and ``ask_node`` are parts of operations (see ``_steps.py``); an operation calls
 them with ``yield from``.
 
-Theory.  Every request is repeated until a node answers it or time is up, also after an answer was
-lost.  That is safe because each request either names what it changes, so that the second execution
-changes nothing, or the operation looks up the outcome first (``_repeating.py``).  A change that was
-not answered in time ends as ``AmbiguousOutcome``, and the caller may ask for it again.
+Theory.  Each request is repeated until a node answers it or its time limit is reached, also after
+an answer was lost.  Repetition is safe: either the request names the change, so that a second
+execution has no effect, or the operation looks up the outcome first (``_repeating.py``).  A change
+that was not answered in time ends as ``AmbiguousOutcome``, and the caller may request it again.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from multiraft.wire.errors import (
     exception_for,
 )
 
-#: An operation that is refused for passing reasons is tried for this long.
+#: Time for which an operation is retried after retriable refusals.
 OPERATION_TIMEOUT_MS = 10_000
-#: One node's time to answer: less than the whole, so that another one can be asked.
+#: Time for one node to answer: shorter than the whole, so that another node can be asked.
 EXCHANGE_TIMEOUT_MS = 5_000
 
-#: No refusal means that a request was carried out.
+#: Empty mapping: no refusal means that a request was carried out.
 NOTHING_HAPPENED: Mapping[int, Any] = MappingProxyType({})
 
 
 def ask(core: ClientCore, request: messages.Request, repeatable: bool = True, address: str = "",
         happened: Mapping[int, Any] = NOTHING_HAPPENED) -> Operation[Any]:
-    """Return the reply of any node (or of the one at ``address``), following hints to the right
+    """Return the reply of any node (or of the one at ``address``), following redirects to the right
     node.  ``happened`` maps refusals to replies: a refusal that comes after a lost answer means
     that the request was carried out, and the reply of the mapping is returned.
 
     Raises ``RequestError`` for a refusal that another try does not change, ``TimedOut`` or
-    ``NoNodeAnswered`` when time is up, ``AmbiguousOutcome`` when a change may have happened."""
+    ``NoNodeAnswered`` at the time limit, ``AmbiguousOutcome`` when a change may have happened."""
     failures, hint, avoid, answered = 0, "", "", False
     perhaps = False
     begun_ms = core.now_ms
@@ -103,9 +103,9 @@ def ask_node(core: ClientCore, request: messages.Request, address: str,
 
 
 def _is_hopeless(core: ClientCore, begun_ms: int, address: str) -> bool:
-    """Return True if a request that no node has answered since ``begun_ms`` is given up: not
-    while there is an address that was never tried, as one that drops packets may take all the
-    time."""
+    """Return True if a request that no node has answered since ``begun_ms`` is given up."""
+    # An address that drops packets takes a whole connect timeout.  So addresses that were not tried
+    # yet get the full time of an operation.
     patience_ms = core.limits.unreachable_ms
     if not address and core.network.has_untried():
         patience_ms = max(patience_ms, OPERATION_TIMEOUT_MS)

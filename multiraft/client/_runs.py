@@ -1,17 +1,18 @@
-"""Which staged batches count: what a client knows of the runs of sinks, and whom it asks.
+"""States of transactions (runs of sinks), which decide whether staged batches are delivered.
 
-Contract.  ``verdict`` says of a batch's header whether its records are committed (True), void
-(False) or neither yet (None); who gets None says ``want`` and looks again after the next answer.
-The driver asks ``wanted`` of any node and gives the answer to ``learn``.  What nodes call open it
-asks of the metadata leader as well (``to_settle``), which tells a run that is open from one that
-nobody has opened, makes the latter void, and says whose run it is.
+Contract.  ``verdict`` returns True for a batch of a committed transaction, False for one that is
+void, and None while that is undecided; a reader that gets None calls ``want``, and tries again
+after the next answer.  The driver sends ``wanted`` to any node and gives the answer to ``learn``.
+Transactions that a node calls open are also sent to the metadata leader (``to_settle``).  It
+distinguishes an open transaction from a number that was never opened, makes the latter void, and
+names the sink.
 
-Invariants.  What was decided of a run never changes, so it is remembered; that a run is open is
-not, and is asked for again for as long as somebody wants to know.
+Invariants.  The decision of a transaction never changes, so it is cached.  That it is open may
+change, so it is requested again while a reader wants it.
 
-Theory.  A run is committed by one entry of the metadata group, and each answer says how new the
-metadata are that it is from; a node that has not applied them waits.  So whoever has seen one
-record of a run sees all of them, whichever node it asks next.
+Theory.  A transaction is committed by one entry of the metadata group.  Each answer carries the
+metadata index that it is from, and a node parks requests until it has applied that index.  So a
+reader that has seen one record of a transaction sees all of them, on each node.
 """
 
 from __future__ import annotations
@@ -34,76 +35,77 @@ from multiraft.wire.sinks import (
     SettleRunsReply,
 )
 
-#: Decided runs that are remembered: a run has at least one batch, so this is a long way to read.
+#: Decided transactions that are cached; each has at least one batch.
 DECIDED_MAX = 1 << 14
-#: An open run is asked for again after this, and after longer and longer pauses up to the second.
+#: First and longest pause before an open transaction is requested again; pauses double.
 ASK_AGAIN_MS_MIN, ASK_AGAIN_MS_MAX = 20, 500
-#: The metadata leader is asked about a run that has been open for this long, and again and again:
-#: most runs are decided sooner, and each question is confirmed by a majority.
+#: Time after which the metadata leader is asked about an open transaction, and interval of further
+#: requests.  Most are decided sooner, and a majority has to confirm each request.
 SETTLE_AFTER_MS, SETTLE_AGAIN_MS = 500, 5_000
-#: A question to the metadata leader that was not answered is asked again after this, so often; who
-#: waits for its word, to end before an open run, goes by what any node says then.
+#: Pause and number of attempts of a request to the metadata leader.  After the last one, a reader
+#: that would end before an open transaction relies on the answer of any node.
 SETTLE_RETRY_MS, SETTLE_TRIES = 500, 5
 
-#: (sink, run, task, attempt) -> (producer id, epoch) of what is staged.
+#: (sink, run, task, attempt) -> (producer id, epoch) of staged batches.
 identity_of = sinks.producer_identity
 
 
 def is_staged(identity: tuple[int, int] | None) -> bool:
-    """Whether what is sent under this identity counts only once a ledger says so."""
+    """Return True if batches under this identity are staged for a transaction."""
     return identity is not None and (
         layout.STAGED_PRODUCER_MIN <= identity[0] <= layout.STAGED_PRODUCER_MAX)
 
 
 def run_of(header: BatchHeader) -> tuple[RunRef, int, int]:
-    """(run, task, attempt) of a staged batch."""
+    """Return (run, task, attempt) of a staged batch."""
     return (sinks.run_ref(header.producer_id, header.producer_epoch),
             *sinks.task_attempt(header.producer_id))
 
 
 class _Open(NamedTuple):
-    """A run that is not decided, as far as nodes say."""
+    """A transaction that nodes have called open."""
 
-    due_ms: int  # when the metadata leader is asked
-    fact: RunFact | None = None  # what it said last
-    why: str = ""  # it did not
-    settlement: int = 0  # the question that was answered last, or given up
+    due_ms: int  # time of the next request to the metadata leader
+    fact: RunFact | None = None  # its last answer
+    why: str = ""  # error of the last request to it
+    settlement: int = 0  # number of the last request that was answered or given up
 
 
 class Runs:
-    """See the module docstring."""
+    """Transactions that the readers of one client wait for, and decided ones."""
 
     def __init__(self):
-        #: Attempts that count, by task, where it is not the first one; None = void.
+        #: Winning attempts by task, where it is not attempt 0; None = void.
         self._decided: dict[RunRef, dict[int, int] | None] = {}
         self._wanted: dict[RunRef, None] = {}
-        self._open: dict[RunRef, _Open] = {}  # what nodes said last of runs that are wanted
+        self._open: dict[RunRef, _Open] = {}  # wanted transactions that nodes have called open
         self.asking = False
         self._failures = 0
         self.ask_at_ms = 0
-        self.settlements = 0  # questions to the metadata leader so far
+        self.settlements = 0  # number of requests to the metadata leader
         self.settling = False
         self._settle_failures = 0
 
     # ---- for readers ----
 
     def verdict(self, header: BatchHeader) -> bool | None:
-        """Whether a staged batch counts; None = not decided, as far as this client knows."""
+        """Return True if a staged batch is delivered, False if not; None = not known to be decided.
+        O(1)."""
         run, task, attempt = run_of(header)
         if not run.sink or not run.run:
-            return False  # numbers begin with 1: nobody can open it
+            return False  # numbers begin with 1: no such transaction can exist
         if run not in self._decided:
             return None
         winners = self._decided[run]
         return winners is not None and winners.get(task, 0) == attempt
 
     def decided(self, run: RunRef) -> bool:
-        """Whether the run is committed or void."""
+        """Return True if the transaction is known to be committed or void."""
         return run in self._decided
 
     def want(self, run: RunRef, until_ms: int | None = None) -> None:
-        """Somebody waits for this run's fate.  ``until_ms``: who ends before an open run asks the
-        metadata leader then, at the latest."""
+        """Request the state of a transaction.  ``until_ms``: ask the metadata leader at that time
+        at the latest, for a reader that ends before an open transaction."""
         if run in self._decided:
             return
         self._wanted[run] = None
@@ -113,13 +115,13 @@ class Runs:
             self._open[run] = known._replace(due_ms=until_ms)
 
     def was_open(self, run: RunRef, after: int) -> bool:
-        """Whether the metadata leader was asked later than the ``after``-th question and said that
-        it is open; or could not be asked in time, and a node says that it is open."""
+        """Return True if the transaction is open: the metadata leader said so in answer to a
+        request after number ``after``, or did not answer in time while a node said so."""
         known = self._open.get(run)
         return known is not None and known.settlement > after
 
     def reason(self, run: RunRef) -> str:
-        """What is known of a run that is not decided."""
+        """Return the known state of an undecided transaction as text."""
         known = self._open.get(run)
         return about_run(run, known.fact, known.why) if known is not None else (
             about_run(run, None, ""))
@@ -128,12 +130,12 @@ class Runs:
 
     @property
     def wants(self) -> bool:
-        """Tell whether there is something to ask any node."""
+        """True if there is a request to send to any node."""
         return bool(self._wanted) and not self.asking
 
     def wanted(self, now_ms: int) -> tuple[RunRef, ...]:
-        """What to ask any node now; ``learn`` or ``lost`` ends it.  Readers that still wait want it
-        again then, so nobody is asked about what nobody waits for."""
+        """Return the transactions to request from any node now; ``learn`` or ``lost`` ends the
+        request.  Readers that still wait call ``want`` again, so none is requested without need."""
         self.asking = True
         self._failures += 1
         self.ask_at_ms = now_ms + min(ASK_AGAIN_MS_MAX, ASK_AGAIN_MS_MIN << min(
@@ -144,7 +146,7 @@ class Runs:
         return asked
 
     def learn(self, reply: RunStatesReply, now_ms: int) -> None:
-        """An answer of any node."""
+        """Apply the answer of a node."""
         self.asking = False
         for row in reply.runs:
             run = RunRef(row.sink, row.run)
@@ -154,22 +156,23 @@ class Runs:
                 self._decide(run, row)
 
     def lost(self) -> None:
-        """No answer came."""
+        """End a request without an answer."""
         self.asking = False
 
     # ---- for the driver: the metadata leader ----
 
     def settle_due_ms(self) -> int | None:
-        """When there is something to ask the metadata leader; None = nothing.  O(open runs that
-        somebody waits for or did a while ago)."""
+        """Return the time of the next request to the metadata leader; None = there is none.
+        O(open transactions that are or were recently wanted)."""
         if self.settling or not self._open:
             return None
         return min((known.due_ms for run, known in self._open.items() if run in self._wanted),
                    default=None)
 
     def to_settle(self, now_ms: int) -> tuple[RunRef, ...]:
-        """What to ask the metadata leader now: runs that are open as nodes say, and that somebody
-        waits for; others are forgotten.  ``settled`` or ``not_settled`` ends it."""
+        """Return the transactions to ask the metadata leader about now: those that nodes call open
+        and that are wanted; others are forgotten.  ``settled`` or ``not_settled`` ends the
+        request."""
         self.settling = True
         self.settlements += 1
         self._open = {run: known for run, known in self._open.items()
@@ -181,7 +184,7 @@ class Runs:
         return asked
 
     def settled(self, reply: SettleRunsReply) -> None:
-        """The metadata leader's answer."""
+        """Apply the answer of the metadata leader."""
         self.settling, self._settle_failures = False, 0
         for row in reply.runs:
             run = RunRef(row.sink, row.run)
@@ -191,7 +194,8 @@ class Runs:
                 self._open[run] = _Open(self._open[run].due_ms, row, "", self.settlements)
 
     def not_settled(self, asked: tuple[RunRef, ...], why: str, final: bool, now_ms: int) -> None:
-        """The metadata leader gave no answer; ``final``: nor will it."""
+        """End a request that the metadata leader did not answer.  ``final``: a repetition would
+        fail as well."""
         self.settling = False
         self._settle_failures += 1
         given_up = final or self._settle_failures >= SETTLE_TRIES

@@ -1,15 +1,15 @@
-"""Where a time is in each partition: the node names a batch, this finds the record.
+"""Search for the first record at or after a time, in each partition of a topic.
 
-Contract.  ``offsets_at`` is a generator as those of ``_operations.py``.  A partition that was
-switched is searched group by group, as the nodes say where the next one is.  A node never opens a
-batch (it may be compressed, and is checked and stored as it is); whoever wants the record reads on
-from the batch that the node named, which is the right one but for timestamps that fall again behind
-a log start.  A batch that cannot be opened counts from its first record on, if its header says that
-it reaches the time: whoever reads it is told what is wrong with it.
+Contract.  ``offsets_at`` is an operation, as those of ``_operations.py``.  A node names a batch,
+and this module finds the record in it.  A switched partition is searched group by group, as the
+nodes' redirects name them.  A batch that cannot be opened counts from its first record on, if its
+header says that it reaches the time; its error is raised when it is read.
 
-Theory.  Partitions are asked for together, thousands in a request of each leader; those whose
-leader does not answer at once, was not the leader, or has the record in a later batch than it named
-are looked for one by one.
+Theory.  A node never decompresses a batch, so it names the batch by header.  The record may be in a
+later batch when timestamps do not ascend at the log start, so the search continues from the named
+batch.  Partitions are queried together, thousands in a request to each leader.  Partitions whose
+leader did not answer at once or was another node, or whose record is in a later batch, are searched
+one by one.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from multiraft.wire.messages import (
     TopicMetadata,
 )
 
-#: One node's time to answer: less than the whole, so that another one can be asked.
+#: Time for one node to answer: shorter than the whole, so that another node can be asked.
 EXCHANGE_TIMEOUT_MS = 5_000
-#: Answers "it is elsewhere" that are followed without a pause: one for each group of a long chain.
+#: MOVED answers that are followed without a pause: one for each group of a long epoch history.
 MOVES_MAX = 64
-#: What one step of the search reads of a partition: a batch of the usual size and some.
+#: Bytes of a partition that one step of the search reads: a few batches of the usual size.
 SEARCH_BYTES = 1 << 20
-#: Partitions in one question for their ends and a time: two questions each.
+#: Partitions in one request for their ends and a time: two queries each.
 NAMED_PER_REQUEST_MAX = REFUSALS_PER_REPLY_MAX // 2
-#: Partitions of which one answer has the batches that were named: as many of the usual size, of a
-#: quarter of a megabyte, as fit.
+#: Partitions in one fetch of named batches: as many batches of the usual 256 KiB as fit into one
+#: answer.
 SEARCHED_PER_REQUEST_MAX = 32
 
 
@@ -73,7 +73,7 @@ def offsets_at(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
         while offset is None and at is not None and at < end:
             before = at
             offset, at = yield from _look_into(core, topic, part, timestamp_ms, at, deadline_ms)
-            if at == before:  # another leader, which does not know yet how far it is committed
+            if at == before:  # a new leader does not know the commit index yet
                 if core.now_ms >= deadline_ms:
                     raise OffsetNotAvailable(f"{topic.name}/{part.partition}: nothing at {at}")
                 failures += 1
@@ -84,7 +84,7 @@ def offsets_at(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
 
 def _by_leader(core: ClientCore, parts: Sequence[PartitionMetadata],
                count_max: int) -> Iterator[tuple[str, list[PartitionMetadata]]]:
-    """(address, partitions) of requests to the leaders that are known."""
+    """Yield (address, partitions) of requests to the known leaders."""
     by_address: dict[str, list[PartitionMetadata]] = {}
     for part in parts:
         address = core.metadata.leader_address(part.incarnation)
@@ -169,7 +169,7 @@ def _look_into(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, 
 def _record_in(topic: TopicMetadata, part: PartitionMetadata, payload: memoryview,
                timestamp_ms: int, offset: int,
                ) -> tuple[int | None, int, MultiRaftError | None]:
-    """(offset of the record or None, where to look next, what is wrong there)."""
+    """Return the offset of the record or None, the offset to search next, and the error there."""
     batches, damage = intact_batches(payload)
     for data, header in batches:
         batch = FetchedBatch(topic.name, part.partition, data, header, offset, 0)
@@ -187,7 +187,7 @@ def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, 
                deadline_ms: int) -> Operation[Any]:
     """Return a reply without failed results, of the partition's leader or of the node that the
     leader names.  Raises a refusal that another try does not change, ``OffsetNotAvailable`` when
-    time is up."""
+    the time limit is reached."""
     failures, moves, why, there = 0, 0, "its leader is not known", ""
     while True:
         address = there or core.metadata.leader_address(part.incarnation)
@@ -222,14 +222,14 @@ def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, 
 
 
 def _begun_at(request, epoch: int):
-    """The same question, a search for a time beginning with the group since that epoch."""
+    """Return ``request``; a search for a time begins with the group of ``epoch``."""
     if type(request) is not ListOffsets or request.partitions[0].position != TIMESTAMP:
         return request
     return ListOffsets((request.partitions[0]._replace(epoch=epoch),))
 
 
 def _trouble(outcome) -> tuple[int | None, ErrorDetail]:
-    """The first thing that is wrong with an answer; code None = there is no answer."""
+    """Return the first error of an answer; code None = there is no answer, OK = no error."""
     if isinstance(outcome, Lost):
         return None, ErrorDetail(outcome.why)
     if outcome.code != Code.OK:

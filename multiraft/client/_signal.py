@@ -1,4 +1,4 @@
-"""A flag that is set once and calls its listeners then."""
+"""Flag that is set once and then calls its listeners, and a fair queue of waiting calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Signal:
-    """A flag that is set once.  O(1) per listener."""
+    """Flag that is set once.  O(1) per listener."""
 
     __slots__ = ("is_set", "_listeners")
 
@@ -34,7 +34,7 @@ class Signal:
 
 
 class Line:
-    """Calls that wait for their turn, first come, first served.  O(1) per operation."""
+    """Queue of calls that wait for their turn, first come, first served.  O(1) per operation."""
 
     __slots__ = ("_waiting",)
 

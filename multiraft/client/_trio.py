@@ -1,8 +1,8 @@
-"""The trio driver of the client: sockets, waiting, and no decisions.
+"""Trio driver of the client: connections, waiting, and the pump task.  It makes no decisions.
 
-Contract.  ``multiraft.client`` exports the public names of this module; it imports the module only
-when one of them is asked for, so that programs without trio need none.  Operations and their steps:
-``_steps.py``.
+Contract.  ``multiraft.client`` exports the public names of this module.  It imports the module when
+one of them is first used, so that programs without trio can import the package.  Operations and
+their steps: ``_steps.py``.
 
 Invariants.  A task that gives the client core input, or received input for it, advances the core
 itself (``work``), without a switch of tasks.  One pump task advances the core when a deadline has
@@ -38,7 +38,7 @@ _Result = TypeVar("_Result")
 
 
 class _NotOpen:
-    """The clock of a client whose block was not entered."""
+    """Clock of a client whose block was not entered."""
 
     def current_time(self) -> float:
         """Raise ``Closed``."""
@@ -46,7 +46,24 @@ class _NotOpen:
 
 
 class Client:
-    """A connection to a cluster, through any of its nodes; use it with ``async with``."""
+    """Client of a cluster, connected through any of its nodes; use it with ``async with``.
+
+    Parameters:
+
+        servers      bootstrap servers, "host:port" or "[v6]:port", at least one; the client learns
+                     the addresses of the other nodes from the first that answers
+        client_id    text of at most 249 bytes in UTF-8 that names this client to nodes
+        limits       intervals of connections and retries in milliseconds (``NetworkLimits``)
+        rng          source of random numbers for pauses, choice of nodes and nonces; for tests
+        tls          certificates; None = connections without TLS
+
+    No connection is opened before the first request.  Operations are repeated for 10 s (see
+    ``multiraft.client``).  Raises ``ConfigError`` for an invalid address or ``client_id``, for no
+    address, and for TLS files that cannot be used.
+
+        async with Client(["127.0.0.1:9101", "127.0.0.1:9102"]) as client:
+            await client.create_topic("flights", partitions=4)
+    """
 
     def __init__(self, servers: Sequence[str], *, client_id: str = "",
                  limits: NetworkLimits = NetworkLimits(), rng: random.Random | None = None,
@@ -61,8 +78,8 @@ class Client:
         self._sockets: dict[Link, LinkSocket] = {}
         self._scopes: dict[Link, trio.CancelScope] = {}
         self._clock: trio.abc.Clock | _NotOpen = _NotOpen()
-        self._pump_until_ms = 0  # the pump advances the core then, if not before
-        self.stale = False  # the core has input since it was advanced last
+        self._pump_until_ms = 0  # time at which the pump advances the core, at the latest
+        self.stale = False  # True: the core has input since it was advanced last
         self._nursery_manager: Any = None
         self._nursery: trio.Nursery | None = None
         watch(self)
@@ -86,7 +103,8 @@ class Client:
         failure = self._core.close("the client was closed")
         self.notify()
         self._nursery.cancel_scope.cancel()
-        # Raise the exception of the body itself, not the nursery's group around it.
+        # Raise the exception of the body itself instead of the exception group that the nursery
+        # would put around it.
         mine = error is not None and isinstance(error, Exception)
         given = (None, None, None) if mine else (kind, error, trace)
         suppressed = bool(await self._nursery_manager.__aexit__(*given)) and not mine
@@ -148,17 +166,69 @@ class Client:
     # ---- data ----
 
     def producer(self, **settings) -> Producer:
-        """Return a producer; ``settings`` are the fields of ``ProducerSettings``.  Raises
-        ``ConfigError`` for invalid ones."""
+        """Return a producer of this client; use it with ``async with``, whose end flushes it.
+
+            async with client.producer(compression="zstd") as producer:
+                await producer.send(Record("flights", b"UA 1545", key=b"UA"))
+
+        Settings, all optional:
+
+            acks="commit"                  acknowledge when a batch is committed; "leader": when it
+                                           is durable on the leader; "none": never, offset -1
+            linger_ms=5                    wait for more records before a batch is sent
+            batch_bytes=262144             size at which a batch is sent; a larger record gets a
+                                           batch of its own, up to 8 MiB
+            compression="none"             or "gzip", "snappy", "lz4", "zstd"
+            in_flight_max=5                unacknowledged batches of a partition, 1 to 5 (more
+                                           only with idempotent=False)
+            delivery_timeout_ms=30000      give a batch up, counted from its first record
+            idempotent=True                have leaders recognise repeated batches; without it an
+                                           attempt that gets no answer ends as ``AmbiguousOutcome``
+            buffer_bytes_max=67108864      unacknowledged bytes, above which ``send`` waits and
+                                           ``send_nowait`` raises ``BufferFull``
+            request_bytes_max=4194304      bytes of batches that share a request
+            request_timeout_ms=10000       time that a node has for one attempt
+            suspect_ms=1000                look for another leader when an answer takes longer
+            identity=None                  (producer id, epoch) instead of one that the cluster
+                                           assigns; see ``multiraft.client.staging``
+
+        Raises ``ConfigError`` for an invalid setting, ``Closed`` or ``Forked`` when the client has
+        ended."""
         return Producer(self, ProducerSettings(**settings))
 
     def consume(self, topic: str, partition: int | None = None, start: Start = "earliest",
                 until_end: bool = False, **settings) -> "Consumer":
-        """Read ``topic`` (one partition, or all) from "earliest", "latest", an offset or a
-        ``Timestamp`` (the first record at or after it, the end when there is none).  With
-        ``until_end``, stop at the present end, or before records that an open run of a sink has
-        staged (``unread``).  ``settings`` are the fields of ``ConsumerSettings``.  Raises
-        ``ConfigError`` for invalid ones."""
+        """Return a consumer of ``topic``: of one ``partition``, or of all (None).
+
+            async for batch in client.consume("flights", until_end=True):
+                for record in batch:
+                    ...
+
+        ``start``: "earliest", "latest", an offset, or ``Timestamp(ms)`` for the first record at or
+        after a time in milliseconds since 1970 (the end when there is none).  With ``until_end``
+        the consumer ends at the end of each partition as of its start, or before records that an
+        open transaction of a sink has staged (``unread`` names those partitions).  Without it the
+        consumer waits for new records.
+
+        Settings, all optional:
+
+            partition_bytes_max=1048576    bytes that are fetched ahead of each partition
+            fetch_bytes_max=8388608        bytes of one fetch of several partitions
+            wait_max_ms=500                duration of a long poll
+            unavailable_ms=30000           raise the last error of a partition after this time
+                                           without a success
+            request_timeout_ms=10000       time for one request
+            prefer="leader"                or "nearest": a replica in ``rack`` is asked first; it
+                                           serves a committed record slightly later
+            rack=""                        this consumer's rack
+            isolation="read_committed"     or "read_uncommitted": deliver staged records as well
+
+        Raises ``ConfigError`` for an invalid setting or start, ``TypeError``, ``InvalidTopicName``
+        or ``UnknownPartition`` for a topic or partition that cannot exist, ``Closed`` or ``Forked``
+        when the client has ended.  Iteration raises ``UnknownTopic`` or ``UnknownPartition`` (also
+        after a deletion), ``OffsetOutOfRange`` for an offset outside of the partition,
+        ``UnreadableBatch`` for a batch that fails its check on each replica, and after
+        ``unavailable_ms`` the last error, or ``TimedOut``."""
         return Consumer(self, ConsumerSettings(**settings), topic, partition, start, until_end)
 
     # ---- the driver ----
@@ -353,7 +423,9 @@ class Client:
 
 
 class Consumer(BaseConsumer, AsyncIterator):
-    """Batches of a topic, in offset order per partition: ``async for batch in consumer``."""
+    """Consumer of a topic; ``Client.consume`` makes it.  ``async for batch in consumer`` yields
+    ``FetchedBatch`` values, in offset order within a partition and in no order between partitions.
+    Offsets are not stored by the cluster: keep ``position`` to resume."""
 
     def __init__(self, client: Client, settings: ConsumerSettings, topic: str,
                  partition: int | None, start: Start, until_end: bool):

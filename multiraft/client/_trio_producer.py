@@ -1,4 +1,4 @@
-"""The trio driver of producers and deliveries.
+"""Trio driver of producers and deliveries.
 
 Contract.  As ``_trio.py``, whose ``Client`` makes them.  Decisions: ``_producing.py``.
 """
@@ -6,12 +6,13 @@ Contract.  As ``_trio.py``, whose ``Client`` makes them.  Decisions: ``_producin
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
 from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._batches import Delivery
+from multiraft.client._client import ClientCore
 from multiraft.client._methods import async_method
 from multiraft.client._producing import ProducerCore, wall_ms
 from multiraft.client._records import BatchReceipt, Record
@@ -19,14 +20,43 @@ from multiraft.client._signal import Line, Signal
 from multiraft.client._steps import Operation
 from multiraft.errors import MultiRaftError
 
-if TYPE_CHECKING:
-    from multiraft.client._trio import Client
-
 _Result = TypeVar("_Result")
 
 
+class ProducerOwner(Protocol):
+    """The part of ``_trio.Client`` that its producers and deliveries use."""
+
+    _core: ClientCore
+    #: True while the core has input since it was advanced last.
+    stale: bool
+
+    def now_ms(self) -> int:
+        """Return the time of trio's clock, in milliseconds."""
+        ...
+
+    def require_open(self) -> None:
+        """Raise ``Closed`` or ``Forked`` when the client has ended or was not entered."""
+        ...
+
+    def work(self) -> None:
+        """Advance the client core in this task, after input."""
+        ...
+
+    def wake(self) -> None:
+        """Have the pump task advance the client core, after input."""
+        ...
+
+    async def checkpoint(self) -> None:
+        """Execute a checkpoint.  Raises ``Forked`` in a child process."""
+        ...
+
+    async def _drive(self, operation: Operation[_Result]) -> _Result:
+        """Run ``operation`` to its end."""
+        ...
+
+
 async def parked(event: Delivery | Signal) -> None:
-    """Sleep until ``event``, which is not done yet, calls its listeners."""
+    """Suspend the task until ``event``, which is not done yet, calls its listeners."""
     task = trio.lowlevel.current_task()
 
     def wake() -> None:
@@ -41,17 +71,20 @@ async def parked(event: Delivery | Signal) -> None:
 
 
 class BatchDelivery(Delivery):
-    """The outcome of one batch."""
+    """Pending outcome of one batch; records of the same batch share it.  ``done`` is True once the
+    outcome is known; ``result`` returns it, ``when_done`` calls a function then."""
 
     __slots__ = ("client",)
 
-    def __init__(self, client: Client):
+    def __init__(self, client: ProducerOwner):
         super().__init__()
         self.client = client
 
     async def wait(self) -> BatchReceipt:
-        """Wait for the outcome and return the receipt of the batch.  Raises a ``RequestError`` when
-        the batch was certainly not appended, ``AmbiguousOutcome`` when that is unknown."""
+        """Wait for the outcome and return the ``BatchReceipt`` of the batch.  Raises a
+        ``RequestError`` (``TimedOut`` after ``delivery_timeout_ms``, among others) when the batch
+        was certainly not appended, ``AmbiguousOutcome`` when that is unknown, ``Closed`` or
+        ``Forked`` when the client ended before the batch was sent."""
         if self.outcome is None:
             self.client.require_open()
             if self.client.stale:
@@ -64,10 +97,16 @@ class BatchDelivery(Delivery):
 
 
 class Producer:
-    """A producer that appends records in batches; use it with ``async with``.  ``settings`` are
-    fixed."""
+    """Producer that appends records in batches; ``Client.producer`` makes it, use it with
+    ``async with``.  The end of the block flushes; after an exception, records that are not sent yet
+    are dropped.  ``settings`` cannot be changed.  Several tasks may use one producer.
 
-    def __init__(self, client: Client, settings: ProducerSettings):
+        async with client.producer() as producer:
+            deliveries = await producer.send_many("flights", [b"UA 1545", b"DL 461"])
+            await producer.flush()
+    """
+
+    def __init__(self, client: ProducerOwner, settings: ProducerSettings):
         self.settings = settings
         self._client = client
         self._core = ProducerCore[BatchDelivery](
@@ -87,16 +126,19 @@ class Producer:
     send_many = async_method(ProducerCore[BatchDelivery].send_many)
 
     def send_nowait(self, record: Record) -> BatchDelivery:
-        """Take one record and return the delivery of its batch.  Raises ``BufferFull`` with limit
-        and value, and for a record that can never be appended ``RecordTooLarge``,
-        ``InvalidTopicName``, ``UnknownPartition``, ``TypeError`` or ``ValueError``."""
+        """Add one record to the open batch of its partition and return the delivery of that
+        batch.  The client's tasks send it.  Raises ``BufferFull`` (with ``limit`` and
+        ``value`` in bytes) when ``buffer_bytes_max`` is reached, ``Closed`` or ``Forked`` after the
+        end, and for a record that can never be appended ``RecordTooLarge``, ``InvalidTopicName``,
+        ``UnknownPartition``, ``TypeError`` or ``ValueError``; the record was not taken then."""
         delivery = self._intake.send(record, self._client.now_ms(), wall_ms())
         self._client.wake()
         return delivery
 
     async def send(self, record: Record) -> BatchDelivery:
-        """Take one record as ``send_nowait`` does, but wait for room instead of raising
-        ``BufferFull``; calls that wait are served in the order in which they came."""
+        """Add one record as ``send_nowait`` does, but wait for buffer space instead of raising
+        ``BufferFull``.  Calls that wait are served in the order of their arrival.  It does not wait
+        for the outcome of the batch."""
         try:
             delivery = self._core.try_take(record, self._client.now_ms())
         except (MultiRaftError, TypeError, ValueError):

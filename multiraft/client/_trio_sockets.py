@@ -1,4 +1,4 @@
-"""The sockets of the trio client: one per link, tried first and waited for only on EAGAIN.
+"""Sockets of the trio client: one per link.  A call is tried first, and waits only after EAGAIN.
 
 Contract.  Driven by ``_trio.Client``, one receiving and one sending task for each.
 """
@@ -6,7 +6,7 @@ Contract.  Driven by ``_trio.Client``, one receiving and one sending task for ea
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
@@ -16,12 +16,26 @@ from multiraft.errors import ConfigError
 from multiraft.wire.frames import Buffer
 from multiraft.wire.tls import TlsSocket
 
-if TYPE_CHECKING:
-    from multiraft.client._trio import Client
+
+class LinkOwner(Protocol):
+    """The methods of ``_trio.Client`` that its sockets call."""
+
+    def now_ms(self) -> int:
+        """Return the time of trio's clock, in milliseconds."""
+        ...
+
+    def work(self) -> None:
+        """Advance the client core in this task, after input."""
+        ...
+
+    def lost(self, link: Link, error: OSError) -> None:
+        """Report a broken connection to the client core."""
+        ...
 
 
 async def secured(sock: socket.socket, tls: TlsSettings, host: str) -> TlsSocket:
-    """TLS over a connection, its handshake done; ``sock`` is closed when that fails."""
+    """Return ``sock`` inside TLS, after the handshake with ``host``.  Closes ``sock`` and raises
+    ``OSError`` or ``ConfigError`` when the handshake fails."""
     try:
         secure = TlsSocket(sock, tls.context(), tls.server_name or host)
         while not secure.handshake():
@@ -36,10 +50,10 @@ async def secured(sock: socket.socket, tls: TlsSettings, host: str) -> TlsSocket
 
 
 class LinkSocket:
-    """A socket that is tried first and waited for only on EAGAIN: a small request costs one system
-    call and no switch of tasks."""
+    """Socket of one link.  Sends are tried at once and wait only after EAGAIN, so that a small
+    request costs one system call and no switch of tasks."""
 
-    def __init__(self, client: Client, link: Link, sock: socket.socket | TlsSocket):
+    def __init__(self, client: LinkOwner, link: Link, sock: socket.socket | TlsSocket):
         self._client = client
         self._link = link
         self._sock = sock
@@ -47,14 +61,14 @@ class LinkSocket:
         self._blocked = trio.Event()  # set: the socket took no more
 
     def discard(self) -> None:
-        """Close the descriptor of this process, and say nothing to the other side."""
+        """Close the descriptor in this process without ending the connection for the node."""
         if isinstance(self._sock, TlsSocket):
             self._sock.discard()
         else:
             self._sock.close()
 
     def flush(self) -> None:
-        """Send what there is, as far as the socket takes it."""
+        """Send the buffers of the link, as far as the socket takes them."""
         outgoing = self._link.take_outgoing()
         if self._outgoing:
             outgoing = self._outgoing + outgoing
@@ -70,7 +84,7 @@ class LinkSocket:
         self._outgoing = outgoing
 
     async def wait_and_send(self) -> None:
-        """Send again whenever the socket has room again."""
+        """Send the rest each time the socket becomes writable after EAGAIN."""
         while True:
             await self._blocked.wait()
             await trio.lowlevel.wait_writable(self._sock)
@@ -78,8 +92,8 @@ class LinkSocket:
             self.flush()
 
     async def receive(self) -> None:
-        """Receive until the link is closed.  The wait comes first: it is the checkpoint that lets
-        others run, and trying first would mostly be in vain."""
+        """Receive until the link is closed.  The wait comes first, because it is the checkpoint at
+        which other tasks run, and data has seldom arrived before it."""
         while not self._link.closed:
             await trio.lowlevel.wait_readable(self._sock)
             try:

@@ -1,7 +1,7 @@
-"""Errors of batches that a reader cannot open, with the place where they are.
+"""Errors of batches that a reader cannot open, with their topic, partition and offsets.
 
-Contract.  A node never opens a batch, so one that nobody can open may be acknowledged and stored:
-whoever reads it has to know which one it is, and where to go on.
+Contract.  A node never decompresses a batch, so a batch that no client can open may be acknowledged
+and stored.  The error of a reader names the batch and the offset at which reading can continue.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from multiraft.errors import CorruptBatch
 
 
 class UnreadableBatch(CorruptBatch):
-    """A batch that cannot be opened, or does not pass its check on any replica: ``topic``,
-    ``partition``, ``base_offset`` and ``last_offset`` (-1 = its header cannot be believed) say
-    which.  Whoever shall go on behind it begins at ``next_offset``; a consumer that gave the batch
-    does so by itself."""
+    """A batch that cannot be opened, or fails its CRC on each replica.  ``topic``, ``partition``,
+    ``base_offset`` and ``last_offset`` (-1 = its header is damaged) name it.  A new consumer that
+    starts at ``next_offset`` skips it; a consumer that has delivered the batch skips it anyway."""
 
     def __init__(self, topic: str, partition: int, base_offset: int, last_offset: int,
                  cause: Exception):
@@ -33,7 +32,7 @@ class UnreadableBatch(CorruptBatch):
 
     @property
     def next_offset(self) -> int:
-        """The first offset behind the batch, as far as its header can be believed."""
+        """First offset after the batch; if its header is damaged, the offset after its first."""
         return max(self.base_offset, self.last_offset) + 1
 
 
@@ -50,6 +49,6 @@ class OversizedBatch(UnreadableBatch, DecompressionTooLarge):
 
 def unreadable(topic: str, partition: int, base_offset: int, last_offset: int,
                cause: Exception) -> UnreadableBatch:
-    """The error of a batch, by what is wrong with it."""
+    """Return the error of a batch by its cause."""
     kind = OversizedBatch if isinstance(cause, DecompressionTooLarge) else UnreadableBatch
     return kind(topic, partition, base_offset, last_offset, cause)

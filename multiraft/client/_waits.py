@@ -1,6 +1,6 @@
-"""Waits of a reader, in words: which partition, where, for how long, and for what.
+"""Waits of a reader: partition, offset, duration and reason, as values and as text.
 
-Contract.  Values and text; nothing here decides anything.
+Contract.  Values and text without decisions.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from multiraft.wire.sinks import OPEN, RunFact, RunRef
 
 
 class Wait(NamedTuple):
-    """A partition that a reader waits at, or ended at, before its end.  ``partition`` -1 = the
-    whole topic, whose metadata are not known; ``offset`` the next one to be read, ``end_offset``
-    the partition's end as far as the reader knows it, -1 = not known; ``waiting_ms`` since the
-    reader made no progress there; ``run`` of a sink that it waits for."""
+    """A partition in which a reader waits, or has ended, before the partition's end.
+
+    ``partition`` -1 = the whole topic, whose metadata are not known; ``offset``: the next to be
+    read, and ``end_offset``: the known end of the partition (-1 = not known); ``waiting_ms``:
+    milliseconds without progress; ``run``: the transaction that it waits for; None = another
+    reason."""
 
     topic: str
     partition: int
@@ -32,7 +34,8 @@ class Wait(NamedTuple):
 
 
 def about_run(run: RunRef, fact: RunFact | None, why: str) -> str:
-    """What is known of a run that a reader waits for; ``why`` nothing certain is known of it."""
+    """Return the known state of a transaction as text.  ``why``: error of the request to the
+    metadata leader, when ``fact`` is None."""
     name = f"run {run.run} of sink {run.sink}"
     if fact is not None and fact.state == OPEN:
         return (f"staged by {name}, {fact.name!r}, whose batch {fact.batch} has been open for "

@@ -1,16 +1,18 @@
-"""The blocking client: the names and the behaviour of ``multiraft.client``, without trio, in one
-thread.
+"""Blocking client of the distributed log, in one thread and without trio: the names and the
+behaviour of ``multiraft.client``.
 
     with Client(["127.0.0.1:9101"]) as client:
         client.create_topic("flights", partitions=4)
         with client.producer() as producer:
             receipt = producer.send_nowait(Record("flights", b"UA 1545", key=b"UA")).wait()
         for batch in client.consume("flights", until_end=True):
-            ...
+            for record in batch:
+                ...
 
-Contract.  As ``multiraft.client``, but the client does nothing between calls: after ``send_nowait``
-call ``flush``, or another method that waits, for the rest to be sent.  A client must not be used by
-several threads at once, nor by a process that inherited it: make a client in each worker.
+Contract.  Errors and retries as in ``multiraft.client``.  The client does nothing between calls:
+after ``send_nowait``, records are sent by ``flush``, ``close`` or another call that waits.  One
+thread at a time may use a client, and only the process that made it: a child made by a fork gets
+``Forked``, and makes a client of its own.
 
 Elsewhere.  ``_client.py`` and the operations decide (``_steps.py``); this module moves bytes and
 waits.
@@ -50,6 +52,7 @@ from multiraft.client._waits import Wait
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import MultiRaftError, RecordTooLarge
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
+from multiraft.wire.tls import TlsSocket
 
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Closed",
@@ -59,7 +62,7 @@ __all__ = [
     "VALUE_BYTES_MAX", "Wait",
 ]
 
-#: While an application only gives records, serve the sockets at least this often.
+#: A producer that is only given records serves the sockets at least this often.
 _TURN_INTERVAL_MS = 2
 #: The longest single wait: far below the maximum of ``poll``.
 _WAIT_MS_MAX = 3_600_000
@@ -73,7 +76,8 @@ def _wake_no_task() -> None:
 
 
 class BatchDelivery(Delivery):
-    """The outcome of one batch."""
+    """Pending outcome of one batch; records of the same batch share it.  ``done`` is True once the
+    outcome is known; ``result`` returns it, ``when_done`` calls a function then."""
 
     __slots__ = ("client",)
 
@@ -82,8 +86,10 @@ class BatchDelivery(Delivery):
         self.client = client
 
     def wait(self) -> BatchReceipt:
-        """Wait for the outcome and return the receipt of the batch.  Raises a ``RequestError`` when
-        the batch was certainly not appended, ``AmbiguousOutcome`` when that is unknown."""
+        """Wait for the outcome and return the ``BatchReceipt`` of the batch.  Raises a
+        ``RequestError`` (``TimedOut`` after ``delivery_timeout_ms``, among others) when the batch
+        was certainly not appended, ``AmbiguousOutcome`` when that is unknown, ``Closed`` or
+        ``Forked`` when the client ended before the batch was sent."""
         while self.outcome is None:
             self.client.advance()
             if self.outcome is None:
@@ -92,7 +98,24 @@ class BatchDelivery(Delivery):
 
 
 class Client:
-    """A connection to a cluster, through any of its nodes; use it with ``with``."""
+    """Client of a cluster, connected through any of its nodes; use it with ``with``.
+
+    Parameters:
+
+        servers      bootstrap servers, "host:port" or "[v6]:port", at least one; the client learns
+                     the addresses of the other nodes from the first that answers
+        client_id    text of at most 249 bytes in UTF-8 that names this client to nodes
+        limits       intervals of connections and retries in milliseconds (``NetworkLimits``)
+        rng          source of random numbers for pauses, choice of nodes and nonces; for tests
+        tls          certificates; None = connections without TLS
+
+    No connection is opened before the first request.  Operations are repeated for 10 s (see
+    ``multiraft.client``).  Raises ``ConfigError`` for an invalid address or ``client_id``, for no
+    address, and for TLS files that cannot be used.
+
+        with Client(["127.0.0.1:9101", "127.0.0.1:9102"]) as client:
+            client.create_topic("flights", partitions=4)
+    """
 
     def __init__(self, servers: Sequence[str], *, client_id: str = "",
                  limits: NetworkLimits = NetworkLimits(), rng: random.Random | None = None,
@@ -117,9 +140,9 @@ class Client:
         note_failure(error, self._end())
 
     def close(self) -> None:
-        """Close every connection, and every producer and consumer of this client; closing again
-        does nothing.  Raises the first failure of a record that no caller has learned of: records
-        that a producer holds, which was not closed before, are not sent."""
+        """Close all connections, producers and consumers of this client.  Records that a producer
+        still holds are not sent: close producers first.  Raises the first failure of a batch that
+        no caller has received yet.  Closing again does nothing."""
         note_failure(None, self._end())
 
     @property
@@ -188,24 +211,77 @@ class Client:
     # ---- data ----
 
     def producer(self, **settings) -> "Producer":
-        """Return a producer; ``settings`` are the fields of ``ProducerSettings``.  Raises
-        ``ConfigError`` for invalid ones."""
+        """Return a producer of this client; use it with ``with``, whose end flushes it.
+
+            with client.producer(compression="zstd") as producer:
+                producer.send(Record("flights", b"UA 1545", key=b"UA"))
+
+        Settings, all optional:
+
+            acks="commit"                  acknowledge when a batch is committed; "leader": when it
+                                           is durable on the leader; "none": never, offset -1
+            linger_ms=5                    wait for more records before a batch is sent
+            batch_bytes=262144             size at which a batch is sent; a larger record gets a
+                                           batch of its own, up to 8 MiB
+            compression="none"             or "gzip", "snappy", "lz4", "zstd"
+            in_flight_max=5                unacknowledged batches of a partition, 1 to 5 (more
+                                           only with idempotent=False)
+            delivery_timeout_ms=30000      give a batch up, counted from its first record
+            idempotent=True                have leaders recognise repeated batches; without it an
+                                           attempt that gets no answer ends as ``AmbiguousOutcome``
+            buffer_bytes_max=67108864      unacknowledged bytes, above which ``send`` waits and
+                                           ``send_nowait`` raises ``BufferFull``
+            request_bytes_max=4194304      bytes of batches that share a request
+            request_timeout_ms=10000       time that a node has for one attempt
+            suspect_ms=1000                look for another leader when an answer takes longer
+            identity=None                  (producer id, epoch) instead of one that the cluster
+                                           assigns; see ``multiraft.client.staging``
+
+        Raises ``ConfigError`` for an invalid setting, ``Closed`` or ``Forked`` when the client has
+        ended."""
         return Producer(self, ProducerSettings(**settings))
 
     def consume(self, topic: str, partition: int | None = None, start: Start = "earliest",
                 until_end: bool = False, **settings) -> "Consumer":
-        """Read ``topic`` (one partition, or all) from "earliest", "latest", an offset or a
-        ``Timestamp`` (the first record at or after it, the end when there is none).  With
-        ``until_end``, stop at the present end, or before records that an open run of a sink has
-        staged (``unread``).  ``settings`` are the fields of ``ConsumerSettings``.  Raises
-        ``ConfigError`` for invalid ones."""
+        """Return a consumer of ``topic``: of one ``partition``, or of all (None).
+
+            for batch in client.consume("flights", until_end=True):
+                for record in batch:
+                    ...
+
+        ``start``: "earliest", "latest", an offset, or ``Timestamp(ms)`` for the first record at or
+        after a time in milliseconds since 1970 (the end when there is none).  With ``until_end``
+        the consumer ends at the end of each partition as of its start, or before records that an
+        open transaction of a sink has staged (``unread`` names those partitions).  Without it the
+        consumer waits for new records.
+
+        Settings, all optional:
+
+            partition_bytes_max=1048576    bytes that are fetched ahead of each partition
+            fetch_bytes_max=8388608        bytes of one fetch of several partitions
+            wait_max_ms=500                duration of a long poll
+            unavailable_ms=30000           raise the last error of a partition after this time
+                                           without a success
+            request_timeout_ms=10000       time for one request
+            prefer="leader"                or "nearest": a replica in ``rack`` is asked first; it
+                                           serves a committed record slightly later
+            rack=""                        this consumer's rack
+            isolation="read_committed"     or "read_uncommitted": deliver staged records as well
+
+        Raises ``ConfigError`` for an invalid setting or start, ``TypeError``, ``InvalidTopicName``
+        or ``UnknownPartition`` for a topic or partition that cannot exist, ``Closed`` or ``Forked``
+        when the client has ended.  Iteration raises ``UnknownTopic`` or ``UnknownPartition`` (also
+        after a deletion), ``OffsetOutOfRange`` for an offset outside of the partition,
+        ``UnreadableBatch`` for a batch that fails its check on each replica, and after
+        ``unavailable_ms`` the last error, or ``TimedOut``."""
         return Consumer(self, ConsumerSettings(**settings), topic, partition, start, until_end)
 
     # ---- the driver ----
 
     def until(self, condition: Callable[[], bool], deadline_ms: int | None = None) -> bool:
         """Send and receive until ``condition`` holds.  Returns False when it does not hold by
-        ``deadline_ms``.  Raises ``Closed`` or ``Forked`` when the client ends first."""
+        ``deadline_ms`` (of ``monotonic_ms``; None = wait without limit).  Raises ``Closed`` or
+        ``Forked`` when the client ends first."""
         wait_ms = None
         while not condition():
             if deadline_ms is not None:
@@ -266,12 +342,12 @@ class Client:
             if sock is not None:
                 sock.ready(events)
 
-    def register(self, raw: socket.socket, events: int, sock: LinkSocket) -> None:
+    def register(self, raw: socket.socket | TlsSocket, events: int, sock: LinkSocket) -> None:
         """Listen for ``events`` of a socket, instead of those registered before."""
         self._poll.register(raw, events)
         self._registered[raw.fileno()] = sock
 
-    def unregister(self, raw: socket.socket) -> None:
+    def unregister(self, raw: socket.socket | TlsSocket) -> None:
         """Stop listening to a socket."""
         self._poll.unregister(raw)
         del self._registered[raw.fileno()]
@@ -326,7 +402,14 @@ class Client:
 
 
 class Producer:
-    """A producer that appends records in batches; use it with ``with``.  ``settings`` are fixed."""
+    """Producer that appends records in batches; ``Client.producer`` makes it, use it with ``with``.
+    The end of the block flushes; after an exception, records that are not sent yet are dropped.
+    ``settings`` cannot be changed.
+
+        with client.producer() as producer:
+            deliveries = producer.send_many("flights", [b"UA 1545", b"DL 461"])
+            producer.flush()
+    """
 
     def __init__(self, client: Client, settings: ProducerSettings):
         self.settings = settings
@@ -347,17 +430,19 @@ class Producer:
     send_many = blocking_method(ProducerCore[BatchDelivery].send_many)
 
     def send_nowait(self, record: Record) -> BatchDelivery:
-        """Take one record and return the delivery of its batch.  Raises ``BufferFull`` with limit
-        and value, and for a record that can never be appended ``RecordTooLarge``,
-        ``InvalidTopicName``, ``UnknownPartition``, ``TypeError`` or ``ValueError``."""
+        """Add one record to the open batch of its partition and return the delivery of that
+        batch.  Sending is left to later calls.  Raises ``BufferFull`` (with ``limit`` and
+        ``value`` in bytes) when ``buffer_bytes_max`` is reached, ``Closed`` or ``Forked`` after the
+        end, and for a record that can never be appended ``RecordTooLarge``, ``InvalidTopicName``,
+        ``UnknownPartition``, ``TypeError`` or ``ValueError``; the record was not taken then."""
         now_ms = monotonic_ms()
         delivery = self._intake.send(record, now_ms, wall_ms())
         self._client.turn_if_due(now_ms)
         return delivery
 
     def send(self, record: Record) -> BatchDelivery:
-        """Take one record as ``send_nowait`` does, but wait for room instead of raising
-        ``BufferFull``."""
+        """Add one record as ``send_nowait`` does, but wait for buffer space instead of raising
+        ``BufferFull``.  It does not wait for the outcome of the batch."""
         now_ms = monotonic_ms()
         delivery = self._core.try_take(record, now_ms)
         if delivery is None:
@@ -370,7 +455,9 @@ class Producer:
 
 
 class Consumer(BaseConsumer):
-    """Batches of a topic, in offset order per partition: ``for batch in consumer``."""
+    """Consumer of a topic; ``Client.consume`` makes it.  ``for batch in consumer`` yields
+    ``FetchedBatch`` values, in offset order within a partition and in no order between partitions.
+    Offsets are not stored by the cluster: keep ``position`` to resume."""
 
     def __init__(self, client: Client, settings: ConsumerSettings, topic: str,
                  partition: int | None, start: Start, until_end: bool):
@@ -393,6 +480,6 @@ class Consumer(BaseConsumer):
         return batch
 
     def wait(self, timeout_ms: int) -> bool:
-        """Wait until there is a batch or the end is reached.  Returns False when that takes longer
-        than ``timeout_ms``."""
+        """Wait until the next iteration does not have to wait: for a batch, the end or an error.
+        Returns False after ``timeout_ms`` milliseconds without one."""
         return self._client.until(self._core.is_ready, monotonic_ms() + timeout_ms)

@@ -1,4 +1,4 @@
-"""Reading fixed ranges of many partitions: what batch jobs do, with the blocking client.
+"""Reader of fixed offset ranges of many partitions, for batch jobs, on the blocking client.
 
     with Client(servers) as client:
         known = offset_ranges(client, ["flights", "delays"])
@@ -6,13 +6,13 @@
         for part, batch in read_ranges(client, ranges):
             ...
 
-Contract.  A range is read from its start to its end and yields the same records whenever it is
-read: only what is committed is served, and what is committed never changes.  Batches of one range
-come in offset order; the first and the last may reach beyond it.  When retention has moved past the
-start of a range, or its topic is gone, ``DataLost`` says which.
+Contract.  A range is read from its start to its end, and each reading yields the same records:
+only committed records are served, and these never change.  Batches of one range come in offset
+order; the first and the last may reach beyond it.  When retention has deleted the start of a range,
+or its topic was deleted, ``DataLost`` names the range.
 
-Theory.  Ranges are read a few at a time, so that many small ones cost one round trip for several of
-them and not one each; large ones keep the connection busy by themselves.
+Theory.  Up to ``AT_ONCE`` ranges are read at the same time, so that several small ones share a
+round trip; a large one keeps the connection busy alone.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from multiraft.wire.messages import Fetch, FetchPart, TopicMetadata
 __all__ = ["ISOLATIONS", "READ_COMMITTED", "ConsumerSettings", "DataLost", "Range",
            "bytes_per_record", "offset_ranges", "read_ranges"]
 
-#: Ranges that are read at the same time: hides round trips, and bounds what is buffered.
+#: Ranges that are read at the same time: hides round trips, and bounds buffered bytes.
 AT_ONCE = 16
-#: One node's time to answer with a sample; without it there is only a worse guess.
+#: Time for one node to answer with a sample; without it the estimate is worse.
 SAMPLE_TIMEOUT_MS = 5_000
 #: Samples in one answer; a batch of the usual size is a quarter of a megabyte.
 SAMPLES_PER_REQUEST_MAX = 16
 
 
 class Range(NamedTuple):
-    """Records start_offset <= offset < end_offset of one life of a partition (``incarnation`` 0 =
-    whichever it is)."""
+    """Records start_offset <= offset < end_offset of one incarnation of a partition
+    (``incarnation`` 0 = the present one)."""
 
     topic: str
     partition: int
@@ -55,12 +55,12 @@ class Range(NamedTuple):
 
     @property
     def count(self) -> int:
-        """Offsets in it: as many records, but for what compaction removed."""
+        """Number of offsets; as many records, except those removed by compaction."""
         return self.end_offset - self.start_offset
 
 
 class DataLost(MultiRaftError):
-    """Records of a range are gone: those before ``resumes_at``, or with None all of them."""
+    """Records of ``range`` are lost: those before offset ``resumes_at``, or all (None)."""
 
     def __init__(self, lost: Range, resumes_at: int | None, why: str):
         super().__init__(why)
@@ -70,14 +70,15 @@ class DataLost(MultiRaftError):
 
 def offset_ranges(client: Client, names: Sequence[str],
                   ) -> dict[str, tuple[TopicMetadata, dict[int, OffsetRange]]]:
-    """Metadata, and first and next offset of each partition, of those topics that exist, thousands
-    at a request.  Raises when a partition's leader does not answer.  O(partitions)."""
+    """Return metadata, and the first and next offset of each partition, of those topics that exist,
+    by name.  Raises ``OffsetNotAvailable`` when the leader of a partition does not answer in 10 s.
+    O(partitions), with up to 1,000 topics per request."""
     return client._run(list_many_offsets(client._core, names))
 
 
 def bytes_per_record(client: Client, ranges: Sequence[Range]) -> dict[Range, float]:
-    """What a record takes of the wire, by the first batch of each range; ranges of which nobody
-    told are absent.  One batch per range is transferred: sample few."""
+    """Return bytes per record on the wire, measured at the first batch of each range.  Ranges whose
+    leader does not answer in 5 s are absent.  Transfers one batch per range: sample few."""
     return client._run(_samples(client._core, ranges))
 
 
@@ -85,8 +86,9 @@ def read_ranges(client: Client, ranges: Sequence[Range],
                 settings: ConsumerSettings | None = None, at_once: int = AT_ONCE,
                 on_loss: Callable[[DataLost], None] | None = None,
                 ) -> Iterator[tuple[Range, FetchedBatch]]:
-    """The batches of each range.  Raises ``DataLost``, unless ``on_loss`` takes it: then reading
-    goes on with what is left; and what consuming raises."""
+    """Yield (range, batch) of all ranges, ``at_once`` of them at the same time.  ``settings``: of a
+    consumer.  Raises ``DataLost`` for a range with deleted records; with ``on_loss`` that function
+    gets the error, and reading continues with the rest.  Raises otherwise as a consumer."""
     settings = settings or ConsumerSettings()
     waiting = iter(ranges)
     opened: dict[ConsumerState, Range] = {}
@@ -121,8 +123,8 @@ def _open(client: Client, settings: ConsumerSettings, part: Range) -> ConsumerSt
 
 def _rest(state: ConsumerState, part: Range,
           on_loss: Callable[[DataLost], None] | None) -> Range | None:
-    """What is left to read of a range whose reader ended with an error.  Raises it, unless it is a
-    loss that ``on_loss`` takes."""
+    """Return the rest of a range whose reader ended with an error; None = there is none.  Raises
+    the error, unless it is a loss and ``on_loss`` is given."""
     position = state.position(part.partition)
     lost = _as_loss(part._replace(start_offset=position if position is not None
                                   else part.start_offset), state.error)
@@ -137,7 +139,8 @@ def _rest(state: ConsumerState, part: Range,
 
 
 def _as_loss(part: Range, error: MultiRaftError) -> DataLost | None:
-    """A topic that is gone and a log start that has moved on are losses."""
+    """Return ``error`` as a loss, if the topic was deleted or the log start passed the range's
+    start; else None."""
     name = f"{part.topic}/{part.partition}"
     if isinstance(error, (UnknownTopic, UnknownPartition)):
         return DataLost(part, None, f"{name}: {error}")

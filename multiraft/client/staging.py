@@ -1,20 +1,21 @@
-"""Writing batches that become visible at once, with the blocking client: what jobs do that are run
-again when they fail.
+"""Transactions of sinks, with the blocking client: batches that become visible at once, for jobs
+that are repeated when they fail.
 
-    run = open_run(client, "delays", batch=7, nonce=nonce, task=3)    # each attempt of each task
+    run = open_run(client, "delays", batch=7, nonce=nonce, task=3)    # in each attempt of a task
     if not run.committed:
         run.stages_in(client, "delays")
         with client.producer(identity=run.identity) as producer:
             ...
-    commit_run(client, run.sink, run.number, 7, {3: run.attempt})     # who has all tasks' answers
+    commit_run(client, run.sink, run.number, 7, {3: run.attempt})     # after all tasks succeeded
 
-Contract.  Records that are sent under ``identity`` are seen by readers of committed records once
-``commit_run`` has been taken, all of them at once, or never.  ``nonce`` is random and common to the
-tasks of one run.  An attempt of a task stages its records once: what failed is opened again, and is
-another attempt; the ledger numbers them.  ``abort_run`` says whether the run was committed, and
-changes nothing then.
+Contract.  A transaction is a ``Run`` in names of this module.  Records that are sent under
+``identity`` are visible to readers of committed records after ``commit_run``, all of them at once,
+or never.  ``nonce`` is random and common to the tasks of one transaction.  An attempt of a task
+stages its records once.  A task that failed opens the transaction again and is another attempt; the
+sink ledger numbers attempts.  ``abort_run`` returns True if the transaction was committed, and
+changes nothing then.  Errors and retries as in ``multiraft.client``.
 
-Elsewhere.  The ledger is ``node/metadata/transaction_table.py``, why it is so ``decisions/0040``.
+Elsewhere.  The ledger is ``node/metadata/transaction_table.py``, its reasons ``decisions/0040``.
 """
 
 from __future__ import annotations
@@ -50,33 +51,36 @@ from multiraft.wire.sinks import (
 __all__ = ["NONCE_BYTES", "CommittedRanges", "Run", "RunFact", "RunRef", "SinkRow", "abort_run",
            "commit_run", "committed_ranges", "identity_of", "open_run", "run_facts", "sinks"]
 
-#: A plan that new runs overtake is made again so often; then it may end inside of a run, and its
-#: reader waits for that.
+#: Attempts to compute ranges while new transactions are opened.  After the last one, a range may
+#: end inside of an open transaction, and its reader waits for the decision.
 PLANS_MAX = 10
 
 
 class Run:
-    """One run of a batch, as a task knows it."""
+    """Transaction (run) of a sink's batch in one attempt of a task.
+
+    ``sink`` and ``number``: of the sink and of the transaction; ``task``, ``attempt``: of this
+    attempt; ``committed``: the batch was committed before, so there is nothing to stage."""
 
     def __init__(self, request: OpenRun, reply: OpenRunReply):
         self.sink = reply.sink
         self.number = reply.run
-        self.committed = reply.state == COMMITTED  # before: there is nothing to do
+        self.committed = reply.state == COMMITTED  # before this call
         self.task = max(0, request.task)
         self.attempt = reply.attempt
         self._request = request
         self._topics = set(reply.topics)
-        self._names: set[str] = set()  # of topics that were looked at
+        self._names: set[str] = set()  # of topics that ``stages_in`` has checked
 
     @property
     def identity(self) -> tuple[int, int]:
-        """The producer identity of this attempt."""
+        """Producer id and epoch of this attempt, for the setting ``identity`` of a producer."""
         return identity_of(self.sink, self.number, self.task, self.attempt)
 
     def stages_in(self, client: Client, topic: str) -> None:
-        """Say so before the first record: plans of reads end before it.  One entry of the metadata
-        for each topic of a run, whichever task is the first.  Raises ``UnknownTopic``,
-        ``StaleRun``, ``LimitExceeded``."""
+        """Announce that the transaction stages records in ``topic``; call it before the first one,
+        so that ``committed_ranges`` end before them.  Costs one entry of the metadata group per
+        topic and transaction.  Raises ``UnknownTopic``, ``StaleRun``, ``LimitExceeded``."""
         if topic in self._names:
             return
         metadata = client.topic_metadata(topic)
@@ -90,15 +94,16 @@ class Run:
         self._names.add(topic)
 
     def _check_same(self, reply: OpenRunReply) -> None:
-        """Raises ``StaleRun`` when the batch was decided meanwhile."""
+        """Raise ``StaleRun`` if the batch was decided meanwhile."""
         if reply.run != self.number or reply.state == COMMITTED:
             raise StaleRun(f"run {self.number} of sink {self._request.sink!r} is over")
 
 
 def open_run(client: Client, sink: str, batch: int, nonce: bytes, task: int = 0) -> Run:
-    """Begin a run of a batch, or join it, as a new attempt of ``task``.  One entry of the metadata.
-    Raises ``StaleRun`` when another run has taken over or a later batch is committed,
-    ``LimitExceeded``."""
+    """Open the transaction of a sink's ``batch``, or join it (same ``nonce`` of ``NONCE_BYTES``),
+    as a new attempt of ``task``.  Fences the sink's earlier open transaction.  Costs one entry of
+    the metadata group.  Raises ``StaleRun`` when another transaction has taken over or a later
+    batch is committed, ``LimitExceeded``."""
     attempt_id = int.from_bytes(os.urandom(8), "big")
     request = OpenRun(sink, batch, nonce, (), task, attempt_id)
     return Run(request, client.sink_request(request))
@@ -106,21 +111,23 @@ def open_run(client: Client, sink: str, batch: int, nonce: bytes, task: int = 0)
 
 def commit_run(client: Client, sink: int, run: int, batch: int,
                attempts: Mapping[int, int] | None = None) -> None:
-    """The run is the batch's.  ``attempts``: of tasks whose attempt is not the first, 0.  Raises
-    ``StaleRun`` when it was given up, ``AmbiguousOutcome`` when nobody knows: ask again."""
+    """Commit a transaction: its records become visible.  ``attempts``: task -> attempt that counts,
+    for tasks whose attempt is not 0.  Idempotent.  Raises ``StaleRun`` when the transaction is
+    void, ``AmbiguousOutcome`` when no answer came in 10 s: call it again."""
     winners = tuple(Winner(task, attempt)
                     for task, attempt in sorted((attempts or {}).items()) if attempt)
     client.sink_request(CommitRun(sink, run, batch, winners))
 
 
 def abort_run(client: Client, sink: int, run: int) -> bool:
-    """Give a run up; True = it is committed, and stays so."""
+    """Abort a transaction: its records never become visible.  Returns True if it was committed
+    before, and stays so.  Idempotent."""
     return client.sink_request(AbortRun(sink, run)).committed
 
 
 def run_facts(client: Client, runs: Iterable[RunRef]) -> dict[RunRef, RunFact]:
-    """What the metadata leader says of runs; changes nothing.  Raises ``Unsupported`` or
-    ``InvalidRequest`` when the nodes are of an earlier release."""
+    """Return the states of transactions, as the metadata leader knows them; changes nothing.
+    Raises ``Unsupported`` or ``InvalidRequest`` when the nodes are of an earlier release."""
     asked = list(dict.fromkeys(runs))
     facts: dict[RunRef, RunFact] = {}
     for at in range(0, len(asked), SETTLED_PER_REQUEST_MAX):
@@ -131,7 +138,7 @@ def run_facts(client: Client, runs: Iterable[RunRef]) -> dict[RunRef, RunFact]:
 
 
 def sinks(client: Client) -> list[SinkRow]:
-    """All sinks, in the order of their first runs."""
+    """Return all sinks, in the order of their first transactions.  O(sinks), in pages of 1,000."""
     found: list[SinkRow] = []
     while True:
         reply = client.sink_request(SinkList(found[-1].sink if found else 0))
@@ -141,18 +148,18 @@ def sinks(client: Client) -> list[SinkRow]:
 
 
 class CommittedRanges(NamedTuple):
-    """What ``offset_ranges`` gives, and for partitions in which open runs stage the offset before
-    which everything is decided, by topic and partition."""
+    """Result of ``offset_ranges``, and ``decided``: for partitions in which open transactions stage
+    records, the offset below which all batches are decided, by (topic, partition)."""
 
     known: dict[str, tuple[TopicMetadata, dict[int, OffsetRange]]]
     decided: dict[tuple[str, int], int]
 
 
 def committed_ranges(client: Client, names: Sequence[str]) -> CommittedRanges:
-    """The readable ranges, and where open runs may have begun.  A run that is open now is behind
-    ``decided`` with all of its records, one that was committed before with none.  While the
-    metadata group cannot be asked nothing is known of open runs: who reads waits for what they
-    have staged.  O(partitions)."""
+    """Return the readable ranges of topics, and the offsets from which open transactions may have
+    staged records.  All records of a transaction that is open now are at or after ``decided``; none
+    of one that was committed before is.  While the metadata group does not answer, ``decided`` is
+    empty, and readers wait for staged records.  O(partitions)."""
     before = _staged(client)
     for _ in range(PLANS_MAX):
         known = offset_ranges(client, names)
@@ -170,7 +177,8 @@ def committed_ranges(client: Client, names: Sequence[str]) -> CommittedRanges:
 
 
 def _staged(client: Client) -> StagedTopicsReply | None:
-    """What open runs stage in; None = nobody can tell, or the node knows no sinks."""
+    """Return the topics in which open transactions stage records; None = no node can answer, or
+    the node is of a release without sinks."""
     try:
         return client.sink_request(StagedTopics())
     except (RequestError, AmbiguousOutcome):

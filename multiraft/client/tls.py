@@ -1,6 +1,6 @@
-"""TLS settings: files in, contexts out; for clients and for nodes.
+"""TLS contexts made from certificate files, for clients and for nodes.
 
-Contract.  Nothing below TLS 1.2, no renegotiation.  A file that is missing or wrong is a
+Contract.  TLS 1.2 at least, no renegotiation, no compression.  A missing or invalid file raises a
 ``ConfigError`` that names it.
 """
 
@@ -13,8 +13,8 @@ from multiraft.errors import ConfigError
 
 
 class TlsFiles(NamedTuple):
-    """Paths of PEM files.  ``ca``: whose certificates are believed; ``certificate`` (with what it
-    needs to be traced to a CA) and ``key``: who we are.  "" = none."""
+    """Paths of PEM files.  ``ca``: trusted CA certificates; ``certificate`` (with its intermediate
+    certificates) and ``key``: the own identity.  "" = none."""
 
     ca: str = ""
     certificate: str = ""
@@ -22,9 +22,14 @@ class TlsFiles(NamedTuple):
 
 
 class TlsSettings(NamedTuple):
-    """How a client speaks TLS: ``ca`` "" = the system's CAs; ``certificate`` and ``key`` where the
-    cluster asks clients who they are; ``server_name`` "" = certificates name the host that was
-    connected to."""
+    """TLS settings of a client; paths of PEM files.
+
+        ca                 trusted CA certificates; "" = those of the system
+        certificate, key   client certificate, if the cluster requires one (mutual TLS)
+        server_name        name that node certificates must have; "" = the host connected to
+
+        Client(["db1:9101"], tls=TlsSettings(ca="/etc/multiraft/ca.pem"))
+    """
 
     ca: str = ""
     certificate: str = ""
@@ -32,21 +37,22 @@ class TlsSettings(NamedTuple):
     server_name: str = ""
 
     def context(self) -> ssl.SSLContext:
-        """Made anew for each connection, so that files may be replaced.  Raises ``ConfigError``."""
+        """Return a new context, read from the files for each connection, so that the files may be
+        replaced.  Raises ``ConfigError`` that names an unusable file."""
         return client_context(TlsFiles(self.ca, self.certificate, self.key))
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """For accepting connections; with a ``ca`` the other side must show a certificate of it.
-    Raises ``ConfigError`` naming the file."""
+    """Return a context for accepting connections.  With a ``ca`` the client must present a
+    certificate of it.  Raises ``ConfigError`` that names an unusable file."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, files)
     context.verify_mode = ssl.CERT_REQUIRED if files.ca else ssl.CERT_NONE
     return context
 
 
 def client_context(files: TlsFiles, check_hostname: bool = True) -> ssl.SSLContext:
-    """For opening connections; without a ``ca`` those of the system are believed.
-    Raises ``ConfigError`` naming the file."""
+    """Return a context for opening connections.  Without a ``ca`` the system's CAs are trusted.
+    Raises ``ConfigError`` that names an unusable file."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, files)
     if not files.ca:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
@@ -76,5 +82,5 @@ def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """OpenSSL would ask on the terminal."""
+    """Raise ``ValueError``, because OpenSSL would otherwise prompt on the terminal."""
     raise ValueError("the key is encrypted; a server starts without somebody to ask")

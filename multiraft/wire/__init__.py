@@ -1,9 +1,9 @@
-"""The client protocol without any I/O: frames, messages, and one connection as a machine.
+"""Sans-I/O client protocol: frames, messages, and one connection as a state machine.
 
-Contract.  ``Connection`` is all a driver needs; ``FrameReader`` and ``encode_frame`` serve a port
-that builds its own headers (peers).  Nothing here reads a clock, a socket or the environment.
+Contract.  ``Connection`` is all that a driver needs; ``FrameReader`` and ``encode_frame`` serve a
+port that builds its own headers (peers).  The package reads no clock, socket or environment.
 
-Elsewhere.  The bytes in prose: ``docs/protocol.md``.  Drivers: ``multiraft.client`` (trio),
+Elsewhere.  Specification of the bytes: ``docs/protocol.md``.  Drivers: ``multiraft.client`` (trio),
 ``multiraft.client.blocking``, and the node's sessions.
 """
 

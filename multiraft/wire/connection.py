@@ -1,4 +1,4 @@
-"""One connection as a machine: bytes in, events out; events in, buffers out.
+"""One connection as a state machine: bytes in, events out; events in, buffers out.
 
 Contract.  A driver owns a socket and obeys:
 
@@ -8,19 +8,21 @@ Contract.  A driver owns a socket and obeys:
     while (event := connection.next_event()) not in (NEED_DATA, PAUSED): handle(event)
     sock.sendmsg(connection.send(event, payload))               # buffers, nothing copied
 
-``NEED_DATA``: receive, then ask again.  ``PAUSED``: do not receive; ask again after a ``send``
-(the handshake is unanswered, or ``in_flight_max`` requests are).  A request that is not acceptable
-is an event too (``BadRequest``): answer it, the connection survives.  Bytes that are not the
-protocol raise ``RemoteProtocolError`` from ``next_event``, for good; any other exception is a bug.
+``NEED_DATA``: receive, then call ``next_event`` again.  ``PAUSED``: do not receive, and call it
+again after a ``send`` (the handshake is unanswered, or ``in_flight_max`` requests are).  An invalid
+request is an event too (``BadRequest``): answer it, and the connection continues.  Bytes that
+violate the protocol raise ``RemoteProtocolError`` from ``next_event``, and from each later call;
+any other exception is a bug.
 
 Transitions.
     server: OPENING -Hello received-> JUDGING -Welcome sent-> OPEN, or -Refused sent-> CLOSED
     client: OPENING -Hello sent-> WAITING -Welcome received-> OPEN, or -Refused received-> CLOSED
     any:    -end of stream-> CLOSED;  -protocol error-> BROKEN
 
-Theory.  Requests are handled in order of arrival; responses may come in any order, because a long
-poll must not hold up what is behind it.  ``acks="none"`` has no response and is not in flight.
-What is in flight when the client's stream ends may still be answered: TCP ends each way by itself.
+Theory.  Requests are handled in order of arrival.  Responses may come in any order, because a long
+poll must not delay the requests behind it.  A produce request with ``acks="none"`` has no response
+and is not in flight.  Requests in flight when the client's stream ends may still be answered,
+because TCP ends each direction on its own.
 """
 
 from __future__ import annotations
@@ -45,14 +47,14 @@ from multiraft.wire.schema import U64_MAX, Malformed
 
 
 class Role(enum.Enum):
-    """Which side this is."""
+    """Side of the connection."""
 
     CLIENT = "client"
     SERVER = "server"
 
 
 class State(enum.Enum):
-    """Where the connection is; see the module docstring."""
+    """State of a connection; the module's docstring has the transitions."""
 
     OPENING = "opening"
     JUDGING = "judging"
@@ -63,7 +65,7 @@ class State(enum.Enum):
 
 
 class Signal(enum.Enum):
-    """What ``next_event`` returns when there is no event."""
+    """Results of ``next_event`` when there is no event."""
 
     NEED_DATA = "need data"
     PAUSED = "paused"
@@ -77,7 +79,7 @@ PAUSED = Signal.PAUSED
 
 
 class RequestEvent(NamedTuple):
-    """A request, sent or received.  ``metadata_index``: the newest metadata the client knows."""
+    """A request, sent or received.  ``metadata_index``: the newest that the client has seen."""
 
     id: int
     request: messages.Request
@@ -85,7 +87,7 @@ class RequestEvent(NamedTuple):
 
 
 class BadRequest(NamedTuple):
-    """A request that cannot be accepted, but can be answered."""
+    """An invalid request that can be answered with an error."""
 
     id: int
     code: Code
@@ -109,19 +111,20 @@ class ConnectionClosed(NamedTuple):
 Event = Hello | Welcome | Refused | RequestEvent | BadRequest | ResponseEvent | ConnectionClosed
 
 def answer_to(bad: BadRequest) -> ResponseEvent:
-    """The response that a bad request gets."""
+    """Return the response to an invalid request."""
     return ResponseEvent(bad.id, code=bad.code, error=bad.error)
 
 
 class Connection:
-    """See the module docstring.  ``state`` and ``in_flight`` may be read at any time; ``reader`` is
-    the frame reader underneath, for a port that frames its own messages after the handshake."""
+    """One side of a connection, without a socket.  ``state`` and ``in_flight`` may be read at any
+    time; ``reader`` is the frame reader, for a port that frames its own messages after the
+    handshake."""
 
     def __init__(self, role: Role, limits: WireLimits = DEFAULT_LIMITS):
         self.role = role
         self.limits = limits
         self.state = State.OPENING
-        #: What the other side accepts, known from the Welcome; ours until then.
+        #: Limit of the other side, from the Welcome; the own limit until then.
         self.remote_frame_bytes_max = limits.frame_bytes_max
         self.reader = FrameReader(HANDSHAKE_LIMITS)
         self._in_flight: dict[int, str] = {}  # id -> op, unanswered
@@ -130,39 +133,41 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """Requests without a response."""
+        """Number of requests without a response."""
         return len(self._in_flight)
 
     # ---- bytes in ----
 
     def buffer_for_receive(self) -> memoryview:
-        """Memory to receive into; ask only when ``next_event`` said NEED_DATA."""
+        """Return memory to receive into.  Only after ``next_event`` has returned NEED_DATA."""
         assert not self._pending, "receive_data and buffer_for_receive do not mix"
         return self.reader.buffer_for_receive()
 
     def received(self, count: int) -> None:
-        """``count`` bytes were received into ``buffer_for_receive()``; 0 = end of stream."""
+        """Record that ``count`` bytes were received into ``buffer_for_receive()``; 0 = end of
+        stream."""
         if count:
             self.reader.received(count)
         else:
             self._ended = True
 
     def receive_data(self, data: Buffer) -> None:
-        """Bytes of the stream, any number; empty = end of stream.  Copies (the way without a copy
-        is ``buffer_for_receive``)."""
+        """Add received bytes of any number; empty = end of stream.  Copies them, unlike
+        ``buffer_for_receive``."""
         if len(data):
             self._pending.append(memoryview(data).cast("B"))
         else:
             self._ended = True
 
     def receive_eof(self) -> None:
-        """The stream ended."""
+        """Record the end of the stream."""
         self._ended = True
 
     # ---- events out ----
 
     def next_event(self) -> Event | Signal:
-        """The next event, NEED_DATA or PAUSED.  Raises ``RemoteProtocolError``, then for good."""
+        """Return the next event, NEED_DATA or PAUSED.  Raises ``RemoteProtocolError`` for bytes
+        that violate the protocol, and from then on."""
         state = self.state
         if state is State.BROKEN:
             raise RemoteProtocolError("the connection is finished after a protocol error")
@@ -277,9 +282,9 @@ class Connection:
     # ---- events in, bytes out ----
 
     def send(self, event: Event, payload: Sequence[Buffer] = ()) -> list[Buffer]:
-        """Buffers to send, in order: one for the header, then ``payload``'s own, not copied.
-        Raises ``LocalProtocolError`` when the event may not be sent now or is too large; nothing
-        has changed then."""
+        """Return the buffers to send, in order: one for the header, then those of ``payload``,
+        which are not copied.  Raises ``LocalProtocolError`` when the event may not be sent now or
+        is too large; the state is unchanged then.  O(fields of the header)."""
         kind = type(event)
         if self.state is State.OPEN:
             if kind is RequestEvent and self.role is Role.CLIENT:
@@ -287,7 +292,7 @@ class Connection:
             if kind is ResponseEvent and self.role is Role.SERVER:
                 return self._send_response(event, payload)
         elif kind is ResponseEvent and self.role is Role.SERVER and self.state is State.CLOSED:
-            # A client may end its side of the stream as soon as it has asked.
+            # A client may end its direction of the stream after its last request.
             return self._send_response(event, payload)
         elif kind is Hello and self.role is Role.CLIENT and self.state is State.OPENING:
             return self._send_handshake(messages.hello_header(event), payload, State.WAITING)
@@ -366,7 +371,7 @@ class Connection:
 
 
 def _no_id() -> RemoteProtocolError:
-    """Without a usable id nothing can be answered: the connection is finished."""
+    """Return the error of a frame without a valid id, which cannot be answered."""
     return RemoteProtocolError("a frame without a request id")
 
 

@@ -1,4 +1,4 @@
-"""``group_describe``: a replica as its node sees it, and the members as a leader sees them.
+"""Request ``group_describe``: state of a replica, and the progress of members if it leads.
 
 Contract.  As ``messages.py``, which puts these shapes into its tables.
 """
@@ -16,16 +16,17 @@ TEXT_MAX = 4096
 
 
 class GroupDescribe(NamedTuple):
-    """The answering node's replica of a group, and, when it leads, how it sees the members."""
+    """Request the state of the answering node's replica of a group, with its members if it
+    leads."""
 
     group: int
 
 
 class MemberProgress(NamedTuple):
-    """One member as its leader sees it.  ``lag_bytes``: what it lacks of the leader's log."""
+    """One member as its leader sees it.  ``lag_bytes``: bytes of the leader's log that it lacks."""
 
     node: int
-    state: str  # of progress.py: probe, replicate, snapshot, absent, out
+    state: str  # probe, replicate, snapshot, absent (no replica yet), out (quarantined)
     match: int
     next_index: int
     commit_known: int
@@ -34,9 +35,10 @@ class MemberProgress(NamedTuple):
 
 
 class GroupDescribeReply(NamedTuple):
-    """``outgoing`` is not empty while the configuration is joint.  ``settled``: leads, and has
-    committed in its term.  ``quarantined``: why, or empty.  ``commit_said``: highest commit index
-    a leader named since the node started, -1 = none.  ``members`` at the leader only."""
+    """State of a replica.  ``outgoing`` is not empty while the configuration is joint.
+    ``settled``: it leads, and has committed an entry of its term.  ``asleep``: the group is
+    quiesced.  ``quarantined``: the reason, or empty.  ``commit_said``: highest commit index that a
+    leader has named since the node started, -1 = none.  ``members``: only from the leader."""
 
     node: int
     group: int

@@ -1,9 +1,9 @@
-"""Everything that can go wrong on the wire, as types and as numbers.
+"""Errors of the protocol, as exception types and as numeric codes.
 
     MultiRaftError
     +- ProtocolError             the connection is finished
-    |  +- LocalProtocolError     we did wrong: an event that may not be sent now
-    |  +- RemoteProtocolError    they did wrong: bytes that are not the protocol
+    |  +- LocalProtocolError     fault of this side: an event that may not be sent now
+    |  +- RemoteProtocolError    fault of the other side: bytes that violate the protocol
     |     +- FrameTooLarge       a length over a limit, with limit and value
     +- ConnectionRefused         the peer answered the Hello with an error; it names its versions
     +- RequestError              one request was refused: *definite*, it had no effect
@@ -13,13 +13,13 @@
     |     ShuttingDown StaleMetadata StorageFull LimitExceeded TimedOut UnknownNode WrongCluster
     |     WrongIncarnation NodeRemoved StaleLife NodeRuns UnlinkedLife Moved StaleEpoch
     |     StalePlan PlanActive StaleRun UnknownProducer
-    +- AmbiguousOutcome          nobody knows whether the request had an effect
+    +- AmbiguousOutcome          the request may or may not have had an effect
 
-Contract.  ``RequestError`` promises that nothing happened, so a caller may do it again or give up;
-``AmbiguousOutcome`` promises nothing and is therefore no ``RequestError``: code that handles
-refusals can not swallow it.  A connection that broke while a write was unanswered, a leader that
-stepped down with the entry pending and a time limit that ran out meanwhile are all ambiguous.
-``TIMED_OUT`` is the definite one: the request was still waiting for its turn.
+Contract.  A ``RequestError`` guarantees that the request had no effect, so a caller may repeat it
+or give up.  An ``AmbiguousOutcome`` guarantees nothing, and is no ``RequestError``, so that code
+for refusals cannot swallow it.  Ambiguous are: a connection that broke while a write was
+unanswered, a leader that stepped down with the entry pending, and a time limit that passed
+meanwhile.  ``TIMED_OUT`` is definite: the request was still queued.
 
 Codes are part of the protocol: a number is never reused and never changes its meaning.
 """
@@ -33,19 +33,20 @@ from multiraft.errors import MultiRaftError
 
 
 class ProtocolError(MultiRaftError):
-    """The two sides do not (any more) speak the same protocol: the connection is finished."""
+    """The two sides do not speak the same protocol, or lost synchronisation; the connection is
+    finished."""
 
 
 class LocalProtocolError(ProtocolError):
-    """This side asked for something that the protocol does not allow now."""
+    """This side tried to send an event that the protocol does not allow now."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The other side sent bytes that are not the protocol."""
+    """The other side sent bytes that violate the protocol."""
 
 
 class FrameTooLarge(RemoteProtocolError):
-    """A length field over its limit; noticed before anything of that size was allocated."""
+    """A length field above its limit, detected before memory of that size was allocated."""
 
     def __init__(self, name: str, limit: int, value: int):
         super().__init__(f"{name}: {value} bytes announced, the limit is {limit}")
@@ -97,21 +98,21 @@ class Code(enum.IntEnum):
 
 
 class ErrorDetail(NamedTuple):
-    """What an error says beside its code.  Fields that do not apply keep their default."""
+    """Details of an error beside its code.  Fields that do not apply keep their default."""
 
     text: str = ""
     leader: int = 0  # node id, 0 = unknown
     leader_address: str = ""  # client address of that node, "" = unknown
     start_offset: int = -1  # of the partition, for OFFSET_OUT_OF_RANGE; of the part, for MOVED
     end_offset: int = -1
-    limit: int = -1  # for everything that is bounded
-    value: int = -1
+    limit: int = -1  # that was exceeded
+    value: int = -1  # that exceeds it
     group: int = -1  # that ``leader`` leads
-    epoch: int = -1  # for MOVED: of the partition, since it is in that group
+    epoch: int = -1  # for MOVED: partition epoch since which it is in that group
 
 
 class _Answered(MultiRaftError):
-    """An error that a node answered with; carries its ``ErrorDetail``."""
+    """An error that a node answered with, and its ``ErrorDetail``."""
 
     code: Code
     retriable = False
@@ -142,34 +143,34 @@ class NotLeader(RequestError):
 
 
 class LeaderUnknown(RequestError):
-    """The group has no leader that the answering node knows of: an election is going on, or the
-    group has lost its majority."""
+    """The answering node knows no leader of the group: an election is in progress, or the group has
+    lost its majority."""
 
     code = Code.LEADER_UNKNOWN
     retriable = True
 
 
 class OffsetOutOfRange(RequestError):
-    """Below the log start or beyond the end; ``detail`` has the range."""
+    """The offset is below the log start or beyond the end; ``detail`` has the range."""
 
     code = Code.OFFSET_OUT_OF_RANGE
 
 
 class OffsetNotAvailable(RequestError):
-    """The leader is too new to know how far the partition is committed; it will soon."""
+    """The leader was elected a moment ago and does not know its commit index yet."""
 
     code = Code.OFFSET_NOT_AVAILABLE
     retriable = True
 
 
 class UnknownTopic(RequestError):
-    """No topic of that name."""
+    """The topic does not exist."""
 
     code = Code.UNKNOWN_TOPIC
 
 
 class UnknownPartition(RequestError):
-    """No partition with that incarnation: it was deleted, or never was."""
+    """No partition has that number or incarnation: it was deleted, or never existed."""
 
     code = Code.UNKNOWN_PARTITION
 
@@ -181,7 +182,7 @@ class TopicExists(RequestError):
 
 
 class InvalidTopicName(RequestError):
-    """Not ``[A-Za-z0-9._-]{1,249}``, or ``.`` or ``..``."""
+    """The name is not ``[A-Za-z0-9._-]{1,249}``, or it is ``.`` or ``..``."""
 
     code = Code.INVALID_TOPIC_NAME
 
@@ -199,7 +200,8 @@ class Unsupported(RequestError):
 
 
 class CorruptBatch(RequestError):
-    """The batch's bytes are not what its CRC or lengths say.  Retriable: the copy here is fine."""
+    """The bytes of a batch do not match its CRC or lengths.  Retriable: the sender's copy is
+    intact."""
 
     code = Code.CORRUPT_BATCH
     retriable = True
@@ -212,13 +214,13 @@ class InvalidBatch(RequestError):
 
 
 class BatchTooLarge(RequestError):
-    """``detail.value`` bytes, and ``detail.limit`` is the limit."""
+    """A batch of ``detail.value`` bytes exceeds the limit ``detail.limit``."""
 
     code = Code.BATCH_TOO_LARGE
 
 
 class QueueFull(RequestError):
-    """A bound on work in progress is reached; later there will be room again."""
+    """A bound on requests in progress is reached; a later repetition may succeed."""
 
     code = Code.QUEUE_FULL
     retriable = True
@@ -231,68 +233,69 @@ class ProducerFenced(RequestError):
 
 
 class OutOfOrderSequence(RequestError):
-    """A batch of this producer before this one is missing."""
+    """The partition lacks the producer's batch before this one."""
 
     code = Code.OUT_OF_ORDER_SEQUENCE
 
 
 class Quarantined(RequestError):
-    """The replica found damage below its durable mark and serves nothing until it is repaired."""
+    """The replica has damage below its durable watermark, and serves nothing until it is
+    repaired."""
 
     code = Code.QUARANTINED
     retriable = True
 
 
 class ShuttingDown(RequestError):
-    """The node is stopping and hands its leaderships over."""
+    """The node is stopping and transfers its leaderships."""
 
     code = Code.SHUTTING_DOWN
     retriable = True
 
 
 class StaleMetadata(RequestError):
-    """The partition is served by another group now: ask for its metadata again."""
+    """The partition is served by another group now: request its metadata again."""
 
     code = Code.STALE_METADATA
     retriable = True
 
 
 class StorageFull(RequestError):
-    """The node's disk is full; it serves reads and recovers when space is freed."""
+    """The node's disk is full.  It serves reads, and accepts records again when space is freed."""
 
     code = Code.STORAGE_FULL
     retriable = True
 
 
 class LimitExceeded(RequestError):
-    """A named limit of the cluster or of the request; ``detail`` has limit and value."""
+    """A limit of the cluster or of the request is exceeded; ``detail`` has limit and value."""
 
     code = Code.LIMIT_EXCEEDED
 
 
 class TimedOut(RequestError):
-    """The request was not begun in time; nothing happened."""
+    """The request was not begun within its time limit, and had no effect."""
 
     code = Code.TIMED_OUT
     retriable = True
 
 
 class Moved(RequestError):
-    """What was asked for is in another group since the partition was switched; ``detail`` has that
-    group, the epoch since when, its leader, and for reads the offsets that are there."""
+    """The requested offsets are in another group, because the partition was switched.  ``detail``
+    has that group, its partition epoch, its leader, and for reads the offsets in it."""
 
     code = Code.MOVED
     retriable = True
 
 
 class StaleEpoch(RequestError):
-    """The partition is at another epoch than the request expects: look before you ask again."""
+    """The partition is at another epoch than the request expects: read its placement again."""
 
     code = Code.STALE_EPOCH
 
 
 class StalePlan(RequestError):
-    """The plan was made for another state of the cluster, for another cluster, or is over."""
+    """The plan was made for another state of the cluster, for another cluster, or has ended."""
 
     code = Code.STALE_PLAN
 
@@ -304,38 +307,38 @@ class PlanActive(RequestError):
 
 
 class StaleRun(RequestError):
-    """Another run of the sink has taken over, or a later batch of it is committed."""
+    """Another transaction of the sink has taken over, or a later batch is committed."""
 
     code = Code.STALE_RUN
 
 
 class UnknownProducer(RequestError):
-    """The batch names a producer id, or an epoch of it, that the cluster has not given to anybody;
-    a producer asks for another id."""
+    """The batch has a producer id, or an epoch of it, that the cluster has never assigned; a
+    producer requests another id."""
 
     code = Code.UNKNOWN_PRODUCER
 
 
 class UnknownNode(RequestError):
-    """No node has that id, as far as the answering one knows."""
+    """The answering node knows no node with that id."""
 
     code = Code.UNKNOWN_NODE
 
 
 class WrongCluster(RequestError):
-    """The answering node belongs to another cluster than the one expected."""
+    """The answering node belongs to another cluster than the request names."""
 
     code = Code.WRONG_CLUSTER
 
 
 class WrongIncarnation(RequestError):
-    """The node of that id is another data directory: this one was wiped, or is somebody else's."""
+    """The node id belongs to another data directory: this one was wiped, or is another node's."""
 
     code = Code.WRONG_INCARNATION
 
 
 class NodeRemoved(RequestError):
-    """The node was removed from the cluster for ever."""
+    """The node was removed from the cluster permanently."""
 
     code = Code.NODE_REMOVED
 
@@ -347,14 +350,15 @@ class StaleLife(RequestError):
 
 
 class NodeRuns(RequestError):
-    """An earlier life of the node is still running."""
+    """An earlier boot epoch of the node is still running."""
 
     code = Code.NODE_RUNS
     retriable = True
 
 
 class UnlinkedLife(RequestError):
-    """The node has not said yet that its directory has had the life that is remembered of it."""
+    """The node has not proved yet that its directory has had the boot id that the peer
+    remembers."""
 
     code = Code.UNLINKED_LIFE
     retriable = True
@@ -380,8 +384,8 @@ assert len(EXCEPTIONS) == len(Code) - 1, "every code but OK has one exception"
 
 
 def exception_for(code: int, detail: ErrorDetail | None = None) -> _Answered:
-    """The exception that stands for ``code``.  A code of a newer node is ``AmbiguousOutcome``:
-    what is not known to be definite is not treated as definite."""
+    """Return the exception of ``code``.  An unknown code, of a newer node, is
+    ``AmbiguousOutcome``, because it may not be definite."""
     assert code != Code.OK
     kind = EXCEPTIONS.get(code)
     if kind is None:

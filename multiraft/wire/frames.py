@@ -1,22 +1,22 @@
-"""Frames: where one message ends and the next begins, and the only place where headers are decoded.
+"""Framing of messages: encoding and decoding of lengths and headers.
 
     u32 frame length, big-endian (bytes after this field)
     u32 header length, big-endian
     header: one CBOR map
     payload: raw bytes to the end of the frame
 
-Contract.  ``FrameReader`` hands out memory for ``recv_into`` and gives back whole frames whose
-payloads are writable views of that memory.  Memory under a frame is never written again, so a
-payload may be stamped, stored and served without a copy for as long as anybody refers to it.
-Every length is compared with its limit before memory of that size is asked for.  Any way of cutting
-the byte stream gives the same frames.  Bytes that are not the protocol are ``RemoteProtocolError``,
-nothing else, and the reader is finished after it.
+Contract.  ``FrameReader`` provides memory for ``recv_into`` and returns whole frames, whose
+payloads are writable views of that memory.  The reader never writes to the memory of a returned
+frame again, so a payload may be stamped, stored and served without a copy while a reference to it
+exists.  Each length is compared with its limit before memory of that size is allocated.  The frames
+do not depend on how the byte stream is cut.  Bytes that violate the protocol raise
+``RemoteProtocolError`` and no other exception, and the reader is finished after it.
 
-Theory.  Small frames share a chunk, which is replaced when it is used up; a large frame that does
-not fit into what is left of it gets a buffer of its own, of exactly its size.  What had arrived of
-it before its length was known has to be copied; after such a frame the reader therefore first asks
-for ``PEEK_BYTES`` only, so that a run of large frames costs one small copy and one more system call
-each, instead of a copy of half the data.
+Theory.  Small frames share a chunk, which is replaced when it is full.  A large frame that does not
+fit into the rest of the chunk gets a buffer of exactly its size.  Bytes of it that arrived before
+its length was known have to be copied.  After such a frame the reader therefore receives at most
+``PEEK_BYTES`` first, so that each of several large frames in a row costs one small copy and one
+more system call, instead of a copy of half the data.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ PREFIX_BYTES = _LENGTHS.size
 #: A named tuple from its fields, without the Python function in front of it.
 _new = tuple.__new__
 
-#: One receive of a small-frame connection; also the memory an idle connection holds.
+#: Bytes of one receive while frames are small; also the memory of an idle connection.
 CHUNK_BYTES_MIN = 16 << 10
-#: Chunks double up to this while receives fill them: covers a socket buffer in one call.
+#: Chunks double up to this size while receives fill them: one call empties a socket buffer.
 CHUNK_BYTES_MAX = 256 << 10
-#: How much of the frame after a large one is received before its length is known.
+#: Bytes of the frame after a large one that are received before its length is known.
 PEEK_BYTES = 4 << 10
-#: Before the handshake nobody is entitled to more: a Hello has about 100 bytes.
+#: Limit of a frame before the handshake is complete: a Hello has about 100 bytes.
 HANDSHAKE_BYTES_MAX = 4 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class WireLimits:
-    """What one connection accepts."""
+    """Limits of one connection."""
 
     #: Holds the largest batch (8 MiB) with its header and lets several smaller ones share a frame.
     frame_bytes_max: int = 16 << 20
@@ -76,9 +76,8 @@ class Frame(NamedTuple):
 
 
 def decode_header(data: Buffer) -> dict[str, Any]:
-    """A header alone, for who keeps one elsewhere; what it may contain says ``core``.  O(bytes).
-
-    The caller bounds ``len(data)``.  Raises ``RemoteProtocolError``."""
+    """Return the decoded header ``data``, which was stored without a frame.  The caller bounds
+    ``len(data)``.  Raises ``RemoteProtocolError``.  O(bytes)."""
     try:
         return core.decode_header(data, 0, len(data))
     except MalformedHeader as error:
@@ -89,12 +88,13 @@ def decode_header(data: Buffer) -> dict[str, Any]:
 
 
 def encode_frame(header: Mapping[str, Any], payload: Sequence[Buffer] = ()) -> list[Buffer]:
-    """Buffers for a gathered send: prefix and header in one, then the caller's own, not copied."""
+    """Return buffers for a gathered send: prefix and header in one, then those of ``payload``, not
+    copied."""
     return [core.encode_header(header, payload_size(payload)), *payload]
 
 
 def payload_size(payload: Sequence[Buffer]) -> int:
-    """Bytes of all buffers."""
+    """Return the number of bytes of all buffers.  O(buffers)."""
     total = 0
     for buffer in payload:
         total += buffer.nbytes if type(buffer) is memoryview else len(buffer)
@@ -105,7 +105,7 @@ def payload_size(payload: Sequence[Buffer]) -> int:
 
 
 class FrameReader:
-    """Turns received bytes into frames, without copying payloads.
+    """Decoder of received bytes into frames, without copies of payloads.
 
         reader = FrameReader(limits)
         count = sock.recv_into(reader.buffer_for_receive())
@@ -113,7 +113,8 @@ class FrameReader:
         while (frame := reader.next_frame()) is not None: ...
 
     Invariants.  Bytes [_start, _end) of ``_chunk`` are received and not consumed.  While ``_large``
-    is set it is the frame under way, ``_filled`` of its bytes are there, and the chunk is empty.
+    is set, it is the buffer of the frame that is being received, ``_filled`` of its bytes have
+    arrived, and the chunk is empty.
     """
 
     __slots__ = ("limits", "admit", "_chunk", "_view", "_start", "_end", "_chunk_bytes", "_peek",
@@ -121,8 +122,8 @@ class FrameReader:
 
     def __init__(self, limits: WireLimits = DEFAULT_LIMITS):
         self.limits = limits  # may be replaced between frames: the handshake has its own
-        #: (bytes) -> whether a large frame may have that memory now; asked until it may, and
-        #: nothing must be received meanwhile.  None = always.
+        #: (bytes) -> True if a large frame may have that memory now.  It is called again until it
+        #: returns True, and the driver must not receive meanwhile.  None = no limit.
         self.admit: Callable[[int], bool] | None = None
         self._chunk_bytes = CHUNK_BYTES_MIN
         self._chunk: bytearray = core.unset_memory(self._chunk_bytes)
@@ -136,16 +137,16 @@ class FrameReader:
 
     @property
     def mid_frame(self) -> bool:
-        """Whether part of a frame has arrived: an end of the stream now is a truncation."""
+        """True if part of a frame has arrived: an end of the stream now is a truncation."""
         return self._large is not None or self._end > self._start
 
     @property
     def arrived(self) -> int:
-        """Bytes of the large frame under way that are there; 0 when none is."""
+        """Bytes that have arrived of a large frame; 0 = no large frame is being received."""
         return 0 if self._large is None else self._filled
 
     def buffer_for_receive(self) -> memoryview:
-        """Memory to receive into; never empty.  Call ``next_frame`` until None first."""
+        """Return memory to receive into; never empty.  Call ``next_frame`` until None first."""
         if self._large is not None:
             assert self._filled < len(self._large), "a complete frame was not taken"
             return self._large[self._filled:]
@@ -156,7 +157,7 @@ class FrameReader:
         return self._view[self._end:]
 
     def received(self, count: int) -> None:
-        """``count`` bytes were written to the start of the last ``buffer_for_receive()``."""
+        """Record that ``count`` bytes were received into the last ``buffer_for_receive()``."""
         assert count > 0, "the end of the stream is not received bytes"
         if self._large is not None:
             self._filled += count
@@ -169,8 +170,8 @@ class FrameReader:
             self._chunk_bytes = min(self._chunk_bytes * 2, CHUNK_BYTES_MAX)
 
     def next_frame(self) -> Frame | None:
-        """The next complete frame; None = more bytes are needed.  Raises ``RemoteProtocolError``,
-        from then on always the same one."""
+        """Return the next complete frame; None = more bytes are needed.  Raises
+        ``RemoteProtocolError``, and from then on the same error.  O(header bytes)."""
         if self._failed is not None:
             raise self._failed
         start = self._start
@@ -210,13 +211,13 @@ class FrameReader:
         return Frame(core.decode_header(whole, PREFIX_BYTES, payload_at), whole[payload_at:])
 
     def _check_beginning(self) -> None:
-        """One length has arrived, the other has not: it may already be too much."""
+        """Refuse an invalid frame length before the header length has arrived."""
         length = _LENGTH.unpack_from(self._chunk, self._start)[0]
         if not LENGTH_BYTES <= length <= self.limits.frame_bytes_max:
             self._refuse(length, 0)
 
     def _refuse(self, length: int, header_bytes: int) -> NoReturn:
-        """Say which of its lengths a frame is refused for."""
+        """Raise the error that names the invalid length of a frame."""
         if length > self.limits.frame_bytes_max:
             raise FrameTooLarge("frame", self.limits.frame_bytes_max, length)
         if length < LENGTH_BYTES:
@@ -226,7 +227,7 @@ class FrameReader:
         raise RemoteProtocolError(f"header of {header_bytes} bytes in a frame of {length}")
 
     def _wait_for(self, end: int) -> None:
-        """A frame that ends at byte ``end`` of the chunk is not complete: where its rest goes."""
+        """Provide memory for the rest of a frame that ends at byte ``end`` of the chunk."""
         if end > len(self._chunk):
             total = end - self._start
             if total <= self._chunk_bytes // 4:
@@ -235,7 +236,7 @@ class FrameReader:
                 self._begin_large(total)
 
     def _begin_large(self, total: int) -> None:
-        """The rest of this frame does not fit into the chunk: give it memory of its own."""
+        """Allocate a buffer for a frame of ``total`` bytes that does not fit into the chunk."""
         if self.admit is not None and not self.admit(total):
             return
         here = self._end - self._start
@@ -245,8 +246,8 @@ class FrameReader:
         self._start = self._end
 
     def _renew_chunk(self) -> None:
-        """A fresh chunk; the old one stays with whoever refers to it.  Little is moved: a rest that
-        belongs to more than a quarter of a chunk has become a large frame."""
+        """Replace the chunk; frames keep references to the old one.  The bytes to move are few: the
+        start of a frame of more than a quarter of a chunk has become a large frame."""
         rest = self._view[self._start:self._end]
         assert len(rest) < self._chunk_bytes // 4
         self._chunk = core.unset_memory(self._chunk_bytes)

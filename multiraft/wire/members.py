@@ -16,9 +16,10 @@ TEXT_MAX = 4096
 
 
 class GroupMembers(NamedTuple):
-    """To the group's leader: make these the members, if ``voters`` is not empty and the
-    configuration in force is still the one at ``expected_index`` (-1 = whichever).  Else only tell.
-    ``local``: the answering node's own replica is meant, whether it leads or not; tells only."""
+    """Request to the group's leader.  With ``voters``: change the members to ``voters`` and
+    ``learners``, if the configuration in force is still the one at ``expected_index`` (-1 = any).
+    Without: return the members only.  ``local``: return those that the answering node's replica
+    knows, whether it leads or not."""
 
     group: int
     voters: tuple[int, ...] = ()
@@ -28,8 +29,9 @@ class GroupMembers(NamedTuple):
 
 
 class GroupRecover(NamedTuple):
-    """To the metadata group's leader: the group goes on from the replica of node ``survivor``, as
-    its only voter, in ``incarnation``.  Entries that only others had are lost."""
+    """Request to the metadata group's leader: continue the group from the replica of node
+    ``survivor``, as its only voter, in ``incarnation``.  Entries that only other replicas had are
+    lost."""
 
     group: int
     survivor: int
@@ -37,7 +39,7 @@ class GroupRecover(NamedTuple):
 
 
 class MemberRow(NamedTuple):
-    """A member as the leader sees it: what it has durably, and how it is fed."""
+    """A member as the leader sees it: ``state`` of its Progress, and its matched index."""
 
     node: int
     state: str
@@ -45,8 +47,8 @@ class MemberRow(NamedTuple):
 
 
 class GroupMembersReply(NamedTuple):
-    """A replica and what it knows of its group.  ``index``: of the configuration in force;
-    ``is_open``: a change is not through.  ``rows`` is filled by the leader."""
+    """A replica and the members that it knows.  ``index``: log index of the configuration in force;
+    ``is_open``: a configuration change is not complete.  ``rows``: only from the leader."""
 
     group: int
     incarnation: int

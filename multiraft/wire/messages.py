@@ -1,14 +1,14 @@
 """Requests and responses of the client port, and the handshake of every port.
 
-Contract.  Frozen values; the same types on both sides.  ``read_request`` and ``read_response`` are
-the gateway: what they return is typed and in range, so the code behind them assumes it.
-``docs/protocol.md`` is the prose of the tables at the end of this module.
+Contract.  Immutable values; the same types on both sides.  ``Shape.read`` of the tables
+``REQUESTS`` and ``RESPONSES`` returns typed values in range, so other code does not check them
+again.  ``docs/protocol.md`` describes the tables at the end of this module.
 
-Theory.  The data path names a partition by its *incarnation*, never by its name: a topic that was
-deleted and created again has other incarnations, so a producer or consumer that was away meanwhile
-gets UNKNOWN_PARTITION instead of somebody else's records.  ``metadata_index`` travels in every
-envelope: a client says how new its knowledge is, and a node that is behind waits, so that what was
-created is found.
+Theory.  Data requests name a partition by its *incarnation*, never by its name.  A topic that was
+deleted and created again has other incarnations, so a producer or consumer of the deleted topic
+gets UNKNOWN_PARTITION instead of records of the new one.  Each request carries the
+``metadata_index`` that its client has seen.  A node that lags behind parks the request until it has
+applied that index, so that it knows every topic that the client has created.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from multiraft.wire.schema import Malformed, Shape, list_of, nullable, row
 PROTOCOL_VERSION = 2
 VERSIONS_SUPPORTED = (PROTOCOL_VERSION,)
 
-#: Names in one metadata request: keeps an answer under the header limit (a topic with one partition
-#: has about 80 bytes).  Whoever wants all topics pages through ``ListTopics``.
+#: Names in one metadata request: keeps an answer below the header limit (a topic with one partition
+#: has about 80 bytes).  ``ListTopics`` pages through all topics.
 TOPICS_PER_REQUEST_MAX = 1000
 #: Partitions or batches named in one data request.
 PARTITIONS_PER_REQUEST_MAX = 10_000
-#: Partitions or questions of one request whose answer fits into a header (1 MiB) even if each is
-#: refused with a reason of its own: what clients cut their requests into.
+#: Partitions or offset queries in one request of a client: the answer fits into a header (1 MiB)
+#: even if each is refused with a text of its own.
 REFUSALS_PER_REPLY_MAX = 3_000
-#: A topic's partitions.
+#: Partitions of a topic.
 PARTITIONS_MAX = 10_000
 #: Groups in one answer, for the same reason as ``TOPICS_PER_REQUEST_MAX``.
 GROUPS_PER_REPLY_MAX = 10_000
@@ -61,7 +61,7 @@ TOPIC_NAME_MAX = 249
 ADDRESS_MAX = 300
 #: Nonces and proofs between nodes: SHA-256.
 NONCE_BYTES = 32
-#: A long poll longer than this is asked again: half-open connections are noticed.
+#: Longest long poll; the repetition after it detects half-open connections.
 WAIT_MS_MAX = 60_000
 TIMEOUT_MS_MAX = 600_000
 
@@ -69,7 +69,7 @@ EARLIEST = "earliest"
 LATEST = "latest"
 TIMESTAMP = "timestamp"
 
-#: Who may serve a fetch: only the leader, or any replica that knows that far.
+#: Replicas that may serve a fetch: only the leader, or any that has applied the offset.
 LEADER = "leader"
 ANY = "any"
 
@@ -85,22 +85,22 @@ class LifeRow(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """First frame of each connection, from whoever opened it."""
+    """First frame of each connection, from the side that opened it."""
 
     connection: str = "client"  # or "append", "liveness", "bulk"; key "class" on the wire
-    cluster: bytes | None = None  # 16 bytes; null = whatever cluster answers
+    cluster: bytes | None = None  # 16 bytes; null = any cluster
     node: int = 0  # 0 = not a node
     boot_epoch: int = 0
     client_id: str = ""
     incarnation: int = 0  # of a node's data directory
-    process: int = 0  # of a node: the random number of this life
+    process: int = 0  # of a node: the random number of its boot id
     version: int = PROTOCOL_VERSION
-    nonce: bytes | None = None  # of a node that can prove that it knows the cluster's secret
-    after: LifeRow | None = None  # of a node: what the peer said that it remembers
+    nonce: bytes | None = None  # of a node that can prove knowledge of the cluster secret
+    after: LifeRow | None = None  # of a node: the boot id that the peer remembers of it
 
 
 class Challenge(NamedTuple):
-    """The answer of a node that wants that proof, before anything else is heard."""
+    """Answer of a node that requires proof of the cluster secret before any other frame."""
 
     node: int
     boot_epoch: int
@@ -108,45 +108,46 @@ class Challenge(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """The answer to a challenge."""
+    """Answer to a challenge: proof of the cluster secret."""
 
     proof: bytes
 
 
 class Welcome(NamedTuple):
-    """The answer that opens the connection for requests."""
+    """Answer to a Hello that opens the connection for requests."""
 
     cluster: bytes
     node: int
     boot_epoch: int = 0
-    frame_bytes_max: int = 0  # what the answering side accepts
+    frame_bytes_max: int = 0  # limit of the answering side
     batch_bytes_max: int = 0
     in_flight_max: int = 0
     version: int = PROTOCOL_VERSION
-    proof: bytes | None = None  # that the answering node knows the secret as well
+    proof: bytes | None = None  # of the answering node's knowledge of the secret
 
 
 class Refused(NamedTuple):
-    """The answer that closes it."""
+    """Answer to a Hello that closes the connection."""
 
     code: int
     text: str
     versions: tuple[int, ...] = VERSIONS_SUPPORTED
-    proof: bytes | None = None  # as of a welcome, when the dialler has given its own
-    remembered: LifeRow | None = None  # of the dialler, whose directory may have had that life
+    proof: bytes | None = None  # as in a Welcome, if the connecting node has proved its own
+    remembered: LifeRow | None = None  # boot id that the answering node remembers
 
 
 # ---- requests ---------------------------------------------------------------------------------
 
 
 class Metadata(NamedTuple):
-    """Nodes, and the topics named (null = none; ``ListTopics`` pages through all of them)."""
+    """Request the nodes, and the named topics (null = none; ``ListTopics`` pages through all)."""
 
     topics: tuple[str, ...] | None = None
 
 
 class Produce(NamedTuple):
-    """The payload is the batches, one after the other; ``payload`` is filled by the reader."""
+    """Request to append batches.  The payload is the batches, one after the other; the decoder
+    fills ``payload``."""
 
     acks: str  # "commit", "leader" or "none"; "none" gets no response at all
     timeout_ms: int
@@ -155,8 +156,9 @@ class Produce(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Waits up to ``wait_max_ms`` until ``bytes_min`` bytes are there.  The first batch is returned
-    even when it is larger than ``bytes_max``: progress before limits."""
+    """Request for batches.  The node waits up to ``wait_max_ms`` for ``bytes_min`` bytes.  It
+    returns the first batch even if that is larger than ``bytes_max``, so that a reader always
+    proceeds."""
 
     partitions: tuple[FetchPart, ...]
     bytes_min: int = 1
@@ -166,24 +168,25 @@ class Fetch(NamedTuple):
 
 
 class ListOffsets(NamedTuple):
-    """``linearizable``: latest and timestamp come from a leader that a majority has confirmed after
-    this request arrived; else from whatever replica is asked, as it knows it."""
+    """Request for offsets.  ``linearizable``: for latest and timestamp a majority has confirmed the
+    leader after this request arrived; else the asked replica answers from its own state."""
 
     partitions: tuple[OffsetQuery, ...]
     linearizable: bool = True
 
 
 class Complain(NamedTuple):
-    """A batch that this node served fails its check: look at the copy on disk."""
+    """Report that a batch which the node served fails its CRC: the node verifies its copy on
+    disk."""
 
     incarnation: int
     offset: int
 
 
 class CreateTopic(NamedTuple):
-    """``replication_factor`` 0 = the pool's; any other value must equal it.  ``nonce``: 16 random
-    bytes; the same ones again are the same request again, which is answered with the topic that it
-    has created (None = it cannot be told from another one)."""
+    """Request to create a topic.  ``replication_factor`` 0 = the pool's; any other value must equal
+    it.  ``nonce``: 16 random bytes; a repetition with the same nonce is answered with the topic
+    that the first request created.  None = a repetition is not recognised."""
 
     name: str
     partitions: int = 1
@@ -192,29 +195,31 @@ class CreateTopic(NamedTuple):
 
 
 class DeleteTopic(NamedTuple):
-    """``incarnation``: the topic's, for a request that arrives late must not delete the next one of
-    that name; 0 = whichever has the name then."""
+    """Request to delete a topic.  ``incarnation``: of the topic, so that a late request does not
+    delete the next topic of that name; 0 = the present topic of that name."""
 
     name: str
     incarnation: int = 0
 
 
 class ListTopics(NamedTuple):
-    """Names after ``after`` in order, at most ``count_max``."""
+    """Request for topics with names after ``after``, in order, at most ``count_max``."""
 
     after: str = ""
     count_max: int = TOPICS_PER_REQUEST_MAX
 
 
-#: Who asks for another epoch names one that lies 1 to so many above its own, and the same one until
-#: it is answered.  An id has 32,768 epochs: some 250 questions on average, and then another id.
+#: A producer that requests another epoch names one that is 1 to this many above its own, and the
+#: same one until it is answered.  An id has 32,768 epochs, enough for about 250 requests; the
+#: producer then requests another id.
 EPOCHS_SKIPPED_MAX = 255
 
 
 class InitProducer(NamedTuple):
-    """-1 = a new producer id; an existing one gets the epoch after ``producer_epoch``, which fences
-    the older.  Asked again it gets the same one, as long as nobody was given a later one; -1 = an
-    epoch that nobody else can have asked for."""
+    """Request for a producer identity.  ``producer_id`` -1 = a new id.  An existing id gets the
+    epoch after ``producer_epoch``, which fences older ones; a repetition gets the same epoch,
+    unless a later one was granted.  ``producer_epoch`` -1 = an epoch that no other request can have
+    named."""
 
     producer_id: int = -1
     producer_epoch: int = -1
@@ -225,14 +230,14 @@ class ClusterStatus(NamedTuple):
 
 
 class GroupList(NamedTuple):
-    """Groups with ids from ``first`` on, in order, at most ``count_max``."""
+    """Request for groups with ids from ``first`` on, in order, at most ``count_max``."""
 
     first: int = 0
     count_max: int = 10_000
 
 
 class GroupTransfer(NamedTuple):
-    """Ask the group's leader to hand over to node ``to`` (0 = whoever is furthest)."""
+    """Request to transfer leadership to node ``to`` (0 = the most up-to-date follower)."""
 
     group: int
     to: int = 0
@@ -260,7 +265,7 @@ class ProduceReply(NamedTuple):
 
 
 class FetchReply(NamedTuple):
-    """One result per partition asked for, in that order; ``payload`` is filled by the reader."""
+    """One result per requested partition, in that order; the decoder fills ``payload``."""
 
     results: tuple[FetchResult, ...]
     payload: memoryview = memoryview(b"")
@@ -271,7 +276,7 @@ class ListOffsetsReply(NamedTuple):
 
 
 class ComplainReply(NamedTuple):
-    """Whether the copy is damaged; then the replica is out until it is repaired."""
+    """``damaged``: the copy fails its CRC too, and the replica is quarantined until repaired."""
 
     damaged: bool
 
@@ -295,7 +300,7 @@ class InitProducerReply(NamedTuple):
 
 
 class ClusterStatusReply(NamedTuple):
-    """As the answering node ``node`` sees it; ``metadata_leader`` 0 = unknown."""
+    """The cluster as the answering node ``node`` sees it; ``metadata_leader`` 0 = unknown."""
 
     cluster: bytes
     node: int
@@ -320,7 +325,7 @@ class GroupTransferReply(NamedTuple):
 
 
 class NodeStatusReply(NamedTuple):
-    """Statistics of the answering node: a map whose keys are documented with the node."""
+    """Statistics of the answering node; ``docs/protocol.md`` lists the keys."""
 
     node: int
     status: dict[str, Any]
@@ -338,14 +343,13 @@ _bytes_count = schema.integer(0, schema.I32_MAX)
 _uuid = schema.fixed_bytes(16)
 _nonce = schema.fixed_bytes(NONCE_BYTES)
 _name = schema.text(TOPIC_NAME_MAX)
-#: A name that is not acceptable is answered with INVALID_TOPIC_NAME by who owns the rule, so it
-#: may be somewhat longer here.
+#: Longer than a valid name, because the handler of the request answers INVALID_TOPIC_NAME.
 _any_name = schema.text(TEXT_MAX)
 _text = schema.text(TEXT_MAX)
 _address = schema.text(ADDRESS_MAX)
 _nodes = list_of(_node, NODES_MAX)
 
-#: An error's row; used by the envelope of a response and by the rows of its parts.
+#: Row of an error, in the header of a response and in the rows of its parts.
 read_detail = row(ErrorDetail, _text, _node, _address, *[_mark] * 6)
 _detail = nullable(read_detail)
 
@@ -486,7 +490,7 @@ _REFUSED = Shape(Refused, {"code": _code, "text": _text, "versions": list_of(_u3
 
 
 def hello_header(hello: Hello) -> dict[str, Any]:
-    """Header of the first frame."""
+    """Return the header of the first frame."""
     fields = hello._asdict()
     fields["class"] = fields.pop("connection")
     for name in ("nonce", "after"):
@@ -496,13 +500,13 @@ def hello_header(hello: Hello) -> dict[str, Any]:
 
 
 def read_hello(header: dict[str, Any]) -> Hello:
-    """The first frame's header -> ``Hello``; any version is read, the reader judges it.
-    Raises ``Malformed``."""
+    """Return the ``Hello`` of the first frame's header.  Any version is accepted: the caller
+    decides on it.  Raises ``Malformed``."""
     fields = dict(header)
     if fields.pop("op", None) != "hello":
         raise Malformed("the first frame is not a hello")
     if type(fields.get("version")) is int and fields["version"] not in VERSIONS_SUPPORTED:
-        return Hello(version=fields["version"])  # its other fields may mean something else
+        return Hello(version=fields["version"])  # its other fields may differ in meaning
     if "connection" in fields:
         raise Malformed("unknown field 'connection'")
     if "class" in fields:
@@ -514,7 +518,7 @@ def read_hello(header: dict[str, Any]) -> Hello:
 
 
 def welcome_header(welcome: Welcome) -> dict[str, Any]:
-    """Header of the answer that accepts."""
+    """Return the header of the answer that accepts."""
     fields = welcome._asdict()
     if welcome.proof is None:
         del fields["proof"]
@@ -522,17 +526,17 @@ def welcome_header(welcome: Welcome) -> dict[str, Any]:
 
 
 def challenge_header(challenge: Challenge) -> dict[str, Any]:
-    """Header of the answer that wants a proof first."""
+    """Return the header of the answer that requires a proof first."""
     return {"op": "challenge", **challenge._asdict()}
 
 
 def proof_header(proof: Proof) -> dict[str, Any]:
-    """Header of the answer to a challenge."""
+    """Return the header of the answer to a challenge."""
     return {"op": "proof", **proof._asdict()}
 
 
 def read_proof(header: dict[str, Any]) -> Proof:
-    """What must follow a challenge.  Raises ``Malformed``."""
+    """Return the answer to a challenge.  Raises ``Malformed``."""
     fields = dict(header)
     if fields.pop("op", None) != "proof":
         raise Malformed("the answer to a challenge is no proof")
@@ -540,7 +544,7 @@ def read_proof(header: dict[str, Any]) -> Proof:
 
 
 def read_answer(header: dict[str, Any]) -> Challenge | Welcome | Refused:
-    """What a node may be answered to its hello.  Raises ``Malformed``."""
+    """Return the answer to a node's Hello.  Raises ``Malformed``."""
     if header.get("op") != "challenge":
         return read_welcome(header)
     fields = dict(header)
@@ -549,7 +553,7 @@ def read_answer(header: dict[str, Any]) -> Challenge | Welcome | Refused:
 
 
 def refused_header(refused: Refused) -> dict[str, Any]:
-    """Header of the answer that refuses; the connection is closed after it."""
+    """Return the header of the answer that refuses; the connection is closed after it."""
     fields = refused._asdict()
     for name in ("proof", "remembered"):
         if fields[name] is None:
@@ -558,7 +562,7 @@ def refused_header(refused: Refused) -> dict[str, Any]:
 
 
 def read_welcome(header: dict[str, Any]) -> Welcome | Refused:
-    """The answer to a hello.  Raises ``Malformed``."""
+    """Return the answer to a client's Hello.  Raises ``Malformed``."""
     fields = dict(header)
     op = fields.pop("op", None)
     if op == "refused":
@@ -569,14 +573,14 @@ def read_welcome(header: dict[str, Any]) -> Welcome | Refused:
 
 
 def refusal_of_version(hello: Hello) -> Refused | None:
-    """The answer to a hello of a version that is not spoken here; None = it is."""
+    """Return the refusal of an unsupported version; None = the version is supported."""
     if hello.version in VERSIONS_SUPPORTED:
         return None
     return Refused(Code.UNSUPPORTED, f"version {hello.version} is not supported")
 
 
 def result_code(code: int) -> Code | int:
-    """The ``Code`` of a number; the number itself when a newer node sent it."""
+    """Return the ``Code`` of a number; the number itself if a newer node defined it."""
     try:
         return Code(code)
     except ValueError:

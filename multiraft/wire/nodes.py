@@ -1,8 +1,8 @@
-"""Requests and responses about nodes: join, register, list, describe, remove, scrub, who is in a
-group.
+"""Requests and responses about nodes: join, register, list, describe, remove, scrub; and records of
+group members.
 
-Contract.  As ``messages.py``, whose tables take in ``REQUESTS`` and ``RESPONSES``; those that begin
-with ``PEER_`` are asked by nodes, on the peer port.
+Contract.  As ``messages.py``, whose tables include ``REQUESTS`` and ``RESPONSES``.  Nodes send
+``PEER_REQUESTS`` to each other, on the peer port.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ VERSION_MAX = 64
 
 
 class NodeRow(NamedTuple):
-    """A node as the metadata know it.  ``incarnation`` 0 = it has never been started,
-    ``started_ms`` = wall-clock time of its last start, 0 = not known."""
+    """A node in the metadata.  ``incarnation``: of its data directory, 0 = it has never been
+    started; ``started_ms``: wall-clock time of its last start in milliseconds, 0 = not known."""
 
     id: int
     incarnation: int
@@ -36,8 +36,8 @@ class NodeRow(NamedTuple):
 
 
 class NodeState(NamedTuple):
-    """``state``: up, down or unknown, as the answering node sees it.  ``replicas``: groups that it
-    is a member of; ``leads``: those of them that it leads."""
+    """A node and its state.  ``state``: up, down or unknown, as the answering node sees it;
+    ``replicas``: number of groups that it is a member of; ``leads``: number that it leads."""
 
     node: NodeRow
     state: str
@@ -46,20 +46,21 @@ class NodeState(NamedTuple):
 
 
 class JoinCluster(NamedTuple):
-    """A data directory is to become a node.  Id 0 = the next that is free.  Asked twice with one
-    incarnation it is the same node."""
+    """Request to register a data directory as a node.  Id 0 = the next free id.  A repetition with
+    the same incarnation returns the same node."""
 
     node: NodeRow
 
 
 class RegisterNode(NamedTuple):
-    """A node has started; only it can say so."""
+    """Request of a node that has started, with its addresses and boot epoch."""
 
     node: NodeRow
 
 
 class NodesKnown(NamedTuple):
-    """Which nodes the asked one knows of: whoever was away may not know the metadata leader."""
+    """Request for the nodes that a peer knows; a node that was down may not know the metadata
+    leader."""
 
 
 class NodeList(NamedTuple):
@@ -71,22 +72,22 @@ class NodeDescribe(NamedTuple):
 
 
 class RemoveNode(NamedTuple):
-    """Forget a node that is in no group any more; its id is never used again."""
+    """Request to remove a node that is no longer a member of any group; its id is never reused."""
 
     node: int
 
 
 class ScrubNode(NamedTuple):
-    """Read and check everything on disk now.  For that node alone.  ``bytes_per_second`` 0 = the
-    most that it is configured for."""
+    """Request to node ``node``, sent to that node: read and verify all stored data now.
+    ``bytes_per_second`` 0 = the configured maximum."""
 
     node: int
     bytes_per_second: int = 0
 
 
 class RecordMembers(NamedTuple):
-    """The leader of ``group`` tells the metadata its members, as the committed entry at index
-    ``version`` made them."""
+    """Request of the leader of ``group``: record the members in the metadata, as of the committed
+    configuration at log index ``version``."""
 
     group: int
     incarnation: int
@@ -97,7 +98,7 @@ class RecordMembers(NamedTuple):
 
 
 class JoinClusterReply(NamedTuple):
-    """What a node has to know before it can find the others; ``node`` is its id."""
+    """Facts that a new node needs to find the others; ``node`` is its id."""
 
     node: int
     cluster: bytes
@@ -105,11 +106,11 @@ class JoinClusterReply(NamedTuple):
     replication_factor: int
     nodes: tuple[NodeRow, ...]
     removed: tuple[int, ...]
-    version: int  # metadata index that nodes and removed are from
+    version: int  # metadata index of ``nodes`` and ``removed``
 
 
 class NodesKnownReply(NamedTuple):
-    """``nodes`` and ``removed`` at metadata index ``version``; 0 = from a configuration."""
+    """``nodes`` and ``removed`` at metadata index ``version``; 0 = from a configuration file."""
 
     nodes: tuple[NodeRow, ...]
     removed: tuple[int, ...]
@@ -133,8 +134,8 @@ class RemoveNodeReply(NamedTuple):
 
 
 class ScrubNodeReply(NamedTuple):
-    """The pass has begun.  It is over when ``scrub_passes`` of ``node_status`` is above
-    ``passes``."""
+    """Reply at the start of a scrub pass, of ``total_bytes``.  It is complete when ``scrub_passes``
+    of ``node_status`` is above ``passes``."""
 
     total_bytes: int
     bytes_per_second: int
@@ -182,7 +183,7 @@ RESPONSES: dict[str, Shape] = {
 Request = JoinCluster | NodeList | NodeDescribe | RemoveNode | ScrubNode
 Reply = JoinClusterReply | NodeListReply | NodeDescribeReply | RemoveNodeReply | ScrubNodeReply
 
-#: The same between nodes.
+#: Requests and responses between nodes.
 PEER_REQUESTS: dict[str, Shape] = {
     "register_node": Shape(RegisterNode, {"node": _node}),
     "nodes_known": Shape(NodesKnown, {}),

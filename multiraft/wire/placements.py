@@ -1,7 +1,8 @@
-"""Requests and responses about where partitions are: explain it, and switch one to another group.
+"""Requests and responses about the placement of partitions: epoch histories, and switches to
+another group.
 
-Contract.  As ``messages.py``, whose tables take in ``REQUESTS`` and ``RESPONSES``; those that begin
-with ``PEER_`` are asked by nodes, on the peer port.
+Contract.  As ``messages.py``, whose tables include ``REQUESTS`` and ``RESPONSES``.  Nodes send
+``PEER_REQUESTS`` to each other, on the peer port.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ from typing import NamedTuple
 from multiraft.wire import schema
 from multiraft.wire.schema import Shape, list_of, row
 
-#: Partitions in one answer: with full chains it stays below the limit of a header.
+#: Partitions in one answer: with full epoch histories it stays below the limit of a header.
 ROWS_MAX = 1_000
-#: Links of one chain, with room for a later release that allows more.
+#: Entries of one epoch history, more than this release creates.
 LINKS_MAX = 256
 TOPIC_NAME_MAX = 4096
-#: Producer windows that an opening carries: those of 1,024 producers take 93 KiB.
+#: Bytes of producer state that a partition open carries: 1,024 producers take 93 KiB.
 WINDOWS_BYTES_MAX = 256 << 10
 
 
 class LinkRow(NamedTuple):
-    """Where a partition's offsets from ``start_offset`` on are, up to the next link's."""
+    """Entry of an epoch history: ``group`` has the offsets from ``start_offset`` on, up to the next
+    entry's."""
 
     epoch: int
     group: int
@@ -29,8 +31,9 @@ class LinkRow(NamedTuple):
 
 
 class PlacementRow(NamedTuple):
-    """``links``: oldest first, never empty; the last one takes the appends.  ``hashed_group``:
-    where the hash puts the partition.  ``switch_epoch`` 0 = no switch is under way."""
+    """Placement of one partition.  ``links``: its epoch history, oldest first, never empty; the
+    group of the last entry takes appends.  ``hashed_group``: its group by the hash.
+    ``switch_epoch`` 0 = no switch is in progress."""
 
     partition: int
     incarnation: int
@@ -41,8 +44,8 @@ class PlacementRow(NamedTuple):
 
 
 class ReplicaRow(NamedTuple):
-    """A partition in one group, as the answering node has applied it.  ``epoch`` 0 = never opened
-    there."""
+    """State of a partition in one group, as the answering node has applied it.  ``epoch`` 0 = it
+    was never opened there."""
 
     group: int
     leads: bool
@@ -52,7 +55,8 @@ class ReplicaRow(NamedTuple):
 
 
 class PlacementExplain(NamedTuple):
-    """Partitions of ``topic`` from number ``first`` on, in order, at most ``count_max``."""
+    """Request for the placements of ``topic`` from partition ``first`` on, at most
+    ``count_max``."""
 
     topic: str
     first: int = 0
@@ -60,14 +64,15 @@ class PlacementExplain(NamedTuple):
 
 
 class PartitionReplicas(NamedTuple):
-    """What the answering node has of a partition, in all groups of its chain and its switch."""
+    """Request for the answering node's state of a partition, in each group of its epoch history and
+    of its switch."""
 
     incarnation: int
 
 
 class SwitchPartition(NamedTuple):
-    """Decide that the partition goes on in ``to_group`` at ``epoch``, which is the one after its
-    present one.  Asked twice it is decided once."""
+    """Request to switch a partition to ``to_group`` at ``epoch``, which is its present epoch plus
+    1.  A repetition has no second effect."""
 
     incarnation: int
     epoch: int
@@ -75,13 +80,13 @@ class SwitchPartition(NamedTuple):
 
 
 class OpenPartition(NamedTuple):
-    """Between nodes, to the leader of ``to_group``: go on with the partition as the applied seal of
-    the group before says.  ``prepare``: only say whether you would."""
+    """Request between nodes, to the leader of ``to_group``: open the partition with the state that
+    the applied seal of the former group has.  ``prepare``: only answer if that is possible."""
 
     incarnation: int
     epoch: int
     to_group: int
-    metadata_index: int  # what the asking node knows
+    metadata_index: int  # of the requesting node
     prepare: bool = False
     end_offset: int = 0
     log_start: int = 0
@@ -90,7 +95,8 @@ class OpenPartition(NamedTuple):
 
 
 class PublishSwitch(NamedTuple):
-    """Between nodes, to the metadata leader: the partition is open in its new group."""
+    """Request between nodes, to the metadata leader: record that the partition is open in its new
+    group."""
 
     incarnation: int
     epoch: int
@@ -99,14 +105,15 @@ class PublishSwitch(NamedTuple):
 
 
 class TrimChain(NamedTuple):
-    """Between nodes, to the metadata leader: nothing below ``log_start`` can be read any more."""
+    """Request between nodes, to the metadata leader: drop entries of the epoch history below
+    ``log_start``, where no record exists."""
 
     incarnation: int
     log_start: int
 
 
 class PlacementExplainReply(NamedTuple):
-    pool_size: int  # that the topic was created with
+    pool_size: int  # in groups, when the topic was created
     partitions: tuple[PlacementRow, ...]
     more: bool = False
 
@@ -116,7 +123,7 @@ class PartitionReplicasReply(NamedTuple):
 
 
 class SwitchPartitionReply(NamedTuple):
-    """It is decided."""
+    """Reply when the switch is decided, not yet complete."""
 
     epoch: int
     to_group: int
@@ -164,7 +171,7 @@ RESPONSES: dict[str, Shape] = {
 Request = PlacementExplain | PartitionReplicas | SwitchPartition
 Reply = PlacementExplainReply | PartitionReplicasReply | SwitchPartitionReply
 
-#: The same between nodes.
+#: Requests and responses between nodes.
 PEER_REQUESTS: dict[str, Shape] = {
     "open_partition": Shape(OpenPartition, {
         "incarnation": _u64, "epoch": _u64, "to_group": _u32, "metadata_index": _u64,

@@ -1,9 +1,9 @@
-"""Requests and responses about plans that are carried out: apply one, see how far it is, control
-it; what nodes ask each other meanwhile; and the facts a plan is made from.
+"""Requests and responses about rebalance plans: apply, status and control; requests between nodes
+while a plan is carried out; and the facts from which a plan is computed.
 
-Contract.  As ``messages.py``, whose tables take in ``REQUESTS`` and ``RESPONSES``; those that begin
-with ``PEER_`` are asked by nodes, on the peer port.  What is *carried out* of a plan is here; the
-plan itself, with its predictions and reasons, is a file (``placement.plan``).
+Contract.  As ``messages.py``, whose tables include ``REQUESTS`` and ``RESPONSES``.  Nodes send
+``PEER_REQUESTS`` to each other, on the peer port.  This module has the part of a plan that is
+carried out; the plan itself, with its predictions and reasons, is a file (``placement.plan``).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NamedTuple
 from multiraft.wire import schema
 from multiraft.wire.schema import Shape, list_of, row
 
-#: Moves of a plan that is carried out: with nine replicas each, one request's header (1 MiB) and
-#: one command of the metadata group hold them.  Whoever has more makes the next plan afterwards.
+#: Moves of one plan: with nine replicas each, they fit into one request's header (1 MiB) and one
+#: command of the metadata group.  Further moves belong to the next plan.
 MOVES_MAX = 4096
 #: Nodes of a cluster and members of a group.
 NODES_MAX = 10_000
 REPLICAS_MAX = 16
-#: Groups that one node is asked about at once.
+#: Groups in one request to a node.
 GROUPS_MAX = 4096
 #: Rows of one answer.
 ROWS_MAX = 4096
@@ -37,7 +37,7 @@ CANCEL = "cancel"
 THROTTLE = "throttle"
 ACTIONS = (PAUSE, RESUME, CANCEL, THROTTLE)
 
-#: What a move waits for begins with this when a disk has no room for its replica.
+#: Beginning of the ``wait`` text of a move whose target disk has no space for its replica.
 NO_ROOM = "NO_ROOM"
 
 ALIVE = "alive"
@@ -47,12 +47,12 @@ NODE_STATES = (ALIVE, DRAINING, MAINTENANCE)
 
 
 class PlannedMove(NamedTuple):
-    """A move, as far as carrying it out needs it.
+    """A move of a plan, with the fields that its execution needs.
 
-    ``subject``: the group; for a switch the partition's incarnation.  ``guard``: the index of the
+    ``subject``: the group; for a switch the partition's incarnation.  ``guard``: log index of the
     configuration that the plan was made for; for a switch the partition's epoch.  ``old`` and
-    ``new``: nodes, voters, or the group left and entered.  ``leader``: who is to lead a replica
-    change's group afterwards, 0 = whoever is elected.  ``bytes``: what is copied."""
+    ``new``: leaders, voters, or groups of the partition.  ``leader``: node that leads the group
+    after a replica change, 0 = any.  ``bytes``: to be copied."""
 
     seq: int
     kind: str
@@ -68,7 +68,7 @@ class PlannedMove(NamedTuple):
 
     @property
     def move_id(self) -> str:
-        """As in the plan's file: ``leader:g7``, ``replicas:g7``, ``switch:p1042``."""
+        """Id as in the plan's file: ``leader:g7``, ``replicas:g7``, ``switch:p1042``."""
         return {LEADER_TRANSFER: "leader:g", TOPIC_SWITCH: "switch:p",
                 REPLICA_CHANGE: "replicas:g"}[self.kind] + str(self.subject)
 
@@ -81,7 +81,7 @@ class PlannedMove(NamedTuple):
 
     @property
     def leaving(self) -> tuple[int, ...]:
-        """Nodes that lose theirs."""
+        """Nodes that lose their replica."""
         if self.kind != REPLICA_CHANGE:
             return ()
         return tuple(node for node in self.old if node not in self.new)
@@ -93,10 +93,12 @@ class PlannedMove(NamedTuple):
 
 
 class PlanLimits(NamedTuple):
-    """How fast a plan is carried out.  ``throttle``: bytes per second that a node sends to, and
-    that a node takes in as, replicas that catch up.  ``grace_ms``: a replica that was replaced is
-    kept in step for so long.  ``commit_ms_max``: the plan pauses while one append in a hundred of
-    some node takes longer; 0 = it never does."""
+    """Limits of a plan's pace.  ``throttle``: bytes per second that a node sends to replicas that
+    catch up, and that a node receives for them.  ``in_per_node_max``, ``out_per_node_max``:
+    replicas that one node receives and sends at a time; ``at_once_max``,
+    ``transfers_at_once_max``: moves and leadership transfers at a time.  ``grace_ms``: time for
+    which a replaced replica is still replicated to.  ``commit_ms_max``: the plan pauses while one
+    in 100 appends of a node takes longer, in milliseconds; 0 = it never pauses."""
 
     throttle: int
     in_per_node_max: int = 2
@@ -108,7 +110,8 @@ class PlanLimits(NamedTuple):
 
 
 class PlanApply(NamedTuple):
-    """To the metadata group's leader: carry this plan out.  Applied twice it is applied once."""
+    """Request to the metadata group's leader: carry out this plan.  A repetition has no second
+    effect."""
 
     plan_id: str
     cluster_id: str
@@ -119,8 +122,8 @@ class PlanApply(NamedTuple):
 
 
 class PlanControl(NamedTuple):
-    """Pause, resume or cancel a plan, or change its throttle to ``value`` bytes per second.
-    ``plan_id`` "" = whichever is being carried out."""
+    """Request to pause, resume or cancel a plan, or to set its throttle to ``value`` bytes per
+    second.  ``plan_id`` "" = the plan that is being carried out."""
 
     action: str
     plan_id: str = ""
@@ -128,45 +131,47 @@ class PlanControl(NamedTuple):
 
 
 class PlanStatus(NamedTuple):
-    """To the metadata group's leader: how far is it?"""
+    """Request to the metadata group's leader for the progress of the plan."""
 
 
 class SetNodeState(NamedTuple):
-    """What the operator wants of a node: alive, draining (to be empty), maintenance (to lead
-    nothing)."""
+    """Request to set the intended state of a node: alive, draining (to lose all replicas), or
+    maintenance (to lead nothing)."""
 
     node: int
     state: str
 
 
 class PlacementFacts(NamedTuple):
-    """What a plan needs beside nodes, groups and loads."""
+    """Request for the facts that a plan needs beside nodes, groups and loads."""
 
 
 class GroupLoads(NamedTuple):
-    """Of the answering node: the groups that it leads, from ``first`` on, at most
-    ``count_max``."""
+    """Request for the loads of the groups that the answering node leads, from group ``first`` on,
+    at most ``count_max``."""
 
     first: int = 0
     count_max: int = ROWS_MAX
 
 
 class PartitionLoads(NamedTuple):
-    """Of the answering node: the partitions of these groups, if it leads them."""
+    """Request for the loads of the partitions in those ``groups`` that the answering node leads,
+    with incarnations above ``after``."""
 
     groups: tuple[int, ...]
     after: int = 0  # incarnation
 
 
 class PlanProbe(NamedTuple):
-    """Between nodes: what do you see of these groups, and how are you?"""
+    """Request between nodes for the state of the ``groups`` that the answering node leads, and of
+    its disk."""
 
     groups: tuple[int, ...]
 
 
 class PlanChange(NamedTuple):
-    """Between nodes, to the leader of a group: make these the members, if the configuration in
-    force is the one at ``expected_index``."""
+    """Request between nodes, to the leader of a group: change its members, if the configuration in
+    force is the one at log index ``expected_index``."""
 
     group: int
     voters: tuple[int, ...]
@@ -175,14 +180,14 @@ class PlanChange(NamedTuple):
 
 
 class PlanTransfer(NamedTuple):
-    """Between nodes, to the leader of a group: let ``to`` lead it."""
+    """Request between nodes, to the leader of a group: transfer leadership to node ``to``."""
 
     group: int
     to: int
 
 
 class PlanApplyReply(NamedTuple):
-    """``state``: running, or waiting for another plan to end."""
+    """Reply to an applied plan.  ``state``: running, or waiting for another plan to end."""
 
     plan_id: str
     state: str
@@ -194,7 +199,7 @@ class PlanControlReply(NamedTuple):
 
 
 class MoveStatus(NamedTuple):
-    """One move.  ``wait`` says why it does not get on, or what it is doing."""
+    """Progress of one move.  ``wait``: the reason why it is blocked, or its present step."""
 
     seq: int
     move_id: str
@@ -224,9 +229,9 @@ class NodeTraffic(NamedTuple):
 
 
 class PlanStatusReply(NamedTuple):
-    """``plan_id`` "" = there never was a plan.  ``rate``: bytes per second copied lately,
-    ``eta_ms`` -1 = not known.  ``moves``: those under way, the slowest first, then those that wait
-    or did not end well."""
+    """Progress of a plan.  ``plan_id`` "" = there never was a plan.  ``rate``: bytes per second
+    copied recently; ``eta_ms``: milliseconds to the end, -1 = not known.  ``moves``: those in
+    progress, the slowest first, then those that wait or failed."""
 
     plan_id: str
     scope: str
@@ -256,9 +261,10 @@ class NodeIntent(NamedTuple):
 
 
 class PlacementFactsReply(NamedTuple):
-    """``intents``: nodes that are not simply alive.  ``incarnations``: (group, incarnation) of
-    those that were recovered by force.  ``preferred``: (group, node) of leaders that were asked
-    for.  ``plan_id``: of the plan under way, "" = none."""
+    """Facts that a plan is computed from.  ``intents``: nodes whose intended state is not alive.
+    ``incarnations``: (group, incarnation) of groups after forced recovery.  ``preferred``: (group,
+    node) of preferred leaders that a plan chose.  ``plan_id``: of the plan in progress, "" =
+    none."""
 
     cluster_id: str
     metadata_version: int
@@ -273,9 +279,10 @@ class PlacementFactsReply(NamedTuple):
 
 
 class GroupLoad(NamedTuple):
-    """A group, as its leader sees it.  ``bytes``: of its log; ``read_bytes``: fetched of it from
-    this node while it led, since the node started.  Differences of two answers make rates.
-    ``moved_ms``: when a plan last changed its voters, in milliseconds since 1970, 0 = never."""
+    """Load of a group, as its leader sees it.  ``bytes``: of its log; ``read_bytes``: fetched of it
+    from this node while it led, since the node started; rates are differences of two answers.
+    ``moved_ms``: time of the last change of its voters by a plan, in milliseconds since 1970, 0 =
+    never."""
 
     group: int
     incarnation: int
@@ -290,8 +297,9 @@ class GroupLoad(NamedTuple):
 
 
 class GroupLoadsReply(NamedTuple):
-    """``taken_ms``: the answering node's monotonic time.  ``disk_used`` and ``disk_total`` in
-    bytes: what its data directory has, and what it could have with all that is free."""
+    """Loads of the groups that a node leads.  ``taken_ms``: the node's monotonic time.
+    ``disk_used``: bytes of its data directory; ``disk_total``: these and the free bytes of the
+    disk."""
 
     node: int
     taken_ms: int
@@ -302,8 +310,8 @@ class GroupLoadsReply(NamedTuple):
 
 
 class PartitionLoad(NamedTuple):
-    """A partition.  ``moved_ms``: when a plan last switched it, in milliseconds since 1970, 0 =
-    never."""
+    """Load of a partition.  ``moved_ms``: time of its last switch by a plan, in milliseconds since
+    1970, 0 = never."""
 
     incarnation: int
     topic: str
@@ -321,7 +329,7 @@ class PartitionLoadsReply(NamedTuple):
 
 
 class LookedMember(NamedTuple):
-    """A member as the leader sees it; ``bytes_left``: what it lacks of the log."""
+    """A member as the leader sees it; ``bytes_left``: bytes of the log that it lacks."""
 
     node: int
     state: str
@@ -346,9 +354,9 @@ class LookedGroup(NamedTuple):
 
 
 class PlanLookReply(NamedTuple):
-    """``groups``: those of the ones asked for that it leads.  Disk: as in ``GroupLoadsReply``;
-    ``damaged``: replicas that are quarantined and vote.  ``commit_ms``: one in 100 appends lately
-    took at least so long, -1 = there were too few."""
+    """State of a node for a plan.  ``groups``: the requested ones that it leads.  Disk: as in
+    ``GroupLoadsReply``.  ``damaged``: number of quarantined replicas that are voters.
+    ``commit_ms``: one in 100 recent appends took at least so long, -1 = there were too few."""
 
     groups: tuple[LookedGroup, ...]
     disk_used: int
@@ -383,7 +391,7 @@ read_move = row(PlannedMove, _count, schema.one_of(*KINDS), _u64, _u64, _u64, _f
 read_limits = row(PlanLimits, schema.integer(1, schema.I64_MAX), _count, _count, _count, _count,
                   _u32, _u32)
 read_moves = list_of(read_move, MOVES_MAX)
-#: A plan's identity: 64 hexadecimal digits.
+#: Plan id: 64 hexadecimal digits.
 read_plan_id = schema.text(64)
 _groups = list_of(_u32, GROUPS_MAX)
 
@@ -443,7 +451,7 @@ Request = (PlanApply | PlanControl | PlanStatus | SetNodeState | PlacementFacts 
 Reply = (PlanApplyReply | PlanControlReply | PlanStatusReply | SetNodeStateReply
          | PlacementFactsReply | GroupLoadsReply | PartitionLoadsReply)
 
-#: The same between nodes.
+#: Requests and responses between nodes.
 PEER_REQUESTS: dict[str, Shape] = {
     "plan_look": Shape(PlanProbe, {"groups": _groups}),
     "plan_change": Shape(PlanChange, {

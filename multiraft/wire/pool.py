@@ -1,6 +1,6 @@
-"""Requests and responses about the pool of groups: how large it is, and its growth.
+"""Requests and responses about the pool of groups: its size, and its growth.
 
-Contract.  As ``messages.py``, whose tables take in ``REQUESTS`` and ``RESPONSES``.
+Contract.  As ``messages.py``, whose tables include ``REQUESTS`` and ``RESPONSES``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from multiraft.wire.schema import Shape, list_of, row
 
 #: Nodes of a cluster.
 NODES_MAX = 10_000
-#: Groups that an answer names; how many there are is always said.
+#: Groups that an answer names; it always has their number.
 GROUPS_NAMED_MAX = 64
 NAME_MAX = 64
 #: Bytes of a rack's name.
@@ -20,18 +20,18 @@ RACK_MAX = 255
 
 
 class PoolGrow(NamedTuple):
-    """The pool shall have ``groups`` groups.  ``dry_run``: only say what would become of it."""
+    """Request to grow the pool to ``groups`` groups.  ``dry_run``: only return the effect."""
 
     groups: int
     dry_run: bool = False
 
 
 class PoolStatus(NamedTuple):
-    """How large the pool is, and how far its growth."""
+    """Request for the size of the pool and the progress of its growth."""
 
 
 class NewReplicas(NamedTuple):
-    """What a node has, and what it gets: replicas of groups, and groups that it leads first."""
+    """Replicas that a node has, and new replicas and first leaderships that it gets."""
 
     node: int
     rack: str
@@ -42,7 +42,7 @@ class NewReplicas(NamedTuple):
 
 
 class PoolGrowReply(NamedTuple):
-    """From ``pool_size`` to ``groups`` groups, with these replicas."""
+    """Growth from ``pool_size`` to ``groups`` groups, and the new replicas of each node."""
 
     pool_size: int
     groups: int
@@ -51,8 +51,9 @@ class PoolGrowReply(NamedTuple):
 
 
 class PoolStatusReply(NamedTuple):
-    """``groups`` above ``pool_size``: it is growing to that.  ``waiting``: new groups without a
-    leader, of which ``named`` are some.  ``groups_max``: the answering node's limit."""
+    """Size of the pool.  ``groups`` above ``pool_size``: it is growing to that size.  ``waiting``:
+    number of new groups without a leader, of which ``named`` lists some.  ``groups_max``: the
+    answering node's limit."""
 
     pool_size: int
     groups: int

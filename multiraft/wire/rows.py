@@ -1,7 +1,7 @@
-"""Rows: the arrays of named fields inside requests and responses.
+"""Rows of requests and responses: arrays of named fields.
 
-Contract.  As ``messages.py``, whose tables say what each field may be; whoever builds or reads a
-message takes both from there.
+Contract.  As ``messages.py``, whose tables have the type and range of each field, and which exports
+the rows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class NodeAddress(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """Where a partition is now.  ``leader`` 0 = unknown; ``leader_epoch`` grows with each leader;
-    ``epoch`` counts the partition's moves between groups."""
+    """Present group and leader of a partition.  ``leader`` 0 = unknown; ``leader_epoch`` grows with
+    each leader; ``epoch`` counts the partition's switches between groups."""
 
     partition: int
     incarnation: int
@@ -37,7 +37,7 @@ class TopicMetadata(NamedTuple):
 
 
 class GroupReplicas(NamedTuple):
-    """The nodes that hold a group, as the answering node knows it."""
+    """Nodes with a replica of a group, as the answering node knows them."""
 
     group: int
     nodes: tuple[int, ...]
@@ -51,14 +51,15 @@ class TopicSummary(NamedTuple):
 
 
 class BatchPart(NamedTuple):
-    """``length`` bytes of the payload are one batch for this partition."""
+    """One batch for a partition: the next ``length`` bytes of the payload."""
 
     incarnation: int
     length: int
 
 
 class ProduceResult(NamedTuple):
-    """``base_offset`` is that of the first append when the batch was a duplicate; -1 on error."""
+    """Result of one batch.  ``base_offset``: of the first append, if this is a repetition; -1 on
+    error."""
 
     code: int
     base_offset: int
@@ -72,8 +73,9 @@ class FetchPart(NamedTuple):
 
 
 class FetchResult(NamedTuple):
-    """``length`` bytes of the payload are whole batches of this partition, the first of which
-    contains the offset asked for.  Marks are -1 when ``code`` is not 0."""
+    """Result of one partition: the next ``length`` bytes of the payload are whole batches, the
+    first of which contains the requested offset.  ``high_watermark`` and ``log_start`` are -1 when
+    ``code`` is not 0."""
 
     incarnation: int
     code: int
@@ -87,12 +89,13 @@ class OffsetQuery(NamedTuple):
     incarnation: int
     position: str  # EARLIEST, LATEST or TIMESTAMP
     timestamp_ms: int = -1  # with TIMESTAMP: milliseconds since 1970
-    epoch: int = 0  # with TIMESTAMP: begin with the group it is in since then
+    epoch: int = 0  # with TIMESTAMP: begin with the group of this partition epoch
 
 
 class OffsetResult(NamedTuple):
-    """With TIMESTAMP ``offset`` is the first of a batch: no record before it has that timestamp or
-    a later one; the reader finds the record itself from there on.  -1 = there is none."""
+    """Result of one query.  With TIMESTAMP ``offset`` is the first of a batch: no record before it
+    has that timestamp or a later one, and the reader searches from there on.  -1 = there is
+    none."""
 
     incarnation: int
     code: int
@@ -101,7 +104,8 @@ class OffsetResult(NamedTuple):
 
 
 class NodeSummary(NamedTuple):
-    """``state``: up, down or unknown, as the answering node sees it."""
+    """A node.  ``state``: up, down or unknown, as the answering node sees it; ``groups`` and
+    ``leads``: number of groups that it is a member of, and that it leads."""
 
     id: int
     client_address: str
@@ -113,7 +117,7 @@ class NodeSummary(NamedTuple):
 
 
 class GroupSummary(NamedTuple):
-    """``leader`` 0 and ``term`` 0 = not known to the answering node."""
+    """A group.  ``leader`` 0 and ``term`` 0 = not known to the answering node."""
 
     group: int
     incarnation: int
@@ -124,7 +128,7 @@ class GroupSummary(NamedTuple):
 
 
 class MemberRow(NamedTuple):
-    """A member as the leader sees it: what it has durably, and how it is fed."""
+    """A member as the leader sees it: ``state`` of its Progress, and its matched index."""
 
     node: int
     state: str

@@ -1,8 +1,8 @@
-"""Checks that turn decoded CBOR into typed values: the vocabulary of ``messages.py``.
+"""Schema checks that turn decoded CBOR into typed values.
 
 Contract.  A check takes a plain value, returns the typed one, and raises ``Malformed`` with a text
-that says what was expected.  Nothing here knows an operation.  Rows are arrays on the wire and
-``NamedTuple`` in the program; optional trailing fields are not a thing: a row has its exact length.
+that names the expectation.  The module knows no operation.  Rows are arrays on the wire and
+``NamedTuple`` in the program.  A row has its exact length, without optional trailing fields.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from multiraft.errors import MultiRaftError
 
 Check = Callable[[Any], Any]
 
-#: Rows from which on their columns are checked instead of each of them: what costs a call per
-#: field otherwise, 10 ms for the 10,000 rows of a request, is a few passes in C.
+#: Number of rows from which whole columns are checked instead of single fields.  A call per field
+#: would take 10 ms for the 10,000 rows of a request; columns take a few passes in C.
 COLUMNS_FROM = 32
 
 U64_MAX = (1 << 64) - 1
@@ -26,13 +26,14 @@ I16_MAX = (1 << 15) - 1
 
 
 class Malformed(MultiRaftError):
-    """A value that is not what the schema asks for; turned into INVALID_REQUEST or a protocol
-    error by whoever knows which side is wrong."""
+    """A value that does not match the schema.  ``Connection`` turns it into INVALID_REQUEST on the
+    server, and into a protocol error on the client."""
 
 
 class Integer(NamedTuple):
-    """A check for an int (not a bool) with low <= value <= high.  Rows and shapes look at the
-    bounds themselves: most fields are numbers, and a call for each is what checking would cost."""
+    """A check for an int (not a bool) with low <= value <= high."""
+    # Rows and shapes compare the bounds themselves: most fields are numbers, and the call would be
+    # the cost of the check.
 
     low: int
     high: int
@@ -48,12 +49,12 @@ integer = Integer
 
 
 def _bounds(check: Check) -> tuple[Check, int, int]:
-    """A field's check with its bounds; those of what is no number hold no number."""
+    """Return a field's check with its bounds; bounds of other types are empty (1 > 0)."""
     return (check, *check) if type(check) is Integer else (check, 1, 0)
 
 
 def text(length_max: int) -> Check:
-    """A str of at most that many characters."""
+    """Return a check for a str of at most ``length_max`` characters."""
 
     def check(value):
         if type(value) is not str or len(value) > length_max:
@@ -64,7 +65,7 @@ def text(length_max: int) -> Check:
 
 
 def one_of(*choices: str) -> Check:
-    """Exactly one of these words."""
+    """Return a check for one of these words."""
 
     def check(value):
         if type(value) is not str or value not in choices:
@@ -75,7 +76,7 @@ def one_of(*choices: str) -> Check:
 
 
 def fixed_bytes(length: int) -> Check:
-    """Bytes of exactly that length."""
+    """Return a check for bytes of exactly that length."""
 
     def check(value):
         if type(value) is not bytes or len(value) != length:
@@ -86,7 +87,7 @@ def fixed_bytes(length: int) -> Check:
 
 
 def byte_string(bytes_max: int) -> Check:
-    """Bytes, at most so many."""
+    """Return a check for at most ``bytes_max`` bytes."""
 
     def check(value):
         if type(value) is not bytes or len(value) > bytes_max:
@@ -97,21 +98,21 @@ def byte_string(bytes_max: int) -> Check:
 
 
 def boolean(value):
-    """True or False, and no number."""
+    """Return a bool; numbers are refused.  Raises ``Malformed``."""
     if type(value) is not bool:
         raise Malformed(f"expected a boolean, got {_show(value)}")
     return value
 
 
 def plain_map(value):
-    """Any map: its reader knows what it looks for (node statistics)."""
+    """Return any map (node statistics, whose keys its reader knows).  Raises ``Malformed``."""
     if type(value) is not dict:
         raise Malformed(f"expected a map, got {_show(value)}")
     return value
 
 
 def nullable(inner: Check) -> Check:
-    """null, or what ``inner`` accepts."""
+    """Return a check for null or a value that ``inner`` accepts."""
 
     def check(value):
         return None if value is None else inner(value)
@@ -120,7 +121,7 @@ def nullable(inner: Check) -> Check:
 
 
 def list_of(inner: Check, count_max: int) -> Check:
-    """A list of at most ``count_max`` items, as a tuple."""
+    """Return a check for a list of at most ``count_max`` items, which returns a tuple."""
 
     def check(value):
         if type(value) is not list:
@@ -135,7 +136,7 @@ def list_of(inner: Check, count_max: int) -> Check:
 
 
 class Row:
-    """A check for an array of exactly these fields, as the NamedTuple ``kind``."""
+    """A check for an array of exactly these fields, which returns the NamedTuple ``kind``."""
 
     __slots__ = ("_kind", "_bounded")
 
@@ -154,8 +155,8 @@ class Row:
             for item, (field, low, high) in zip(value, bounded, strict=True)])
 
     def many(self, rows: list) -> tuple:
-        """The same for each of ``rows``, which are not few: whole columns of numbers at a time.
-        The first row that is not acceptable is the one that the error speaks of."""
+        """Return the values of many ``rows``, checked by whole columns of numbers.  The error names
+        the first invalid row, as a check of each row would.  O(fields)."""
         if {*map(type, rows)} != {list} or {*map(len, rows)} != {len(self._bounded)}:
             return tuple(map(self, rows))
         columns = []
@@ -178,9 +179,9 @@ _make = tuple.__new__
 
 
 class Shape:
-    """The fields of one request or response: name -> check; those with a default may be left out.
-    ``payload_bytes`` counts the payload bytes that a value names; None = it has no payload.
-    ``sparse``: fields that are left out when they are None, because earlier releases refuse
+    """Fields of one request or response: name -> check; those with a default may be absent.
+    ``payload_bytes`` returns the payload bytes that a value names; None = it has no payload.
+    ``sparse``: fields that are omitted when they are None, because earlier releases refuse
     them."""
 
     __slots__ = ("kind", "names", "payload_bytes", "_checks", "_sparse")
@@ -195,7 +196,8 @@ class Shape:
         self._checks = {name: _bounds(check) for name, check in checks.items()}
 
     def read(self, fields: dict[str, Any], payload=b""):
-        """The typed value, with its payload.  Raises ``Malformed`` naming the field.  O(fields)."""
+        """Return the typed value with its payload.  Raises ``Malformed`` that names the field.
+        O(fields)."""
         checks = self._checks
         values = {}
         for name, value in fields.items():
@@ -224,7 +226,7 @@ class Shape:
         return value
 
     def header(self, value) -> dict[str, Any]:
-        """The fields of a value, without its payload."""
+        """Return the fields of a value, without its payload."""
         fields = dict(zip(self.names, value, strict=False))
         for name in self._sparse:
             if fields[name] is None:
@@ -233,7 +235,7 @@ class Shape:
 
 
 def _show(value: Any) -> str:
-    """A value for an error text: bounded, so that a hostile one does not fill the answer."""
+    """Return a value as bounded text, so that a hostile one does not fill the error."""
     shown = repr(value) if not isinstance(value, (list, dict)) else (
         f"a {type(value).__name__} of {len(value)}")
     return shown if len(shown) <= 60 else shown[:57] + "..."

@@ -1,11 +1,12 @@
 """Requests and responses about sinks: writers whose batches become visible at once.
 
-Contract.  As ``messages.py``, whose tables take in ``REQUESTS`` and ``RESPONSES``.
+Contract.  As ``messages.py``, whose tables include ``REQUESTS`` and ``RESPONSES``.
 
-Theory.  A *sink* is a writer that outlives its process; it numbers its *batches*.  A *run* is one
-attempt at a batch, with a number that the ledger hands out; it fences the runs before it.  What a
-run stages in the topics carries that number and is seen by readers of committed rows once the
-ledger says that the run is the batch's (``decisions/0040``).
+Theory.  A *sink* is a named writer that outlives its process; it numbers its *batches*.  A
+*transaction*, called run in names of this module, is one attempt at a batch.  The sink ledger
+assigns its number, which fences the transactions before it.  Records that it stages in topics carry
+the number, and are visible to readers of committed records once the ledger has committed the
+transaction for the batch (``decisions/0040``).
 """
 
 from __future__ import annotations
@@ -16,50 +17,51 @@ from multiraft.codec import layout
 from multiraft.wire import schema
 from multiraft.wire.schema import Shape, list_of, row
 
-#: Name of a sink; Spark's ids of queries have 36 characters.
+#: Characters of a sink's name; Spark's query ids have 36.
 SINK_NAME_MAX = 249
-#: A run is begun by several tasks; what they have in common is random and so long.
+#: Bytes of the random nonce that the tasks of one transaction share.
 NONCE_BYTES = 16
 #: Tasks whose attempt was not the first one, in one commit.
 WINNERS_PER_RUN_MAX = 1_024
-#: Runs in one question.
+#: Transactions in one request.
 RUNS_PER_REQUEST_MAX = 1_000
-#: Topics that one run stages in, and partitions of these together.
+#: Topics in which one transaction stages records, and partitions of all these.
 TOPICS_PER_RUN_MAX = 256
 ENDS_MAX = 10_000
-#: Partitions that all open runs stage in: one answer names them.
+#: Partitions in which all open transactions stage records: one answer names them.
 STAGED_ENDS_MAX = 50_000
 #: Sinks in one answer.
 SINKS_PER_REPLY_MAX = 1_000
 
-#: What is known of a run.  Nothing known is OPEN: the node may be behind.
+#: States of a transaction.  One that a node does not know is OPEN, because the node may lag behind.
 OPEN, COMMITTED, VOID = "open", "committed", "void"
-#: What only the metadata leader can say: nobody has opened the run.
+#: State that only the metadata leader can answer: the transaction was never opened.
 UNOPENED = "unopened"
-#: Runs in one question to the metadata leader.
+#: Transactions in one request to the metadata leader.
 SETTLED_PER_REQUEST_MAX = 100
-#: Why a run stands as it does, in words.
+#: Characters of the reason for a state.
 WHY_MAX = 300
 
 
 class TopicEnds(NamedTuple):
-    """A topic's life, and an offset of each of its partitions below which nothing is staged."""
+    """A topic incarnation, and for each partition an offset below which no record is staged."""
 
     incarnation: int
     offsets: tuple[int, ...]
 
 
 class Winner(NamedTuple):
-    """Which attempt of a task is the one whose records count."""
+    """The attempt of a task whose records are committed."""
 
     task: int
     attempt: int
 
 
 class OpenRun(NamedTuple):
-    """Begin a run of a batch, or join it (same ``nonce``); ``topics`` are added to what it stages
-    in.  An open run of the sink with another nonce becomes void.  ``task``: who joins is an attempt
-    of that task, ``attempt_id`` a random number of its own; -1 = nobody's."""
+    """Request to open a transaction of a batch, or to join it (same ``nonce``); ``topics`` are
+    added to those in which it stages records.  An open transaction of the sink with another nonce
+    becomes void.  ``task``: the requester is an attempt of that task, with ``attempt_id`` as a
+    random number of its own; -1 = of no task."""
 
     sink: str
     batch: int
@@ -70,8 +72,8 @@ class OpenRun(NamedTuple):
 
 
 class CommitRun(NamedTuple):
-    """The run is the batch's: its records are visible, of task attempts 0, or as ``winners`` say.
-    Repeating it changes nothing."""
+    """Request to commit a transaction: its records become visible, of attempt 0 of each task or of
+    the attempt in ``winners``.  Idempotent."""
 
     sink: int
     run: int
@@ -80,14 +82,14 @@ class CommitRun(NamedTuple):
 
 
 class AbortRun(NamedTuple):
-    """The run is void, unless it was committed."""
+    """Request to make a transaction void, unless it is committed."""
 
     sink: int
     run: int
 
 
 class RunRef(NamedTuple):
-    """A run of a sink, both by number."""
+    """Number of a sink and of one of its transactions."""
 
     sink: int
     run: int
@@ -99,61 +101,62 @@ _SINK_AT = _RUN_AT + layout.STAGED_RUN_HIGH_BITS
 
 
 def producer_identity(sink: int, run: int, task: int, attempt: int) -> tuple[int, int]:
-    """(producer id, epoch) of what an attempt of a task stages in a run."""
+    """Return (producer id, epoch) of batches that an attempt of a task stages in a transaction."""
     high, low = divmod(run, 1 << layout.STAGED_RUN_LOW_BITS)
     return (layout.STAGED_PRODUCER_MIN | sink << _SINK_AT | high << _RUN_AT | task << _TASK_AT
             | attempt), low
 
 
 def run_ref(producer_id: int, producer_epoch: int) -> RunRef:
-    """The run of a staged batch, by its producer identity."""
+    """Return the transaction of a staged batch, from its producer identity."""
     high = producer_id >> _RUN_AT & (1 << layout.STAGED_RUN_HIGH_BITS) - 1
     return RunRef(producer_id >> _SINK_AT & layout.STAGED_SINKS_MAX,
                   high << layout.STAGED_RUN_LOW_BITS | producer_epoch)
 
 
 def task_attempt(producer_id: int) -> tuple[int, int]:
-    """The task and the attempt of a staged batch."""
+    """Return the task and the attempt of a staged batch."""
     return (producer_id >> _TASK_AT & layout.STAGED_TASKS_MAX,
             producer_id & layout.STAGED_ATTEMPTS_MAX)
 
 
 class RunStates(NamedTuple):
-    """What became of runs; any node answers."""
+    """Request to any node for the states of transactions."""
 
     runs: tuple[RunRef, ...]
 
 
 class SettleRuns(NamedTuple):
-    """What became of runs, from the metadata leader, which a majority confirms first.  ``void``: a
-    run that nobody has opened becomes void for good, and its number is never handed out."""
+    """Request to the metadata leader, confirmed by a majority, for the states of transactions.
+    ``void``: a transaction that was never opened becomes void permanently, and its number is never
+    assigned."""
 
     runs: tuple[RunRef, ...]
     void: bool = True
 
 
 class VoidRuns(NamedTuple):
-    """Runs that were not opened are void from now on, and are never opened.  Those that were opened
-    meanwhile stay what they are.  No request of clients: the metadata leader proposes it."""
+    """Command of the metadata leader: transactions that were never opened become void and are never
+    opened.  Those that were opened meanwhile keep their state.  Clients cannot send it."""
 
     runs: tuple[RunRef, ...]
 
 
 class StagedTopics(NamedTuple):
-    """From which offsets on topics may hold what open runs have staged."""
+    """Request for the offsets from which on topics may have records of open transactions."""
 
 
 class SinkList(NamedTuple):
-    """Sinks with numbers above ``after``, at most ``count_max``."""
+    """Request for sinks with numbers above ``after``, at most ``count_max``."""
 
     after: int = 0
     count_max: int = SINKS_PER_REPLY_MAX
 
 
 class OpenRunReply(NamedTuple):
-    """``state`` COMMITTED: the batch was committed before, by that run; there is nothing to do.
-    Else it is OPEN, ``topics`` are the incarnations that it may stage in, and ``attempt`` says how
-    many attempts of the task were there before this one."""
+    """Transaction of a batch.  ``state`` COMMITTED: the batch was committed before, by this
+    transaction.  Else it is OPEN, ``topics`` are the topic incarnations in which it may stage
+    records, and ``attempt`` is the number of earlier attempts of the task."""
 
     sink: int
     run: int
@@ -163,17 +166,17 @@ class OpenRunReply(NamedTuple):
 
 
 class CommitRunReply(NamedTuple):
-    """Committed, now or before."""
+    """Reply: the transaction is committed, by this request or an earlier one."""
 
 
 class AbortRunReply(NamedTuple):
-    """``committed``: it was, and stays so."""
+    """``committed``: the transaction was committed before, and stays so; else it is void."""
 
     committed: bool
 
 
 class RunState(NamedTuple):
-    """One run; ``winners`` as in ``CommitRun``."""
+    """State of one transaction; ``winners`` as in ``CommitRun``."""
 
     sink: int
     run: int
@@ -182,16 +185,16 @@ class RunState(NamedTuple):
 
 
 class RunStatesReply(NamedTuple):
-    """In the order of the question."""
+    """States in the order of the request."""
 
     runs: tuple[RunState, ...]
 
 
 class RunFact(NamedTuple):
-    """One run: ``state`` is UNOPENED where nobody has opened it and ``void`` was not asked for, or
-    could not be done, as ``why`` says.  ``name`` of the sink ("" = there is none of that number),
-    ``batch`` and ``open_ms`` of an open run (-1 = not open; how long the answering leader has seen
-    it open)."""
+    """State of one transaction, as the metadata leader knows it.  ``state`` UNOPENED: it was never
+    opened, and ``void`` was not requested or failed, for the reason ``why``.  ``name``: of the sink
+    ("" = no sink has that number); ``batch``, and ``open_ms``, the time for which the answering
+    leader has seen it open: of an open transaction, else -1."""
 
     sink: int
     run: int
@@ -204,23 +207,23 @@ class RunFact(NamedTuple):
 
 
 class SettleRunsReply(NamedTuple):
-    """In the order of the question, as of the metadata at ``index``."""
+    """States in the order of the request, as of metadata index ``index``."""
 
     index: int
     runs: tuple[RunFact, ...]
 
 
 class StagedTopicsReply(NamedTuple):
-    """``version`` grows when a run is opened and when it names a topic.  Topics in which no open
-    run stages are not named."""
+    """Topics in which open transactions stage records.  ``version`` grows when a transaction is
+    opened and when it names a topic."""
 
     version: int
     topics: tuple[TopicEnds, ...] = ()
 
 
 class SinkRow(NamedTuple):
-    """A sink: its last committed batch (-1 = none) and the run of it, the newest run, and the batch
-    of that while it is open (-1 = it is not)."""
+    """A sink: its last committed batch (-1 = none) and the transaction of it, its newest
+    transaction, and the batch of that one while it is open (-1 = it is not)."""
 
     sink: int
     name: str
@@ -257,7 +260,7 @@ _OPEN_RUN = {"sink": schema.text(SINK_NAME_MAX), "batch": _batch,
 _COMMIT_RUN = {"sink": _sink, "run": _run, "batch": _batch, "winners": read_winners}
 _ABORT_RUN = {"sink": _sink, "run": _run}
 
-#: What changes the ledger: a request of clients is the command of the metadata group as well.
+#: Changes of the ledger: each request of clients is a command of the metadata group as well.
 _CHANGES: dict[str, Shape] = {
     "open_run": Shape(OpenRun, _OPEN_RUN),
     "commit_run": Shape(CommitRun, _COMMIT_RUN),
@@ -265,7 +268,7 @@ _CHANGES: dict[str, Shape] = {
 }
 COMMANDS: dict[str, Shape] = {**_CHANGES, "void_runs": Shape(VoidRuns, {"runs": _some_runs})}
 
-#: What nodes ask each other as well.
+#: Requests that nodes send to each other as well.
 PEER_REQUESTS: dict[str, Shape] = {
     "settle_runs": Shape(SettleRuns, {"runs": _some_runs, "void": schema.boolean}),
 }

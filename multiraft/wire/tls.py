@@ -1,16 +1,15 @@
-"""TLS laid over a non-blocking socket, with that socket's own calls and exceptions.
+"""TLS over a non-blocking socket, with the calls and exceptions of that socket.
 
 Contract.  ``TlsSocket`` takes a connected non-blocking socket and behaves like one: ``recv_into``,
-``send`` and ``sendmsg`` return what they did or raise ``BlockingIOError``; every failure of TLS is
-an ``OSError``.  It opens nothing and waits for nothing.  ``handshake`` is called whenever the
-socket is ready (for writing too, while ``wants_write``) until it returns True; only then is there
-something to receive or send.
+``send`` and ``sendmsg`` return a number of bytes or raise ``BlockingIOError``.  Each failure of TLS
+is an ``OSError``.  It opens no connection and never waits.  ``handshake`` is called each time the
+socket is ready (for writing too, while ``wants_write``) until it returns True; only then may the
+caller receive or send.
 
-Invariants.  Like OpenSSL itself, a send that raised ``BlockingIOError`` must be repeated with the
-same leading bytes: they are encrypted already, and are reported as sent once the kernel has all of
-their ciphertext.  ``pending`` says that decrypted bytes may be left, which no readiness of the
-socket tells.  At most ``SEND_BYTES_MAX`` of plaintext and ``RECEIVE_BYTES_MAX`` of ciphertext are
-held.
+Invariants.  As in OpenSSL, a send that raised ``BlockingIOError`` must be repeated with the same
+leading bytes: they are encrypted already, and are reported as sent once the kernel has all of their
+ciphertext.  ``pending`` is True while decrypted bytes may be left, which ``poll`` does not report.
+At most ``SEND_BYTES_MAX`` of plaintext and ``RECEIVE_BYTES_MAX`` of ciphertext are held.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from typing import Any, Sequence
 SEND_BYTES_MAX = 128 << 10
 #: Ciphertext taken from the kernel at a time.
 RECEIVE_BYTES_MAX = 64 << 10
-#: Ciphertext that TLS itself wants to send (alerts, tickets, key updates).  More of it means a peer
-#: that asks for answers and does not read them.
+#: Ciphertext of TLS itself (alerts, tickets, key updates).  More of it means that the peer requests
+#: answers and does not read them.
 CONTROL_BYTES_MAX = 64 << 10
 
 
 class TlsSocket:
-    """See the module docstring."""
+    """TLS connection over a connected non-blocking socket."""
 
     __slots__ = ("_sock", "_tls", "_incoming", "_outgoing", "_unsent", "_owed", "pending")
 
     def __init__(self, sock, context: ssl.SSLContext, server_name: str | None = None):
-        """``server_name`` None = we are the server."""
+        """``server_name``: expected name of the server; None = this side is the server."""
         self._sock = sock
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -46,8 +45,9 @@ class TlsSocket:
     # ---- the handshake ----
 
     def handshake(self) -> bool:
-        """Go on as far as possible; True = done.  Raises ``OSError`` when the other side is not who
-        it should be, or does not speak TLS; it is told why."""
+        """Continue the handshake as far as possible without waiting.  Returns True when it is
+        complete.  Raises ``OSError`` when the certificate of the other side is refused, or the
+        other side does not speak TLS; an alert with the reason is sent to it."""
         while True:
             try:
                 self._tls.do_handshake()
@@ -61,7 +61,8 @@ class TlsSocket:
             if not self._send_ciphertext():
                 return False
             if done:
-                # What came behind the handshake is decrypted by nobody else's readiness.
+                # Bytes that came with the last message are in memory; ``poll`` does not report
+                # them.
                 self.pending = True
                 return True
             if not self._fill():
@@ -69,26 +70,27 @@ class TlsSocket:
 
     @property
     def wants_write(self) -> bool:
-        """Whether the socket took less than it was given."""
+        """True if the socket has taken less ciphertext than it was given."""
         return bool(self._unsent)
 
     @property
     def peer_names(self) -> tuple[str, ...]:
-        """DNS names in the other side's certificate; none when it showed none."""
+        """DNS names in the certificate of the other side; empty if it presented none."""
         certificate: dict[str, Any] = self._tls.getpeercert() or {}
         return tuple(name for kind, name in certificate.get("subjectAltName", ())
                      if kind == "DNS")
 
     @property
     def version(self) -> str | None:
-        """"TLSv1.3" or "TLSv1.2"; None before the handshake."""
+        """Version of TLS, "TLSv1.3" or "TLSv1.2"; None before the handshake."""
         return self._tls.version()
 
     # ---- receiving ----
 
     def recv_into(self, buffer) -> int:
-        """As of a socket; fills as much as is there.  The end of the stream is 0, announced or not:
-        frames carry their lengths, so a stream that was cut is noticed above."""
+        """Receive into ``buffer`` as a socket does, as many bytes as are available.  Returns 0 at
+        the end of the stream, announced by TLS or not: frames carry their lengths, so the frame
+        reader detects a truncated stream."""
         room = memoryview(buffer)
         count, ended = 0, False
         while count < len(room) and not ended:
@@ -109,7 +111,7 @@ class TlsSocket:
         raise BlockingIOError
 
     def _fill(self) -> bool:
-        """Ciphertext from the kernel; False = there is none now."""
+        """Read ciphertext from the kernel.  Returns False when there is none now."""
         try:
             data = self._sock.recv(RECEIVE_BYTES_MAX)
         except BlockingIOError:
@@ -123,11 +125,11 @@ class TlsSocket:
     # ---- sending ----
 
     def send(self, data) -> int:
-        """As of a socket."""
+        """Send ``data`` as a socket does.  Returns the number of bytes."""
         return self.sendmsg((data,))
 
     def sendmsg(self, buffers: Sequence) -> int:
-        """As of a socket, but all or nothing of up to ``SEND_BYTES_MAX``; see the invariants."""
+        """Send as a socket does, but all or none of up to ``SEND_BYTES_MAX`` (see Invariants)."""
         if not self._owed:
             self._owed = self._tls.write(_head(buffers))
         if not self._send_ciphertext():
@@ -136,7 +138,7 @@ class TlsSocket:
         return owed
 
     def _send_ciphertext(self) -> bool:
-        """Whether the kernel has all that was encrypted."""
+        """Send the remaining ciphertext.  Returns True if the kernel has all of it."""
         while True:
             if not self._unsent:
                 if not self._outgoing.pending:
@@ -154,36 +156,36 @@ class TlsSocket:
         try:
             self._send_ciphertext()
         except OSError:
-            pass  # it is gone and needs no reason
+            pass  # the connection is broken: the other side cannot receive the alert
 
     # ---- what the socket does itself ----
 
     def fileno(self) -> int:
-        """The descriptor to wait for; -1 when closed."""
+        """Return the descriptor to wait for; -1 = closed."""
         return self._sock.fileno()
 
     def setblocking(self, flag: bool) -> None:
-        """Only False: this never blocks."""
+        """Accept only False: a ``TlsSocket`` never blocks."""
         assert not flag, "a TlsSocket does not block"
         self._sock.setblocking(False)
 
     def shutdown(self, how: int) -> None:
-        """Ends the connection below; wakes whoever waits for it."""
+        """Shut the connection down, which wakes tasks that wait for its descriptor."""
         self._sock.shutdown(how)
 
     def close(self) -> None:
-        """Says goodbye if that is possible at once, and closes."""
+        """Close the descriptor, after a TLS close_notify if it can be sent at once."""
         if self._sock.fileno() != -1:
             if not self._owed:
                 try:
                     self._tls.unwrap()
                 except (ssl.SSLError, ValueError):
-                    pass  # its answer is not waited for
+                    pass  # the answer of the other side is not awaited
                 self._give_alert()
             self._sock.close()
 
     def discard(self) -> None:
-        """Close the descriptor and say nothing: another process goes on with the connection."""
+        """Close the descriptor without a close_notify: another process keeps the connection."""
         self._sock.close()
 
     def __enter__(self) -> "TlsSocket":
@@ -193,7 +195,7 @@ class TlsSocket:
         self.close()
 
     def moved(self) -> "TlsSocket":
-        """The same connection for a new owner; this one looks closed from now on."""
+        """Return the connection as a new object; this one is closed from now on."""
         new = object.__new__(TlsSocket)
         for name in TlsSocket.__slots__:
             setattr(new, name, getattr(self, name))
@@ -203,7 +205,7 @@ class TlsSocket:
 
 
 def _head(buffers: Sequence):
-    """The first ``SEND_BYTES_MAX`` bytes of some buffers, as one."""
+    """Return the first ``SEND_BYTES_MAX`` bytes of ``buffers`` as one buffer."""
     pieces, room = [], SEND_BYTES_MAX
     for buffer in buffers:
         piece = memoryview(buffer).cast("B")[:room]

@@ -12,7 +12,7 @@ from tests.client.fake_cluster import FakeCluster, ThreadedCluster
 
 
 class _Sync:
-    """Makes the trio client's methods callable without ``await``, so that one test drives both."""
+    """Wrapper of the trio client whose methods need no ``await``, so that one test drives both."""
 
     def __init__(self, target, portal):
         self._target, self._portal = target, portal
@@ -50,7 +50,7 @@ def _wrap(value, portal):
 
 
 class TrioDriver:
-    """The trio client in the cluster's own run, called from the test's thread."""
+    """Trio client in the cluster's own run, called from the test's thread."""
 
     def __init__(self, world: ThreadedCluster):
         self._world = world
@@ -64,7 +64,7 @@ class TrioDriver:
 
 
 class BlockingDriver:
-    """The blocking client in the test's thread."""
+    """Blocking client in the test's thread."""
 
     def __init__(self, world: ThreadedCluster):
         self._world = world
@@ -84,13 +84,13 @@ def world():
 
 @pytest.fixture
 def cluster(world) -> FakeCluster:
-    """The cluster itself; its state may be read, and changed through ``world.call``."""
+    """The fake cluster; its state may be read, and changed through ``world.call``."""
     return world.cluster
 
 
 @pytest.fixture(params=["trio", "blocking"])
 def driver(request, world):
-    """Either client, used in the same way."""
+    """Driver of the trio client or of the blocking client."""
     return {"trio": TrioDriver, "blocking": BlockingDriver}[request.param](world)
 
 

@@ -1,8 +1,8 @@
-"""A cluster in memory that speaks the client protocol: the scripted other side of the client tests.
+"""Fake cluster in memory that serves the client protocol and follows a script, for client tests.
 
-It keeps per-partition logs with the producers' windows as a real leader does (last five batches per
-producer and partition, epochs, sequences), so a client that doubles or reorders is found out.  A
-``script`` may look at each request first and answer, drop, delay or damage it.
+It keeps a log per partition with producer state as a leader does (last five batches per producer
+and partition, epochs, sequences), so that duplicates and reordering by a client are detected.  A
+``script`` may inspect each request first and answer, drop, delay or damage it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ TIME_LIMIT_S = 120
 
 @dataclass
 class Window:
-    """What a leader remembers of one producer."""
+    """State of one producer in a partition, as a leader keeps it."""
 
     epoch: int
     recent: list = field(default_factory=list)  # (first sequence, count, base offset), last 5
@@ -63,7 +63,7 @@ class Window:
 
 @dataclass
 class Partition:
-    """One partition's log, shared by all fake nodes (as if replication were perfect)."""
+    """Log of one partition, shared by all fake nodes, as if replication were perfect."""
 
     topic: str
     number: int
@@ -75,7 +75,7 @@ class Partition:
     windows: dict = field(default_factory=dict)
 
     def append(self, data: bytes) -> tuple[int, int]:
-        """(code, base offset), by the rules of an idempotent leader."""
+        """Append a batch by the rules of an idempotent leader.  Returns (code, base offset)."""
         try:
             info = core.check_batch(data)
         except CorruptBatch:
@@ -120,7 +120,7 @@ class Partition:
         return None
 
     def read(self, offset: int, bytes_max: int, below: int = 1 << 62) -> bytes:
-        """Whole batches from the one that contains ``offset`` on; at least one."""
+        """Return whole batches from the one that contains ``offset`` on; at least one."""
         found = b""
         for base, data in self.log:
             if base >= below:
@@ -133,23 +133,23 @@ class Partition:
         return found
 
     def first_at(self, timestamp_ms: int, begin: int = 0, below: int = 1 << 62) -> int:
-        """Base offset of the first batch that reaches the timestamp; -1 = none."""
+        """Return the base offset of the first batch that reaches the timestamp; -1 = none."""
         return next((base for base, data in self.log if begin <= base < below
                      if core.batch_header(data).max_timestamp_ms >= timestamp_ms), -1)
 
     def values(self) -> list[bytes]:
-        """Every record's value, in order (uncompressed batches only)."""
+        """Return the value of each record, in order (uncompressed batches only)."""
         return [record.value for _, data in self.log
                 for record in core.decode_records(core.batch_header(data), data[61:])]
 
 
 class FakeCluster:
-    """Nodes on loopback ports, with one shared idea of topics, leaders and logs.
+    """Nodes on loopback ports, with common topics, leaders and logs.
 
     ``script(node, event, connection)`` sees each request before it is served and returns None
     (serve it), ``"drop"`` (no answer, ever), ``"cut"`` (close the connection, nothing done),
-    ``"cut-after"`` (do it, then close without an answer), ``"ambiguous"`` (do it, then answer that
-    nobody knows), or a ``ResponseEvent``.
+    ``"cut-after"`` (do it, then close without an answer), ``"ambiguous"`` (do it, then answer
+    AMBIGUOUS), or a ``ResponseEvent``.
     """
 
     def __init__(self, nodes: int = 3):
@@ -164,11 +164,11 @@ class FakeCluster:
         self.requests: list[tuple[int, object]] = []
         self.producers = ProducerTable()
         self.producers.next_id = 1000
-        self.knows_nonces = True  # False: as nodes of earlier releases
+        self.knows_nonces = True  # False: like nodes of earlier releases
         self.nonces: dict[bytes | None, str] = {}  # of requests that created a topic
         self.sinks = TransactionTable()
         self.rotten: set[int] = set()  # nodes whose copies end with a damaged batch
-        self.behind: dict[int, int] = {}  # node -> offset up to which it knows what is committed
+        self.behind: dict[int, int] = {}  # node -> its high watermark, if it lags behind
         self.hellos: list[Hello] = []
         self._incarnation = 100
         self._listeners: dict[int, list] = {}
@@ -177,13 +177,13 @@ class FakeCluster:
         self.appended = trio.Event()
 
     async def start(self, nursery) -> None:
-        """Open every node's port."""
+        """Open the ports of all nodes."""
         self._nursery = nursery
         for node in self.nodes:
             await self.open(node)
 
     async def open(self, node: int) -> None:
-        """(Re)open a node's port, the same one as before."""
+        """Open the port of a node, the same one after each ``close``."""
         port = int(self.addresses[node].rpartition(":")[2]) if node in self.addresses else 0
         listeners = await trio.open_tcp_listeners(port, host="127.0.0.1")
         self.addresses[node] = "127.0.0.1:%d" % listeners[0].socket.getsockname()[1]
@@ -192,12 +192,12 @@ class FakeCluster:
         self._nursery.start_soon(self._listen, node, listeners, scope)
 
     def close(self, node: int) -> None:
-        """Kill a node: port and connections."""
+        """Stop a node: close its port and connections."""
         for scope in self._scopes.pop(node):
             scope.cancel()
 
     def servers(self) -> list[str]:
-        """Addresses for a client."""
+        """Addresses of the nodes."""
         return list(self.addresses.values())
 
     def add_topic(self, name: str, partitions: int = 1, groups: int = 4) -> list[Partition]:
@@ -213,7 +213,7 @@ class FakeCluster:
         return parts
 
     def partition(self, incarnation: int) -> Partition | None:
-        """By incarnation."""
+        """Return the partition of an incarnation."""
         for parts in self.topics.values():
             for part in parts:
                 if part.incarnation == incarnation:
@@ -223,7 +223,8 @@ class FakeCluster:
     # ---- partitions that were switched ----
 
     def _moved(self, part: Partition, node: int, epoch: int) -> ErrorDetail | None:
-        """Why ``node`` has nothing of the part of a partition since that epoch; None = it has."""
+        """Return MOVED if ``node`` lacks the part of a partition since that epoch; None = it has
+        it."""
         links = [*self.links.get(part.incarnation, ()), (part.next_offset + 1,
                                                          self.leaders[part.group])]
         end, home = links[epoch - 1]
@@ -235,11 +236,11 @@ class FakeCluster:
                            group=100 * epoch, epoch=epoch)
 
     def _epoch_of(self, part: Partition, offset: int) -> int:
-        """The epoch whose part holds ``offset``."""
+        """Return the epoch whose part has ``offset``."""
         return 1 + sum(end <= offset for end, _ in self.links.get(part.incarnation, ()))
 
     def _ends(self, part: Partition, offset: int) -> int:
-        """Where the part that holds ``offset`` ends; 0 = it is the last one."""
+        """Return the end offset of the part that has ``offset``; 0 = it is the last one."""
         ends = [end for end, _ in self.links[part.incarnation] if end > offset]
         return min(ends, default=0)
 
@@ -413,7 +414,7 @@ class FakeCluster:
         return m.ListOffsetsReply(tuple(results)), ()
 
     def _time(self, part: Partition, node: int, timestamp_ms: int, epoch: int) -> m.OffsetResult:
-        """Part by part, as far as ``node`` has them."""
+        """Search for a time part by part, in the parts that ``node`` has."""
         ends = [0, *(end for end, _ in self.links[part.incarnation]), 1 << 62]
         for at in range(epoch, len(ends)):
             detail = self._moved(part, node, at)
@@ -482,7 +483,7 @@ class FakeCluster:
     async def _node_status(self, node, request):
         return m.NodeStatusReply(node, {"state": "running"}), ()
 
-    # ---- the ledger: the real one ----
+    # ---- the sink ledger of the product ----
 
     def _changed(self, request, reply):
         result = self.sinks.apply(request)
@@ -503,7 +504,7 @@ class FakeCluster:
         return RunStatesReply(tuple(map(self.sinks.state_of, request.runs))), ()
 
     async def _settle_runs(self, node, request):
-        """Any node answers as the metadata leader."""
+        """Answer as the metadata leader, on each node."""
         if request.void:
             self.sinks.apply(VoidRuns(request.runs))
             self.sinks._check()
@@ -520,7 +521,7 @@ class FakeCluster:
 
 
 class ThreadedCluster:
-    """A ``FakeCluster`` in a thread of its own; ``run`` and ``call`` reach into that thread."""
+    """``FakeCluster`` in a thread of its own; ``run`` and ``call`` execute in that thread."""
 
     def __init__(self, nodes: int = 3):
         self.cluster = FakeCluster(nodes)
@@ -552,7 +553,7 @@ class ThreadedCluster:
         assert not self._thread.is_alive()
 
     def run(self, fn, *args, **kwargs):
-        """Call ``fn`` in the cluster's run, await what it returns, and wait for the result."""
+        """Call ``fn`` in the cluster's run, await its result there, and return it."""
         results: queue.SimpleQueue = queue.SimpleQueue()
 
         async def job() -> None:
@@ -562,7 +563,7 @@ class ThreadedCluster:
         return results.get(timeout=TIME_LIMIT_S + 5).unwrap()
 
     def call(self, fn, *args):
-        """Run a synchronous function in the cluster's thread."""
+        """Call a synchronous function in the cluster's thread and return its result."""
         return self.run(fn, *args)
 
 
@@ -576,8 +577,8 @@ async def _await(fn, args, kwargs):
 
 @contextlib.contextmanager
 def unused_addresses(count: int) -> Iterator[list[str]]:
-    """Loopback addresses where nothing listens, nor will: they are held.  A port that is only found
-    free is soon that of another test's cluster."""
+    """Yield loopback addresses without a listener.  The ports are held meanwhile: a port that is
+    merely free may soon belong to another test's cluster."""
     with contextlib.ExitStack() as held:
         ports = [held.enter_context(socket.socket()) for _ in range(count)]
         for port in ports:

@@ -1,4 +1,4 @@
-"""Shared by the tests of both clients: scripts for the fake nodes, and what came of them."""
+"""Scripts for fake nodes, shared by the tests of both clients, and counts of requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from multiraft.wire.messages import OPS
 
 
 def once(op: str, verdict):
-    """A script: ``verdict`` for the first request of ``op``, then as usual."""
+    """Return a script: ``verdict`` for the first request of ``op``, then normal service."""
     seen = []
 
     def script(node, event, connection):
@@ -20,7 +20,7 @@ def once(op: str, verdict):
 
 
 def produced(cluster) -> int:
-    """How many produce requests came in."""
+    """Return the number of produce requests that have arrived."""
     return sum(isinstance(request, messages.Produce) for _, request in cluster.requests)
 
 

@@ -1,4 +1,5 @@
-"""From bytes to batches, and from a time to a record: any timestamps, any log start, any damage."""
+"""Parsing of fetched batches, and searches for a time, with any timestamps, log start and
+damage."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def log(batches: list[list[int]]) -> list[bytearray]:
 
 
 def named(batches: list[list[int]], timestamp_ms: int, log_start: int, end: int) -> int | None:
-    """Where a node says that the search begins."""
+    """Return the offset that a node names as the start of a search."""
     index, offset = PartitionIndex(PARTITION, 1), 0
     for number, stamps in enumerate(batches):
         index.append(offset, len(stamps), number + 1, max(stamps))

@@ -1,4 +1,4 @@
-"""What an application sees, through both drivers, against nodes that follow a script."""
+"""Behaviour of both clients for an application, against nodes that follow a script."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_an_address_that_is_none_is_a_config_error(driver, server):
 @pytest.mark.parametrize("server", ["ü-.invalid:1", "☃☃.invalid:1"])
 def test_a_name_that_no_resolver_can_be_asked_for_is_like_a_node_that_is_away(driver, cluster,
                                                                               server):
-    """Which names those are differs from resolver to resolver."""
+    """The names differ from resolver to resolver."""
     cluster.add_topic("a")
     with driver.client([server], limits=NetworkLimits(unreachable_ms=0)) as client:
         with pytest.raises(NoNodeAnswered, match="cannot connect"):
@@ -151,7 +151,7 @@ def test_a_name_that_no_resolver_can_be_asked_for_is_like_a_node_that_is_away(dr
 
 
 def test_a_leader_whose_address_is_none_ends_nothing(client, cluster):
-    """A node of an earlier release takes any text for its address."""
+    """A node of an earlier release accepts any text as its address."""
     client.create_topic("a")
     cluster.script = once("list_topics", lambda event: ResponseEvent(
         event.id, None, Code.NOT_LEADER,
@@ -178,7 +178,7 @@ def test_a_node_of_another_cluster_is_not_asked(driver, world, cluster):
 
 
 def test_a_list_is_as_new_as_the_metadata_s_leader(client, cluster):
-    """A new client has seen nothing: a node that is behind would answer it at once."""
+    """A new client has seen no metadata index: a node that lags behind would answer it at once."""
     seen = []
 
     def script(node, event, connection):
@@ -331,7 +331,7 @@ def test_settings_are_checked(client, wrong):
         client.producer(**wrong)
 
 
-# ---- producing through trouble ----------------------------------------------------------------
+# ---- producing through failures ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verdict", ["cut", "cut-after"])
@@ -530,7 +530,7 @@ def test_a_node_that_talks_nonsense_is_left_alone(client, world, cluster):
 # ---- more partitions than one answer holds ------------------------------------------------------
 
 def refusing_wide(partitions_max: int, cluster):
-    """A script: metadata of more partitions than that are refused, as a node does."""
+    """Return a script that refuses metadata of more partitions than that, as a node does."""
 
     def script(_node, event, _connection):
         if not isinstance(event.request, messages.Metadata):

@@ -1,4 +1,4 @@
-"""What was closed is refused at once, and whoever waits while it is closed is told."""
+"""Closed clients, producers and consumers: later calls, and calls that wait, raise at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from multiraft.wire import messages
 
 
 def drop_produce(_node, event, _connection):
-    """No answer, ever, to what would be appended."""
+    """Script that never answers produce requests."""
     return "drop" if isinstance(event.request, messages.Produce) else None
 
 
@@ -145,8 +145,8 @@ def test_a_body_that_failed_keeps_its_error_and_is_told_of_records_beside_it(dri
 
 
 def told_while_waiting(world, cluster, wait, close, sends=False):
-    """What a task that waits is told when another one closes; both get (client, producer,
-    consumer, delivery of what was sent, if anything)."""
+    """Return the error that a waiting task gets when another task closes.  Both tasks get (client,
+    producer, consumer, delivery of a sent record or None)."""
     told = []
 
     async def waiting(parts, started):
@@ -174,7 +174,7 @@ def told_while_waiting(world, cluster, wait, close, sends=False):
 
 
 async def leave(*_):
-    """Leaving the client's block is the close."""
+    """Leave the client's block, which closes it."""
 
 
 @pytest.mark.parametrize("close", ["consumer", "client"])
@@ -271,7 +271,7 @@ def test_a_producer_whose_flush_is_cancelled_while_it_is_left_is_closed(world, c
 
 
 def test_a_signal_handler_that_closes_the_client_ends_the_wait(world, cluster, monkeypatch):
-    """One thread, but its handlers run anywhere."""
+    """A handler may run between any two steps of the thread."""
     cluster.add_topic("a")
     cluster.script = drop_produce
     with blocking.Client(cluster.servers()) as client:

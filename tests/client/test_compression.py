@@ -1,4 +1,4 @@
-"""Codecs: Kafka's formats both ways, and bombs that do not go off."""
+"""Codecs: Kafka's formats in both directions, and decompression bombs that are refused."""
 
 from __future__ import annotations
 

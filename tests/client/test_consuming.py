@@ -1,4 +1,4 @@
-"""What a consumer sees, through both drivers, against nodes that follow a script."""
+"""Consumers of both clients against nodes that follow a script."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_start_beyond_the_end_is_an_error_with_the_range_and_no_silence(client
 
 
 def fill_times(client, batches, compression="none") -> list[int]:
-    """One batch of records for each list of timestamps; all timestamps by offset."""
+    """Append one batch per list of timestamps.  Returns all timestamps by offset."""
     client.create_topic("a")
     with client.producer(compression=compression, linger_ms=10_000) as producer:
         for batch in batches:
@@ -205,7 +205,7 @@ def test_from_a_time_on_everything_is_read_whatever_its_own_time_is(client, clus
 
 
 def test_a_node_may_name_a_batch_that_is_too_early(client, cluster):
-    """Behind a log start it cannot rule out batches that are older again."""
+    """At the log start it cannot rule out that later batches are older."""
     stamps = fill_times(client, [[10], [20], [30, 70], [95]])
     part = cluster.topics["a"][0]
     part.first_at = lambda timestamp_ms: 1
@@ -218,7 +218,7 @@ def test_a_node_may_name_a_batch_that_is_too_early(client, cluster):
 
 
 def fetchers(cluster) -> set[int]:
-    """The nodes that were asked for records."""
+    """Return the nodes that got fetches."""
     return {node for node, request in cluster.requests if isinstance(request, messages.Fetch)}
 
 
@@ -290,7 +290,7 @@ def test_when_every_copy_is_damaged_what_is_intact_before_is_still_given(client,
 
 
 def test_a_topic_that_one_node_has_not_heard_of_is_read_through_it(driver, cluster):
-    """A client that has seen nothing takes a node that is behind for the truth."""
+    """A client that has seen no metadata index believes a node that lags behind."""
     cluster.add_topic("a")
 
     def script(node, event, connection):

@@ -1,4 +1,4 @@
-"""Reading partitions that were switched, through both drivers: every part at who has it."""
+"""Consumers of switched partitions, with both clients: each part is read from its own group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COUNT = 120
 
 
 def fill(client, cluster, parts: int = 4) -> list[bytes]:
-    """Records of which each stamp is its number, in parts on nodes 1, 2, 3, 1 and so on."""
+    """Append records whose timestamps are their numbers, in parts on nodes 1, 2, 3, 1 and so on."""
     client.create_topic("a")
     values = [b"%04d" % number for number in range(COUNT)]
     with client.producer(batch_bytes=200) as producer:
@@ -39,7 +39,7 @@ def test_a_client_that_knows_of_no_switch_follows_it_all_the_same(client, cluste
 
 
 def asked_of(cluster, kind) -> list[tuple[int, int]]:
-    """(node, offset or epoch) of each request, without repeats in a row."""
+    """Return (node, offset or epoch) of each request, without consecutive repetitions."""
     found = []
     for node, request in cluster.requests:
         if isinstance(request, kind):
@@ -60,7 +60,7 @@ def test_each_crossing_asks_who_has_the_end_once(client, cluster):
     ends = [end for end, _ in cluster.links[cluster.topics["a"][0].incarnation]]
     assert len(values_of(client.consume("a", until_end=True))) == COUNT
     crossings = [one for one in asked_of(cluster, messages.Fetch) if one[1] in (0, *ends)]
-    # The last part's leader (3) says where the first is (1); at its end it is asked again.
+    # The last part's leader (3) redirects to the first part (1), and is asked again at its end.
     assert crossings == [(3, 0), (1, 0), (3, ends[0]), (2, ends[0]), (3, ends[1])]
 
 
@@ -88,7 +88,8 @@ def test_a_time_is_looked_for_part_by_part(client, cluster, parts):
 
 
 def test_a_part_whose_leader_is_gone_is_found_again(client, cluster):
-    """The node that led the first part does not any more; who has the end says who does."""
+    """The node that led the first part leads it no longer; the last part's leader names the new
+    one."""
     values = fill(client, cluster, 2)
     incarnation = cluster.topics["a"][0].incarnation
     gone = []
@@ -106,7 +107,7 @@ def test_a_part_whose_leader_is_gone_is_found_again(client, cluster):
 
 
 def test_two_nodes_that_send_a_reader_to_each_other_are_not_asked_without_a_pause(client, cluster):
-    """Each believes that the other has it: it is asked a few times at once, then rarely."""
+    """Each redirects to the other: the reader follows a few times at once, then with pauses."""
     values = fill(client, cluster, 2)
     part = cluster.topics["a"][0]
     sent_on = []

@@ -1,4 +1,4 @@
-"""A failure is told to somebody: by ``wait``, else by ``flush``, else when the producer is left."""
+"""Each failure is raised once: by ``wait``, else by ``flush``, else at the end of the block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.client.test_producer_state import Bench, metadata
 
 
 def refuse_produce(_node, event, _connection):
-    """No append is taken, for good."""
+    """Script that refuses each append definitely."""
     if not isinstance(event.request, messages.Produce):
         return None
     return ResponseEvent(event.id, messages.ProduceReply(tuple(
@@ -24,7 +24,7 @@ def refuse_produce(_node, event, _connection):
 
 
 async def give_up(delivery):
-    """Wait for a moment only."""
+    """Cancel a wait after a moment."""
     with trio.move_on_after(0.01) as scope:
         await delivery.wait()
     assert scope.cancelled_caught
@@ -159,7 +159,7 @@ def test_more_failures_than_are_kept_are_counted():
 
 
 def test_each_record_that_waited_for_its_topic_has_to_be_told():
-    """They travel in one batch, and each of their senders has a delivery of his own."""
+    """They are in one batch, and each sender has a delivery of its own."""
     bench = Bench()
     bench.metadata.forget_topic("t")
     deliveries = [bench.send() for _ in range(3)]

@@ -1,4 +1,4 @@
-"""A client in a process that inherited it: refused at once, and its parent notices nothing."""
+"""Clients in a forked process: each use raises at once, without effect on the parent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.client.scripts import values_of
 
 
 def in_child(work):
-    """What ``work`` gives in a forked process, which ends then."""
+    """Return the result of ``work`` in a forked process, which exits after it."""
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
@@ -36,7 +36,7 @@ def in_child(work):
 
 
 def refusals(uses):
-    """The types and texts of what each of ``uses`` raises."""
+    """Return type and text of the error that each of ``uses`` raises."""
     told = []
     for use in uses:
         with pytest.raises(Forked) as caught:
@@ -124,7 +124,7 @@ def test_a_child_and_its_child_have_clients_of_their_own(world, cluster):
 
 
 def test_what_the_parent_holds_is_sent_once(world, cluster):
-    """Records that wait in a batch are in both processes' memory."""
+    """Records of an open batch are in the memory of both processes."""
     with blocking.Client(cluster.servers()) as client:
         client.create_topic("a")
         with client.producer(linger_ms=60_000) as producer:
@@ -141,7 +141,7 @@ def test_what_the_parent_holds_is_sent_once(world, cluster):
 
 
 def test_a_child_does_not_keep_the_parents_connections_open(world, cluster):
-    """A node would wait for a client that is long gone."""
+    """Else the node would keep the connection of a client that has ended."""
     with blocking.Client(cluster.servers()) as client:
         client.list_topics()
         mine = {os.fstat(sock._sock.fileno()).st_ino for sock in client._sockets.values()}

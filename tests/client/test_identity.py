@@ -1,4 +1,4 @@
-"""A producer's id and epoch: asked for again after every kind of answer that did not come."""
+"""Producer ids and epochs: requested again after each kind of lost or ambiguous answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.client.test_producer_state import Bench, sequences
 
 
 def lose(op: str, verdict: str, times: int):
-    """A script that loses the first answers to one operation."""
+    """Return a script that loses the first answers to one operation."""
     left = [times]
 
     def script(_node, event, _connection):
@@ -99,7 +99,7 @@ def test_a_producer_whose_id_somebody_else_uses_goes_on_under_another_one(client
 
 
 def refuse_id(cluster, producer_id: int) -> None:
-    """Nodes say from now on that nobody was given this id."""
+    """Make nodes refuse this id as never assigned."""
 
     def script(_node, event, _connection):
         if not isinstance(event.request, m.Produce):
@@ -114,7 +114,7 @@ def refuse_id(cluster, producer_id: int) -> None:
     cluster.script = script
 
 
-# ---- the machines alone -------------------------------------------------------------------------
+# ---- the state machines alone --------------------------------------------------------------------
 
 
 def test_what_may_be_in_the_log_is_not_sent_under_another_id():

@@ -1,8 +1,10 @@
-"""Methods of both clients are made from one operation each, and show it to callers."""
+"""Methods of both clients: each is made from one operation and shows its help to callers."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import json
 import pydoc
 import typing
 
@@ -10,7 +12,9 @@ import pytest
 
 from multiraft import client as trio_client
 from multiraft.client import _operations, _placements, _plans, blocking
+from multiraft.client._accumulator import ProducerSettings
 from multiraft.client._client import ClientCore
+from multiraft.client._consumer_settings import ConsumerSettings
 
 #: Operations that no method of a client offers: ``multiraft.client.ranges`` runs it.
 NOT_METHODS = ("list_many_offsets",)
@@ -57,3 +61,16 @@ def test_wrong_arguments_are_refused_by_name(client):
         client.create_topic()
     with pytest.raises(TypeError, match="unexpected keyword argument 'parts'"):
         client.create_topic("a", parts=2)
+
+
+@pytest.mark.parametrize("client_class", [trio_client.Client, blocking.Client],
+                         ids=["trio", "blocking"])
+@pytest.mark.parametrize("method, settings", [("producer", ProducerSettings),
+                                              ("consume", ConsumerSettings)])
+def test_help_names_each_setting_with_its_default(client_class, method, settings):
+    shown = inspect.getdoc(getattr(client_class, method))
+    listed = [line.split()[0] for line in shown.splitlines() if line.startswith("    ")
+              and "=" in line.split()[0] and not line.startswith("     ")]
+    expected = [(field.name, field.default) for field in dataclasses.fields(settings)]
+    assert listed == [f"{name}={json.dumps(value) if type(value) is str else value}"
+                      for name, value in expected]

@@ -1,4 +1,4 @@
-"""The connections of a client as a machine: every request ends exactly once."""
+"""Connections of a client as a state machine: each request ends exactly once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STATUS = m.ClusterStatus()
 
 
 class Bench:
-    """A network and the scripted far ends of its links."""
+    """A network and the scripted other ends of its links."""
 
     def __init__(self, servers=(A,), in_flight_max=8):
         self.network = Network(list(servers), random.Random(1))
@@ -109,7 +109,8 @@ def test_an_address_that_failed_has_a_pause_and_says_why():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_addresses_that_fail_are_tried_in_turn(seed):
-    """By chance alone, two dead nodes took all of a command's patience once in some hundred."""
+    """A random choice alone tried only two dead nodes until the timeout, once in some hundred
+    times."""
     bench = Bench((A, B, C))
     bench.network._rng = random.Random(seed)
     tried, now_ms = [], 0

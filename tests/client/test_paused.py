@@ -1,4 +1,4 @@
-"""A process that is stopped for longer than anything it waits for, and goes on."""
+"""Clients in a process that is paused for longer than each timeout, and then resumed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_process_that_was_stopped_goes_on(world, cluster, program):
             for _ in range(3):
                 os.kill(process.pid, signal.SIGSTOP)
                 until = time.monotonic() + STOPPED_S
-                while time.monotonic() < until:  # the time itself is what has to pass
+                while time.monotonic() < until:  # time itself has to pass
                     time.sleep(POLL_S)
                 os.kill(process.pid, signal.SIGCONT)
                 told += [process.stdout.readline().split() for _ in range(300)]
@@ -78,7 +78,7 @@ def test_a_process_that_was_stopped_goes_on(world, cluster, program):
 
 
 def test_what_was_answered_while_the_process_stood_still_is_no_loss(world, cluster, monkeypatch):
-    """The clock jumps; the answer lies in the socket's buffer."""
+    """The clock jumps; the answer is in the socket's buffer already."""
     cluster.add_topic("a")
     jumped_ns = 0
 
@@ -99,7 +99,7 @@ def test_what_was_answered_while_the_process_stood_still_is_no_loss(world, clust
         try:
             assert delivery.wait().base_offset == 1
         except AmbiguousOutcome:
-            pass  # nobody looked at the answer before the time was over
+            pass  # no task read the answer before the timeout
         assert producer.send(Record("a", b"2")).wait().base_offset == 2
         log = [record.value for batch in client.consume("a", until_end=True) for record in batch]
     assert log == [b"0", b"1", b"2"]

@@ -1,4 +1,4 @@
-"""The producer machine, one rule at a time: values in, values out, time as a number."""
+"""Producer state machine, one rule at a time: values in, values out, time as a number."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def metadata(partitions: int = 1, leader: int = 1, epoch: int = 1) -> m.Metadata
 
 
 class Bench:
-    """A producer whose topic is known and whose identity is (7, 0), at time 0."""
+    """Producer with a known topic and identity (7, 0), at time 0."""
 
     def __init__(self, partitions: int = 1, **settings):
         self.metadata = MetadataCache()
@@ -47,7 +47,7 @@ class Bench:
         return attempt
 
     def pause_ends(self, now: int) -> int:
-        """When the next attempt is due; nothing is due now."""
+        """Return the time of the next attempt; assert that none is due now."""
         assert self.poll(now) == []
         return self.state.next_deadline_ms()
 
@@ -57,7 +57,7 @@ class Bench:
 
 
 def sequences(attempt) -> list[tuple[int, int, int]]:
-    """(producer id, epoch, first sequence) of each batch of an attempt."""
+    """Return (producer id, epoch, first sequence) of each batch of an attempt."""
     return [(header.producer_id, header.producer_epoch, header.base_sequence)
             for header in map(core.batch_header, attempt.payload)]
 
@@ -109,8 +109,8 @@ def test_at_most_in_flight_max_batches_are_unanswered():
 
 
 def test_a_lost_answer_to_the_oldest_batch_holds_back_what_would_push_it_out_of_the_window():
-    """The leader remembers the last five batches.  The answers to 2..5 came, that to 1 was lost:
-    a sixth batch would make it forget the first, whose retry it then could not recognise."""
+    """The leader remembers the last five batches.  The answers to 2..5 arrived, that to 1 was lost.
+    After a sixth batch the leader would not recognise a repetition of the first."""
     bench = Bench(batch_bytes=200, in_flight_max=5)
     attempts = []
     for number in range(7):
@@ -298,8 +298,8 @@ def test_without_idempotence_batches_carry_no_identity_and_no_question_is_asked(
 
 
 def test_a_batch_without_acknowledgement_that_leaves_after_it_was_given_up_changes_nothing():
-    """Its link was being connected all the time: the request leaves when the caller has long been
-    told that nobody knows."""
+    """Its link was connecting all the time: the request is sent after the caller has received
+    ``AmbiguousOutcome``."""
     bench = Bench(acks="none", delivery_timeout_ms=1000)
     delivery = bench.send()
     attempt = bench.one()

@@ -1,8 +1,8 @@
-"""The producer machine against a leader that behaves, in a world that does not.
+"""Producer state machine against correct leaders, with random network faults and elections.
 
-One seed is one world: requests are lost, delayed, answered and not heard; leaders change and take
-uncommitted entries with them; refusals of every retriable kind come at random; partitions go on in
-other groups, whose terms are lower.  After each world:
+Each seed is one simulation.  Requests and answers are lost or delayed; leaders change, and
+uncommitted entries are lost with them; retriable refusals of each kind occur at random; partitions
+are switched to other groups, whose terms are lower.  After each simulation:
 
 - an acknowledged batch is in the log, at the offset that was acknowledged, once
 - no value is in the log twice, and values of one partition keep their order
@@ -32,7 +32,8 @@ REFUSALS = (Code.LEADER_UNKNOWN, Code.QUEUE_FULL, Code.STALE_METADATA, Code.SHUT
 
 
 class World:
-    """Three nodes, one leader per partition, a log of which a suffix may be uncommitted."""
+    """Simulation of three nodes with one leader and one log per partition, whose suffix may be
+    uncommitted."""
 
     def __init__(self, seed: int, acks: str, settings: dict, switches: float = 0.0):
         self.switches = switches  # odds, per record
@@ -43,7 +44,7 @@ class World:
         self.terms = {part.incarnation: 1 for part in self.parts}
         self.committed = {part.incarnation: 0 for part in self.parts}  # entries of the log
         self.places = dict.fromkeys(self.terms, 1)  # epoch of each partition
-        self.moving: dict[int, int] = {}  # partitions that are sealed -> who leads the next group
+        self.moving: dict[int, int] = {}  # sealed partitions -> leader of the next group
         self.events: list = []  # (time, order, action)
         self.order = 0
         self.metadata = MetadataCache()
@@ -76,7 +77,7 @@ class World:
                 for part in self.parts)),))
 
     def change_leader(self, part: Partition) -> None:
-        """The new leader has everything committed, and some or all of the rest."""
+        """Elect a leader that has all committed entries, and a random prefix of the others."""
         if part.incarnation in self.moving:
             return
         keep = self.rng.randint(self.committed[part.incarnation], len(part.log))
@@ -87,7 +88,7 @@ class World:
         self.terms[part.incarnation] += 1
 
     def switch(self, part: Partition) -> None:
-        """Sealed at what is committed by now; after a while the next group takes appends."""
+        """Seal a partition after an election; later the next group takes appends."""
         if part.incarnation in self.moving:
             return
         self.change_leader(part)
@@ -95,14 +96,15 @@ class World:
         self.later(self.rng.randint(1, 80), lambda: self.opened(part))
 
     def opened(self, part: Partition) -> None:
-        """The next group goes on, with the windows, in a term of its own."""
+        """Open the partition in the next group, with its producer state, in that group's term."""
         part.group += 10
         self.places[part.incarnation] += 1
         self.leaders[part.incarnation] = self.moving.pop(part.incarnation)
         self.terms[part.incarnation] = self.rng.randint(1, 3)
 
     def refusal(self, part: Partition, node: int) -> m.ProduceResult | None:
-        """Of a node that does not take this partition's appends now."""
+        """Return the refusal of a node that takes no appends of this partition now; None = it
+        does."""
         incarnation = part.incarnation
         leader, epoch = self.leaders[incarnation], self.places[incarnation]
         hint = leader if self.rng.random() < 0.5 else 0
@@ -119,7 +121,7 @@ class World:
             "", self.moving[incarnation], "", group=part.group + 10, epoch=epoch + 1))
 
     def rebuild(self, part: Partition) -> None:
-        """Tail state is a function of the log."""
+        """Rebuild the producer state from the log."""
         log, part.log, part.windows, part.next_offset = part.log, [], {}, 0
         for base, data in log:
             plain = bytearray(data)
@@ -129,7 +131,7 @@ class World:
             assert (code, offset) == (Code.OK, base)
 
     def serve(self, attempt) -> None:
-        """The request has reached ``attempt.node``."""
+        """Serve a request at ``attempt.node``."""
         results, at, waits = [], 0, []
         payload = b"".join(map(bytes, attempt.payload))
         for incarnation, length in attempt.request.batches:
@@ -147,7 +149,7 @@ class World:
         self.later(self.rng.randint(0, 30), lambda: self.commit(attempt, results, waits))
 
     def commit(self, attempt, results, waits) -> None:
-        """Entries of an unchanged term are committed; of an older one nobody knows."""
+        """Commit the entries, if the term is unchanged; else the outcome is ambiguous."""
         for at, incarnation, life in waits:
             if self.life(incarnation) == life:
                 self.committed[incarnation] = len(self.parts[incarnation - 100].log)
@@ -160,7 +162,7 @@ class World:
         self.later(self.rng.randint(0, 20), lambda: self.producer.done(attempt, outcome, self.now))
 
     def life(self, incarnation: int) -> tuple[int, int]:
-        """What ends when a leader is deposed."""
+        """Return partition epoch and term, one of which changes when the leader is deposed."""
         return self.places[incarnation], self.terms[incarnation]
 
     # ---- the network ----
@@ -169,7 +171,7 @@ class World:
         attempt = attempt._replace(payload=[bytes(data) for data in attempt.payload])
         if self.chance(0.05):
             self.later(5, lambda: self.producer.done(attempt, Lost(False, "refused"), self.now))
-        elif self.chance(0.05):  # heard too late, long after the client gave it up
+        elif self.chance(0.05):  # arrives after the client has given the attempt up
             self.later(700, lambda: self.producer.done(attempt, Lost(True, "timed out"), self.now))
             self.later(self.rng.randint(0, 1500), lambda: self.serve(attempt))
         elif self.chance(0.05):
@@ -178,7 +180,7 @@ class World:
             self.in_order(attempt)
 
     def in_order(self, attempt) -> None:
-        """One connection delivers in order."""
+        """Schedule an arrival after all earlier ones of the same connection."""
         at = max(self.now + self.rng.randint(1, 10), getattr(self, "_last", {}).get(
             attempt.address, 0))
         self.__dict__.setdefault("_last", {})[attempt.address] = at
@@ -245,7 +247,7 @@ class World:
 
 
 def judge(world: World, ordered: bool = True) -> dict[str, int]:
-    """The promises, on the final logs; without idempotence order is none of them."""
+    """Check the guarantees on the final logs; without idempotence order is not guaranteed."""
     logs = {part.number: part.values() for part in world.parts}
     counts = {"ok": 0, "refused": 0, "ambiguous": 0}
     for number, values in logs.items():

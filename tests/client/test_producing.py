@@ -1,4 +1,4 @@
-"""The producer's operations without a driver: the test carries out each step."""
+"""Operations of a producer without a driver: the test carries out each step."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class World:
             Delivery, lambda: self.now_ms, line)
 
     def fill(self) -> None:
-        """Take records until there is no room for another one of 500 bytes."""
+        """Add records until another one of 500 bytes does not fit."""
         while self.core.try_take(Record("t", bytes(500)), 0) is not None:
             pass
 
     def empty(self) -> None:
-        """Give everything up that was taken."""
+        """Give up all records that were taken."""
         self.now_ms += 1_000_000
         self.client.advance(self.now_ms)
 
 
 def result_of(operation):
-    """The result of an operation that has no step to carry out."""
+    """Return the result of an operation without a step to carry out."""
     with pytest.raises(StopIteration) as end:
         operation.send(None)
     return end.value.value

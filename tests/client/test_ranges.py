@@ -1,5 +1,5 @@
 """Fixed ranges of many partitions, against nodes that follow a script; and batches under an
-identity that their sender chose."""
+identity of the caller's choice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def client(cluster):
 
 
 def fill(client, name: str, count: int, partitions: int = 1) -> None:
-    """Small batches in each partition; a value is its offset."""
+    """Append small batches to each partition; each value is its offset."""
     client.create_topic(name, partitions)
     with client.producer(batch_bytes=300) as producer:
         for at in range(count):
@@ -34,7 +34,7 @@ def fill(client, name: str, count: int, partitions: int = 1) -> None:
 
 
 def offsets(client, ranges, **more) -> list[tuple[str, int, int]]:
-    """What is read, cut to its range."""
+    """Return the offsets that are read, cut to their ranges."""
     return [(part.topic, part.partition, record.offset)
             for part, batch in read_ranges(client, ranges, **more)
             for record in batch.records() if record.offset < part.end_offset]
@@ -120,7 +120,7 @@ def test_thousands_of_partitions_are_looked_up_together(client, cluster):
     found = offset_ranges(client, [f"t{number:02}" for number in range(30)] + ["missing"])
     assert len(found) == 30
     assert all(len(ends) == 100 and set(ends.values()) == {(0, 0)} for _, ends in found.values())
-    # Two for each of three nodes would allow for an answer that was lost.
+    # Two for each of three nodes leave one for a lost answer.
     asked = [request for _, request in cluster.requests]
     assert 3 <= sum(isinstance(request, messages.ListOffsets) for request in asked) <= 6
     # Of the missing topic as often as there is time for; of all of them as often as of nodes.

@@ -1,4 +1,6 @@
-"""What can never be appended is refused at once, to whoever sent it, and nothing else suffers."""
+"""Records that can never be appended: their sender gets the error at once, without effect on
+others.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ WRONG_RECORDS = [
 
 
 def described(fields: dict) -> str:
-    """The same in every process: the representation of a view names a place in memory."""
+    """Return the fields as text without addresses, so that test ids agree between processes."""
     return re.sub(r"at 0x[0-9a-f]+", "of bytes", repr(fields))
 
 
@@ -138,7 +140,7 @@ def test_an_operation_that_cannot_be_asked_for_is_refused_to_who_asks(client, cl
 
 
 def test_topics_that_nodes_do_not_answer_for_together_are_asked_for_apart(client, cluster):
-    """As a defence: whatever made a node refuse, the topics of others are learned."""
+    """Whatever made a node refuse, metadata of other topics are learned."""
     names = [f"t{number}" for number in range(20)]
     for name in names:
         cluster.add_topic(name)
@@ -319,7 +321,7 @@ def test_open_batches_do_not_linger_while_a_record_waits_for_their_room(client, 
 
 
 def test_a_large_record_is_not_overtaken_for_ever(world, cluster):
-    """Small ones would take each room that becomes free."""
+    """Else small ones would take all space that becomes free."""
     cluster.add_topic("a")
     sent = []
 
@@ -344,7 +346,7 @@ def test_a_large_record_is_not_overtaken_for_ever(world, cluster):
 
 
 def test_sending_always_lets_others_run(world, cluster):
-    """A loop that is refused again and again must not stop the loop of events."""
+    """A loop of refused sends must not block the event loop."""
     cluster.add_topic("a")
 
     async def run():
@@ -429,7 +431,7 @@ def test_a_partition_that_is_gone_with_the_next_life_of_a_topic_names_its_record
 
 
 def test_a_topic_that_is_deleted_while_values_wait_for_room_is_told(client, cluster):
-    """The list is long, its topic goes away in between."""
+    """The list is long, and its topic is deleted meanwhile."""
     cluster.add_topic("a")
 
     def delete(node, event, connection):

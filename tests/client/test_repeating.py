@@ -1,4 +1,5 @@
-"""Every change of the cluster, with its answer lost: asked again it is done once, and known."""
+"""Changes of the cluster with lost answers: a repetition has no second effect and gets the
+reply."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ VERDICTS = pytest.mark.parametrize("verdict", ["cut-after", "ambiguous"])
 
 
 class Metadata:
-    """The real state machine behind a fake cluster's administrative operations."""
+    """State machine of the product behind the administrative operations of a fake cluster."""
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -177,7 +178,7 @@ def test_a_deletion_that_is_repeated_leaves_the_next_topic_of_that_name(client, 
         if type(event.request) is not m.DeleteTopic or asked(cluster, m.DeleteTopic) > 1:
             return None
         del cluster.topics["a"]
-        cluster.add_topic("a")  # somebody else does, before the repetition
+        cluster.add_topic("a")  # another client does, before the repetition
         return "cut"
 
     cluster.script = script
@@ -237,7 +238,7 @@ def test_a_pool_grows_once(client, cluster, state, verdict, through):
         if left[0]:
             left[0] -= 1
             return verdict
-        if through:  # the growth is through before it is asked for again
+        if through:  # the growth is complete before the repetition
             state.apply(state_machine.OpenPool(5))
         return None
 
@@ -355,7 +356,7 @@ def test_leadership_is_handed_over_once(client, cluster, world, verdict, to):
     assert moves == [(1, 2)]
 
 
-# ---- what is said when time is up ---------------------------------------------------------------
+# ---- errors at the time limit ----------------------------------------------------------------
 
 
 def test_a_change_of_which_no_answer_came_is_ambiguous(client, cluster, state, monkeypatch):

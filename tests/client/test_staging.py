@@ -1,4 +1,4 @@
-"""Staged records: seen when their run is committed, all of them, and never when it is void."""
+"""Staged records: visible together when their transaction is committed, never when it is void."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ NONCE = bytes(16)
 
 
 def put(client, *values: bytes, identity=None, partition: int = 0) -> None:
-    """Records of partition ``partition`` of topic "a", as many batches; staged with an identity."""
+    """Append records to partition ``partition`` of topic "a", one per batch; an identity stages
+    them."""
     with client.producer(identity=identity) as producer:
         for value in values:
             producer.send_nowait(Record("a", value, partition=partition)).wait()
@@ -31,7 +32,7 @@ def put(client, *values: bytes, identity=None, partition: int = 0) -> None:
 
 @pytest.fixture
 def run(client):
-    """An open run that stages in topic "a", of two partitions."""
+    """Open a transaction that stages in topic "a", of two partitions."""
     client.create_topic("a", partitions=2)
     opened = staging.open_run(client, "sink", 0, NONCE)
     opened.stages_in(client, "a")
@@ -39,7 +40,7 @@ def run(client):
 
 
 def now(client, **settings) -> list[bytes]:
-    """What there is to read."""
+    """Return the values that a reader of committed records gets."""
     return sorted(values_of(client.consume("a", until_end=True, **settings)))
 
 
@@ -109,7 +110,7 @@ def test_a_reader_waits_at_an_open_run_and_goes_on(client, cluster, run):
 
 
 def test_a_range_waits_for_a_run_and_then_says_which(cluster, run, monkeypatch):
-    """A blocking client: ``read_ranges`` has no other."""
+    """With a blocking client, the only one that ``read_ranges`` takes."""
     from multiraft.client import blocking
     with blocking.Client(cluster.servers()) as client:
         put(client, b"1", identity=run.identity)
@@ -125,7 +126,7 @@ def test_a_range_waits_for_a_run_and_then_says_which(cluster, run, monkeypatch):
 @pytest.mark.parametrize("first", ["cut-after", Code.AMBIGUOUS])
 def test_who_lost_the_answer_to_a_commit_does_not_know_whatever_is_said_later(
         client, cluster, run, monkeypatch, first):
-    """The batch may be committed: a refusal for the time being speaks of its own question alone."""
+    """The batch may be committed: a retriable refusal concerns the repetition alone."""
     monkeypatch.setattr(_retries, "OPERATION_TIMEOUT_MS", 200)
     asked: list = []
 
@@ -216,7 +217,8 @@ def test_plans_end_before_what_open_runs_have_staged(cluster, run):
 
 
 def test_a_plan_that_a_run_overtakes_is_made_again(cluster, run):
-    """Opened, staged and committed while ends were asked for: the ends would cut it in two."""
+    """Opened, staged and committed while ends are requested: the ends would split the
+    transaction."""
     from multiraft.client import blocking
     with blocking.Client(cluster.servers()) as client:
         ledger_only(client, run)

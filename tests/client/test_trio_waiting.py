@@ -1,4 +1,4 @@
-"""What only the trio client does: several tasks wait for one delivery, and some give up."""
+"""Trio client only: several tasks wait for one delivery, and some are cancelled."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_record_that_is_only_sent_leaves_when_it_has_lingered(world, cluster):
 
 
 def test_tasks_that_wait_for_room_are_served_in_their_order(world, cluster):
-    """Small records wait behind a large one; a task that gives up leaves its turn to the next."""
+    """Small records wait behind a large one; after a cancelled task the next one is served."""
     cluster.add_topic("a")
     held, order = [True], []
     cluster.script = lambda _node, event, _connection: (

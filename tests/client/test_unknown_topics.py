@@ -1,4 +1,4 @@
-"""A topic that did not exist can be used once it exists, whoever created it."""
+"""Topics that did not exist: usable after their creation, by this client or another one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_topic_that_was_asked_for_before_it_existed_is_used_once_it_exists(cli
          "send": lambda name: append(client, name, "send"),
          "send_many": lambda name: append(client, name, "send_many"),
          "consume": lambda name: read(client, name)}[asked]("orders")
-    world.call(cluster.add_topic, "orders")  # somebody else does
+    world.call(cluster.add_topic, "orders")  # another client does
     append(client, "orders", how)
     assert read(client, "orders") == 1
 
@@ -72,7 +72,7 @@ def missing(*names: str) -> m.MetadataReply:
 
 
 class Waiting:
-    """A cache that is told every 100 ms that there is no topic."""
+    """Cache that gets an answer every 100 ms that the topic does not exist."""
 
     def __init__(self):
         self.cache = MetadataCache()

@@ -1,4 +1,4 @@
-"""Waits of readers: each has a bound and a reason, and what was not read is told."""
+"""Waits of readers: each has a bound and a reason, and unread partitions are listed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def put(client, *values: bytes, partition: int = 0, topic: str = "a", identity=N
 
 
 def filled(cluster, data: bytearray):
-    """Topic "a" with a batch of 2, this one, and a batch of 1."""
+    """Fill topic "a" with a batch of 2 records, ``batch``, and a batch of 1."""
     [part] = cluster.add_topic("a")
     builder = core.BatchBuilder(8 << 20)
     for value in (b"one", b"two"):
@@ -103,7 +103,7 @@ def test_a_batch_that_would_fill_the_memory_is_named(client, cluster):
 
 @pytest.mark.parametrize("data", [UNREADABLE[0].values[0], BOMB])
 def test_a_search_for_a_time_gives_what_it_cannot_open(client, cluster, data):
-    """Its header says that it has such a record: whoever opens it is told what is wrong."""
+    """Its header says that it has such a record: reading it raises its error."""
     filled(cluster, data)
     batches = list(client.consume("a", start=Timestamp(1_650_000_000_000), until_end=True))
     assert [batch.base_offset for batch in batches] == [2, 3]
@@ -131,12 +131,12 @@ def test_a_batch_that_is_damaged_everywhere_is_named(client, cluster):
         list(client.consume("a", until_end=True))
 
 
-# ---- runs that are not decided ------------------------------------------------------------------
+# ---- transactions that are not decided ----------------------------------------------------------
 
 
 @pytest.fixture
 def run(client):
-    """An open run that has staged offset 1 of a/0, between plain records."""
+    """Open a transaction that has staged offset 1 of a/0, between plain records."""
     client.create_topic("a", partitions=2)
     opened = staging.open_run(client, "delays", 7, NONCE)
     opened.stages_in(client, "a")
@@ -159,13 +159,14 @@ def test_a_read_to_the_end_tells_what_it_left(client, run):
 
 
 def unread_of(consumer):
-    """The property, of whichever driver."""
+    """Return the property ``unread`` of either driver."""
     target = getattr(consumer, "_target", consumer)
     return target.unread
 
 
 def staged_by_nobody(cluster, sink: int, run: int) -> None:
-    """A batch as older leaders took it, in a/0."""
+    """Append a staged batch of no transaction to a/0, as leaders of earlier releases accepted
+    it."""
     [part, *_] = cluster.topics["a"]
     data = crafted(layout.ATTRIBUTE_TRANSACTIONAL, records_block(1))
     core.stamp_producer(data, *staging.identity_of(sink, run, 0, 0), 0)
@@ -259,7 +260,7 @@ def test_nobody_asks_about_runs_that_nobody_waits_for():
 
 
 def test_a_replica_that_stays_behind_is_not_waited_for_for_ever(client, cluster):
-    """It answers well, and has nothing."""
+    """It answers without an error, and has no records."""
     [part] = cluster.add_topic("a")
     for _ in range(3):
         assert part.append(crafted(0, records_block(1)))[0] == Code.OK

@@ -13,7 +13,7 @@ from multiraft.codec import layout
 
 
 def crafted(codec: int, block: bytes, count: int = 1, at_ms: int = 1_700_000_000_000) -> bytearray:
-    """A batch with a right CRC and this block of records."""
+    """Return a batch with a valid CRC and this block of records."""
     builder = core.BatchBuilder(8 << 20)
     assert builder.append(at_ms, None, b"x")
     data = builder.build()[:layout.BATCH_HEADER_BYTES] + block

@@ -1,9 +1,9 @@
-"""What nodes ask and answer on bulk connections, with what decodes it, in this process.
+"""Bulk connections between nodes in this process: requests, answers and their decoders.
 
-Contract.  ``serve`` gives a stream to the handlers of a node, ``asked`` an answer to whoever asked
-for it, ``fetched`` an image's pieces to whoever lacks it.  They raise what these raise.  The code
-is the product's from the connection's first byte behind the handshake on; what would be done then
-is replaced by a value.  Nothing is sent: an answer only has to be one that can be.
+Contract.  ``serve`` gives a stream to the handlers of a node, ``asked`` an answer to the requester,
+``fetched`` the pieces of an image to the node that lacks it.  They raise what the product raises.
+The code after the handshake is that of the product; the effects of handlers are replaced by values.
+Nothing is sent: an answer only has to be encodable.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ FRAME_BYTES_MAX = 1 << 16
 
 
 def plain(value: object) -> object:
-    """Rows as they come from the wire."""
+    """Return rows as lists, as the wire has them."""
     if isinstance(value, tuple):
         return [plain(each) for each in value]
     return {name: plain(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def refused(error: Exception) -> tuple:
-    """As ``Admin.refusal``."""
+    """Return the refusal of a request, as ``Admin.refusal`` does."""
     return refusal(error, lambda _group: (Code.NOT_LEADER, ErrorDetail()))
 
 
 class Unheard(Bulk):
-    """Its answers go nowhere."""
+    """Connection that discards its answers."""
 
     async def _send(self, _sock, buffers) -> None:
         b"".join(buffers)
@@ -66,7 +66,7 @@ class Unheard(Bulk):
 
 
 def serve(stream: bytes) -> None:
-    """A connection of ``seeds.ASKING``, which is closed behind the stream."""
+    """Serve a connection of ``seeds.ASKING``, which is closed at the end of the stream."""
     trio.run(_serve, stream)
 
 
@@ -81,26 +81,26 @@ async def _serve(stream: bytes) -> None:
 
 @functools.cache
 def _answering() -> Bulk:
-    """With the handlers that a node has."""
+    """Return a server with the handlers of a node."""
     bulk = Unheard(None, None, FRAME_BYTES_MAX, 1 << 40)
     PeerRequests(bulk, {shape.kind: functools.partial(_answer, op)
                         for op, shape in peer_requests.REQUESTS.items()}, refused)
     Repairs(RepairCoordinator(1, _store(), SimpleNamespace(
         status=SimpleNamespace(is_settled=lambda _group: True)), lambda _: None),
             bulk, lambda: None, silent_log())
-    Side(Core(), bulk)  # of a leader: it has an image to give
+    Side(Core(), bulk)  # of a leader, which has an image to send
     bulk.handlers.update(_publishing().handlers)
     return bulk
 
 
 async def _answer(op: str, request) -> object:
-    """What was read survives a second trip."""
+    """Check that a decoded request is equal after another round trip, and answer it."""
     assert peer_requests.REQUESTS[op].read(plain(request._asdict())) == request
     return seeds.peer_questions()[op][1]
 
 
 def _store() -> Store:
-    """Of the small data directory."""
+    """Return a store of the small data directory."""
     filesystem = SimulatedFilesystem()
     filesystem.make_directory(f"{seeds.DIRECTORY}/lane-0")
     for path, data in seeds.directory().items():
@@ -109,7 +109,8 @@ def _store() -> Store:
 
 
 def _publishing() -> LoadPublisher:
-    """Of a node that leads all partitions of ``__metrics`` and takes every batch."""
+    """Return the publisher of a node that leads all partitions of ``__metrics`` and takes each
+    batch."""
     state = MetadataState()
     state.apply(1, plan_bootstrap(bytes(16), seeds.NODES, 2, 3, 1))
     state.apply(2, CreateTopic(TOPIC, bytes(16), PARTITIONS))
@@ -128,14 +129,14 @@ def _publishing() -> LoadPublisher:
 
 
 class Answers:
-    """A bulk connection whose answers are these, and then none."""
+    """Bulk connection with these answers, and then none."""
 
     def __init__(self, *frames: Frame):
         self.handlers: dict[str, Callable] = {}
         self._frames: Iterator[Frame] = iter(frames)
 
     async def ask(self, _peer: int, header: dict) -> Frame:
-        """The next one."""
+        """Return the next answer."""
         encode_frame(header)
         for frame in self._frames:
             return frame
@@ -143,14 +144,14 @@ class Answers:
 
 
 def asked(op: str, answer: dict) -> None:
-    """The answer to a request; what is read of it survives a second trip."""
+    """Decode the answer to a request, and check that it is equal after another round trip."""
     requests = PeerRequests(Answers(Frame(answer, memoryview(b""))), {}, refused)
     reply = trio.run(requests.ask, LEADER, seeds.peer_questions()[op][0])
     assert peer_requests.RESPONSES[op].read(plain(reply._asdict())) == reply
 
 
 def fetched(frames: list[Frame]) -> None:
-    """Pieces of an image, with a disk that keeps them: a restart finds what had arrived."""
+    """Receive pieces of an image on a disk that keeps them, and check that a restart finds them."""
     trio.run(_fetched, frames)
 
 
@@ -166,7 +167,7 @@ async def _fetched(frames: list[Frame]) -> None:
 
 
 def _check_kept(side: Side) -> None:
-    """What a restart would find is what has arrived."""
+    """Check that a restart would find exactly the pieces that have arrived."""
     arrived = side.snapshots._download
     assert arrived is None or 0 < len(arrived.data) <= arrived.total
     kept = SnapshotDownload(side.filesystem, DIRECTORY, IMAGE_BYTES_MAX).load()

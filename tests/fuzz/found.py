@@ -1,4 +1,4 @@
-"""Inputs that once were findings, by target: they stay refused, and nothing worse."""
+"""Inputs that were findings before, by target: each must be refused without another failure."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
 """Coverage-guided fuzzing of the targets: `make fuzz ARGS="--minutes 10 [TARGET ...]"`.
 
 Contract.  Each target runs in a process of its own for an equal share of the time, from its seeds
-and from what earlier runs found (``.fuzz/TARGET``, outside of git).  An exception that a target may
-not raise, more memory than ``RSS_MB_MAX`` or an input that takes ``INPUT_S_MAX`` ends the target's
-run; the input is then in ``.fuzz/crashes`` and the command that repeats it is printed.  Exit code 1
-when there was one.  Needs the extra ``fuzz``.
-"""
+and from inputs that earlier runs found (``.fuzz/TARGET``, ignored by git).  An exception that a
+target may not raise, more memory than ``RSS_MB_MAX`` or an input that takes ``INPUT_S_MAX`` ends
+the target's run; the input is then in ``.fuzz/crashes`` and the command that repeats it is
+printed.  Exit code 1 if there was a finding.  Needs the extra ``fuzz``.  """
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ CRASHES = CORPUS / "crashes"
 
 
 def fuzz(name: str, seconds: int) -> None:
-    """One target in this process, which does not return."""
-    # What is ours is measured for coverage, so it has to be imported under the fuzzer's eyes.
+    """Fuzz one target in this process, which does not return."""
+    # Modules of the project must be imported here: coverage is measured for these imports.
     with atheris.instrument_imports(include=["multiraft", "node", "chaos.history"],
                                     enable_loader_override=False):
         from tests.fuzz.targets import TARGETS, run
@@ -45,14 +44,14 @@ def fuzz(name: str, seconds: int) -> None:
 
 
 def repeat(name: str, path: Path) -> None:
-    """Give a target one file's bytes again, outside of the fuzzer."""
+    """Give a target the bytes of one file, outside of the fuzzer."""
     from tests.fuzz.targets import run
 
     print("accepted" if run(name, path.read_bytes()) else "refused")
 
 
 def in_child(name: str, seconds: int) -> str:
-    """What went wrong with a target; empty when nothing did."""
+    """Fuzz a target in a child process.  Returns its failure as text; empty = none."""
     done = subprocess.run([sys.executable, "-m", "tests.fuzz.run", "--alone", name, "--seconds",
                            str(seconds)], cwd=ROOT, capture_output=True, text=True)
     executed = [line.split()[-1] for line in done.stderr.splitlines()
@@ -65,7 +64,7 @@ def in_child(name: str, seconds: int) -> str:
 
 
 def main() -> int:
-    """Returns the exit code."""
+    """Fuzz the targets that the command line names.  Returns the exit code."""
     if "--alone" in sys.argv:
         fuzz(sys.argv[sys.argv.index("--alone") + 1], int(sys.argv[-1]))
     from tests.fuzz.targets import TARGETS

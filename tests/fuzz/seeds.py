@@ -1,5 +1,5 @@
-"""Well-formed inputs that every decoder's fuzzing begins with: golden bytes, and what our own
-encoders make of small values."""
+"""Well-formed seed inputs of each decoder: golden bytes, and small values that the encoders of the
+product have encoded."""
 
 from __future__ import annotations
 
@@ -84,20 +84,20 @@ REQUESTS = (
     (RequestEvent(10, wire.NodeStatus()),),
 )
 
-#: The node that asks on bulk connections.
+#: The node that sends requests on bulk connections.
 ASKING = 2
 _ROWS = tuple(nodes.NodeRow(*node) for node in NODES)
 _JOINED = nodes.JoinClusterReply(1, bytes(16), 8, 3, _ROWS, (9,), 5)
 
 
 def golden(name: str) -> bytes:
-    """Bytes of a golden file: hex digits, ``#`` starts a comment."""
+    """Return the bytes of a golden file: hex digits, ``#`` starts a comment."""
     lines = (GOLDEN / name).read_text().splitlines()
     return bytes.fromhex("".join(line.partition("#")[0] for line in lines))
 
 
 def frame(header: dict, payload: bytes = b"") -> bytes:
-    """One frame."""
+    """Return one frame."""
     return b"".join(encode_frame(header, [payload]))
 
 
@@ -105,13 +105,13 @@ def frame(header: dict, payload: bytes = b"") -> bytes:
 
 
 def streams() -> list[bytes]:
-    """Frames one after the other, behind the byte that says how they are cut."""
+    """Return streams of frames, each after the byte that says how the stream is cut."""
     small, large = frame({"a": 1}, b"xyz"), frame({"b": [None, True, b"x"]}, bytes(3_000))
     return [b"\x03" + small + small, b"\x00" + large + small, b"\x0f" + small[:-1]]
 
 
 def headers() -> list[bytes]:
-    """CBOR maps of every kind of value."""
+    """Return CBOR maps with each kind of value."""
     return [cbor2.dumps(value) for value in (
         {}, {"id": 1, "op": "metadata", "topics": ["t"]},
         {"a": -1, "b": (1 << 64) - 1, "c": -(1 << 63), "d": b"\x00" * 30, "e": "ä" * 30,
@@ -119,7 +119,7 @@ def headers() -> list[bytes]:
 
 
 def client_streams() -> list[bytes]:
-    """What a client sends: a hello, and each request alone behind one."""
+    """Return streams of a client: a Hello, and each request alone after one."""
     found = []
     for request in REQUESTS:
         connection = Connection(Role.CLIENT)
@@ -131,7 +131,7 @@ def client_streams() -> list[bytes]:
 
 
 def server_streams() -> list[bytes]:
-    """What a node answers to ``REQUESTS``: a welcome, and an answer."""
+    """Return streams of a node: a Welcome and the answer to each of ``REQUESTS``."""
     welcome = frame(wire.welcome_header(wire.Welcome(bytes(16), 1, 1)))
     answers = [{"id": 1, "code": 0, "cluster": bytes(16), "nodes": [[1, "a:1", "r"]],
                 "topics": [["t", bytes(16), 5, [[0, 5, 1, 1, 0, 3]]]], "missing": ["u"],
@@ -147,7 +147,7 @@ def server_streams() -> list[bytes]:
 
 
 def message_headers() -> list[bytes]:
-    """The fields of requests and of answers, with their operation."""
+    """Return the fields of requests and of answers, with their operation."""
     found = [cbor2.dumps({"op": wire.OPS[type(event.request)],
                           **wire.REQUESTS[wire.OPS[type(event.request)]].header(event.request)})
              for event, *_payload in REQUESTS]
@@ -160,7 +160,7 @@ def message_headers() -> list[bytes]:
 
 
 def peer_frames() -> list[bytes]:
-    """One frame with every type of message, one with entries."""
+    """Return a frame with each type of message, and one with entries."""
     head = (1, 1, 3)
     said = [
         messages.VoteRequest(*head, 5, 2, True, False),
@@ -183,13 +183,13 @@ def peer_frames() -> list[bytes]:
 
 
 def with_length(header: dict, payload: bytes = b"") -> bytes:
-    """A header behind its length in two bytes, and the payload."""
+    """Return a header after its length in two bytes, and the payload."""
     encoded = cbor2.dumps(header)
     return len(encoded).to_bytes(2, "big") + encoded + payload
 
 
 def handshakes() -> list[bytes]:
-    """First frames, from both sides."""
+    """Return first frames from both sides."""
     return [cbor2.dumps(header) for header in (
         wire.hello_header(wire.Hello("append", bytes(16), 2, 5, "c", 7, 8, nonce=bytes(32))),
         wire.hello_header(wire.Hello("append", bytes(16), 2, 5, "c", 7, 1 << 63,
@@ -202,12 +202,12 @@ def handshakes() -> list[bytes]:
 
 
 def liveness_headers() -> list[bytes]:
-    """A question with an answer."""
+    """Return a heartbeat that has an answer."""
     return [cbor2.dumps({"question": [1, 2, 3, 4], "answer": [1, 2, 3, 0]})]
 
 
 def repair_frames() -> list[bytes]:
-    """A request, and an answer with an entry."""
+    """Return a repair request, and an answer with an entry."""
     payload = b"".join(map(bytes, core.frame_entries([noop_entry(1, 1, 1)], 0, 0)[0]))
     return [with_length({"op": "repair", "group": 1, "incarnation": 1, "wanted": [[1, 1]],
                          "term": 1}),
@@ -218,7 +218,7 @@ def repair_frames() -> list[bytes]:
 
 @functools.cache
 def peer_questions() -> dict[str, tuple]:
-    """op -> what nodes ask each other, and an answer; all of them."""
+    """Return all requests between nodes: op -> request and answer."""
     window = carried_windows()[0]
     looked = wire_plans.LookedGroup(1, 1, 17, True, (1, 2, 3), (4,), (), 90, 1 << 20, 0,
                                (wire_plans.LookedMember(2, "replicate", 90, 0),))
@@ -241,7 +241,7 @@ def peer_questions() -> dict[str, tuple]:
 
 
 def bulk_requests() -> list[bytes]:
-    """Each request alone, and all of them one after the other."""
+    """Return streams with each request alone, and with all of them."""
     found = [frame({"op": op, **asked._asdict()})
              for op, (asked, _reply) in peer_questions().items()]
     found += [frame({"op": "snapshot", "group": 0, "index": 7, "offset": 2}),
@@ -252,14 +252,14 @@ def bulk_requests() -> list[bytes]:
 
 
 def peer_answers() -> list[bytes]:
-    """An answer to each request, with its operation, and a refusal."""
+    """Return an answer to each request, with its operation, and a refusal."""
     said = {op: {"code": 0, **reply._asdict()} for op, (_asked, reply) in peer_questions().items()}
     said["trim_chain"] = {"code": 1, "text": "not the leader", "leader": 3}
     return [cbor2.dumps({"op": op, **fields}) for op, fields in said.items()]
 
 
 def image_pieces() -> list[bytes]:
-    """An image in three pieces, the first two of them, and no image at all."""
+    """Return an image in three pieces, the first two of them, and the answer without an image."""
     image = bytes(range(100))
     pieces = [frame({"op": snapshots.OPERATION, "known": True, "index": 7, "term": 3, "total": 100,
                      "crc": core.crc32c(image), "offset": at}, image[at:at + 40])
@@ -269,7 +269,8 @@ def image_pieces() -> list[bytes]:
 
 
 def images() -> list[bytes]:
-    """Snapshots of the metadata group: of an empty state, and of one with nodes and topics."""
+    """Return snapshots of the metadata group: of an empty state, and of one with nodes and
+    topics."""
     state = MetadataState()
     for index, command in enumerate(_commands(), IMAGE_INDEX - len(_commands()) + 1):
         state.apply(index, command)
@@ -280,7 +281,7 @@ def images() -> list[bytes]:
 
 
 def partial_images() -> list[bytes]:
-    """Two chunks of an image, as a file."""
+    """Return two chunks of an image, as a file."""
     disk = SimulatedFilesystem()
     disk.make_directory("/node")
     kept = SnapshotDownload(disk, "/node", 1 << 20)
@@ -298,7 +299,7 @@ def _commands() -> list:
 
 
 def commands() -> list[bytes]:
-    """Payloads of metadata entries."""
+    """Return payloads of metadata entries."""
     return [encode_command(command) for command in _commands()]
 
 
@@ -306,7 +307,7 @@ def commands() -> list[bytes]:
 
 
 def batches() -> list[bytes]:
-    """The golden ones, and one of an idempotent producer with keys and headers."""
+    """Return the golden batches, and one of an idempotent producer with keys and headers."""
     builder = core.BatchBuilder(1 << 16)
     for number in range(3):
         builder.append(1_700_000_000_000 + number, b"key", b"value" * number, [("h", None)])
@@ -314,7 +315,7 @@ def batches() -> list[bytes]:
 
 
 def compressed_batches() -> list[bytes]:
-    """A batch of every codec."""
+    """Return a batch of each codec."""
     builder = core.BatchBuilder(1 << 16)
     for number in range(20):
         builder.append(1_700_000_000_000, None, b"value %d" % number)
@@ -326,14 +327,15 @@ def compressed_batches() -> list[bytes]:
 
 
 def entries() -> list[bytes]:
-    """The golden ones, and a journal's worth of our own."""
+    """Return the golden entries, and those of a small journal."""
     ours = [noop_entry(1, 1, 1), open_entry(1, 2, 1, 100),
             data_entry(1, 3, 1, 100, 0, [b"one", b"two"])]
     return [golden("entries.hex"), b"".join(map(bytes, core.frame_entries(ours, 0, 0)[0]))]
 
 
 def payloads() -> list[bytes]:
-    """A configuration, a tombstone, a reincarnation, openings without and with a past, a seal."""
+    """Return payloads of a configuration, a tombstone, a forced recovery, partition opens without
+    and with earlier state, and a partition seal."""
     left = Tombstone(HardState(3, 1), 9, 1)
     reborn = ForcedRecovery(2, VOTERS)
     return [joint_quorum.encode(Configuration((1, 2, 3), (4,), (1, 2))),
@@ -342,7 +344,7 @@ def payloads() -> list[bytes]:
 
 
 def carried_windows() -> list[bytes]:
-    """Of two producers, one with all batches that are remembered, and of one."""
+    """Return producer state of two producers, one of which has five batches, and of one."""
     windows = {producer: functools.reduce(
         lambda window, number: extended(window, BatchInfo(10, producer, 1, 10 * number, 0, 0),
                                         10 * number, 5 + number), range(batches), None)
@@ -355,7 +357,7 @@ def carried_windows() -> list[bytes]:
 
 @functools.cache
 def directory() -> dict[str, bytes]:
-    """path -> bytes of a small data directory with a segment and a checkpoint."""
+    """Return path -> bytes of a small data directory with a segment and a checkpoint."""
     disk, _model, _before_last = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     checkpoint(store, {1: 3, 2: 3})
@@ -364,40 +366,40 @@ def directory() -> dict[str, bytes]:
 
 
 def segments() -> list[bytes]:
-    """The segments of that directory."""
+    """Return the segments of that directory."""
     return [data for path, data in sorted(directory().items()) if path.endswith(".segment")]
 
 
 def checkpoint_files() -> list[bytes]:
-    """Its checkpoint, as a file."""
+    """Return its checkpoint, as a file."""
     return [data for path, data in sorted(directory().items()) if "/checkpoint-" in path]
 
 
 def checkpoints() -> list[bytes]:
-    """Its checkpoint's body."""
+    """Return the body of its checkpoint."""
     return [data[24:-4] for data in checkpoint_files()]
 
 
 def indexes() -> list[bytes]:
-    """The bodies that the index files of its segments would have."""
+    """Return the bodies that the index files of its segments would have."""
     return [encode(scan_segment(data, 0, SegmentHeader.parse(data).seed, {}).index)
             for data in segments()]
 
 
 def recoveries() -> list[bytes]:
-    """Which file, where, and what."""
+    """Return changes of a data directory: file, position and new bytes."""
     return [bytes([number]) + at.to_bytes(2, "big") + b"\x00\xff\x01" * 3
             for number, at in ((0, 20), (1, 40), (2, 4096), (2, 4200), (3, 4300))]
 
 
 def scrub_states() -> list[bytes]:
-    """At the beginning, under way, after a pass."""
+    """Return states at the beginning of a scrub, in the middle, and after a pass."""
     return [b'{"position": 0, "completed_ms": 0}', b'{"position": 1048576, "completed_ms": 0}',
             b'{"position": 4096, "completed_ms": 1700000000000}', b'{"position": 1e999}']
 
 
 def identities() -> list[bytes]:
-    """node.json, known_nodes.json and refused.json."""
+    """Return node.json, known_nodes.json and refused.json."""
     disk = SimulatedFilesystem()
     disk.make_directory("/node")
     identity.create(disk, "/node", identity.Identity(bytes(16), 1, 77))
@@ -409,13 +411,13 @@ def identities() -> list[bytes]:
 
 
 class _Lines(list):
-    """As much of a text file as a ``HistoryWriter`` needs."""
+    """The part of a text file that a ``HistoryWriter`` needs."""
 
     write = list.append
 
 
 def histories() -> list[bytes]:
-    """An append and a read."""
+    """Return the history of an append and a read."""
     lines = _Lines()
     writer = HistoryWriter(lines)
     for event in (Event(1, "invoke", 1, 1, "append", {"key": "t@5/0", "values": [1]}),
@@ -431,19 +433,19 @@ SNAPSHOT = grown(placed_cluster(placement_nodes(4, racks=2), 4, [1 << 20] * 6 + 
 
 
 def plans() -> list[bytes]:
-    """Plans for it: everything, a drain, and leaders alone."""
+    """Return plans for that cluster: of all moves, of a drain, and of leaders alone."""
     return [plan.save(made) for made in (
         make_plan(SNAPSHOT, STRICT), make_plan(SNAPSHOT, STRICT, Options("drain", drain=(1, 2))),
         make_plan(SNAPSHOT, only(LEADERS, 0), Options("leaders")))]
 
 
 def cluster_snapshots() -> list[bytes]:
-    """The cluster itself."""
+    """Return the cluster as a snapshot file."""
     return [cluster.save(SNAPSHOT)]
 
 
 def configurations() -> list[bytes]:
-    """A node.toml with every table."""
+    """Return a node.toml with each table."""
     return [b"""
 [node]
 id = 1

@@ -1,12 +1,12 @@
-"""Every decoder of bytes that come from a network or a disk, as a function of bytes.
+"""Fuzz targets: each decoder of bytes from a network or a disk, as a function of bytes.
 
-Contract.  A ``Target`` takes any bytes: it accepts them or raises one of ``errors``; any other
-exception, a disagreement of the twins, or a value that does not survive a second trip is a finding.
-``seeds`` are well-formed inputs to begin from.  Where a checksum guards a format, the target makes
-the checksum right, because a checksum keeps no liar out.
+Contract.  A ``Target`` takes any bytes, and accepts them or raises one of ``errors``.  Any other
+exception, a disagreement of the twins, or a value that differs after another round trip is a
+finding.  ``seeds`` are well-formed inputs to begin from.  Where a checksum guards a format, the
+target corrects it, because an attacker can compute a checksum as well.
 
-Elsewhere.  test_targets.py drives them with Hypothesis, in ``make test``; run.py with a coverage
-guided fuzzer, in ``make fuzz``.
+Elsewhere.  test_targets.py drives the targets with Hypothesis, in ``make test``; run.py with a
+coverage-guided fuzzer, in ``make fuzz``.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ from placement.verify import verify
 from tests.fuzz import bulk, seeds
 from tests.storage.world import IDENTITY, SMALL
 
-#: What a small connection allows, so that limits are reached by small inputs.
+#: Limits of a connection that small inputs reach.
 LIMITS = WireLimits(frame_bytes_max=1 << 16, header_bytes_max=1 << 12)
 DIRECTORY = "/node"
 _U32 = struct.Struct("<I")
 
 
 class Target(NamedTuple):
-    """One decoder."""
+    """One decoder, its errors and its seeds."""
 
     decode: Callable[[bytes], object]
     errors: tuple[type[Exception], ...]
@@ -93,7 +93,8 @@ class Target(NamedTuple):
 
 
 def split_frames(data: bytes) -> None:
-    """The first byte says how the rest is cut: any way gives the same frames, or the same end."""
+    """Check that all ways to cut a stream give the same frames and the same end; the first byte
+    chooses one way."""
     cut, stream = (data[0] % 16) + 1 if data else 1, data[1:]
     whole, pieces = frames_of(stream, len(stream) or 1), frames_of(stream, cut)
     assert whole == pieces, f"{whole} in one piece, {pieces} in pieces of {cut}"
@@ -102,7 +103,7 @@ def split_frames(data: bytes) -> None:
 
 
 def frames_of(stream: bytes, piece: int) -> tuple[list, str]:
-    """(frames, why it ended)."""
+    """Return the frames of a stream, and the error that ended it."""
     reader, found = FrameReader(LIMITS), []
     try:
         while True:
@@ -119,7 +120,7 @@ def frames_of(stream: bytes, piece: int) -> tuple[list, str]:
 
 
 def header(data: bytes) -> None:
-    """Both twins find the same, and what they find has one encoding only."""
+    """Check that both twins decode a header equally, and that its encoding is unique."""
     found = agree("decode_header", data, 0, len(data))
     for twin in (_core, reference):
         again = twin.encode_header(found, 0)
@@ -127,7 +128,7 @@ def header(data: bytes) -> None:
 
 
 def agree(name: str, *arguments: object) -> object:
-    """What both twins make of it; what they both raise is raised."""
+    """Return the common result of both twins, or raise their common error."""
     results = []
     for twin in (reference, _core):
         try:
@@ -143,17 +144,17 @@ def agree(name: str, *arguments: object) -> object:
 
 
 def server_connection(data: bytes) -> None:
-    """What a node's client port makes of a stream."""
+    """Decode a stream as the client port of a node."""
     converse(Role.SERVER, data)
 
 
 def client_connection(data: bytes) -> None:
-    """What a client makes of a node's answers; it has asked for one of each kind."""
+    """Decode the answers of a node as a client that has sent each kind of request."""
     converse(Role.CLIENT, data)
 
 
 def converse(role: Role, data: bytes) -> None:
-    """Until the stream has nothing more to say; each request is answered."""
+    """Answer each request until the stream ends."""
     connection = Connection(role, LIMITS)
     if role is Role.CLIENT:
         connection.send(wire.Hello())
@@ -175,7 +176,7 @@ def converse(role: Role, data: bytes) -> None:
 
 
 def message(data: bytes) -> None:
-    """The fields of every request and response, by their operation."""
+    """Read the fields of each request and response, by operation."""
     fields = decode_header(data)
     op = fields.pop("op", None)
     for table in (wire.REQUESTS, wire.RESPONSES):
@@ -188,7 +189,7 @@ def message(data: bytes) -> None:
 
 
 def peer_frame(data: bytes) -> None:
-    """A frame of consensus messages: two bytes say how long its header is."""
+    """Decode a frame of consensus messages; two bytes are the length of its header."""
     length = int.from_bytes(data[:2], "big")
     frame = Frame(decode_header(data[2:2 + length]), memoryview(data)[2 + length:])
     for message in codec.decode(frame):
@@ -198,7 +199,7 @@ def peer_frame(data: bytes) -> None:
 
 
 def handshake(data: bytes) -> None:
-    """The first frames of a connection, whoever opened it."""
+    """Decode the first frames of a connection, on both sides."""
     fields = decode_header(data)
     for read in (wire.read_hello, wire.read_proof, wire.read_answer, wire.read_welcome):
         try:
@@ -208,14 +209,14 @@ def handshake(data: bytes) -> None:
 
 
 def liveness_frame(data: bytes) -> None:
-    """A question or an answer."""
+    """Decode a heartbeat or its answer."""
     fields = decode_header(data)
     liveness_thread._values(liveness_thread.Question, fields.get("question"))
     liveness_thread._values(liveness_thread.Answer, fields.get("answer"))
 
 
 def repair_frame(data: bytes) -> None:
-    """A request for copies of entries, and an answer with them."""
+    """Decode a request for copies of entries, and an answer with them."""
     length = int.from_bytes(data[:2], "big")
     fields = decode_header(data[2:2 + length])
     try:
@@ -226,12 +227,12 @@ def repair_frame(data: bytes) -> None:
 
 
 def bulk_requests(data: bytes) -> None:
-    """What other nodes ask on a bulk connection, frame by frame, until it would be ended."""
+    """Serve requests of other nodes on a bulk connection, until it would be closed."""
     bulk.serve(data)
 
 
 def peer_answer(data: bytes) -> None:
-    """The answer to what a node has asked, by the operation."""
+    """Decode the answer to a request of a node, by operation."""
     fields = decode_header(data)
     op = fields.pop("op", None)
     if type(op) is str and op in peer_requests.RESPONSES:
@@ -239,7 +240,7 @@ def peer_answer(data: bytes) -> None:
 
 
 def image_pieces(data: bytes) -> None:
-    """Answers to whoever fetches an image: what has arrived is kept as it came."""
+    """Decode answers to a node that fetches an image: pieces are kept as they arrived."""
     frames, why = frames_of(data, len(data) or 1)
     bulk.fetched([Frame(header, memoryview(payload)) for header, payload in frames])
     if why:
@@ -247,16 +248,16 @@ def image_pieces(data: bytes) -> None:
 
 
 def snapshot_image(data: bytes) -> None:
-    """The image of the metadata group, complete, with the CRC that was announced."""
+    """Decode a complete image of the metadata group, with the announced CRC."""
     download = Arrived(seeds.IMAGE_INDEX, 1, len(data), core.crc32c(data), bytearray(data))
     _index, _configuration, tail, state, encoded = snapshots._decode(download)
-    tail.snapshot()  # what was accepted can be handed on
+    tail.snapshot()  # an accepted image can be sent to another node
     assert encoded == pieces.dumps(state.snapshot()), "the checkpoint has another state"
     tail._check()
 
 
 def partial_image(data: bytes) -> None:
-    """What a node kept of an image on its way: a prefix of it, or nothing."""
+    """Recover a partly received image: a prefix of it, or nothing."""
     disk = disk_with(PARTIAL_FILE, data)
     arrived = SnapshotDownload(disk, DIRECTORY, 1 << 20).load()
     if arrived is not None:
@@ -268,7 +269,8 @@ def partial_image(data: bytes) -> None:
 
 
 def entries(data: bytes) -> None:
-    """Entries in a journal and in an append: both twins agree, also about where it ends."""
+    """Check that both twins decode entries of a journal and of an append equally, and agree on the
+    end."""
     agree("scan_entries", data, 0, 0)
     agree("check_entries", data, 0, 0)
     for at in range(0, min(len(data), 256), 8):
@@ -277,7 +279,7 @@ def entries(data: bytes) -> None:
 
 
 def payloads(data: bytes) -> None:
-    """What entries carry that are no data: what a node decodes of them before it trusts them."""
+    """Decode payloads of entries without records, as a node does before it uses them."""
     for parse in (
         joint_quorum.decode,
         parse_reincarnation,
@@ -292,7 +294,7 @@ def payloads(data: bytes) -> None:
 
 
 def opening(data: bytes) -> None:
-    """An opening, and the windows that it carries: what was accepted can be handed on."""
+    """Decode a partition open and its producer state; an accepted one can be encoded again."""
     opened = parse_open(data)
     windows = settled(opened.windows, 1)
     assert settled(carried(windows), 1) == windows
@@ -300,13 +302,13 @@ def opening(data: bytes) -> None:
 
 
 def carried_windows(data: bytes) -> None:
-    """The windows alone, behind no header that has to fit."""
+    """Decode producer state alone, without the header of a partition open."""
     windows = settled(data, 1)
     assert settled(carried(windows), 1) == windows
 
 
 def batch(data: bytes) -> None:
-    """A batch of a producer, as it comes and with the CRC made right."""
+    """Check a batch of a producer, as it is and with a corrected CRC."""
     for given in (data, with_batch_crc(data)):
         for name in ("check_batch", "verify_batch", "split_batches", "batch_header"):
             try:
@@ -316,7 +318,7 @@ def batch(data: bytes) -> None:
 
 
 def with_batch_crc(data: bytes) -> bytes:
-    """The bytes with the length and the CRC that a batch of them would have."""
+    """Return the bytes with the length and the CRC of a batch."""
     if len(data) < 61:
         return data
     fixed = bytearray(data)
@@ -326,7 +328,7 @@ def with_batch_crc(data: bytes) -> bytes:
 
 
 def fetched_records(data: bytes) -> None:
-    """What a consumer makes of a batch: the block is decompressed as its header says."""
+    """Read the records of a batch as a consumer, decompressed by the codec of its header."""
     for part, head in intact_batches(memoryview(with_batch_crc(data)))[0]:
         block = decompress(head.attributes & 7, part[61:])
         agree("decode_records", _core.batch_header(part), block)
@@ -336,7 +338,7 @@ def fetched_records(data: bytes) -> None:
 
 
 def disk_with(name: str, data: bytes) -> SimulatedFilesystem:
-    """A directory with one file in it."""
+    """Return a directory with one file."""
     filesystem = SimulatedFilesystem()
     filesystem.make_directory(DIRECTORY)
     filesystem.create(f"{DIRECTORY}/{name}").write([data], 0, True)
@@ -344,7 +346,7 @@ def disk_with(name: str, data: bytes) -> SimulatedFilesystem:
 
 
 def segment(data: bytes) -> None:
-    """A segment with an intact header; nothing that is in it is an exception."""
+    """Scan a segment with an intact header; no content may raise."""
     scan = scan_segment(data, 0, 1, {})
     index = scan.index
     assert index.end <= max(len(data), 4096), f"{index.end} of {len(data)}"
@@ -354,13 +356,13 @@ def segment(data: bytes) -> None:
 
 
 def envelope(data: bytes) -> None:
-    """A checkpoint or an index file as a whole."""
+    """Decode a whole checkpoint or index file."""
     read_envelope(disk_with("file", data), f"{DIRECTORY}/file", CHECKPOINT_MAGIC,
                   *CHECKPOINT_VERSIONS_READ)
 
 
 def checkpoint(data: bytes) -> None:
-    """The body of a checkpoint whose CRC is right."""
+    """Decode the body of a checkpoint with a valid CRC."""
     filesystem = SimulatedFilesystem()
     filesystem.make_directory(DIRECTORY)
     write_envelope(filesystem, DIRECTORY, "file", CHECKPOINT_MAGIC, CHECKPOINT_VERSION, data)
@@ -372,17 +374,17 @@ def checkpoint(data: bytes) -> None:
 
 
 def segment_index(data: bytes) -> None:
-    """The body of an index file whose CRC is right; it joins the others as recovery joins them."""
+    """Decode the body of an index file with a valid CRC, and add it as recovery does."""
     encode(decode("index", data))
 
 
 def identity_file(data: bytes) -> None:
-    """node.json."""
+    """Decode node.json."""
     identity.read(disk_with(identity.NODE_FILE, signed(data)), DIRECTORY)
 
 
 def known_nodes_file(data: bytes) -> None:
-    """known_nodes.json; what was accepted can be written again."""
+    """Decode known_nodes.json; an accepted file can be written again."""
     disk = disk_with(registry.KNOWN_NODES_FILE, signed(data))
     facts = registry.read(disk, DIRECTORY)
     registry.write(disk, DIRECTORY, facts)
@@ -390,7 +392,7 @@ def known_nodes_file(data: bytes) -> None:
 
 
 def refusal_file(data: bytes) -> None:
-    """refused.json; what was accepted can be written again."""
+    """Decode refused.json; an accepted file can be written again."""
     disk = disk_with(refusal.REFUSED_FILE, signed(data))
     mark = refusal.read(disk, DIRECTORY)
     refusal.write(disk, DIRECTORY, mark)
@@ -398,7 +400,7 @@ def refusal_file(data: bytes) -> None:
 
 
 def signed(data: bytes) -> bytes:
-    """A JSON object with its CRC made right; other bytes as they are."""
+    """Return a JSON object with a corrected CRC; other bytes unchanged."""
     try:
         fields = identity.json.loads(data)
         if not isinstance(fields, dict):
@@ -410,14 +412,14 @@ def signed(data: bytes) -> bytes:
 
 
 def scrub_state(data: bytes) -> None:
-    """How far the scrub was: any file is a state, and at worst the first one."""
+    """Decode the progress of a scrub: each file is a state; a damaged one is the first state."""
     state = parse_state(data)
     assert parse_state(json.dumps(state).encode()) == state
 
 
 def recovery(data: bytes) -> None:
-    """A whole data directory in which one place was overwritten: a start says what is wrong, or
-    serves.  The first bytes say where, the rest what stands there."""
+    """Recover a data directory in which one place was overwritten: the start names the damage or
+    succeeds.  The first bytes are the place, the rest the new content."""
     files = seeds.directory()
     name = sorted(files)[data[0] % len(files)] if data else sorted(files)[0]
     content = bytearray(files[name])
@@ -432,7 +434,7 @@ def recovery(data: bytes) -> None:
 
 
 def inspected(data: bytes) -> None:
-    """`log inspect` of a file that claims to be a segment, an index or a checkpoint."""
+    """Run `log inspect` on a file named as a segment, an index or a checkpoint."""
     with tempfile.TemporaryDirectory() as directory:
         for name in (f"{0:020d}.segment", f"{0:020d}.index", f"checkpoint-{0:020d}"):
             path = Path(directory) / name
@@ -447,7 +449,7 @@ def inspected(data: bytes) -> None:
 
 
 def history(data: bytes) -> None:
-    """The history of a run."""
+    """Decode the history of a chaos run."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "history.jsonl"
         path.write_bytes(data)
@@ -455,7 +457,7 @@ def history(data: bytes) -> None:
 
 
 def plan_file(data: bytes) -> None:
-    """A plan, its digest made right: whatever it says, it is judged and not tripped over."""
+    """Decode and check a plan with a corrected digest; no content may raise another error."""
     try:
         made = plan.load(data)
     except EditedPlan:
@@ -466,13 +468,13 @@ def plan_file(data: bytes) -> None:
 
 
 def cluster_snapshot(data: bytes) -> None:
-    """What a plan is made from."""
+    """Decode the snapshot of a cluster that a plan is computed from."""
     found = cluster.load(data)
     assert cluster.load(cluster.save(found)) == found
 
 
 def node_toml(data: bytes) -> None:
-    """A node's configuration."""
+    """Decode the configuration of a node."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "node.toml"
         path.write_bytes(data)
@@ -520,7 +522,7 @@ TARGETS: dict[str, Target] = {
 
 
 def run(name: str, data: bytes) -> bool:
-    """Give bytes to a target; whether it accepted them.  Raises whatever is a finding."""
+    """Give bytes to a target.  Returns True if it accepted them.  Raises a finding."""
     target = TARGETS[name]
     try:
         target.decode(data)

@@ -1,4 +1,4 @@
-"""A fixed budget of bytes for every decoder; `make fuzz` goes on where this ends."""
+"""Fuzz targets with a fixed number of inputs each; `make fuzz` searches longer."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from tests.fuzz.found import FOUND
 from tests.fuzz.targets import TARGETS, run
 
-#: What a decoder may have in memory at once: so many times its input, and this much anyway.
+#: Memory of a decoder: at most this multiple of its input, and this many bytes in any case.
 TIMES_INPUT, BYTES_ANYWAY = 200, 16 << 20
 
 
 @st.composite
 def bytes_near(draw, seeds: list[bytes]):
-    """A seed in which some places were changed, cut out, doubled or replaced by pieces of others,
-    or any bytes at all."""
+    """Return a strategy of seeds with some places changed, removed, doubled or replaced by parts of
+    others, and of arbitrary bytes."""
     if not seeds or draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=200))
     data = bytearray(draw(st.sampled_from(seeds)))

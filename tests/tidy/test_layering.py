@@ -1,4 +1,4 @@
-"""Who may import whom: docs/architecture.md's table as a test.
+"""Layering of imports: the table of docs/architecture.md as a test.
 
 Contract.  ``LAYERS`` is that table; a test compares the two, so neither changes alone.  A file
 belongs to the first layer whose pattern matches it.  Every import of our own and of third-party
@@ -41,8 +41,8 @@ class Layer(NamedTuple):
     excused: dict[str, tuple[str, ...]]  # file -> what it alone may import, for the reason there
 
 
-#: What the simulator drives of ``node`` as it does ``multiraft`` (docs/decisions/0026): the
-#: metadata state machine, and the tasks that take everything they await from whoever wires them.
+#: Modules of ``node`` that the simulator drives as it does ``multiraft`` (docs/decisions/0026): the
+#: metadata state machine, and tasks whose awaited functions are passed in.
 DRIVEN_OF_NODE = {
     "chaos/simulator/oracle/metadata_oracle.py": (
         "node.metadata.state_machine",
@@ -342,7 +342,7 @@ def layer_of(name: str) -> Layer | None:
 
 
 def matches(module: str, allowed: tuple[str, ...]) -> bool:
-    """Is ``module`` one of ``allowed`` (see ``Layer.ours``)?"""
+    """Return True if ``module`` is one of ``allowed`` (see ``Layer.ours``)."""
     for rule in allowed:
         if rule.endswith(".**"):
             if module == rule[:-3] or module.startswith(rule[:-2]):
@@ -358,7 +358,7 @@ def matches(module: str, allowed: tuple[str, ...]) -> bool:
 
 
 def judge(name: str, layer: Layer, found: Import) -> list[str]:
-    """What is wrong with one import, as complaints."""
+    """Return the complaints about one import."""
     complaints = []
     excused = layer.excused.get(name, ())
     for module in targets(found):
@@ -466,7 +466,7 @@ def test_cython_imports_little(name):
 
 
 def documented_rows() -> list[list[str]]:
-    """The cells of the table in docs/architecture.md, header and rule left out."""
+    """Return the cells of the table in docs/architecture.md, without header and rule."""
     part = tree.text("docs/architecture.md").split("## Who may import whom")[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip().strip("|").split("|")]
             for line in part.splitlines() if line.startswith("|")]

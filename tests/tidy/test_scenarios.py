@@ -1,4 +1,4 @@
-"""The table of scenarios in docs/testing.md speaks of tests that exist."""
+"""Table of scenarios in docs/testing.md: each test, command and fault that it names exists."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ QUOTED = re.compile(r"`([^`]+)`")
 
 
 def rows() -> dict[str, str]:
-    """Scenario -> its last cell."""
+    """Return scenario -> its last cell."""
     section = tree.text("docs/testing.md").split(HEADING)[1].split("\n## ")[0]
     return {match[1]: match[3] for match in map(ROW.fullmatch, section.splitlines()) if match}
 
 
 def missing(scenario: str, cell: str) -> list[str]:
-    """What the cell names and does not exist."""
+    """Return the names in a cell that do not exist."""
     found = []
     seeds = re.findall(r"seeds ((?:`[^`]+`(?:, )?)+)", cell)
     kinds = {kind for run in seeds for kind in QUOTED.findall(run) if "/" not in kind}
@@ -56,8 +56,8 @@ def missing(scenario: str, cell: str) -> list[str]:
 
 
 def refusal(words: list[str]) -> str:
-    """Why the command would refuse these words, its options and their values included; empty when
-    it would begin."""
+    """Return the error with which the command refuses these words, options and values; empty = it
+    accepts them."""
     command, context = cli, click.Context(cli)
     try:
         while isinstance(command, click.Group):

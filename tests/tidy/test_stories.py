@@ -1,4 +1,5 @@
-"""Steps of a story run in their order, alone or mixed; tests of other modules as somebody asks."""
+"""Order of tests: steps of a story keep theirs, also when shuffled; others keep the requested
+one."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.tidy import tree
 
-#: As a plugin that mixes tests does it.
+#: As a plugin that shuffles tests does it.
 CONFTEST = """
 import pytest
 from tests import stories

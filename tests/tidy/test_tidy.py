@@ -1,7 +1,7 @@
-"""Small rules that keep a code base readable, each with what to do instead.
+"""Small rules that keep the code base readable, each with advice.
 
-Contract.  A rule looks at every file of the project that it applies to, reports all findings at
-once as ``file:line what; what instead``, and its exceptions stand in a table here with a reason.
+Contract.  A rule checks all files of the project that it applies to, and reports all findings at
+once as ``file:line finding; advice``.  Its exceptions are in a table here, with a reason.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ LOOP_OVER_SET = "sets have no order; sort it, so that every run does the same"
 
 
 def is_pure(name: str) -> bool:
-    """Does the file belong to a pure package?"""
+    """Return True if the file belongs to a pure package."""
     return name.startswith(PURE) and not name.startswith(IMPURE)
 
 
 def functions(name: str):
-    """Every function of a file."""
+    """Yield each function of a file."""
     return (node for node in ast.walk(tree.parsed(name))
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
@@ -120,7 +120,7 @@ def test_every_module_says_what_it_is():
 
 
 def is_row(node: ast.AST) -> bool:
-    """A named tuple: its fields speak, unless a comment has to."""
+    """Return True for a named tuple, which may do without a docstring if its fields explain it."""
     return isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "NamedTuple"
                                                   for base in node.bases)
 
@@ -139,8 +139,8 @@ def test_every_public_class_and_function_of_the_library_has_a_docstring():
 
 
 def catches_all(handler: ast.ExceptHandler) -> bool:
-    """``except:``, ``except Exception`` or ``except BaseException``, alone or in a tuple; but not
-    one that cleans up and ends in a bare ``raise``."""
+    """Return True for ``except:``, ``except Exception`` or ``except BaseException``, alone or in a
+    tuple, unless the handler ends in a bare ``raise``."""
     last = handler.body[-1]
     if isinstance(last, ast.Raise) and last.exc is None:
         return False
@@ -208,7 +208,7 @@ def test_pure_packages_use_no_salted_hash():
 
 
 def is_set(node: ast.AST) -> bool:
-    """Is the expression visibly a set?"""
+    """Return True if the expression is visibly a set."""
     return isinstance(node, (ast.Set, ast.SetComp)) or (
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         and node.func.id in ("set", "frozenset"))
@@ -262,7 +262,7 @@ def test_no_large_file_is_tracked():
 
 
 def readable(name: str) -> bool:
-    """Is the file text?"""
+    """Return True if the file is text."""
     return b"\0" not in (tree.ROOT / name).read_bytes()[:8192]
 
 

@@ -1,4 +1,4 @@
-"""The project's own files, as the tidy tests see them: what git tracks or would track.
+"""Files of the project for the tidy tests: those that git tracks or would track.
 
 Contract.  Paths are relative to the root, with forward slashes, sorted.  A file that is new and
 not ignored counts, so that a rule speaks before the commit and not after it.
@@ -32,20 +32,22 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @functools.cache
 def files() -> tuple[str, ...]:
-    """Every file of the project: tracked ones that exist, and new ones that are not ignored."""
+    """Return all files of the project: tracked ones that exist, and new ones that are not
+    ignored."""
     return tuple(sorted(name for name in set(_listed("--cached", "--others", "--exclude-standard"))
                         if (ROOT / name).is_file()))
 
 
 @functools.cache
 def tracked() -> tuple[str, ...]:
-    """Every file that git tracks."""
+    """Return all files that git tracks."""
     return tuple(_listed())
 
 
 def _listed(*options: str) -> list[str]:
-    """What git lists; without git or its checkout whoever asks is skipped, a module as well."""
-    # Whoever runs the tests trusts the tree, also when it belongs to somebody else.
+    """Return the files that git lists.  Skips the calling test, or module, without git or a
+    checkout."""
+    # The tree is trusted even if it belongs to another user.
     command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z", *options]
     if shutil.which(command[0]) is None:
         pytest.skip("the files of the project are those that git knows. Run as root: "
@@ -58,31 +60,31 @@ def _listed(*options: str) -> list[str]:
 
 
 def with_suffix(*suffixes: str) -> tuple[str, ...]:
-    """Files of the project whose names end in one of ``suffixes``."""
+    """Return the files of the project whose names end in one of ``suffixes``."""
     return tuple(name for name in files() if name.endswith(suffixes))
 
 
 def python_files(*packages: str) -> tuple[str, ...]:
-    """Our ``.py`` files inside ``packages``, or all of them, but for the foreign ones."""
+    """Return the project's ``.py`` files inside ``packages``, or all, without the foreign ones."""
     return tuple(name for name in with_suffix(".py") if name not in FOREIGN and
                  (not packages or name.split("/")[0] in packages))
 
 
 @functools.cache
 def text(name: str) -> str:
-    """A file's text."""
+    """Return the text of a file."""
     return (ROOT / name).read_text(encoding="utf-8")
 
 
 @functools.cache
 def parsed(name: str) -> ast.Module:
-    """A Python file's syntax tree."""
+    """Return the syntax tree of a Python file."""
     return ast.parse(text(name), filename=name)
 
 
 def definitions(name: str) -> Iterator[Definition]:
-    """Classes and functions of a Python file, nested ones included, in no particular order.  Visits
-    statements only: O(statements)."""
+    """Return classes and functions of a Python file, nested ones included, in no particular order.
+    Visits statements only: O(statements)."""
     waiting: list[ast.AST] = [parsed(name)]
     while waiting:
         for child in ast.iter_child_nodes(waiting.pop()):
@@ -93,7 +95,7 @@ def definitions(name: str) -> Iterator[Definition]:
 
 
 def module_name(name: str) -> str:
-    """``multiraft/wire/__init__.py`` -> ``multiraft.wire``."""
+    """Return ``multiraft.wire`` for ``multiraft/wire/__init__.py``."""
     return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 

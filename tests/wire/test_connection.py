@@ -1,4 +1,4 @@
-"""The connection machine: two real ones joined by nothing, and hostile bytes."""
+"""Connection state machine: a client and a server without sockets, and hostile bytes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WELCOME = Welcome(CLUSTER, 3, 0, 1 << 20, 1 << 19, 8)
 
 
 def events(connection: Connection, data: bytes, step: int | None = None) -> list:
-    """Everything that ``data`` causes, given in pieces."""
+    """Return all events that ``data`` causes, given in pieces."""
     found = []
     for at in range(0, len(data), step or len(data) or 1):
         connection.receive_data(data[at:at + (step or len(data))])
@@ -52,7 +52,7 @@ def events(connection: Connection, data: bytes, step: int | None = None) -> list
 
 
 class Pair:
-    """A client and a server; ``ask`` and ``answer`` move events through both machines."""
+    """A client and a server; ``ask`` and ``answer`` move events through both."""
 
     def __init__(self, step: int | None = None, limits: WireLimits = WireLimits()):
         self.client = Connection(Role.CLIENT, limits)
@@ -370,7 +370,7 @@ def test_an_unknown_code_is_kept_as_a_number():
     assert event.code == 999
 
 
-# ---- what we may not do -----------------------------------------------------------------------
+# ---- events that may not be sent ----------------------------------------------------------------
 
 
 def test_events_out_of_turn_are_refused_locally():

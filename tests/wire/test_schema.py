@@ -1,4 +1,4 @@
-"""Checks: many rows are read as one is, whether their columns are looked at or each of them."""
+"""Schema checks: rows give the same result, checked by columns or one by one."""
 
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ FIELD = st.one_of(st.integers(-3, 200), st.booleans(), st.none(),
 
 
 def outcome(read):
-    """What it returns, or says."""
+    """Return the result of a check, or the text of its error."""
     try:
         return read()
     except Malformed as error:

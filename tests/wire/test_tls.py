@@ -1,4 +1,4 @@
-"""TLS over sockets that never block: the same bytes as without, and errors that say why."""
+"""TLS over non-blocking sockets: the same bytes as without TLS, and errors with their reason."""
 
 import random
 import select
@@ -22,7 +22,7 @@ def authority(tmp_path_factory):
 
 
 def sockets(buffer_bytes: int = 0) -> tuple[socket.socket, socket.socket]:
-    """Two ends, not blocking."""
+    """Yield two connected, non-blocking sockets."""
     near, far = socket.socketpair()
     for sock in (near, far):
         sock.setblocking(False)
@@ -32,7 +32,7 @@ def sockets(buffer_bytes: int = 0) -> tuple[socket.socket, socket.socket]:
 
 
 def shaken(*ends: TlsSocket) -> None:
-    """Both handshakes to their ends."""
+    """Complete the handshakes of both ends."""
     waiting = list(ends)
     while waiting:
         waiting = [end for end in waiting if not end.handshake()]
@@ -44,7 +44,7 @@ def shaken(*ends: TlsSocket) -> None:
 
 def pair(authority, buffer_bytes: int = 0, server: TlsFiles | None = None,
          client: TlsFiles | None = None, name: str = NAME) -> tuple[TlsSocket, TlsSocket]:
-    """(client, server) after a handshake with certificates of both."""
+    """Return (client, server) after a handshake with certificates of both."""
     near, far = sockets(buffer_bytes)
     server_files = authority.issue(NAME) if server is None else server
     client_files = authority.issue("node-2.example.org") if client is None else client
@@ -157,7 +157,7 @@ def test_a_certificate_of_another_ca_or_an_expired_one_is_not_believed(authority
 def test_a_client_without_a_certificate_is_not_heard_where_one_is_asked_for(authority):
     with pytest.raises(ssl.SSLError):
         near, far = pair(authority, client=TlsFiles(str(authority.path)))
-        # TLS 1.3 tells the client only after its handshake.
+        # In TLS 1.3 the client learns that only after its handshake.
         with near, far:
             near.recv_into(bytearray(1))
 
