@@ -127,7 +127,7 @@ async def test_data_requests_of_many_partitions_are_looked_at_in_turns(tmp_path)
         for request in (ListOffsets(ends), ListOffsets(times), ListOffsets(ends, False),
                         Fetch(parts), Fetch(tuple(part._replace(offset=7) for part in parts))):
             node.metadata.directory._places.clear()
-            with counting(node.metadata.directory, "place_of") as turn:
+            with counting(node.metadata.directory, "locate") as turn:
                 answer = await client.ask(request)
             assert answer.code == Code.OK and turn.total >= WIDE, request
             assert turn.most <= ROWS_IN_A_TURN_MAX, request
@@ -171,7 +171,7 @@ async def test_the_long_polls_that_a_commit_wakes_are_looked_at_some_in_a_round(
             await client.begin(Fetch(parts, wait_max_ms=25_000))
         await until(lambda: len(node.reads.fetching._deadlines) == polls)
         async with await Client.open(node) as writer:
-            with counting(node.metadata.directory, "place_of") as turn:
+            with counting(node.metadata.directory, "locate") as turn:
                 await writer.produce(partitions[3], b"x")
                 answers = [await client.event() for _ in range(polls)]
         assert all(answer.reply.results[3].length for answer in answers)

@@ -143,7 +143,7 @@ async def test_a_node_behind_two_switches_waits_for_the_metadata(tmp_path, monke
         await switch(node, client, topic)
         await put(client, topic, 1, b"y")
         await switch(node, client, topic)
-        monkeypatch.setattr(node.metadata.directory, "place_of", lambda _partition: before)
+        monkeypatch.setattr(node.metadata.directory, "locate", lambda _partition: before)
         behind = result(await client.ask(fetch(topic, 0)))
         assert behind.code == Code.STALE_METADATA and "has epoch 3" in behind.error.text
 
