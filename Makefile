@@ -21,7 +21,7 @@ PACKAGING := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help build test demo bench-first-light bench-node ops-machines wheels lint fix sim soak
-.PHONY: bench-moves bench-placement bench-spark chaos clean fuzz asan missing
+.PHONY: bench-moves bench-placement bench-spark chaos clean docs fuzz asan missing
 .PHONY: java tools
 # The machine is looked at before anything is built on it.
 .NOTPARALLEL:
@@ -83,6 +83,9 @@ soak: $(VENV)/.built-dev  ## fresh seeds for two hours, counted per commit; ARGS
 fuzz: $(VENV)/.installed-fuzz $(VENV)/.built-dev  ## search decoders; ARGS="--minutes 10"
 	$(PY) -m tests.fuzz.run $(ARGS)
 
+docs: $(VENV)/.installed-docs $(VENV)/.built-dev  ## API pages from docstrings, in build/docs
+	$(PY) -m docs.api.build build/docs
+
 # A copy of the tree, so that the extension that everything else uses stays as it is.
 ASAN_TREE := build/asan
 ASAN_TESTS := tests/codec tests/fuzz tests/wire
@@ -128,6 +131,10 @@ $(VENV)/.installed-dev: $(PACKAGING) | $(PY)
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-dev
 	$(INSTALL) -e '.[dev,fuzz]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed-dev
+	$(INSTALL) -e '.[dev,docs]'
 	@touch $@
 
 $(VENV)/.built-dev: $(VENV)/.installed-dev $(SOURCES) $(BUILT)

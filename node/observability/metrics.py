@@ -108,7 +108,7 @@ FAMILIES = (
     Family("multiraft_groups", GAUGE, (), "Replicas on this node.", _one("groups")),
     Family("multiraft_groups_led", GAUGE, (), "Groups led here.", _one("groups_led")),
     Family("multiraft_groups_awake", GAUGE, (),
-           "Timers that are armed: groups that are not asleep, open questions to nodes.",
+           "Timers that are armed: groups that are not quiesced, open questions to nodes.",
            _one("groups_awake")),
     Family("multiraft_groups_quarantined", GAUGE, (),
            "Replicas that are damaged and not repaired.", _one("groups_quarantined")),
@@ -133,7 +133,7 @@ FAMILIES = (
            "Bytes that a node lacks of all groups led here.", _peers(1)),
     # ---- disk and log
     Family("multiraft_disk_write_seconds", HISTOGRAM, (),
-           "Gathered writes of the lane, each synced.", _histogram("disk_write")),
+           "Gathered writes of the journal, each synced.", _histogram("disk_write")),
     Family("multiraft_disk_writes_total", COUNTER, (),
            "Those writes, probes included.", _one("disk_writes")),
     Family("multiraft_disk_written_bytes_total", COUNTER, (), "Their bytes.", _one("disk_bytes")),
@@ -175,7 +175,7 @@ FAMILIES = (
            "Replicas that this node let go.", _one("replicas_removed")),
     # ---- switches and plans
     Family("multiraft_switches_under_way", GAUGE, (),
-           "Partitions of the cluster that are decided to go on elsewhere and are not open there.",
+           "Partitions whose switch to another group is decided, and which are not open there.",
            _one("switches_under_way")),
     Family("multiraft_partitions_sealed_total", COUNTER, (),
            "Seals proposed here for switches.", _one("partitions_sealed")),

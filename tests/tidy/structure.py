@@ -13,7 +13,7 @@ def _edges() -> dict[str, dict[str, list[int]]]:
     """Module -> our modules that it imports -> lines.  Imports inside functions and imports for
     type checkers count.  A package's ``__init__`` counts only where it is named."""
     names = {tree.module_name(name): name
-             for name in tree.python_files(*tree.PACKAGES, "benchmarks", "demo", "tests")}
+             for name in tree.python_files(*tree.PACKAGES, *tree.WORKSHOP)}
     edges: dict[str, dict[str, list[int]]] = {module: {} for module in names}
     for module, name in names.items():
         for found in imports(name):

@@ -30,7 +30,7 @@ CATCH_ALL: dict[str, str] = {
 }
 
 #: Folders whose programs talk to a person; everything else returns values or raises.
-TALKATIVE = ("admin_cli", "benchmarks", "demo", "tests")
+TALKATIVE = ("admin_cli", "benchmarks", "demo", "docs", "tests")
 #: A node that cannot start has no log yet: it says why on standard error.
 TALKATIVE_FILES = ("node/main.py",)
 
@@ -41,7 +41,7 @@ IMPURE = ("multiraft/client/", "multiraft/storage/")
 #: Hosts that a reader anywhere can open.  A registry, a mirror or an internal host is not one.
 HOSTS = ("127.0.0.1", "localhost", "example.org", "github.com", "raft.github.io", "arxiv.org",
          "kafka.apache.org", "keepachangelog.com", "semver.org", "www.rfc-editor.org",
-         "docs.nats.io", "www.apache.org")
+         "docs.nats.io", "www.apache.org", "www.w3.org")
 
 LOOP_OVER_SET = "sets have no order; sort it, so that every run does the same"
 
