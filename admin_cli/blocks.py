@@ -1,7 +1,7 @@
-"""Where readers of committed records stop.
+"""Positions at which readers of committed records stop.
 
-Contract.  Asks a client and returns its ``Wait`` rows, by topic and partition.  Reads what it has
-to read, and decodes none of it.
+Contract.  Asks a client and returns its ``Wait`` rows, by topic and partition.  Fetches the records
+that lie before those positions, and decodes none of them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from multiraft.wire.sinks import StagedTopics
 
 
 def of_topics(client: Any, topics: Sequence[str]) -> list[Wait]:
-    """Of topics that are read from their begin.  O(records)."""
+    """Return the stops of topics that are read from their beginning.  O(records)."""
     return [wait for topic in topics for wait in _stops(client.consume(topic, until_end=True))]
 
 
 def of_open_runs(client: Any) -> list[Wait]:
-    """Of all topics in which open runs stage, read from where these began.  O(partitions of open
-    runs + records behind)."""
+    """Return the stops of all topics in which open runs stage, read from where these began.
+    O(partitions of open runs + records after that)."""
     staged = client.sink_request(StagedTopics()).topics
     names = {row.incarnation: row.name for row in client.list_topics()} if staged else {}
     found: list[Wait] = []
@@ -36,7 +36,7 @@ def of_open_runs(client: Any) -> list[Wait]:
 
 
 def _stops(consumer: Any) -> Iterator[Wait]:
-    """Where a reader to the end stops before it."""
+    """Yield the positions at which a reader to the end stops before the end."""
     for _batch in consumer:
         pass
     yield from sorted(consumer.unread)

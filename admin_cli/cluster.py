@@ -1,4 +1,4 @@
-"""`multiraft cluster`: the nodes and what they lead."""
+"""`multiraft cluster`: the nodes and the groups that they lead."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from admin_cli.status_view import print_status
 
 @click.group(cls=HelpfulGroup)
 def cluster() -> None:
-    """The nodes and what they lead."""
+    """Show the nodes and the groups that they lead."""
 
 
 @cluster.command()
-@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh the output until Ctrl-C.")
 @click.option("--interval", type=Real(0.1, DAY_S), default=2.0, show_default=True,
-              metavar="SECONDS", help="The pause between two looks of --watch.")
+              metavar="SECONDS", help="Pause between two refreshes of --watch.")
 @json_option
 @servers_option
 @click.pass_obj
 def status(session: Session, watch: bool, interval: float, as_json: bool) -> None:
     """Show the nodes, the groups each leads, and groups in need.
 
-    A group without a leader takes no appends. An under-replicated group has a member on a node
-    that is not up, or one that lacks much: it works as long as a majority of its members does. A
+    A group without a leader takes no appends.  An under-replicated group has a member on a node
+    that is not up, or one with a large lag: it works as long as a majority of its members does.  A
     node is ready when every replica on it has caught up.
 
-    With --watch and --json, each look is one line.
+    With --watch and --json, each refresh is one line.
     """
     if watch:
         _watch(session, interval, as_json)
@@ -54,7 +54,8 @@ def _show(answer: dict, as_json: bool) -> None:
 
 
 def _watch(session: Session, interval: float, as_json: bool) -> None:
-    """Look until interrupted; a cluster that does not answer now may do so at the next look."""
+    """Refresh until interrupted; a cluster that does not answer now is asked again at the next
+    refresh."""
     while True:
         answer, problem = None, None
         try:

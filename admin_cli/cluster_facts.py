@@ -1,9 +1,9 @@
-"""What an operator is shown of a cluster and of a group, gathered from its nodes.
+"""Facts about a cluster and about a group, gathered from the nodes.
 
-Contract.  As ``connection.py``: client in, the JSON's own values out.  One node tells who is there;
-each node that is up tells of itself.  A node that does not answer in time is a row
-with a ``problem`` and never an error of the whole; all nodes together are waited for ``BUDGET_S``
-at most.  O(groups) at the nodes, on request only.
+Contract.  As ``connection.py``: takes a client, returns the JSON's own values.  One node names the
+nodes; each node that is up reports about itself.  A node that does not answer in time is a row with
+a ``problem`` and never an error of the whole; the wait for all nodes together is at most
+``BUDGET_S``.  O(groups) at the nodes, on request only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 from multiraft.wire import plans
 
-#: Nodes that are asked after this have no answer; a few that hang do not hold up the others.
+#: Time for all nodes, in seconds.  Nodes that would be asked later are reported without an answer,
+#: so that a few that hang do not delay the others.
 BUDGET_S = 10.0
 
 #: Key of a row in the JSON -> key of ``node_status``.
@@ -38,15 +39,15 @@ _OF_SCRUB = {"active": "scrub_active", "requested": "scrub_requested",
 
 
 class NodeAsking:
-    """Questions to single nodes, within one budget."""
+    """Requests to single nodes, within one budget of time."""
 
     def __init__(self):
         self._deadline = time.monotonic() + BUDGET_S
 
     def __call__(self, question, *arguments) -> tuple[Any, str | None]:
-        """(answer, None) or (None, why there is none)."""
+        """Return (answer, None) or (None, the reason why there is none)."""
         if time.monotonic() >= self._deadline:
-            return None, "not asked, others took too long"
+            return None, "not asked: other nodes took too long to answer"
         try:
             return question(*arguments, timeout_ms=connection.NODE_TIMEOUT_MS), None
         except (MultiRaftError, blocking.NoNodeAnswered, OSError) as error:
@@ -54,7 +55,7 @@ class NodeAsking:
 
 
 def cluster_status(client: Any) -> dict[str, Any]:
-    """Nodes, and the groups in need: the shape of the JSON."""
+    """Return the nodes and the groups in need, as the JSON has them."""
     status = client.cluster_status()
     rows = connection.groups(client)
     intents = connection.told_intents(client)
@@ -86,12 +87,13 @@ def cluster_status(client: Any) -> dict[str, Any]:
 
 
 def intent_of(intents: dict[int, str] | None, node: int) -> str | None:
-    """What is wanted of one node; None when nobody says."""
+    """Return the state that the operator wants of a node; None when it could not be asked."""
     return None if intents is None else intents.get(node, plans.ALIVE)
 
 
 def _growing_to(pool_size: int, rows: Sequence[connection.GroupRow]) -> int | None:
-    """The size that the pool is growing to: its new groups are there before topics use them."""
+    """Return the size that the pool is growing to, None when it does not grow: new groups exist
+    before topics use them."""
     last = max((row.group for row in rows), default=0)
     return last if last > pool_size else None
 
@@ -104,7 +106,8 @@ def _of_node(status: dict) -> dict[str, Any]:
 
 
 def scrub_facts(status: dict) -> dict[str, Any] | None:
-    """How far a node's scrub is; None for a node of a release that does not tell."""
+    """Return the progress of a node's scrub; None for a node of a release that does not report it.
+    """
     if "scrub_active" not in status:
         return None
     facts = {name: status[key] for name, key in _OF_SCRUB.items()}
@@ -115,22 +118,23 @@ def scrub_facts(status: dict) -> dict[str, Any] | None:
 
 
 def _under_replicated(nodes, rows: Sequence[connection.GroupRow], told) -> list[int]:
-    """With a voter that is not up, as one node sees it, or lacking, as their leaders see it."""
+    """Return groups with a voter that is not up, as one node sees it, or lagging, as their leaders
+    see it."""
     up = {node.id for node in nodes if node.state == "up"}
     found = {row.group for row in rows if not up.issuperset(row.voters)}
     return sorted(found.union(_named(told, "under_replicated")))
 
 
 def _named(told, key: str) -> list[int]:
-    """Groups that any node names under ``key``."""
+    """Return groups that any node names under ``key``."""
     return sorted({group for status in told for group in status.get(key, ())})
 
 
 def group_description(client: Any, group: int) -> dict[str, Any]:
-    """One group as its members see it: the shape of the JSON.  Raises ``NotFound``."""
+    """Return one group as its members report it, as the JSON has it.  Raises ``NotFound``."""
     rows = {row.group: row for row in connection.groups(client)}
     if group not in rows:
-        raise NotFound(f"there is no group {group}; they are numbered 0 to {max(rows)}.",
+        raise NotFound(f"there is no group {group}; groups are numbered 0 to {max(rows)}.",
                        "`multiraft group list` shows them.")
     nodes = {node.id: node for node in client.cluster_status().nodes}
     replicas, problems, asked, ask = {}, {}, set(), NodeAsking()
@@ -146,7 +150,7 @@ def group_description(client: Any, group: int) -> dict[str, Any]:
                                                  node.client_address)
         if replicas[member] is None:
             del replicas[member]
-        else:  # a configuration that changes may name more than the list that was asked first
+        else:  # a changing configuration may name members that the first list did not have
             wanted += [each for each in _members(replicas[member])
                        if each not in asked and each not in wanted]
     return _described(rows[group], replicas, problems)

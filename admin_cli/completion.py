@@ -1,4 +1,4 @@
-"""`multiraft completion`: what a shell needs to complete our commands, flags and topics."""
+"""`multiraft completion`: shell completion of commands, flags and topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from admin_cli.failures import CommandFailed, ExitCode
 from admin_cli.options import Word
 from admin_cli.output import say
 
-#: shell -> the line that switches completion on for good.
+#: Shell -> the line that enables completion permanently.
 INSTALL = {
     "bash": "mkdir -p ~/.local/share/bash-completion/completions && multiraft completion bash"
             " > ~/.local/share/bash-completion/completions/multiraft",
@@ -26,7 +26,7 @@ VARIABLE = "_MULTIRAFT_COMPLETE"
 @click.argument("shell", type=Word(tuple(INSTALL)), required=False)
 @click.pass_context
 def completion(ctx: click.Context, shell: str | None) -> None:
-    """Print the completion script for SHELL; without SHELL say how to install it.
+    """Print the completion script for SHELL; without SHELL explain how to install it.
 
     Topics are completed too: names come from the cluster that commands would talk to.
     """

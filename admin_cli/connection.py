@@ -1,8 +1,8 @@
-"""How commands talk to a cluster: the one place that knows the client library's shapes.
+"""The command's access to a cluster: the one place that knows the client library's types.
 
-Contract.  Commands get a client from `open_session` and ask it through the functions here,
-which return this module's own small values; the client's errors become `CommandFailed` in
-`explain`.  Tests put a fake client behind `Session.connect`.
+Contract.  Commands get a client from `open_session` and ask it through the functions here, which
+return this module's own small values; `explain` turns the client's errors into `CommandFailed`.
+Tests put a fake client behind `Session.connect`.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ from multiraft.errors import MultiRaftError
 from multiraft.wire import errors as wire
 from multiraft.wire import plans
 
-#: A node that is up answers within a round trip and a survey of its groups.
+#: Time for one node's answer: a node that is up answers within a round trip and a scan of its
+#: groups.
 NODE_TIMEOUT_MS = 2_000
-#: Nodes that may have a replica of a group that is to be recovered are asked for so long, this far
-#: apart; a node that restarts is often back by then.
+#: Nodes that may have a replica of a group to recover are asked for so long, with this pause: a
+#: node that restarts is often back by then.
 RECOVERY_PATIENCE_S = 3.0
 ASK_AGAIN_S = 0.2
-#: What is wanted of a node that is not simply alive, in words.
+#: States that an operator wants of a node that is not alive, in words.
 INTENTS = {plans.DRAINING: "draining", plans.MAINTENANCE: "in maintenance"}
-#: How often a bounded flush looks whether it is through.
+#: Interval at which a bounded flush checks for its end.
 FLUSH_INTERVAL_S = 0.002
 
 
 def open_client(addresses: Sequence[str], tls: TlsOptions | None = None) -> blocking.Client:
-    """A client of the cluster behind ``addresses``; connects when it is asked something."""
+    """Return a client of the cluster behind ``addresses``; it connects at its first request."""
     settings = None if tls is None else blocking.TlsSettings(tls.ca, tls.certificate, tls.key,
                                                              tls.server_name)
     return blocking.Client(list(addresses), client_id="multiraft-cli", tls=settings)
 
 
 class PartitionRow(NamedTuple):
-    """One partition; ``leader`` and offsets are None when nobody could tell just now."""
+    """One partition; ``leader`` and offsets are None when no node could answer."""
 
     partition: int
     group: int
@@ -62,7 +63,7 @@ class TopicRow(NamedTuple):
 
 
 class GroupRow(NamedTuple):
-    """One Raft group; ``leader`` None = unknown at the moment."""
+    """One Raft group; ``leader`` None = not known at the moment."""
 
     group: int
     leader: int | None
@@ -73,7 +74,7 @@ class GroupRow(NamedTuple):
 
 @contextlib.contextmanager
 def open_session(session: Session) -> Iterator[Any]:
-    """A client to the session's cluster; its errors leave as ``CommandFailed``."""
+    """Yield a client of the session's cluster; its errors leave as ``CommandFailed``."""
     servers = session.servers()
     connect = session.connect or functools.partial(open_client, tls=session.tls())
     try:
@@ -84,20 +85,20 @@ def open_session(session: Session) -> Iterator[Any]:
     except OSError as error:
         if isinstance(error, BrokenPipeError) or not (isinstance(error, _NETWORK)
                                                       or error.errno in _NETWORK_ERRNO):
-            raise  # a file's or a stream's, which is not the nodes' fault
+            raise  # an error of a file or stream, not of the nodes
         raise explain(error, servers) from error
 
 
 # -- questions and commands -------------------------------------------------------------------
 
 def topics(client: Any) -> list[TopicRow]:
-    """Every topic, by name."""
+    """Return every topic, by name."""
     return sorted(TopicRow(row.name, row.partitions) for row in client.list_topics())
 
 
 def create_topic(client: Any, name: str, count: int, replication_factor: int | None,
                  if_not_exists: bool) -> bool:
-    """Creates a topic; False when it was there and that is fine."""
+    """Create a topic; return False when it existed and ``if_not_exists`` is set."""
     try:
         client.create_topic(name, count, replication_factor or 0)
     except wire.TopicExists:
@@ -108,37 +109,38 @@ def create_topic(client: Any, name: str, count: int, replication_factor: int | N
 
 
 def partitions(client: Any, topic: str) -> list[PartitionRow]:
-    """A topic's partitions with leaders and offsets, in order."""
+    """Return a topic's partitions with leaders and offsets, in order."""
     described = client.describe_topic(topic)
     return [PartitionRow(row.partition, row.group, row.leader or None, row.start_offset,
                          row.end_offset) for row in described.partitions]
 
 
 def offsets(client: Any, topic: str) -> dict[int, tuple[int, int]]:
-    """First and next offset of each partition, as a confirmed leader knows them."""
+    """Return first and next offset of each partition, as a confirmed leader knows them."""
     return {partition: (span.start_offset, span.end_offset)
             for partition, span in client.list_offsets(topic).items()}
 
 
 def offsets_at(client: Any, topic: str, at: At) -> dict[int, int | None]:
-    """The first record at or after a time in each partition; None = there is none."""
+    """Return the first record at or after a time in each partition; None = there is none."""
     return client.offsets_at(topic, at.ms)
 
 
 def groups(client: Any) -> list[GroupRow]:
-    """Every group of the pool and the metadata group, in order."""
+    """Return every group of the pool and the metadata group, in order."""
     rows = [GroupRow(row.group, row.leader or None, row.term, tuple(sorted(row.voters)),
                      tuple(sorted(row.learners))) for row in client.group_list()]
     return sorted(rows, key=lambda row: row.group)
 
 
 def intents(client: Any) -> dict[int, str]:
-    """What is wanted of nodes, but of those that are simply alive."""
+    """Return the wanted states of nodes, without those that are alive."""
     return dict(client.plan_request(plans.PlacementFacts()).intents)
 
 
 def told_intents(client: Any) -> dict[int, str] | None:
-    """The same for those who show it beside other things; None when nobody says."""
+    """Return the wanted states for display beside other facts; None when the cluster cannot answer.
+    """
     try:
         return intents(client)
     except (MultiRaftError, blocking.NoNodeAnswered, OSError):
@@ -146,28 +148,28 @@ def told_intents(client: Any) -> dict[int, str] | None:
 
 
 def group_transfer(client: Any, group: int, to: int) -> tuple[int, int]:
-    """Hands a group over to node ``to`` (0 = any); returns the leader and its term."""
+    """Transfer leadership of a group to node ``to`` (0 = any); return the leader and its term."""
     reply = client.group_transfer(group, to)
     return reply.leader, reply.term
 
 
 def try_members(client: Any, found: Any, voters: tuple[int, ...],
                 learners: tuple[int, ...]) -> None:
-    """Begins a change of members; not being the time for it is no error, and somebody else's
-    change in between neither: the caller looks again."""
+    """Start a change of members.  A refusal because of bad timing, or because another change came
+    first, is ignored: the caller polls."""
     with contextlib.suppress(wire.TimedOut, wire.LeaderUnknown, wire.AmbiguousOutcome):
         client.group_members(found.group, voters, learners, found.index)
 
 
 def kind_of(found: Any, node: int) -> str:
-    """What a node is in a group."""
+    """Return the role of a node in a group, in words."""
     if node in found.voters:
         return "voter" if node in found.outgoing or not found.outgoing else "becomes voter"
     return "learner" if node in found.learners and node not in found.outgoing else "is removed"
 
 
 def members_json(found: Any) -> dict[str, Any]:
-    """The members of a group: the shape of the JSON."""
+    """Return the members of a group as the JSON has them."""
     return {"group": found.group, "incarnation": found.incarnation, "leader": found.leader,
             "term": found.term, "last_index": found.last_index, "commit": found.commit,
             "configuration_index": found.index, "change_is_open": found.is_open,
@@ -177,16 +179,18 @@ def members_json(found: Any) -> dict[str, Any]:
 
 
 def _all_replicas(client: Any, group: int) -> tuple[list[Any], list[int]]:
-    """The replicas of a group on all nodes, and the nodes that do not answer.  Who does not is
-    asked again while there is patience for the slowest: what is given up here may be given up for
-    good.  Bounded by ``RECOVERY_PATIENCE_S`` and one round of ``NODE_TIMEOUT_MS`` each."""
+    """Return the replicas of a group on all nodes, and the nodes that do not answer.
+
+    A silent node is asked again within the bound, because a replica that is not found may be given
+    up permanently.  Bounded by ``RECOVERY_PATIENCE_S`` and one round of ``NODE_TIMEOUT_MS`` each.
+    """
     silent = {node.id: node.client_address for node in client.cluster_status().nodes}
     replicas: list[Any] = []
     deadline_s = time.monotonic() + RECOVERY_PATIENCE_S
     while True:
         for node, address in [*silent.items()]:
             with contextlib.suppress(wire.RequestError):
-                with contextlib.suppress(wire.LeaderUnknown, wire.NotLeader):  # it has none
+                with contextlib.suppress(wire.LeaderUnknown, wire.NotLeader):  # without a replica
                     replicas.append(client.group_replica(group, address, NODE_TIMEOUT_MS))
                 del silent[node]
         if not silent or time.monotonic() >= deadline_s:
@@ -195,8 +199,8 @@ def _all_replicas(client: Any, group: int) -> tuple[list[Any], list[int]]:
 
 
 def recovery_report(client: Any, group: int) -> dict[str, Any]:
-    """What is left of a group, asked of every node itself, and which replica is the best: the last
-    term first, then the last index (the order in which Raft compares logs)."""
+    """Return the surviving replicas of a group, as every node reports its own, and the best one:
+    the last term first, then the last index (the order in which Raft compares logs)."""
     replicas, unreachable = _all_replicas(client, group)
     incarnation = max((found.incarnation for found in replicas), default=0)
     replicas = [found for found in replicas if found.incarnation == incarnation]
@@ -219,7 +223,7 @@ def recovery_report(client: Any, group: int) -> dict[str, Any]:
 
 
 def _partitions_of(client: Any, group: int) -> int:
-    """How many partitions have their records in a group."""
+    """Return the number of partitions that have records in a group."""
     count = 0
     for topic in client.list_topics():
         count += sum(part.group == group for part in client.topic_metadata(topic.name).partitions)
@@ -227,35 +231,37 @@ def _partitions_of(client: Any, group: int) -> int:
 
 
 def recover(client: Any, report: dict[str, Any]) -> int:
-    """Forced recovery from the replica that the report names; the new incarnation."""
+    """Recover a group by force from the replica that the report names; return the new incarnation.
+    """
     if report["has_majority"]:
-        raise CommandFailed(f"a majority of the voters of group {report['group']} answers; it needs"
-                            f" no recovery.", "If it has no leader, give it a moment.")
+        raise CommandFailed(f"group {report['group']} needs no recovery: a majority of its voters "
+                            "answers.", "If it has no leader, wait for the election to end.")
     return client.group_recover(report["group"], report["survivor"],
                                 report["present_incarnation"] + 1).incarnation
 
 
 def require_partition(topic: str, rows: Sequence[PartitionRow], partition: int | None) -> None:
-    """Raises ``NotFound`` when the topic has no such partition; None is any."""
+    """Raise ``NotFound`` when the topic has no such partition; None means any."""
     if partition is not None and partition not in [row.partition for row in rows]:
-        raise NotFound(f"topic {topic} has no partition {partition}; it has 0 to {len(rows) - 1}.",
+        raise NotFound(f"topic {topic} has no partition {partition}; its partitions are 0 to "
+                       f"{len(rows) - 1}.",
                        f"`multiraft topic describe {topic}` shows them.")
 
 
 def require_offset(topic: str, row: PartitionRow, offset: int) -> None:
-    """Raises ``CommandFailed`` when the partition certainly has no such offset and it is not the
+    """Raise ``CommandFailed`` when the partition certainly has no such offset and it is not the
     next one."""
     if row.start_offset is None or row.end_offset is None:
         return
     if not row.start_offset <= offset <= row.end_offset:
         raise CommandFailed(f"offset {offset} is out of range: partition {row.partition} of "
-                            f"{topic} has {row.start_offset} up to, not including, "
+                            f"{topic} holds offsets from {row.start_offset} up to, not including, "
                             f"{row.end_offset}.", "Use --from earliest or --from latest.")
 
 
 def batches(client: Any, topic: str, partition: int | None, start: str | int | At,
             until_end: bool, rack: str, isolation: str) -> blocking.Consumer:
-    """A topic's batches as they come; from replicas in ``rack``, if one is named."""
+    """Return a consumer of a topic's batches; reads from replicas in ``rack`` if one is named."""
     if isinstance(start, At):
         start = blocking.Timestamp(start.ms)
     settings = {"prefer": "nearest", "rack": rack} if rack else {}
@@ -265,7 +271,7 @@ def batches(client: Any, topic: str, partition: int | None, start: str | int | A
 
 
 def node_answers(connect: Connect, address: str) -> bool:
-    """Whether the node at ``address`` answers a status request itself."""
+    """Return True if the node at ``address`` itself answers a status request."""
     try:
         with connect((address,)) as client:
             client.cluster_status()
@@ -275,7 +281,7 @@ def node_answers(connect: Connect, address: str) -> bool:
 
 
 def node_caught_up(connect: Connect, addresses: Sequence[str], address: str) -> bool:
-    """Whether the node at ``address`` knows the metadata that any of ``addresses`` knows."""
+    """Return True if the node at ``address`` has the metadata that any of ``addresses`` has."""
     try:
         with connect(addresses) as client:
             client.catch_up()
@@ -286,7 +292,7 @@ def node_caught_up(connect: Connect, addresses: Sequence[str], address: str) -> 
 
 
 def node_ids(connect: Connect, addresses: Sequence[str]) -> set[int]:
-    """The nodes that the cluster knows, up or not; none when nobody answers."""
+    """Return the nodes that the cluster knows, up or not; empty when no node answers."""
     try:
         with connect(addresses) as client:
             return {node.id for node in client.cluster_status().nodes}
@@ -295,7 +301,7 @@ def node_ids(connect: Connect, addresses: Sequence[str]) -> set[int]:
 
 
 def node_ready(connect: Connect, address: str) -> bool:
-    """Whether the node at ``address`` says that every replica on it has caught up."""
+    """Return True if the node at ``address`` reports that every replica on it has caught up."""
     try:
         with connect((address,)) as client:
             return bool(client.node_status(address, NODE_TIMEOUT_MS).status.get("ready"))
@@ -304,8 +310,8 @@ def node_ready(connect: Connect, address: str) -> bool:
 
 
 def leaderless_groups(connect: Connect, addresses: Sequence[str], total: int) -> tuple[int, int]:
-    """How many groups have no leader that the cluster knows of, and how many there are: ``total``
-    when it was made, more when its pool grew."""
+    """Return the number of groups without a known leader, and the number of groups: at least
+    ``total``, more after the pool has grown."""
     try:
         with connect(addresses) as client:
             client.catch_up()
@@ -319,8 +325,8 @@ def leaderless_groups(connect: Connect, addresses: Sequence[str], total: int) ->
 # -- appending ------------------------------------------------------------------------------------
 
 class RecordRefused(Exception):
-    """One record that was not taken; those before it were.  ``position``: its place among those
-    that were handed over together."""
+    """One record that was refused; those before it were accepted.  ``position``: its index among
+    the records of the same call."""
 
     def __init__(self, position: int, error: MultiRaftError):
         super().__init__(str(error))
@@ -329,11 +335,11 @@ class RecordRefused(Exception):
 
 
 class Appender:
-    """Appends records to one topic and counts how they ended.
+    """Appends records to one topic and counts their outcomes.
 
-    Invariant.  Once everything is settled (`flush`, or the end of `appender`), ``sent`` =
+    Invariant.  Once every outcome is known (`flush`, or the end of `appender`), ``sent`` =
     acknowledged + ambiguous + refused + unanswered.  When some batches were refused and others are
-    ambiguous, all of them are counted as ambiguous: better too careful than wrong.
+    ambiguous, all of them are counted as ambiguous, which is the careful side.
     """
 
     def __init__(self, client: Any, producer: Any, topic: str, partition: int | None):
@@ -341,12 +347,12 @@ class Appender:
         self._producer = producer
         self._topic = topic
         self._partition = partition
-        self._counts: dict[Any, int] = {}  # delivery -> records, 0 = the receipt tells; unsettled
+        self._counts: dict[Any, int] = {}  # unsettled delivery -> records; 0 = its receipt tells
         self._touched: list[Any] = []  # deliveries of the last `send_many`, settled or not
         self._saw_ambiguous = False
         self.sent = 0
         self.acknowledged = 0
-        self.unanswered = 0  # acks="none": sent, and that is all that is known
+        self.unanswered = 0  # acks="none": sent, with no known outcome
         self.problem: Exception | None = None  # of the first batch that was not acknowledged
 
     @property
@@ -364,8 +370,8 @@ class Appender:
         return self.sent - self.acknowledged - self.unanswered if self.problem else 0
 
     def append(self, keys: Sequence[bytes] | None, values: Sequence[bytes]) -> None:
-        """Hands records over; waits while the producer's buffer is full.  Raises
-        ``RecordRefused``."""
+        """Hand records over; wait while the producer's buffer is full.  Raises ``RecordRefused``.
+        """
         if keys is not None or self._partition is not None:
             for position, value in enumerate(values):
                 self._append_one(position, None if keys is None else keys[position], value)
@@ -389,7 +395,7 @@ class Appender:
             raise RecordRefused(error.index, error) from error
 
     def _count(self, count: int, touched: list[Any]) -> None:
-        """Counts records that were taken together, by the deliveries of their batches."""
+        """Count records that were accepted together, by the deliveries of their batches."""
         self.sent += count
         for delivery in touched:
             # The batch that was open before may have been filled and settled meanwhile.
@@ -398,21 +404,22 @@ class Appender:
         self._touched = touched
 
     def flush(self) -> None:
-        """Waits until every record has its outcome."""
+        """Wait until every record has its outcome."""
         try:
             self._producer.flush()
-        except MultiRaftError as error:  # of records that no delivery was returned for
+        except MultiRaftError as error:  # of records without a delivery
             self._lost(error, isinstance(error, wire.AmbiguousOutcome))
 
     def flush_within(self, timeout_s: float) -> None:
-        """Waits until every record has its outcome, but not longer than that."""
+        """Wait until every record has its outcome, at most ``timeout_s`` seconds."""
         deadline = time.monotonic() + timeout_s
         while self._counts and time.monotonic() < deadline:
             self._client.turn_sometimes()
             time.sleep(FLUSH_INTERVAL_S)
 
     def _follow(self, delivery: Any, count: int) -> None:
-        """Counts records under their batch's delivery; the first of a batch asks to be told."""
+        """Count records under their batch's delivery, and subscribe to its outcome at the first of
+        them."""
         if delivery in self._counts:
             self._counts[delivery] += count
         else:
@@ -437,8 +444,8 @@ class Appender:
 @contextlib.contextmanager
 def appender(client: Any, topic: str, partition: int | None, acks: str,
              compression: str) -> Iterator[Appender]:
-    """An `Appender`.  Left in peace, it waits for every outcome; left by an exception, it gives up
-    what has none."""
+    """Yield an `Appender`.  A normal end waits for every outcome; an exception gives up unknown
+    ones."""
     with client.producer(acks=acks, compression=compression) as producer:
         yield Appender(client, producer, topic, partition)
 
@@ -449,41 +456,42 @@ _UNREACHABLE = (blocking.NoNodeAnswered, OSError, wire.ProtocolError, wire.Conne
                 wire.TimedOut)
 
 
-#: What the client turns into typed errors itself; those of names that cannot be looked up are left.
+#: Errors of the network that the client passes on: those of names that cannot be looked up.
 _NETWORK = (ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError)
 _NETWORK_ERRNO = (errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH,
                   errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.EPROTO)
 
 
 def explain(error: Exception, servers: Servers) -> CommandFailed:
-    """The client's error as what happened, what to do, and an exit code."""
+    """Return the client's error as its effect, the remedy, and an exit code."""
     text = sentence(error)
     if isinstance(error, blocking.UnreadableBatch):
-        return CommandFailed(text, f"Read on behind it: multiraft consume {error.topic} "
-                             f"--partition {error.partition} --from {error.next_offset}\n"
-                             "Or have such batches left out: --skip-unreadable")
+        return CommandFailed(text, f"Continue after it: multiraft consume {error.topic} "
+                                   f"--partition {error.partition} --from "
+                                   f"{error.next_offset}\nSkip such batches: --skip-unreadable")
     if isinstance(error, wire.AmbiguousOutcome):
         return Ambiguous(f"the outcome is not known: {text}",
-                         "It may or may not have happened; look before you repeat it.")
+                         "The request may or may not have been applied; check before you repeat "
+                         "it.")
     if isinstance(error, (wire.UnknownTopic, wire.UnknownPartition)):
-        return NotFound(text, "`multiraft topic list` shows what there is.")
+        return NotFound(text, "`multiraft topic list` shows the topics.")
     if isinstance(error, wire.UnknownNode):
-        return NotFound(text, "`multiraft node list` shows what there is.")
+        return NotFound(text, "`multiraft node list` shows the nodes.")
     if isinstance(error, _UNREACHABLE):
         return _unreachable(text, servers)
     return CommandFailed(text, _ADVICE.get(type(error), ""))
 
 
-#: error -> what to do about it.
+#: Error -> its remedy.
 _ADVICE = {
     wire.TopicExists: "Choose another name, or delete that topic first.",
     wire.InvalidTopicName: "A topic name has 1 to 249 of A-Z a-z 0-9 . _ - and is not . or ..",
-    wire.LeaderUnknown: "The group may be electing, or has lost its majority: "
-                        "`multiraft cluster status` shows which nodes are up.",
+    wire.LeaderUnknown: "The group is electing a leader, or has lost its majority: `multiraft "
+                        "cluster status` shows which nodes are up.",
     wire.StorageFull: "Free space on the node's disk; appends resume by themselves.",
     wire.QueueFull: "The node is busy; try again.",
     wire.ShuttingDown: "Another node takes over in a moment; try again.",
-    wire.PlanActive: "`multiraft rebalance status` shows how far it is.",
+    wire.PlanActive: "`multiraft rebalance status` shows its progress.",
     wire.StalePlan: "Make a new plan: multiraft rebalance plan",
     wire.Unsupported: "The node is of another release than this command.",
 }
@@ -499,6 +507,6 @@ def _unreachable(text: str, servers: Servers) -> Unreachable:
 
 
 def sentence(error: Exception) -> str:
-    """What the error says, as a sentence."""
+    """Return the error's text as a sentence."""
     text = str(error) or type(error).__name__
     return text if text.endswith((".", "!", "?")) else f"{text}."

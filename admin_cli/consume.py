@@ -1,10 +1,10 @@
 """`multiraft consume`: the records of a topic on standard output.
 
-Contract.  Raw values, one per line, by default: what `produce` read is what `consume` writes.
-JSON is one object per record and line; bytes that are not UTF-8 go into `key_base64`,
-`value_base64` and `name_base64` (of a header), so that nothing is ever altered.  Records leave in
-whole batches; the last one is cut at `--count`.  What a reader waits for, and what it leaves
-unread, is said on standard error.
+Contract.  Raw values, one per line, by default: the output is valid input of `produce`.  JSON is
+one object per record and line; bytes that are not UTF-8 go into `key_base64`, `value_base64` and
+`name_base64` (of a header), so that nothing is ever altered.  Records leave in whole batches; the
+last one is cut at `--count`.  Waits of the reader, and records that it leaves unread, are reported
+on standard error.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ Encode = Callable[[Any, Sequence[Any]], bytes]  # (batch, records) -> bytes to w
 @click.option("--partition", "-p", type=PARTITION, help="Only this partition.")
 @click.option("--from", "start", type=Start(), default="earliest", show_default=True,
               metavar="earliest|latest|OFFSET|TIME",
-              help=f"Where to begin. A time ({FORMS}) means the first record at or after it.")
+              help=f"Start position. A time ({FORMS}) means the first record at or after it.")
 @click.option("--until-end", "until_end", flag_value="end", default=None,
-              help="Stop at the end as it was when the command began. The default, unless --from "
-                   "latest.")
+              help="Stop at the end as it was when the command started. The default, except with "
+                   "--from latest.")
 @click.option("--follow", "-f", "until_end", flag_value="follow",
-              help="Go on with new records until Ctrl-C.")
-@click.option("--count", "-n", type=COUNT, help="Stop after so many records.")
+              help="Wait for new records until Ctrl-C.")
+@click.option("--count", "-n", type=COUNT, help="Stop after this many records.")
 @click.option("--rack", type=TEXT, default="",
-              help="Read from replicas in this rack where there are any.")
+              help="Read from replicas in this rack, where they exist.")
 @click.option("--isolation", type=Word(("read_committed", "read_uncommitted")),
               default="read_committed", show_default=True,
-              help="Whether to show what a sink has staged and not committed.")
+              help="read_uncommitted also shows records that a sink has staged and not committed.")
 @click.option("--skip-unreadable", is_flag=True,
-              help="Leave out batches that cannot be opened, each with a note, and go on.")
+              help="Skip batches that cannot be decoded, with a note for each.")
 @click.option("--format", "form", type=Word(("raw", "json")), default="raw", show_default=True,
               help="raw: the value and a newline. json: an object per line.")
 @json_option
@@ -80,37 +80,37 @@ def consume(session: Session, topic: str, partition: int | None, start: str | in
 
 
 def _opened(batch: Any) -> Sequence[Any]:
-    """The records of a batch."""
+    """Return the records of a batch."""
     return batch.records()
 
 
 def _skipping(batch: Any) -> Sequence[Any]:
-    """The same; none of one that cannot be opened, which is said."""
+    """Return the records of a batch; none, with a note, if it cannot be decoded."""
     try:
         return batch.records()
     except UnreadableBatch as error:
-        note(f"Left out: {error}.")
+        note(f"Skipped: {error}.")
         return ()
 
 
 def _require_all(unread: Sequence[Wait]) -> None:
-    """Raises ``Incomplete`` naming where reading stopped."""
+    """Raise ``Incomplete`` that names the position where reading stopped."""
     if not unread:
         return
-    more = f" So it is in {plural(len(unread) - 1, 'other partition')}." if len(unread) > 1 else ""
+    more = (f" The same holds for {plural(len(unread) - 1, 'other partition')}."
+            if len(unread) > 1 else "")
     first = unread[0]
     raise Incomplete(
         f"{first.topic}/{first.partition} was read to offset {first.offset}, its end is "
-        f"{first.end_offset}: what is there was {first.reason}.{more}",
-        f"See what holds readers back:        multiraft sink blocked {first.topic}\n"
-        "Give up a run that its writer left:  multiraft sink abort NAME\n"
-        "Show what is not committed as well:  --isolation read_uncommitted")
+        f"{first.end_offset}: the record at {first.offset} was {first.reason}.{more}",
+        f"Show the open runs:         multiraft sink blocked {first.topic}\nAbort a run without "
+        "writer: multiraft sink abort NAME\nRead uncommitted records:   --isolation "
+        "read_uncommitted")
 
 
 def _expected(rows: Sequence[connection.PartitionRow], partition: int | None,
               start: str | int | At) -> int | None:
-    """How many records there are to read now, for the progress bar; None when nobody could
-    tell."""
+    """Return the number of records to read now, for the progress bar; None when it is not known."""
     if isinstance(start, At):
         return None
     total = 0
@@ -126,10 +126,11 @@ def _expected(rows: Sequence[connection.PartitionRow], partition: int | None,
 
 def _write(batches: Iterable[Any], encode: Encode, count: int | None, expected: int | None,
            flush_each: bool, opened: Callable[[Any], Sequence[Any]]) -> bool:
-    """Writes until the batches, or ``count`` records, are through; whether it were the batches."""
+    """Write until the batches or ``count`` records are exhausted; return True if the batches are.
+    """
     out = sys.stdout.buffer
     left = count
-    # Two streams on one screen would overwrite each other.
+    # Output and progress on one screen would overwrite each other.
     with progress_bar(hidden=sys.stdout.isatty()) as progress:
         bar = progress.add_task("records", total=count or expected)
         for batch in batches:
@@ -140,7 +141,7 @@ def _write(batches: Iterable[Any], encode: Encode, count: int | None, expected: 
             out.write(encode(batch, records))
             progress.advance(bar, len(records))
             if flush_each:
-                out.flush()  # somebody waits for each
+                out.flush()  # a follower waits for each record
             if left == 0:
                 break
     out.flush()
@@ -166,7 +167,7 @@ def _json_lines(batch: Any, records: Sequence[Any]) -> bytes:
 
 
 def _text(name: str, data: bytes | None) -> dict[str, str | None]:
-    """``{"key": text}``, or ``{"key_base64": ...}`` when the bytes are no text."""
+    """Return ``{"key": text}``, or ``{"key_base64": ...}`` when the bytes are not UTF-8."""
     if data is None:
         return {name: None}
     try:

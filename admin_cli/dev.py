@@ -22,13 +22,13 @@ from placement import POOL_SIZE_MAX
 
 DEFAULT_NODES = 3
 DEFAULT_GROUPS = 64
-#: More replicas than that cost every append and add no safety that anybody needs.
+#: More replicas cost every append and add no useful safety.
 REPLICAS_MAX = 7
 
 
 @click.group(cls=HelpfulGroup)
 def dev() -> None:
-    """A local cluster in the background, for development.
+    """Run a local cluster in the background, for development.
 
     Commands run afterwards find it without --servers.
     """
@@ -41,7 +41,7 @@ def _cluster(session: Session, directory: Path, report: Report = unreported) -> 
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Report]:
-    """A bar for each thing that is waited for; a line each when nobody watches."""
+    """Yield a reporter: a bar for each wait on a terminal, else a line each."""
     with progress_bar() as progress:
         bars: dict[str, int] = {}
 
@@ -55,7 +55,7 @@ def _progress() -> Iterator[Report]:
 
 @dev.command()
 @click.option("--dir", "directory", type=Directory(), default=dev_state.DEFAULT_DIRECTORY,
-              metavar="D", show_default=True, help="Where the cluster's files are.")
+              metavar="D", show_default=True, help="Directory of the cluster's files.")
 @click.option("--nodes", type=Whole(1, dev_state.NODES_MAX),
               help=f"[default: {DEFAULT_NODES}]")
 @click.option("--groups", type=Whole(1, POOL_SIZE_MAX),
@@ -69,15 +69,16 @@ def _progress() -> Iterator[Report]:
                    f"[default: {dev_state.DEFAULT_BASE_PORT}]")
 @click.option("--publish-loads", "publish_loads", type=Whole(1, 3_600),
               metavar="SECONDS",
-              help="Nodes append their loads to the topic __metrics this often. [default: not]")
+              help="Interval at which nodes append their loads to the topic __metrics. [default: "
+                   "off]")
 @click.option("--timeout", type=Real(1, DAY_S), default=UP_TIMEOUT_S, show_default=True,
-              metavar="SECONDS", help="How long to wait until every group has a leader.")
+              metavar="SECONDS", help="Time to wait until every group has a leader.")
 @json_option
 @click.pass_obj
 def up(session: Session, directory: Path, nodes: int | None, groups: int | None,
        replication_factor: int | None, base_port: int | None, publish_loads: int | None,
        timeout: float, as_json: bool) -> None:
-    """Create the cluster, or start again what of it does not run."""
+    """Create the cluster, or start its nodes that do not run."""
     asked = {"nodes": nodes, "groups": groups, "replication-factor": replication_factor,
              "base-port": base_port, "publish-loads": publish_loads}
     with _progress() as report:
@@ -106,7 +107,8 @@ def up(session: Session, directory: Path, nodes: int | None, groups: int | None,
 
 
 def _mention_other(session: Session, cluster: DevCluster) -> None:
-    """`dev down` in another directory, then `dev up` here: somebody may expect the old records."""
+    """Mention another running cluster: after `dev down` elsewhere and `dev up` here, its records
+    may be expected."""
     other, _how = dev_state.find_directory(session.environ)
     if other is not None and other != cluster.directory:
         note(f"Note: this is a new cluster; there is another one in {other} (multiraft dev up "
@@ -130,7 +132,7 @@ def _create(cluster: DevCluster, asked: dict[str, int | None]) -> None:
 
 
 def _refuse_changes(cluster: DevCluster, asked: dict[str, int | None]) -> None:
-    """A cluster that exists keeps its shape."""
+    """Refuse flags that differ from an existing cluster, which keeps its shape."""
     record = cluster.record
     has = {"nodes": len(record.nodes), "groups": record.groups,
            "replication-factor": record.replication_factor, "base-port": record.base_port,
@@ -139,8 +141,8 @@ def _refuse_changes(cluster: DevCluster, asked: dict[str, int | None]) -> None:
         if value is not None and value != has[name]:
             raise CommandFailed(
                 f"the cluster in {cluster.directory} has --{name} {has[name]}, not {value}.",
-                f"Leave --{name} away, name another --dir, or remove that cluster: multiraft dev "
-                f"down --wipe --dir {cluster.directory}", ExitCode.USAGE)
+                f"Omit --{name}, name another --dir, or remove that cluster: multiraft dev down "
+                f"--wipe --dir {cluster.directory}", ExitCode.USAGE)
 
 
 @dev.command()
@@ -208,7 +210,7 @@ def kill(session: Session, node: int, directory: Path) -> None:
 @dir_option
 @click.pass_obj
 def stop(session: Session, node: int, directory: Path) -> None:
-    """End NODE with SIGTERM: it hands its leaderships over first."""
+    """End NODE with SIGTERM: it transfers its leaderships first."""
     _cluster(session, directory).stop(node)
     note(f"Stopped node {node}.")
 
@@ -239,20 +241,20 @@ def start(session: Session, node: int, directory: Path) -> None:
 
 @dev.command()
 @click.argument("node", metavar="[NODE]", type=NODE, required=False)
-@click.option("--all", "every", is_flag=True, help="All nodes, one after the other.")
+@click.option("--all", "every", is_flag=True, help="Restart all nodes, one after the other.")
 @click.option("--timeout", type=Real(1, DAY_S), default=UP_TIMEOUT_S, show_default=True,
-              metavar="SECONDS", help="How long to wait for each node, and for all to be ready.")
+              metavar="SECONDS", help="Time to wait for each node, and for all to be ready.")
 @dir_option
 @click.pass_obj
 def restart(session: Session, node: int | None, every: bool, timeout: float,
             directory: Path) -> None:
     """Restart NODE, or --all one after the other, while the cluster serves.
 
-    A node is taken only when every node runs and has caught up; it hands its leaderships over
-    first. Appends go on.
+    A node is taken only when every node runs and has caught up; it transfers its
+    leaderships first. Appends continue.
     """
     if (node is None) != every:
-        raise click.UsageError("Name a node, or say --all.")
+        raise click.UsageError("Name a node, or use --all.")
     with _progress() as report:
         cluster = _cluster(session, directory, report)
         nodes = [each.id for each in cluster.members()] if node is None else [node]

@@ -38,21 +38,21 @@ UP_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 #: A killed process is gone at once unless the kernel is busy with its I/O.
 KILL_TIMEOUT_S = 10.0
-#: Places that are looked at for a cluster that takes any.
+#: Base ports tried for a cluster that accepts any.
 BASE_PORTS_TRIED = 20
 #: `python -m node` ends with this when its data directory is another node's, or in use.
 EXIT_WRONG_DIRECTORY = 3
 
-Report = Callable[[str, int, int], None]  # (what is waited for, how many are there, of how many)
+Report = Callable[[str, int, int], None]  # (subject of the wait, number reached, number expected)
 
 
 def unreported(_what: str, _done: int, _total: int) -> None:
-    """Nobody watches."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """What `dev status` says of one node."""
+    """A node as `dev status` shows it."""
 
     id: int
     pid: int | None
@@ -78,7 +78,8 @@ class DevCluster:
         self._environ = environ
         self._command = command
         self._report = report
-        self._log_starts: dict[int, int] = {}  # node -> where the log of its present run begins
+        # node -> offset at which the log of its present run starts
+        self._log_starts: dict[int, int] = {}
 
     @property
     def record(self) -> ClusterRecord:
@@ -94,8 +95,10 @@ class DevCluster:
 
     def create(self, nodes: int, groups: int, replication_factor: int, base_port: int,
                loads_ms: int = 0) -> None:
-        """Writes the files of a new cluster; raises ``CommandFailed`` if the place is taken.
-        ``loads_ms``: nodes append their loads to ``__metrics`` this often, 0 = not at all."""
+        """Write the files of a new cluster.  Raise ``CommandFailed`` if the directory is in use.
+
+        ``loads_ms``: interval at which nodes append their loads to ``__metrics``, 0 = never.
+        """
         self.directory.mkdir(parents=True, exist_ok=True)
         if any(path.name != "lock" for path in self.directory.iterdir()):
             raise CommandFailed(f"{self.directory} is not empty and holds no cluster.",
@@ -108,7 +111,7 @@ class DevCluster:
             dev_state.save(self.directory, record)
 
     def up(self, timeout_s: float = UP_TIMEOUT_S) -> list[int]:
-        """Starts every node that does not run and waits until the cluster serves.
+        """Start every node that does not run and wait until the cluster serves.
 
         Returns the ids started.  Raises ``CommandFailed`` when a port is taken, a node dies, or
         some group has no leader after ``timeout_s``.
@@ -126,7 +129,7 @@ class DevCluster:
         return [node.id for node in idle]
 
     def down(self) -> list[int]:
-        """Stops every running node, all at once; returns the ids stopped.
+        """Stop every running node, all at once; return the ids stopped.
 
         A node that does not end in ``STOP_TIMEOUT_S`` is killed: its data is safe by design.
         """
@@ -139,7 +142,7 @@ class DevCluster:
         return list(stopped)
 
     def wipe(self) -> None:
-        """Removes the files of a stopped cluster."""
+        """Remove the files of a stopped cluster."""
         with dev_state.locked(self.directory):
             record = self.record
             running = [node.id for node in record.nodes if self._alive(node)]
@@ -152,8 +155,8 @@ class DevCluster:
     # -- one node -------------------------------------------------------------------------------
 
     def add(self, timeout_s: float = UP_TIMEOUT_S) -> int:
-        """Adds a node that joins the running cluster, starts it, waits until it has caught up;
-        returns its id."""
+        """Add a node that joins the running cluster, start it, wait until it has caught up; return
+        its id."""
         servers = ",".join(self.addresses)
         with dev_state.locked(self.directory):
             record = self.record
@@ -173,14 +176,15 @@ class DevCluster:
             raise CommandFailed("a node could not be initialised.", complaints[0])
 
     def kill(self, node_id: int) -> None:
-        """SIGKILL: the node gets no chance to say goodbye.  Returns when the process is gone."""
+        """Kill a node with SIGKILL.  Return when the process has ended."""
         process = self._signal_running(node_id, dev_state.KILL)
         if not dev_process.wait_gone(process, KILL_TIMEOUT_S):
-            raise CommandFailed(f"node {node_id} (pid {process.pid}) does not die.",
-                                "The kernel holds it, usually in disk I/O; look at its disk.")
+            raise CommandFailed(f"node {node_id} (pid {process.pid}) is still running after "
+                                "SIGKILL.",
+                                "The kernel blocks it, usually in disk I/O; check its disk.")
 
     def stop(self, node_id: int, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """SIGTERM: the node hands leadership over and ends.  Returns when it has."""
+        """Stop a node with SIGTERM: it transfers leadership and ends.  Return when it has ended."""
         process = self._signal_running(node_id, dev_state.STOP)
         if not dev_process.wait_gone(process, timeout_s):
             raise CommandFailed(f"node {node_id} (pid {process.pid}) has not ended after "
@@ -188,7 +192,7 @@ class DevCluster:
                                 + f"\nEnd it the hard way: multiraft dev kill {node_id}")
 
     def start(self, node_id: int, timeout_s: float = UP_TIMEOUT_S) -> bool:
-        """Starts a node that does not run, waits until it serves; False when it already ran."""
+        """Start a node and wait until it serves; return False when it already ran."""
         with dev_state.locked(self.directory):
             record = self.record
             node = record.node(node_id)
@@ -204,10 +208,10 @@ class DevCluster:
         return idle
 
     def restart(self, node_ids: Sequence[int], timeout_s: float = UP_TIMEOUT_S) -> None:
-        """Stops and starts nodes one after the other, each only while all others can spare it.
+        """Stop and start nodes one after the other, each only while all others are ready.
 
-        Returns when all are ready again.  A node is taken when every node of the cluster runs and
-        says that it is ready: then no group lacks a second member meanwhile.  Raises
+        Returns when all are ready again.  A node is stopped when every node of the cluster runs and
+        reports that it is ready: then no group lacks a second member meanwhile.  Raises
         ``CommandFailed`` otherwise, with every node but at most one as it was.
         """
         for node_id in node_ids:
@@ -219,12 +223,12 @@ class DevCluster:
         self._wait_whole(timeout_s)
 
     def members(self) -> list[NodeRecord]:
-        """Nodes that run, or that the cluster has not been told to forget."""
+        """Return nodes that run, or that the cluster has not removed."""
         known = node_ids(self._connect, self.addresses)
         return [node for node in self.record.nodes if self._alive(node) or node.id in known]
 
     def _wait_whole(self, timeout_s: float) -> None:
-        """Waits until every node runs and is ready."""
+        """Wait until every node runs and is ready."""
         nodes = self.members()
         missing = [node.id for node in nodes if not self._alive(node)]
         if missing:
@@ -235,7 +239,7 @@ class DevCluster:
                        lambda node: node_ready(self._connect, node.client_address))
 
     def status(self) -> list[NodeState]:
-        """Every node's state; the living are asked all at once."""
+        """Return every node's state; running nodes are asked concurrently."""
         nodes = self.record.nodes
         with ThreadPoolExecutor(max_workers=len(nodes)) as pool:
             return list(pool.map(self._node_state, nodes))
@@ -256,14 +260,16 @@ class DevCluster:
     # -- parts ----------------------------------------------------------------------------------
 
     def _alive(self, node: NodeRecord) -> bool:
-        """Whether the recorded process of the node runs on this directory.  A copy of the directory
-        records processes that run on the original: those are not its own."""
+        """Return True if the recorded process of the node runs on this directory.
+
+        A copy of the directory records processes that run on the original: those do not count.
+        """
         return (node.pid is not None and dev_process.alive(_identity(node))
                 and process_table.works_in(node.pid,
                                            dev_state.node_directory(self.directory, node.id)))
 
     def _spawn(self, record: ClusterRecord, node: NodeRecord) -> None:
-        """Starts one process and records it; the lock is held."""
+        """Start one process and record it; the caller holds the lock."""
         log = dev_state.log_path(self.directory, node.id)
         self._log_starts[node.id] = dev_process.log_size(log)
         dev_state.use_own_data(self.directory, node.id)
@@ -274,7 +280,7 @@ class DevCluster:
         dev_state.save(self.directory, record)  # after each: a crash of ours loses no process
 
     def _signal(self, node_id: int, wanted: str) -> Identity | None:
-        """Records what is wanted and signals; None when the node did not run."""
+        """Record the wanted state and signal the process; return None when the node did not run."""
         with dev_state.locked(self.directory):
             record = self.record
             node = record.node(node_id)
@@ -295,7 +301,7 @@ class DevCluster:
         return process
 
     def _wait_serving(self, nodes: Sequence[NodeRecord], deadline: float) -> None:
-        """Waits until each node has said that it is ready, then until each answers."""
+        """Wait until each node has logged that it is ready, then until each answers."""
         self._wait_for("nodes ready", nodes, deadline, self._is_ready)
         self._wait_for("nodes answering", nodes, deadline,
                        lambda node: node_answers(self._connect, node.client_address))
@@ -310,7 +316,7 @@ class DevCluster:
         self._report(what, len(nodes), len(nodes))
 
     def _is_ready(self, node: NodeRecord) -> bool:
-        """Whether the log of the present run has the ready line."""
+        """Return True if the log of the present run has the ready line."""
         if node.id not in self._log_starts:  # it ran before this command: answering decides
             return True
         log = dev_state.log_path(self.directory, node.id)
@@ -319,7 +325,7 @@ class DevCluster:
             return any(_is_ready_line(line) for line in file)
 
     def _wait_leaders(self, record: ClusterRecord, deadline: float) -> None:
-        """Waits until every group, the metadata group too, has a leader."""
+        """Wait until every group, the metadata group included, has a leader."""
         total = record.groups + 1
         while True:
             missing, total = leaderless_groups(self._connect, self.addresses, total)
@@ -329,7 +335,7 @@ class DevCluster:
             self._check_progress(record.nodes, f"leaders of {missing} of {total} groups", deadline)
 
     def _check_progress(self, waiting: Sequence[NodeRecord], what: str, deadline: float) -> None:
-        """Raises if a node that is waited for has died or time is up; else sleeps a moment."""
+        """Raise if an awaited node has died or time is up; else sleep for one interval."""
         for node in waiting:
             if not self._alive(node):
                 raise CommandFailed(*self._explain_death(node))
@@ -352,7 +358,7 @@ class DevCluster:
         tail = process_table.log_tail(log, self._log_starts.get(node_id, 0))
         quoted = "".join(f"\n| {line}" for line in tail.splitlines())
         said = f"Its log, {log}, ends:{quoted}" if quoted else f"Its log, {log}, is empty."
-        return f"{said}\nWhat runs, and ending it: multiraft dev status|down --dir {self.directory}"
+        return f"{said}\nShow or stop its nodes: multiraft dev status|down --dir {self.directory}"
 
 
 def _identity(node: NodeRecord) -> Identity:
@@ -371,7 +377,8 @@ def _is_ready_line(line: bytes) -> bool:
 
 
 def free_base_port(wished: int, nodes: int) -> int:
-    """``wished``, or the next base port whose ports are all free; raises ``CommandFailed``."""
+    """Return ``wished``, or the next base port whose ports are all free.  Raises ``CommandFailed``.
+    """
     step = dev_state.PORTS
     for base in range(wished, wished + step * BASE_PORTS_TRIED, step):
         try:
@@ -380,11 +387,12 @@ def free_base_port(wished: int, nodes: int) -> int:
         except CommandFailed:
             continue
         return base
-    raise CommandFailed(f"no free ports from {wished} on.", "End what uses them.")
+    raise CommandFailed(f"no free ports from {wished} on.", "Stop the programs that use them, or "
+                                                            "choose --base-port.")
 
 
 def _require_free_ports(node: NodeRecord) -> None:
-    """Raises ``CommandFailed`` naming the port if something listens where the node would."""
+    """Raise ``CommandFailed`` naming the port if another program listens where the node would."""
     for address in filter(None, (node.client_address, node.peer_address, node.http_address)):
         host, _, port = address.rpartition(":")
         with socket.socket() as probe:
@@ -393,9 +401,10 @@ def _require_free_ports(node: NodeRecord) -> None:
                 probe.bind((host, int(port)))
             except OSError as error:
                 if error.errno == errno.EADDRNOTAVAIL:
-                    continue  # the node's network is not ours: it says itself what is wrong
+                    # the node's network is not this machine's: the node reports the error itself
+                    continue
                 raise CommandFailed(
                     f"port {port}, which node {node.id} needs, cannot be used: "
                     f"{error.strerror}.",
-                    "Another program (another cluster?) has it: end that, or create this cluster "
-                    "elsewhere with --base-port.") from error
+                    "Another program (another cluster?) uses it: stop that program, or create this "
+                    "cluster elsewhere with --base-port.") from error

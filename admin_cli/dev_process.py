@@ -24,16 +24,16 @@ from admin_cli import process_table
 from admin_cli.failures import CommandFailed
 from admin_cli.packages import distribution_root
 
-#: How often a condition of another process is looked at while waiting for it.
+#: Interval at which a condition of another process is checked.
 POLL_INTERVAL_S = 0.05
 
-# The kernel's table of our children, seen from here: who must be reaped.  Children belong to the
-# process, not to an object in it, hence module level.
+# Children of this process that must be reaped.  They belong to the process, not to an object in it,
+# hence module level.
 _children: dict[int, subprocess.Popen] = {}
 
 
 class Identity(NamedTuple):
-    """One process, for ever: no other process has these three."""
+    """One process, uniquely: no other process ever has these three values."""
 
     pid: int
     start_time: int
@@ -41,14 +41,15 @@ class Identity(NamedTuple):
 
 
 def node_command(config: Path, action: str = "start", *options: str) -> list[str]:
-    """How a node is started from its configuration file, or initialised (``action="init"``)."""
-    # -P: a directory `node/` in the place where the user happens to stand is not our package.
+    """Return the command line that starts a node from its configuration file, or initialises it
+    (``action="init"``)."""
+    # -P: a directory `node/` in the user's working directory must not shadow the package.
     return [sys.executable, "-P", "-m", "node", action, "--config", str(config), *options]
 
 
 def run_all(commands: Sequence[Sequence[str]], timeout_s: float) -> list[str]:
-    """Runs commands that end by themselves, all at once; what each of those that failed said.
-    One that does not end in time is killed."""
+    """Run commands that end by themselves concurrently; return the output of each that failed.  A
+    command that does not end in time is killed."""
     children = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                  stderr=subprocess.PIPE, env=_environment())
                 for command in commands]
@@ -66,7 +67,7 @@ def run_all(commands: Sequence[Sequence[str]], timeout_s: float) -> list[str]:
 
 
 def start(command: Sequence[str], directory: Path, log: Path) -> Identity:
-    """Starts ``command`` in the background; its output is appended to ``log``."""
+    """Start ``command`` in the background; append its output to ``log``."""
     with open(log, "ab") as output:
         child = subprocess.Popen(command, cwd=directory, stdin=subprocess.DEVNULL, stdout=output,
                                  stderr=output, start_new_session=True, env=_environment())
@@ -75,7 +76,8 @@ def start(command: Sequence[str], directory: Path, log: Path) -> Identity:
 
 
 def _environment() -> dict[str, str]:
-    """Ours; with our packages on the path when they run from a source tree, not installed."""
+    """Return this process's environment, with the packages on the path when they run from a source
+    tree."""
     environment = dict(os.environ)
     root = str(distribution_root())
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"),
@@ -87,29 +89,29 @@ def _environment() -> dict[str, str]:
 
 
 def boot_id() -> str:
-    """This boot of this machine."""
+    """Return the boot id of this machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def alive(process: Identity) -> bool:
-    """Whether this very process still runs; reaps it when it was our child and has ended."""
+    """Return True if this very process still runs; reap it when it was a child and has ended."""
     exit_status(process)
     return process.boot == boot_id() and process_table.start_time(process.pid) == process.start_time
 
 
 def exit_status(process: Identity) -> int | None:
-    """Its exit code, negative for a signal; None while it runs or if it is not our child."""
+    """Return its exit code, negative for a signal; None while it runs or if it is not a child."""
     child = _children.get(process.pid)
     return None if child is None else child.poll()
 
 
 def send_signal(process: Identity, number: signal.Signals) -> bool:
-    """Signals exactly this process; False when it no longer runs."""
+    """Signal exactly this process; return False when it no longer runs."""
     return process_table.signal_exactly(process.pid, lambda: alive(process), number)
 
 
 def wait_gone(process: Identity, timeout_s: float) -> bool:
-    """Waits until the process has ended; False when it still runs after ``timeout_s``."""
+    """Wait until the process has ended; return False when it still runs after ``timeout_s``."""
     deadline = time.monotonic() + timeout_s
     while alive(process):
         if time.monotonic() > deadline:
@@ -119,12 +121,12 @@ def wait_gone(process: Identity, timeout_s: float) -> bool:
 
 
 def log_size(log: Path) -> int:
-    """Where a log ends now: what comes later is of the next run."""
+    """Return the present size of a log: later bytes belong to the next run."""
     return log.stat().st_size if log.exists() else 0
 
 
 def require_linux() -> None:
-    """Raises ``CommandFailed`` where processes cannot be recognised for certain."""
+    """Raise ``CommandFailed`` where processes cannot be identified reliably."""
     if not (hasattr(os, "pidfd_open") and Path("/proc/self/stat").exists()):
         raise CommandFailed("`multiraft dev` needs Linux 5.3 or later (/proc and pidfd).",
                             "Run it in a Linux machine or container; clients work anywhere.")

@@ -32,7 +32,7 @@ from admin_cli.failures import CommandFailed, NotFound
 
 FORMAT_VERSION = 1
 DEFAULT_DIRECTORY = "dev-cluster"
-#: Where a node's data is, beside its configuration.
+#: Data directory of a node, beside its configuration.
 DATA = "data"
 DEFAULT_BASE_PORT = 9100
 #: Peer ports lie this far above client ports, so this also bounds the number of nodes; the ports of
@@ -42,20 +42,20 @@ HTTP_PORT_DISTANCE = 2 * PEER_PORT_DISTANCE
 #: Ports that one cluster may use, from its base port on.
 PORTS = 3 * PEER_PORT_DISTANCE
 NODES_MAX = PEER_PORT_DISTANCE - 1
-#: Somebody else changes the record; they hold the lock for milliseconds.
+#: Time to wait for another command, which holds the lock for milliseconds.
 LOCK_TIMEOUT_S = 10.0
-#: How often it is asked for meanwhile.
+#: Interval at which the lock is tried.
 LOCK_POLL_S = 0.02
 
 _DATA_DIR_LINE = re.compile(r"^[ \t]*data_dir[ \t]*=.*$", re.MULTILINE)
 
-# What was last asked of a node.  What it *is* follows from this and from its process.
+# The last command given for a node.  Its *state* follows from this and from its process.
 RUN, STOP, KILL = "run", "stop", "kill"
 
 
 @dataclass(slots=True)
 class NodeRecord:
-    """One node: its place, and the process it last was."""
+    """One node: its addresses, and its last process."""
 
     id: int
     rack: str
@@ -71,7 +71,7 @@ class NodeRecord:
 
 @dataclass(slots=True)
 class ClusterRecord:
-    """What `cluster.json` holds."""
+    """The content of `cluster.json`."""
 
     cluster_id: str
     groups: int
@@ -79,10 +79,10 @@ class ClusterRecord:
     base_port: int
     nodes: list[NodeRecord] = field(default_factory=list)
     version: int = FORMAT_VERSION
-    loads_ms: int = 0  # nodes append their loads to __metrics this often; 0 = not at all
+    loads_ms: int = 0  # interval at which nodes append their loads to __metrics; 0 = never
 
     def node(self, node_id: int) -> NodeRecord:
-        """The node with this id; raises ``NotFound`` naming the ids there are."""
+        """Return the node with this id.  Raises ``NotFound`` naming the known ids."""
         for node in self.nodes:
             if node.id == node_id:
                 return node
@@ -92,7 +92,7 @@ class ClusterRecord:
 
 def plan(nodes: int, groups: int, replication_factor: int, base_port: int,
          loads_ms: int = 0) -> ClusterRecord:
-    """A new cluster on loopback: one rack per node, consecutive ports."""
+    """Return a new cluster on loopback: one rack per node, consecutive ports."""
     record = ClusterRecord(uuid.uuid4().hex, groups, replication_factor, base_port,
                            loads_ms=loads_ms)
     for node_id in range(1, nodes + 1):
@@ -105,11 +105,12 @@ def plan(nodes: int, groups: int, replication_factor: int, base_port: int,
 
 
 def next_node(record: ClusterRecord) -> NodeRecord:
-    """A node that the cluster does not have yet; raises ``CommandFailed`` when it is full."""
+    """Return a node that the cluster does not have yet.  Raises ``CommandFailed`` when it is full.
+    """
     node_id = max(node.id for node in record.nodes) + 1
     if node_id > NODES_MAX:
         raise CommandFailed(f"node {node_id} has no port: a local cluster has at most {NODES_MAX} "
-                            f"nodes in its life.", "Create another one with --dir.")
+                            "nodes, removed ones included.", "Create another one with --dir.")
     client_port = record.base_port + node_id
     return NodeRecord(node_id, f"r{node_id}", f"127.0.0.1:{client_port}",
                       f"127.0.0.1:{client_port + PEER_PORT_DISTANCE}",
@@ -117,27 +118,27 @@ def next_node(record: ClusterRecord) -> NodeRecord:
 
 
 def node_directory(directory: Path, node_id: int) -> Path:
-    """Where a node's configuration, data and log are."""
+    """Return the directory of a node's configuration, data and log."""
     return directory / f"node-{node_id}"
 
 
 def log_path(directory: Path, node_id: int) -> Path:
-    """What the node wrote to standard output and error."""
+    """Return the file with the node's standard output and error."""
     return node_directory(directory, node_id) / "log"
 
 
 def config_path(directory: Path, node_id: int) -> Path:
-    """The node's configuration file."""
+    """Return the node's configuration file."""
     return node_directory(directory, node_id) / "node.toml"
 
 
 def exists(directory: Path) -> bool:
-    """Whether a cluster was ever created in ``directory``."""
+    """Return True if a cluster was created in ``directory``."""
     return (directory / "cluster.json").is_file()
 
 
 def load(directory: Path) -> ClusterRecord:
-    """The record; raises ``CommandFailed`` when there is none or it cannot be understood."""
+    """Return the record.  Raises ``CommandFailed`` when there is none or it cannot be read."""
     path = directory / "cluster.json"
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
@@ -155,13 +156,13 @@ def load(directory: Path) -> ClusterRecord:
 
 
 def save(directory: Path, record: ClusterRecord) -> None:
-    """Replaces the record atomically."""
+    """Replace the record atomically."""
     _replace(directory / "cluster.json", json.dumps(asdict(record), indent=2) + "\n")
 
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Holds ``D/lock``; raises ``CommandFailed`` when another command keeps it too long."""
+    """Hold ``D/lock``.  Raises ``CommandFailed`` when another command keeps it too long."""
     deadline = time.monotonic() + LOCK_TIMEOUT_S
     with open(directory / "lock", "a", encoding="ascii") as lock:
         while not _try_lock(lock.fileno()):
@@ -181,14 +182,14 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def write_configs(directory: Path, record: ClusterRecord) -> None:
-    """Writes every node's `node.toml`."""
+    """Write every node's `node.toml`."""
     for node in record.nodes:
         node_directory(directory, node.id).mkdir(parents=True, exist_ok=True)
         _replace(config_path(directory, node.id), _node_toml(record, node))
 
 
 def write_joining_config(directory: Path, record: ClusterRecord, node: NodeRecord) -> None:
-    """Writes the `node.toml` of a node that joins."""
+    """Write the `node.toml` of a node that joins."""
     node_directory(directory, node.id).mkdir(parents=True, exist_ok=True)
     lines = [*_node_table("Written by `multiraft dev add-node`.", node),
              *_metrics_toml(record)]
@@ -196,7 +197,7 @@ def write_joining_config(directory: Path, record: ClusterRecord, node: NodeRecor
 
 
 def use_own_data(directory: Path, node_id: int) -> None:
-    """Makes the node's configuration name the data beside it.
+    """Make the node's configuration name the data directory beside it.
 
     Earlier releases wrote the absolute path, so that a copy of the directory ran on the data of the
     original.  A path that this command did not write stays as it is.
@@ -206,7 +207,7 @@ def use_own_data(directory: Path, node_id: int) -> None:
     try:
         written = Path(tomllib.loads(text)["node"]["data_dir"])
     except (tomllib.TOMLDecodeError, KeyError, TypeError):
-        return  # the node says what is wrong with its configuration
+        return  # the node reports the error in its configuration
     was_generated = written.is_absolute() and written.parts[-2:] == (f"node-{node_id}", DATA)
     if was_generated and (path.parent / DATA).is_dir():
         _replace(path, _DATA_DIR_LINE.sub(f'data_dir = "{DATA}"', text, count=1))
@@ -257,20 +258,22 @@ def _replace(path: Path, text: str) -> None:
 
 
 def wipe(directory: Path, record: ClusterRecord) -> None:
-    """Removes what this module and the nodes wrote, and the directory if nothing else is in it."""
+    """Remove the files of this module and of the nodes, and the directory if nothing else is in it.
+    """
     for node in record.nodes:
         if node_directory(directory, node.id).exists():
             shutil.rmtree(node_directory(directory, node.id))
     for name in ("cluster.json", "lock"):
         (directory / name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not empty: somebody keeps files of their own here
+    with contextlib.suppress(OSError):  # not empty: it holds other files
         directory.rmdir()
 
 
 # -- the pointer --------------------------------------------------------------------------------
 
 def pointer_path(environ: Mapping[str, str]) -> Path | None:
-    """The per-user file that names the cluster started last; None when there is no home."""
+    """Return the per-user file that names the cluster started last; None without a home directory.
+    """
     base = environ.get("XDG_STATE_HOME", "")
     if base.startswith("/"):  # the XDG specification: relative paths are to be ignored
         return Path(base) / "multiraft" / "dev-cluster"
@@ -280,7 +283,7 @@ def pointer_path(environ: Mapping[str, str]) -> Path | None:
 
 
 def write_pointer(directory: Path, environ: Mapping[str, str]) -> str | None:
-    """Remembers ``directory`` as the cluster started last; returns why not, or None."""
+    """Record ``directory`` as the cluster started last; return the reason why not, or None."""
     path = pointer_path(environ)
     if path is None:
         return "HOME and XDG_STATE_HOME are not set"
@@ -293,7 +296,7 @@ def write_pointer(directory: Path, environ: Mapping[str, str]) -> str | None:
 
 
 def drop_pointer(directory: Path, environ: Mapping[str, str]) -> None:
-    """Forgets ``directory``, if it is what the pointer names."""
+    """Remove the pointer if it names ``directory``."""
     if _read_pointer(environ) == directory:
         pointer_path(environ).unlink(missing_ok=True)
 
@@ -308,8 +311,8 @@ def _read_pointer(environ: Mapping[str, str]) -> Path | None:
 
 
 def find_directory(environ: Mapping[str, str]) -> tuple[Path | None, str]:
-    """The directory of the cluster that commands mean without being told, and why that one."""
-    with contextlib.suppress(FileNotFoundError):  # somebody removed the current directory
+    """Return the directory of the cluster that commands use by default, and the reason."""
+    with contextlib.suppress(FileNotFoundError):  # the current directory was removed
         here = Path.cwd() / DEFAULT_DIRECTORY
         if exists(here):
             return here, "found in the current directory"

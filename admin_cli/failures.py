@@ -1,4 +1,4 @@
-"""How a command fails: one sentence of what happened, one of what to do, one exit code.
+"""Failures of a command: one sentence about the cause, one about the remedy, one exit code.
 
 Contract.  Commands raise `CommandFailed` (or a subclass); click shows it and exits with its code.
 The codes are part of the interface: `docs/cli.md` lists them, scripts rely on them.
@@ -15,7 +15,7 @@ from admin_cli.text import printable
 
 
 class ExitCode(enum.IntEnum):
-    """What a script may conclude from the exit status."""
+    """Exit codes, for scripts."""
 
     OK = 0
     FAILED = 1  # the cluster or the machine refused; nothing is ambiguous
@@ -34,8 +34,7 @@ PLAN_USAGE = 64
 class CommandFailed(click.ClickException):
     """The command could not do what was asked.
 
-    ``what`` says what happened, ``do`` what the reader can do about it; both without a final
-    newline.
+    ``what`` says what failed and why, ``do`` names the remedy; both without a final newline.
     """
 
     def __init__(self, what: str, do: str = "", exit_code: int = ExitCode.FAILED):
@@ -44,7 +43,7 @@ class CommandFailed(click.ClickException):
         self.exit_code = int(exit_code)
 
     def show(self, file=None) -> None:
-        """Both sentences, on standard error."""
+        """Write both sentences to standard error."""
         click.echo(printable(f"Error: {self.message}"), file=file, err=True)
         for line in self.do.splitlines():
             click.echo(printable(f"  {line}"), file=file, err=True)
@@ -58,7 +57,7 @@ class NotFound(CommandFailed):
 
 
 class Unreachable(CommandFailed):
-    """Nothing answered."""
+    """No node answered."""
 
     def __init__(self, what: str, do: str = ""):
         super().__init__(what, do, ExitCode.UNREACHABLE)
@@ -72,7 +71,7 @@ class Incomplete(CommandFailed):
 
 
 class Ambiguous(CommandFailed):
-    """It may or may not have happened."""
+    """The outcome is not known."""
 
     def __init__(self, what: str, do: str = ""):
         super().__init__(what, do, ExitCode.AMBIGUOUS)
@@ -87,18 +86,19 @@ class Interrupted(click.ClickException):
         super().__init__("interrupted")
 
     def show(self, file=None) -> None:
-        """One word, on standard error."""
+        """Write one word to standard error."""
         click.echo(self.message, file=file, err=True)
 
 
 def reason(error: OSError) -> str:
-    """Why, in the system's words, to be put into a sentence: ``no space left on device``."""
+    """Return the system's reason, to be put into a sentence: ``no space left on device``."""
     text = error.strerror or str(error) or type(error).__name__
     return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
 
 def of_this_machine(error: OSError) -> CommandFailed:
-    """A failure of the machine that the command runs on, with the file where there is one."""
+    """Return a failure of the machine that the command runs on, with the file where there is one.
+    """
     names = [os.fsdecode(name) for name in (error.filename, error.filename2)
              if isinstance(name, (str, bytes))]
     return CommandFailed(f"{' -> '.join(names)}: {reason(error)}." if names else

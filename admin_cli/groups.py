@@ -1,7 +1,7 @@
-"""`multiraft group`: who leads, who the members are, moving a replica, forced recovery.
+"""`multiraft group`: leaders and members of groups, moves of a replica, forced recovery.
 
-Contract.  A change of members is begun by one request and goes on by itself; the commands here look
-again until it is through, so that one which was interrupted is finished by running it again.
+Contract.  One request starts a change of members, and the cluster completes it by itself.  The
+commands here poll until it is complete; running an interrupted command again finishes the change.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from admin_cli.pool import pool
 from admin_cli.session import Session
 from admin_cli.status_view import print_group
 
-#: How often a change that is under way is looked at.
+#: Interval at which a change is polled.
 LOOK_S = 0.2
-#: A change that does not get on for so long (nobody catches up, nothing commits) is left to itself.
+#: Time without progress (no catch-up, no commit) after which the command stops waiting.
 PATIENCE_S = 60.0
 
 
 @click.group(cls=HelpfulGroup)
 def group() -> None:
-    """The Raft groups: who leads them, who their members are, how many there are."""
+    """Show and change Raft groups: their leaders, members and number."""
 
 
 group.add_command(pool)
@@ -62,7 +62,7 @@ def list_(session: Session, as_json: bool) -> None:
 def describe(session: Session, group_id: int, as_json: bool) -> None:
     """Show GROUP: its leader, its configuration, and each replica.
 
-    Each member that is up tells of its own replica, the leader also of what the others lack.
+    Each member that is up reports its own replica, the leader also the lag of the others.
     """
     with connection.open_session(session) as client:
         answer = cluster_facts.group_description(client, group_id)
@@ -81,16 +81,16 @@ def describe(session: Session, group_id: int, as_json: bool) -> None:
 @click.pass_obj
 def transfer(session: Session, group_id: int, node: int | None, to: int | None,
              as_json: bool) -> None:
-    """Hand the leadership of GROUP to NODE (default: whichever member is furthest).
+    """Transfer the leadership of GROUP to NODE (default: the member with the longest log).
 
     Moves no data; appends to the group pause for the time of one round trip.
     """
     if node is not None and to is not None and node != to:
-        raise click.UsageError(f"NODE says {node} and --to says {to}.")
+        raise click.UsageError(f"NODE is {node} and --to is {to}: name one of them.")
     with connection.open_session(session) as client:
         rows = {row.group: row for row in connection.groups(client)}
         if group_id not in rows:
-            raise NotFound(f"there is no group {group_id}; they are numbered 0 to {max(rows)}.",
+            raise NotFound(f"there is no group {group_id}; groups are numbered 0 to {max(rows)}.",
                            "`multiraft group list` shows them.")
         target = node or to or 0
         if target and target not in rows[group_id].voters:
@@ -107,13 +107,13 @@ def transfer(session: Session, group_id: int, node: int | None, to: int | None,
 @group.command()
 @click.argument("group_id", metavar="GROUP", type=GROUP)
 @click.option("--add-learner", "add", multiple=True, type=NODE, metavar="NODE",
-              help="Becomes a learner: gets everything, counts for nothing.")
+              help="Add this node as a learner: it receives all entries and has no vote.")
 @click.option("--promote", multiple=True, type=NODE, metavar="NODE",
-              help="A learner that has caught up becomes a voter.")
+              help="Make this learner a voter; it must have caught up.")
 @click.option("--demote", multiple=True, type=NODE, metavar="NODE",
-              help="A voter becomes a learner.")
+              help="Make this voter a learner.")
 @click.option("--remove", multiple=True, type=NODE, metavar="NODE",
-              help="Is no member any more; its replica is deleted.")
+              help="Remove this member and delete its replica.")
 @json_option
 @servers_option
 @click.pass_obj
@@ -121,8 +121,8 @@ def members(session: Session, group_id: int, add: tuple[int, ...], promote: tupl
             demote: tuple[int, ...], remove: tuple[int, ...], as_json: bool) -> None:
     """Show the members of GROUP, or change them.
 
-    All that is asked for is one change: voters change through a joint configuration in which both
-    majorities decide. The command waits until it is through.
+    All flags together are one change: voters change through a joint configuration in which both
+    majorities decide.  The command waits until it is complete.
     """
     with connection.open_session(session) as client:
         found = _members(client, group_id)
@@ -134,7 +134,8 @@ def members(session: Session, group_id: int, add: tuple[int, ...], promote: tupl
 
 def changed(found: Any, add: tuple[int, ...], promote: tuple[int, ...], demote: tuple[int, ...],
             remove: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Voters and learners after the change; raises ``CommandFailed`` when it makes no sense."""
+    """Return voters and learners after the change.  Raises ``CommandFailed`` for an impossible
+    change."""
     for nodes, known, what in ((promote, found.learners, "a learner"),
                                (demote, found.voters, "a voter"),
                                (remove, found.voters + found.learners, "a member")):
@@ -151,9 +152,9 @@ def changed(found: Any, add: tuple[int, ...], promote: tuple[int, ...], demote: 
 @group.command()
 @click.argument("group_id", metavar="GROUP", type=GROUP)
 @click.option("--from", "source", required=True, type=NODE, metavar="NODE",
-              help="The voter whose place is taken.")
+              help="Voter to replace.")
 @click.option("--to", "target", required=True, type=NODE, metavar="NODE",
-              help="The node that takes it.")
+              help="Node that replaces it.")
 @json_option
 @servers_option
 @click.pass_obj
@@ -161,8 +162,8 @@ def move(session: Session, group_id: int, source: int, target: int, as_json: boo
     """Move a replica of GROUP from one node to another.
 
     The new node becomes a learner, catches up, and takes the old one's vote in one joint change;
-    the old replica is deleted. Nothing stops meanwhile. Interrupted, it goes on when the command is
-    run again.
+    the old replica is deleted.  The group keeps serving.  If interrupted, run the command again to
+    continue.
     """
     if source == target:
         raise click.UsageError(f"--from and --to are both {source}.")
@@ -181,7 +182,7 @@ def move(session: Session, group_id: int, source: int, target: int, as_json: boo
 
 
 def move_replica(client: Any, found: Any, source: int, target: int, say) -> Any:
-    """Look, do what is next, look again; ends when the target votes and the source does not."""
+    """Observe and take the next step until the target votes and the source does not."""
     progress, moved_s = None, time.monotonic()
     while target not in found.voters or source in found.voters + found.outgoing or found.is_open:
         have = next((row.match for row in found.rows if row.node == target), 0)
@@ -193,14 +194,14 @@ def move_replica(client: Any, found: Any, source: int, target: int, say) -> Any:
         elif time.monotonic() - moved_s > PATIENCE_S:
             raise CommandFailed(
                 f"group {found.group}: node {target} has {have:,} of {found.last_index:,} entries "
-                f"and does not get on.", "Is it up? Run the command again when it is.")
+                "and makes no progress.", "Check that the node is up, then run the command again.")
         time.sleep(LOOK_S)
         found = _members(client, found.group)
     return found
 
 
 def _next_step(client: Any, found: Any, source: int, target: int) -> None:
-    """What brings the group nearer; a refusal means that it is not time yet."""
+    """Take the next step of a move; a refusal means that it is too early."""
     voters = tuple(target if node == source else node for node in found.voters)
     if target in found.voters:
         voters = tuple(node for node in found.voters if node != source)
@@ -213,17 +214,18 @@ def _next_step(client: Any, found: Any, source: int, target: int) -> None:
 @group.command()
 @click.argument("group_id", metavar="GROUP", type=DATA_GROUP)
 @click.option("--accept-data-loss", is_flag=True,
-              help="Do it. Entries that only the lost replicas had are gone for good.")
+              help="Recover the group. Entries that only the lost replicas had are lost "
+                   "permanently.")
 @json_option
 @servers_option
 @click.pass_obj
 def recover(session: Session, group_id: int, accept_data_loss: bool, as_json: bool) -> None:
-    """Go on with GROUP from one replica, when its majority is lost for good.
+    """Recover GROUP from one replica, when its majority is lost permanently.
 
     Without --accept-data-loss nothing is changed: the command shows the replicas that answer, which
-    one it would take, and what may be lost, and exits with 1. With it that replica becomes the only
-    voter in a new incarnation of the group; add members with `group members`. If the lost nodes
-    come back, their replicas of this group are deleted.
+    one it would take, and what may be lost, and exits with 1.  With it that replica becomes the
+    only voter in a new incarnation of the group; add members with `group members`.  If the lost
+    nodes come back, their replicas of this group are deleted.
     """
     with connection.open_session(session) as client:
         report = connection.recovery_report(client, group_id)
@@ -234,16 +236,16 @@ def recover(session: Session, group_id: int, accept_data_loss: bool, as_json: bo
     else:
         _show_report(report)
     if report["survivor"] is None:
-        raise CommandFailed(f"no replica of group {group_id} answers: there is nothing to go on "
-                            f"from.", "Start a node that has one.")
+        raise CommandFailed(f"group {group_id} cannot be recovered: none of its replicas "
+                            "answers.", "Start a node that has a replica of it.")
     if not accept_data_loss:
-        raise CommandFailed("nothing was changed.",
-                            "Start the missing nodes, if they can be. If they are lost for good, "
-                            "say --accept-data-loss.", ExitCode.FAILED)
+        raise CommandFailed("dry run: nothing was changed.",
+                            "Start the missing nodes if that is possible. If they are lost "
+                            "permanently, use --accept-data-loss.", ExitCode.FAILED)
     if not as_json:
-        note(f"Group {group_id} goes on from node {report['survivor']} in incarnation "
+        note(f"Group {group_id} was recovered from node {report['survivor']} in incarnation "
              f"{report['incarnation']}. Add members: multiraft group members {group_id} "
-             f"--add-learner NODE")
+             "--add-learner NODE")
 
 
 def _show_report(report: dict[str, Any]) -> None:
@@ -255,10 +257,10 @@ def _show_report(report: dict[str, Any]) -> None:
     if report["has_majority"]:
         say("a majority of the voters answers: the group needs no recovery")
     if report["survivor"] is not None:
-        say(f"the best replica is on node {report['survivor']}. Lost would be whatever only "
-            f"the missing ones have: all that was appended behind index "
-            f"{report['last_index']:,}, acknowledged or not, of any of the "
-            f"{plural(report['partitions'], 'partition')} of this group")
+        say(f"the best replica is on node {report['survivor']}. Recovery loses the entries that "
+            f"only the missing replicas have: all entries after index {report['last_index']:,}, "
+            f"acknowledged or not, of any of the {plural(report['partitions'], 'partition')} of "
+            "this group")
 
 
 # -- parts -----------------------------------------------------------------------------------------
@@ -267,7 +269,7 @@ def _show_report(report: dict[str, Any]) -> None:
 def _members(client: Any, group_id: int) -> Any:
     rows = {row.group for row in connection.groups(client)}
     if group_id not in rows:
-        raise NotFound(f"there is no group {group_id}; they are numbered 0 to {max(rows)}.",
+        raise NotFound(f"there is no group {group_id}; groups are numbered 0 to {max(rows)}.",
                        "`multiraft group list` shows them.")
     return client.group_members(group_id)
 
@@ -280,19 +282,19 @@ def _require_node(client: Any, node: int) -> None:
 
 def change_members(client: Any, found: Any, voters: tuple[int, ...],
                    learners: tuple[int, ...]) -> Any:
-    """Make these the members, in one change; the group when that is through."""
+    """Make these the members, in one change; return the group when the change is complete."""
     if ({*voters}, {*learners}) != ({*found.voters}, {*found.learners}):
         client.group_members(found.group, voters, learners, found.index)
     return _settled(client, found.group)
 
 
 def _settled(client: Any, group_id: int) -> Any:
-    """The members when no change is open."""
+    """Return the members when no change is open."""
     end_s = time.monotonic() + PATIENCE_S
     while (found := client.group_members(group_id)).is_open:
         if time.monotonic() > end_s:
             raise CommandFailed(f"group {group_id}: the change at index {found.index} is not "
-                                f"committed yet.", "It goes on by itself when a majority is up.")
+                                f"committed yet.", "It completes by itself once a majority is up.")
         time.sleep(LOOK_S)
     return found
 

@@ -1,8 +1,8 @@
-"""What nodes and groups carry before and after a plan: bars for the terminal, and a picture.
+"""Loads of nodes and groups before and after a plan: bars for the terminal, and a picture.
 
-Contract.  ``show`` prints; ``draw`` writes a file.  Both are functions of the plan, which has the
-loads in it, and ask nobody.  The picture needs matplotlib, which only the extras ``pictures``,
-``demo`` and ``chaos`` install, and is drawn by ``plan_picture``; it is imported when it is needed.
+Contract.  ``show`` prints; ``draw`` writes a file.  Both are functions of the plan, which contains
+the loads, and send no requests.  The picture needs matplotlib, which only the extras ``pictures``,
+``demo`` and ``chaos`` install, and is drawn by ``plan_picture``; it is imported on use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from placement.plan import GroupOutcome, NodeOutcome, Plan
 from placement.policy import GROUP_INGRESS, NODE_RESOURCES
 
 BAR_CELLS = 20
-#: Rows of a drawing: more are not read by anybody, and are counted.
+#: Rows of a drawing; the rest is counted only.
 NODES_SHOWN_MAX = 32
 GROUPS_SHOWN_MAX = 16
 KINDS = (".svg", ".png")
@@ -44,7 +44,7 @@ picture_option = click.option(
 # ---- bars ---------------------------------------------------------------------------------------
 
 def show(made: Plan) -> None:
-    """Each resource of which there is any: every node before and after; then the groups."""
+    """Print each resource with a load: every node before and after; then the groups."""
     say()
     print_table(("node", "rack", "state", "weight", "replicas", "leaders"),
                 [(row.node, row.rack or None, row.state, row.weight,
@@ -62,7 +62,7 @@ def _step(before: int, after: int) -> str:
 
 
 def _show_nodes(rows: tuple[NodeOutcome, ...], position: int, resource: str) -> None:
-    """The nodes furthest from their share come first only when not all fit."""
+    """Print the bars of nodes; those furthest from their share come first when not all fit."""
     if len(rows) > NODES_SHOWN_MAX:
         far = sorted(rows, key=lambda row: (-abs(row.before[position] - row.share[position]),
                                             row.node))[:NODES_SHOWN_MAX]
@@ -87,8 +87,8 @@ def _amount(resource: str, row: NodeOutcome, value: int, position: int) -> str:
 
 
 def bar(value: int, most: int, mark: int | None = None) -> str:
-    """``value`` of ``most`` in ``BAR_CELLS`` cells, with a line at ``mark``; anything above 0 is
-    seen."""
+    """Return ``value`` of ``most`` as ``BAR_CELLS`` cells, with a line at ``mark``; a value above 0
+    has at least one cell."""
     filled = 0 if most <= 0 else round(BAR_CELLS * value / most)
     cells = ["#"] * max(filled, value > 0)
     cells += ["."] * (BAR_CELLS - len(cells))
@@ -121,19 +121,19 @@ def _rest(count: int, noun: str) -> None:
 # ---- the picture --------------------------------------------------------------------------------
 
 def draw(made: Plan, path: Path) -> None:
-    """Write the picture and say where.  Raises as ``write``."""
+    """Write the picture and report its file.  Raises as ``write``."""
     write(made, path)
     note(f"Drawn: {path}")
 
 
 def can_draw() -> bool:
-    """Is the library there that draws?"""
+    """Return True if the drawing library is installed."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
 def write(made: Plan, path: Path) -> None:
-    """Write the picture.  Raises ``CommandFailed`` without the library that draws, and when the
-    file cannot be written."""
+    """Write the picture.  Raises ``CommandFailed`` without the drawing library, and when the file
+    cannot be written."""
     if not can_draw():
         raise CommandFailed("pictures are drawn by matplotlib, which is not installed.",
                             "pip install 'multiraft[pictures]'")

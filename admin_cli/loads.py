@@ -1,8 +1,8 @@
 """Loads that nodes append to ``__metrics``, for planning: as a snapshot, or as a pipeline's.
 
 Contract.  ``from_topic`` writes a snapshot of the newest windows; ``pipeline`` keeps all of them.
-What only the cluster knows, who holds what, is asked of it when it is needed.  Spark is imported
-when it is used; its errors pass, for ``plan_engine.sentences``.
+Facts that only the cluster knows, such as the members of groups, are requested on use.  Spark is
+imported on use; its errors pass, for ``plan_engine.sentences``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOPIC = "__metrics"
 
 
 def are_published(client: Any) -> bool:
-    """Whether the topic is there."""
+    """Return True if the topic exists."""
     try:
         connection.partitions(client, TOPIC)
     except UnknownTopic:
@@ -37,7 +37,7 @@ def now_ms() -> int:
 
 
 def source(session: Session) -> Any:
-    """How Spark reaches the cluster: the options of the data source."""
+    """Return the options of the data source with which Spark reaches the cluster."""
     from spark.topic import Source
 
     options = {"servers": ",".join(session.servers().addresses)}
@@ -49,7 +49,7 @@ def source(session: Session) -> Any:
 
 
 def facts(session: Session) -> Any:
-    """What windows do not say.  Raises ``CommandFailed``."""
+    """Return the facts that windows do not contain.  Raises ``CommandFailed``."""
     from spark.windows import Facts
 
     with connection.open_session(session) as client:
@@ -60,7 +60,7 @@ def _facts_of(client: Any, session: Session, made: Callable) -> Any:
     try:
         gathered = plan_input.places(client, now_ms(), session.pause)
     except PlacementError as error:
-        raise CommandFailed(f"what the nodes say cannot be: {error}.") from error
+        raise CommandFailed(f"the nodes' reports are invalid: {error}.") from error
     return made(gathered.snapshot, gathered.down)
 
 
@@ -81,7 +81,7 @@ def from_topic(session: Session, spark_session: Any, age_max_ms: int, directory:
 
 def pipeline(session: Session, spark_session: Any, directory: str, period_ms: int, keep_ms: int,
              every_s: float | None) -> None:
-    """Keep the windows in ``directory``; ``every_s`` None = what there is now, once."""
+    """Keep the windows in ``directory``; ``every_s`` None = the present ones, once."""
     from spark import pipeline as spark_pipeline
 
     with connection.open_session(session) as client:
@@ -96,8 +96,8 @@ def pipeline(session: Session, spark_session: Any, directory: str, period_ms: in
         if every_s is None:
             running.run_once()
         else:
-            note(f"Keeping the windows of {TOPIC} in {directory}. Ctrl-C ends it; what is "
-                 "there stays.")
-            # It may be killed at any moment; to wait for Spark's batch under way may take minutes.
+            note(f"Keeping the windows of {TOPIC} in {directory}. Ctrl-C stops it; the files stay.")
+            # The default action kills the process at once, which is safe at any moment; waiting for
+            # Spark's batch under way may take minutes.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             running.run(every_s)

@@ -1,9 +1,8 @@
-"""The root command: which commands there are, where they come from, how they end.
+"""The root command: its commands, their sources and their exit.
 
-Contract.  `main` is the console script.  Commands are imported when they are used, so that
-`multiraft --help` and Tab stay fast.  Commands of other packages come from the entry-point group
-`multiraft.commands` (name -> click command); one that cannot be loaded is reported where it would
-have stood and harms no other.
+Contract.  `main` is the console script.  Commands are imported on use, so that `multiraft --help`
+and Tab stay fast.  Commands of other packages come from the entry-point group `multiraft.commands`
+(name -> click command); one that cannot be loaded is reported in its place and harms no other.
 """
 
 from __future__ import annotations
@@ -28,25 +27,27 @@ from admin_cli.options import servers_option
 from admin_cli.packages import check_packages
 from admin_cli.session import Session
 
-#: command -> where it is, and its line in the help (so that help imports nothing).
+#: Command -> its place, and its line in the help (so that help imports nothing).
 COMMANDS = {
-    "dev": ("admin_cli.dev:dev", "A local cluster in the background, for development."),
+    "dev": ("admin_cli.dev:dev", "Run a local cluster in the background, for development."),
     "topic": ("admin_cli.topics:topic", "Create, list, describe and delete topics."),
     "produce": ("admin_cli.produce:produce", "Append records to a topic: a line is a record."),
     "consume": ("admin_cli.consume:consume", "Read the records of a topic."),
-    "cluster": ("admin_cli.cluster:cluster", "The nodes and what they lead."),
-    "group": ("admin_cli.groups:group", "The Raft groups: who leads, who the members are."),
+    "cluster": ("admin_cli.cluster:cluster", "Show the nodes and the groups that they lead."),
+    "group": ("admin_cli.groups:group", "Show and change Raft groups: leaders, members, pool."),
     "rebalance": ("admin_cli.rebalance:rebalance",
-                  "Plans that move leaders, partitions and replicas."),
-    "metrics": ("admin_cli.metrics:metrics", "Loads of the cluster as tables in Parquet."),
-    "sink": ("admin_cli.sinks:sink", "Writers whose batches become visible at once."),
-    "placement": ("admin_cli.placements:placement", "Where partitions are, and why; switch one."),
-    "node": ("admin_cli.nodes:node", "The nodes of a cluster; run one."),
-    "completion": ("admin_cli.completion:completion", "Shell completion for bash, zsh and fish."),
-    "version": ("admin_cli.version:version", "Versions of what is installed."),
+                  "Make and apply plans that move leaders, partitions and replicas."),
+    "metrics": ("admin_cli.metrics:metrics", "Export loads of the cluster as tables in Parquet."),
+    "sink": ("admin_cli.sinks:sink", "Show sinks and abort their open runs."),
+    "placement": ("admin_cli.placements:placement", "Show and explain the groups of partitions; "
+                                                    "switch one."),
+    "node": ("admin_cli.nodes:node", "Show and manage the nodes of a cluster; run one."),
+    "completion": ("admin_cli.completion:completion", "Set up shell completion for bash, zsh and "
+                                                      "fish."),
+    "version": ("admin_cli.version:version", "Show the versions of installed packages."),
 }
 
-#: What people type who come from elsewhere -> what it is called here.
+#: Names of commands in other systems -> the name here.
 ELSEWHERE = {
     "topics": "topic list", "kafka-topics": "topic list", "ls": "topic list",
     "list": "topic list", "create": "topic create", "stream": "topic", "streams": "topic list",
@@ -64,12 +65,13 @@ ELSEWHERE = {
 
 
 class Root(HelpfulGroup):
-    """Built-in commands by table, others by entry point, all imported late."""
+    """Built-in commands by table, others by entry point, all imported on use."""
 
     elsewhere = ELSEWHERE
 
     def make_context(self, info_name, args, parent=None, **extra):
-        """click's, with a session for the commands (Tab completion makes a context as well)."""
+        """Make click's context with a session for the commands (Tab completion makes a context
+        too)."""
         extra.setdefault("obj", Session(os.environ))
         try:
             return super().make_context(info_name, args, parent, **extra)
@@ -77,18 +79,18 @@ class Root(HelpfulGroup):
             raise Interrupted from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Ours in the order of the table, then the others by name."""
+        """Return built-in commands in the order of the table, then the others by name."""
         return [*COMMANDS, *sorted(plugins())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports the command; raises ``CommandFailed`` when a plug-in cannot be loaded."""
+        """Import the command.  Raises ``CommandFailed`` when a plug-in cannot be loaded."""
         if cmd_name in COMMANDS:
             return load_command(COMMANDS[cmd_name][0])
         entry_point = plugins().get(cmd_name)
         return None if entry_point is None else load_plugin(entry_point)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list in the help; only plug-ins are imported for it, and may be broken."""
+        """Write the list in the help; imports only plug-ins, which may be broken."""
         rows = [(name, text) for name, (_where, text) in COMMANDS.items()]
         for name, entry_point in sorted(plugins().items()):
             try:
@@ -99,7 +101,7 @@ class Root(HelpfulGroup):
             formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command; Ctrl-C ends it quietly, and what this machine refuses is said."""
+        """Run the command; Ctrl-C ends it quietly, and errors of this machine are reported."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -113,7 +115,7 @@ class Root(HelpfulGroup):
 
 
 def plugins() -> dict[str, importlib.metadata.EntryPoint]:
-    """Commands of other packages by name, not loaded; ours win over theirs."""
+    """Return commands of other packages by name, not loaded; built-in commands win."""
     found = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
     return {point.name: point for point in found if point.name not in COMMANDS}
 
@@ -145,7 +147,7 @@ def main(arguments: Sequence[str] | None = None,
 
 
 def _exit_code(arguments: Sequence[str] | None, check: Callable[[], None]) -> int:
-    """Of the command, which has ended."""
+    """Run the command and return its exit code."""
     try:
         check()
         cli.main(args=arguments, prog_name="multiraft")

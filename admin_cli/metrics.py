@@ -1,9 +1,9 @@
-"""`multiraft metrics`: what the cluster knows of its loads, as a snapshot in Parquet.
+"""`multiraft metrics`: loads of the cluster as a snapshot in Parquet.
 
 Contract.  `pipeline` keeps what nodes append to ``__metrics``; it is `loads.pipeline` with flags.
-`export` asks every node, over one window, as `rebalance plan` does, and writes what they
-say of nodes, groups and all partitions that hold anything; it changes nothing.  The tables are
-those of ``spark.schema``.  Arrow is imported when it is used.
+`export` asks every node, over one window, as `rebalance plan` does, and writes the reports about
+nodes, groups and all partitions with records; it changes nothing.  The tables are those of
+``spark.schema``.  Arrow is imported on use.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from admin_cli.spark_sentences import sentences
 from placement import cluster
 from placement.errors import PlacementError
 
-#: How often a pipeline takes what is new, in seconds.
+#: Interval at which a pipeline takes new records, in seconds.
 EVERY_S = 60.0
-#: A century: none of what is kept is as old.
+#: A century, longer than any period is kept.
 KEEP_DAYS_MAX = 36_500
 SAID = "Exported the cluster's loads"
 
 
 @click.group(cls=HelpfulGroup)
 def metrics() -> None:
-    """Loads of nodes, groups and partitions, for planning and for analysis."""
+    """Export loads of nodes, groups and partitions, for planning and for analysis."""
 
 
 @metrics.command("export")
 @click.option("--output", "output", required=True, metavar="DIR",
-              help="A directory that is not there yet, or a URI that Arrow can write to.")
+              help="New directory, or a URI that Arrow can write to.")
 @click.option("--window", type=WINDOW, default=plan_input.WINDOW_S,
-              metavar="SECONDS", help="Measure loads over so long.")
+              metavar="SECONDS", help="Time over which loads are measured.")
 @servers_option
 @click.pass_obj
 def export_(session: Session, output: str, window: float) -> None:
-    """Write what the cluster knows of its loads now as a snapshot in Parquet.
+    """Write the present loads of the cluster as a snapshot in Parquet.
 
     `multiraft rebalance plan --engine spark --snapshot DIR` plans from it.
     """
@@ -56,17 +56,18 @@ def export_(session: Session, output: str, window: float) -> None:
 
 @metrics.command("pipeline")
 @click.option("--output", "output", required=True, metavar="DIR",
-              help="Where the periods are kept: a directory, or a URI that Arrow and Spark know.")
+              help="Directory of the periods, or a URI that Arrow and Spark know.")
 @click.option("--once", is_flag=True,
-              help="Take what is there, close what has ended, and end: for cron.")
+              help="Take the present windows, close periods that have ended, and exit: for cron.")
 @click.option("--every", type=Real(1, DAY_S), default=None, metavar="SECONDS",
-              help="How often new records are taken. [default: 60]")
+              help="Interval at which new records are taken. [default: 60]")
 @click.option("--period", type=Whole(1, DAY_S), default=600, show_default=True,
-              metavar="SECONDS", help="What is one snapshot; a multiple of the nodes' interval.")
+              metavar="SECONDS", help="Length of a period, which is one snapshot; a multiple of "
+                                      "the nodes' interval.")
 @click.option("--keep", type=Real(0.01, KEEP_DAYS_MAX), default=7.0, show_default=True,
-              metavar="DAYS", help="Periods that ended earlier are removed.")
+              metavar="DAYS", help="Remove periods that ended earlier.")
 @click.option("--master", type=TEXT, metavar="URL",
-              help="Of Spark. Default: all cores of this machine.")
+              help="Spark's master. Default: all cores of this machine.")
 @servers_option
 @click.pass_obj
 def pipeline_(session: Session, output: str, once: bool, every: float | None, period: int,
@@ -76,7 +77,7 @@ def pipeline_(session: Session, output: str, once: bool, every: float | None, pe
     `multiraft rebalance plan --engine spark --snapshot DIR` plans from the latest complete one.
     """
     if once and every is not None:
-        raise click.UsageError("--once takes what is there and ends; --every goes on.")
+        raise click.UsageError("--once exits after one pass, --every repeats: use one of them.")
     with sentences():
         from spark import session as spark_session
 
@@ -86,7 +87,7 @@ def pipeline_(session: Session, output: str, once: bool, every: float | None, pe
 
 
 def export(client: Any, directory: str, window_s: float, session: Session) -> int:
-    """The cluster as it is, in ``directory``; how many partitions it has.  Raises
+    """Write the present state into ``directory``; return the number of partitions.  Raises
     ``CommandFailed``."""
     try:
         from spark import tables
@@ -95,7 +96,7 @@ def export(client: Any, directory: str, window_s: float, session: Session) -> in
         raise CommandFailed(f"a snapshot in Parquet needs the package {error.name}, which is not "
                             f"installed.", "pip install 'multiraft[spark]'") from error
     if "://" not in directory and Path(directory).exists() and not Path(directory).is_dir():
-        raise CommandFailed(f"{directory} is a file.", "Name a directory that is not there yet.")
+        raise CommandFailed(f"{directory} is a file.", "Name a new directory.")
     try:
         gathered = plan_input.collect(client, _now_ms(), True, window_s, plan_input.EVERY_GROUP,
                                       session.pause)
@@ -105,7 +106,7 @@ def export(client: Any, directory: str, window_s: float, session: Session) -> in
                      {node: tables.Measured(snapshot.taken_ms, used)
                       for node, used in gathered.disk_used.items()}, gathered.records)
     except PlacementError as error:
-        raise CommandFailed(f"what the nodes say cannot be: {error}.") from error
+        raise CommandFailed(f"the nodes' reports are invalid: {error}.") from error
     except SparkPlanError as error:
         raise CommandFailed(str(error), error.do) from error
     return len(snapshot.partitions)

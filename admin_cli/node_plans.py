@@ -1,9 +1,10 @@
-"""`multiraft node drain|undrain|maintenance|decommission`: what the operator wants of a node.
+"""`multiraft node drain|undrain|maintenance|decommission`: states that the operator wants of a
+node.
 
-Contract.  The wish is kept by the cluster and every later plan goes by it; what follows from it is
-a plan like any other, which is shown, and carried out only with `--yes`.  Of a plan that is refused
-no wish is kept, and while another plan is being carried out none is written down that has to wait
-for it.  Run again, each goes on where it was.  Exit codes as of `multiraft rebalance`.
+Contract.  The cluster stores the wanted state, and every later plan respects it.  The plan that it
+requires is an ordinary plan: it is shown, and applied only with `--yes`.  When that plan is
+refused, the wanted state is not stored; and a state whose plan would have to wait for another plan
+is refused.  Running a command again continues it.  Exit codes as of `multiraft rebalance`.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from placement.policy import LEADERS, NODE_RESOURCES, SCOPE_DRAIN, SCOPE_LEADERS
 node_argument = click.argument("node_id", metavar="NODE", type=NODE)
 throttle_option = click.option("--throttle", type=BytesPerSecond(), default=None, metavar="RATE",
                                help="Bytes per second and node, such as 50MiB.")
-yes_option = click.option("--yes", is_flag=True, help="Do it. Without it, only show the plan.")
-wait_option = click.option("--wait", is_flag=True, help="Come back when it is over.")
+yes_option = click.option("--yes", is_flag=True, help="Apply the plan. Without it: dry run.")
+wait_option = click.option("--wait", is_flag=True, help="Wait until the plan is over.")
 
-#: What is wanted of a node -> the scope of the plan that follows from it.
+#: Wanted state of a node -> the scope of the plan that it requires.
 _SCOPES = {wire.DRAINING: SCOPE_DRAIN, wire.MAINTENANCE: SCOPE_LEADERS}
 #: Groups that a refusal names.
 _NAMED_MAX = 8
@@ -47,7 +48,7 @@ _NAMED_MAX = 8
 @servers_option
 @click.pass_obj
 def drain(session: Session, node_id: int, throttle: int | None, yes: bool, wait: bool) -> None:
-    """Move everything away from NODE, which gets nothing new until `node undrain`."""
+    """Move everything away from NODE, which receives nothing new until `node undrain`."""
     with connection.open_session(session) as client:
         if not _empty(client, session, node_id, throttle, yes, wait):
             note(f"Nothing to do: node {node_id} is drained and empty, and gets nothing new until "
@@ -57,8 +58,8 @@ def drain(session: Session, node_id: int, throttle: int | None, yes: bool, wait:
 
 def _empty(client: Any, session: Session, node_id: int, throttle: int | None, yes: bool,
            wait: bool) -> bool:
-    """Plan the drain of a node, and carry it out if that is wanted; False when there was nothing
-    to do.  Nothing is written down of a drain that cannot be done."""
+    """Plan the drain of a node, and apply the plan on request; return False when there was nothing
+    to do.  A drain that is impossible stores no wanted state."""
     require_known(client, node_id)
     wish = _Wish(node_id, wire.DRAINING)
     if _goes_on(client, session, wish, throttle, yes and wait):
@@ -73,7 +74,7 @@ def _empty(client: Any, session: Session, node_id: int, throttle: int | None, ye
     if not made.moves and _wanted_of(client, node_id) == wish.state:
         return False
     if not yes:
-        note("Nothing was changed. To do it, say --yes.")
+        note("Dry run: nothing was changed. Use --yes to apply.")
     elif made.moves:
         _carry_out(client, session, wish, made, throttle, wait)
     else:
@@ -84,43 +85,47 @@ def _empty(client: Any, session: Session, node_id: int, throttle: int | None, ye
 
 
 def _show(made: Plan, yes: bool) -> None:
-    """The plan; whether anybody reads it (`| head`) does not matter once it is to be carried
-    out."""
+    """Show the plan; a reader that closes the pipe (`| head`) does not stop a plan that is to be
+    applied."""
     with outlived_reader() if yes else contextlib.nullcontext():
         plan_view.show_plan(made)
 
 
 class _Wish(NamedTuple):
-    """What is wanted of a node."""
+    """The state that the operator wants of a node."""
 
     node: int
     state: str
 
 
 def _wanted_of(client: Any, node_id: int) -> str:
-    """What is wanted of a node up to now."""
+    """Return the present wanted state of a node."""
     return connection.intents(client).get(node_id, wire.ALIVE)
 
 
 def _goes_on(client: Any, session: Session, wish: _Wish, throttle: int | None, wait: bool) -> bool:
-    """Whether the plan of this very wish is being carried out: that is said, and its end waited for
-    if that is wanted.  Whoever planned anew would be told that what moves has moved."""
+    """Return True if the plan of this very state is under way: report it, and wait for its end on
+    request.
+
+    A new plan would be refused, because the present one has moved what it was made from.
+    """
     status = client.plan_request(wire.PlanStatus())
     if status.state not in rebalance.GOING_ON or status.scope != _SCOPES[wish.state] \
             or _wanted_of(client, wish.node) != wish.state or not _has_left(client, wish):
         return False
-    doing = "being drained" if wish.state == wire.DRAINING else "handing its groups over"
+    doing = "being drained" if wish.state == wire.DRAINING else "transferring its leaderships"
     note(f"Node {wish.node} is {doing} already, by plan {status.plan_id[:12]}, which is "
          f"{status.state}. Follow it: multiraft rebalance status --watch")
     if throttle is not None:
-        note("Its throttle is as it was. To change it: multiraft rebalance throttle RATE")
+        note("Its throttle is unchanged. To change it: multiraft rebalance throttle RATE")
     if wait:
         rebalance.finish(client, session, status.plan_id)
     return True
 
 
 def _has_left(client: Any, wish: _Wish) -> bool:
-    """Whether the node has what it shall not have.  Every node learns the metadata, group 0."""
+    """Return True if the node has replicas or leaderships that it should not have.  Every node
+    learns the metadata, group 0."""
     found = client.node_describe(wish.node)
     if wish.state == wire.MAINTENANCE:
         return bool(found.leader_of)
@@ -128,12 +133,12 @@ def _has_left(client: Any, wish: _Wish) -> bool:
 
 
 def _mark(client: Any, wish: _Wish) -> None:
-    """Write a wish down that no plan has to follow."""
+    """Store a wanted state that requires no plan."""
     status = client.plan_request(wire.PlanStatus())
     client.plan_request(wire.SetNodeState(*wish))
     if status.state in rebalance.GOING_ON:
-        note(f"Plan {status.plan_id[:12]} goes on, without what it was still to bring to node "
-             f"{wish.node}.")
+        note(f"Plan {status.plan_id[:12]} is still running; its remaining moves to node "
+             f"{wish.node} are skipped.")
 
 
 def _carry_out(client: Any, session: Session, wish: _Wish, made: Plan, throttle: int | None,
@@ -145,13 +150,13 @@ def _carry_out(client: Any, session: Session, wish: _Wish, made: Plan, throttle:
 
 
 def _begin(client: Any, wish: _Wish, made: Plan, throttle: int | None) -> str:
-    """Write the wish down and hand the plan over; the plan's state.  The wish comes first, so that
-    no other plan brings to the node what this one takes away; a refusal takes it back.
+    """Store the wanted state and submit the plan; return the plan's state.
 
-    But a plan that is being carried out heeds a wish at once: it skips for good what it was to
-    bring to the node, and undoes copies.  So whoever has to wait for it is refused before.  A plan
-    that begins between the look and the wish, within milliseconds, has moved nothing yet; it may
-    skip moves to this node nevertheless, and then that is said.
+    The state comes first, so that no other plan brings to the node what this plan takes away; a
+    refusal restores the previous one.  A plan under way respects a wanted state at once: it skips
+    its remaining moves to the node and undoes copies.  So a command that would have to wait for it
+    is refused before.  A plan that starts between the check and the state, within milliseconds, has
+    moved nothing yet; it may skip moves to this node nevertheless, which is reported.
     """
     _check_alone(client)
     before = _wanted_of(client, wish.node)
@@ -163,33 +168,33 @@ def _begin(client: Any, wish: _Wish, made: Plan, throttle: int | None) -> str:
             isinstance(error, wire_errors.RequestError) and not error.retriable)
         overtaken = isinstance(error, wire_errors.PlanActive)
         if not (refused and _taken_back(client, _Wish(wish.node, before), overtaken)):
-            note(f"Node {wish.node} is marked as {wish.state}: run the command again to go on, or "
-                 f"take it back with `multiraft node undrain {wish.node}`.")
+            note(f"Node {wish.node} is marked as {wish.state}. Run the command again to continue, "
+                 f"or undo it: multiraft node undrain {wish.node}")
         raise
 
 
 def _check_alone(client: Any) -> None:
-    """Raises ``CommandFailed`` while another plan is being carried out."""
+    """Raise ``CommandFailed`` while another plan is under way."""
     status = client.plan_request(wire.PlanStatus())
     if status.state in rebalance.UNDER_WAY:
         raise CommandFailed(
-            f"plan {status.plan_id[:12]} is {status.state}, and there is one plan at a time. "
-            f"Nothing was changed.",
+            f"plan {status.plan_id[:12]} is {status.state}, and only one plan can be under way. "
+            "Nothing was changed.",
             "Run this again when it has ended (multiraft rebalance status --watch), or end it: "
             "multiraft rebalance cancel")
 
 
 def _taken_back(client: Any, before: _Wish, overtaken: bool) -> bool:
-    """Whether the node is wanted as before again.  ``overtaken``: by a plan that may have seen the
-    wish meanwhile."""
+    """Restore the previous wanted state; return True on success.  ``overtaken``: by a plan that may
+    have seen the new state meanwhile."""
     try:
         client.plan_request(wire.SetNodeState(*before))
     except (MultiRaftError, OSError):
         return False
     if overtaken:
-        note(f"Another plan began in this moment: node {before.node} is {before.state}, as before, "
-             f"but that plan may have skipped what it was to bring there. `multiraft rebalance "
-             f"status` says so; plan again after it.")
+        note(f"Another plan started at the same time: node {before.node} is {before.state}, as "
+             "before, but that plan may have skipped moves to it. `multiraft rebalance status` "
+             "shows them; plan again after it.")
     else:
         note(f"Nothing was changed: node {before.node} is {before.state}, as before.")
     return True
@@ -200,10 +205,10 @@ def _taken_back(client: Any, before: _Wish, overtaken: bool) -> bool:
 @servers_option
 @click.pass_obj
 def undrain(session: Session, node_id: int) -> None:
-    """NODE is like any other again: the end of `node drain` and `node maintenance`.
+    """Return NODE to service (undo drain or maintenance).
 
-    Moves nothing: `multiraft rebalance plan` shows what it may take back. A plan that empties the
-    node goes on until `multiraft rebalance cancel`.
+    Moves nothing: `multiraft rebalance plan` shows what NODE may take back.  A plan that empties
+    the node runs until `multiraft rebalance cancel`.
     """
     with connection.open_session(session) as client:
         require_known(client, node_id)
@@ -217,8 +222,9 @@ def undrain(session: Session, node_id: int) -> None:
     note(f"Node {node_id} takes leaders and replicas again. To give it some: multiraft rebalance "
          f"plan")
     if status.state in rebalance.GOING_ON:
-        note(f"Plan {status.plan_id[:12]}, scope {status.scope}, goes on: what it was made to take "
-             f"from node {node_id} it still takes. To end it: multiraft rebalance cancel")
+        note(f"Plan {status.plan_id[:12]}, scope {status.scope}, is still running and still moves "
+             f"leaders or replicas away from node {node_id}. To stop it: multiraft rebalance "
+             "cancel")
 
 
 @click.command(cls=rebalance.PlanCommand)
@@ -228,8 +234,8 @@ def undrain(session: Session, node_id: int) -> None:
 @servers_option
 @click.pass_obj
 def maintenance(session: Session, node_id: int, yes: bool, wait: bool) -> None:
-    """Move the leaders away from NODE; its replicas stay, and it leads nothing until
-    `node undrain`."""
+    """Move the leaders away from NODE; its replicas stay, and it leads nothing until `node
+    undrain`."""
     with connection.open_session(session) as client:
         require_known(client, node_id)
         wish = _Wish(node_id, wire.MAINTENANCE)
@@ -243,7 +249,7 @@ def maintenance(session: Session, node_id: int, yes: bool, wait: bool) -> None:
             note(f"Nothing to do: node {node_id} is in maintenance and leads nothing.")
             raise click.exceptions.Exit(int(rebalance.PlanExit.NOTHING_TO_DO))
         if not yes:
-            note("Nothing was changed. To do it, say --yes.")
+            note("Dry run: nothing was changed. Use --yes to apply.")
         elif made.moves:
             _carry_out(client, session, wish, made, None, wait)
         else:
@@ -253,8 +259,8 @@ def maintenance(session: Session, node_id: int, yes: bool, wait: bool) -> None:
 
 
 def _check_may_rest(client: Any, node_id: int, made: Plan) -> None:
-    """Raises ``PlanEnded`` when the node would go on leading groups because no other of their
-    voters may lead them: their appends would stop with it."""
+    """Raise ``PlanEnded`` when the node would remain the leader of groups because none of their
+    other voters may lead them: their appends would stop with it."""
     after = next(row.after for row in made.nodes if row.node == node_id)
     if not after[NODE_RESOURCES.index(LEADERS)]:
         return
@@ -263,15 +269,16 @@ def _check_may_rest(client: Any, node_id: int, made: Plan) -> None:
               if row.leader == node_id}
     stuck = [group for group, voters in others.items() if intents.keys() >= voters]
     if not stuck:
-        return  # in the middle of a change, or more than one plan may move
+        return  # a change is in progress, or there is more than one plan may move
     named = ", ".join(map(str, stuck[:_NAMED_MAX])) + (", ..." if len(stuck) > _NAMED_MAX else "")
     aside = sorted(set().union(*(others[group] for group in stuck)))
     why = ", ".join(f"node {node} is {connection.INTENTS[intents[node]]}" for node in aside)
     raise rebalance.PlanEnded(
         f"node {node_id} leads {plural(len(stuck), 'group')} ({named}) that no other node can "
         f"lead: {why or 'their only replica is there'}. Nothing was changed.",
-        f"Take one of those back first: multiraft node undrain {aside[0]}" if aside else
-        f"To move what it has to other nodes: multiraft node drain {node_id}",
+        "Return one of those nodes to service first: multiraft node undrain "
+        f"{aside[0]}" if aside else
+        f"To move its replicas to other nodes: multiraft node drain {node_id}",
         rebalance.PlanExit.INFEASIBLE)
 
 
@@ -282,10 +289,10 @@ def _check_may_rest(client: Any, node_id: int, made: Plan) -> None:
 @servers_option
 @click.pass_obj
 def decommission(session: Session, node_id: int, throttle: int | None, yes: bool) -> None:
-    """Drain NODE, wait, and forget it for ever: its id is never used again.
+    """Drain NODE, wait, and remove it; its id is never used again.
 
-    The node may be stopped when this is over; it ends by itself. Interrupted, it goes on when the
-    command is run again.
+    The node may be stopped when this is over; it ends by itself.  If interrupted, run the command
+    again to continue.
     """
     with connection.open_session(session) as client:
         status = client.plan_request(wire.PlanStatus())

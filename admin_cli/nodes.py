@@ -1,7 +1,7 @@
 """`multiraft node`: the nodes of a cluster; and, from the server's package, one of them.
 
-Contract.  The commands that ask a cluster are here; those that work on a node's own files (`init`,
-`start`) come from the entry point of the same name and stand beside them.
+Contract.  The commands that ask a cluster are here.  Those that work on a node's own files (`init`,
+`start`) come from the entry point of the same name and are listed beside them.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from admin_cli.output import note, plural, print_json, print_table, progress_bar
 from admin_cli.session import Session
 from admin_cli.status_view import with_intent
 
-#: How often a scrub that is waited for is looked at, in seconds: three counters of one node.
+#: Interval at which a scrub is polled, in seconds: three counters of one node.
 SCRUB_LOOK_S = 0.5
 
-#: Commands that compute plans, and where each is: imported when it is used, because the planner
-#: takes long to import and no other command needs it.
+#: Commands that compute plans -> their place: imported on use, because the planner takes long to
+#: import and no other command needs it.
 PLANNED = {name: f"admin_cli.node_plans:{name}"
            for name in ("drain", "undrain", "maintenance", "decommission")}
 
 
 class NodeGroup(HelpfulGroup):
-    """Our subcommands and those of the server's package."""
+    """The subcommands of this module and of the server's package."""
 
     planned = tuple(PLANNED)
 
@@ -61,7 +61,7 @@ class NodeGroup(HelpfulGroup):
 
     @staticmethod
     def _server() -> click.Group | None:
-        """The server's commands; None where it is not installed."""
+        """Return the server's commands; None where it is not installed."""
         points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name="node")
         for point in points:
             command = load_plugin(point)
@@ -72,11 +72,11 @@ class NodeGroup(HelpfulGroup):
 
 @click.group(cls=NodeGroup)
 def node() -> None:
-    """The nodes of a cluster; run one."""
+    """Show and manage the nodes of a cluster; run one."""
 
 
 def _shown(row: Any, intents: dict[int, str] | None) -> dict[str, Any]:
-    """One node as in the JSON: the keys stay."""
+    """Return one node as in the JSON, whose keys are stable."""
     about = row.node
     since = (datetime.fromtimestamp(about.started_ms / 1000, timezone.utc).isoformat(
         timespec="seconds") if about.started_ms else None)
@@ -140,7 +140,7 @@ def describe(session: Session, node_id: int, as_json: bool) -> None:
 
 
 def _scrub_sentence(scrub: dict[str, Any]) -> str:
-    """How far it is, or when it last came to the end."""
+    """Return the progress of a scrub, or the time of its last end, as a sentence."""
     if scrub["active"]:
         done, total, pace = (quantities.size(scrub[name]) for name in
                              ("pass_bytes", "total_bytes", "bytes_per_second"))
@@ -162,9 +162,9 @@ def _damage(count: int) -> str:
 @servers_option
 @click.pass_obj
 def remove(session: Session, node_id: int, as_json: bool) -> None:
-    """Forget NODE for ever: its id is never used again.
+    """Remove NODE permanently: its id is never used again.
 
-    Refused while a group has a replica there: `node replace` moves them. A node that still runs
+    Refused while a group has a replica there: `node replace` moves them.  A node that still runs
     ends by itself.
     """
     with connection.open_session(session) as client:
@@ -178,9 +178,9 @@ def remove(session: Session, node_id: int, as_json: bool) -> None:
 @node.command()
 @click.argument("node_id", metavar="NODE", type=NODE)
 @click.option("--rate", "bytes_per_second", type=BytesPerSecond(), default=None,
-              help="Read so much per second, such as 64MiB. Default: scrub_bytes_per_second of "
+              help="Bytes to read per second, such as 64MiB. Default: scrub_bytes_per_second of "
                    "the node.")
-@click.option("--wait", is_flag=True, help="Come back when it is through.")
+@click.option("--wait", is_flag=True, help="Wait until the scrub is complete.")
 @json_option
 @servers_option
 @click.pass_obj
@@ -188,12 +188,12 @@ def scrub(session: Session, node_id: int, bytes_per_second: int | None, wait: bo
           as_json: bool) -> None:
     """Let NODE read and check all of its log on its disk now.
 
-    It does so by itself within scrub_interval_days. A replica with a damaged entry is taken out of
-    service and gets the entry again from the other nodes; a damaged checkpoint is written anew.
-    Returns at once; `node describe NODE` shows how far it is. Run again, it begins anew. Appends go
-    first: a busy node takes longer.
+    It does so by itself within scrub_interval_days.  A replica with a damaged entry is quarantined
+    and gets the entry again from the other nodes; a damaged checkpoint is written anew.  Returns at
+    once; `node describe NODE` shows the progress.  Running it again starts from the beginning.
+    Appends have priority: a busy node takes longer.
 
-    With --wait, exits with 1 when something was damaged.
+    With --wait, exits with 1 when damage was found.
     """
     with connection.open_session(session) as client:
         address = _address_of(client, node_id)
@@ -207,36 +207,36 @@ def scrub(session: Session, node_id: int, bytes_per_second: int | None, wait: bo
                     "bytes_per_second": begun.bytes_per_second, "damaged": damaged})
     elif not wait:
         note(f"Node {node_id} reads {quantities.size(begun.total_bytes)} at "
-             f"{quantities.size(begun.bytes_per_second)}/s. How far it is: multiraft node "
+             f"{quantities.size(begun.bytes_per_second)}/s. Show its progress: multiraft node "
              f"describe {node_id}")
     if damaged:
         raise CommandFailed(f"{_damage(damaged)} on node {node_id}.",
-                            "The node gets entries again from the others and writes checkpoints "
-                            "anew; whether it has: multiraft cluster status")
+                            "The node fetches damaged entries from other nodes and rewrites "
+                            "damaged checkpoints. Check whether it has: multiraft cluster status")
     if wait and not as_json:
         note(f"Node {node_id} has read {quantities.size(begun.total_bytes)}: nothing is damaged.")
 
 
 def _address_of(client: Any, node_id: int) -> str:
-    """Where a node is.  Raises ``NotFound``, ``Unreachable``."""
+    """Return the address of a node.  Raises ``NotFound``, ``Unreachable``."""
     require_known(client, node_id)
     row = next(row for row in client.node_list().nodes if row.node.id == node_id)
     if row.state == "down":
-        raise Unreachable(f"node {node_id} is down.", "A node that does not run is looked at with "
-                          "`multiraft log inspect DIRECTORY --verify`, on its machine.")
+        raise Unreachable(f"node {node_id} is down.", "Check a stopped node on its machine: "
+                                                      "`multiraft log inspect DIRECTORY --verify`")
     return row.node.client_address
 
 
 def _await_scrub(session: Session, ask: Callable[[], Any], begun: Any, before: dict,
                  quiet: bool) -> int:
-    """Entries and checkpoints that the pass found damaged.  Raises ``CommandFailed`` when the node
-    started again meanwhile."""
+    """Return the entries and checkpoints that the pass found damaged.  Raises ``CommandFailed``
+    when the node restarted meanwhile."""
     with progress_bar(hidden=quiet) as bar:
         task = bar.add_task("bytes", total=begun.total_bytes)
         while True:
             status = ask().status
             if status["boot_epoch"] != before["boot_epoch"]:
-                raise CommandFailed("the node was started again meanwhile.", "Run the command "
+                raise CommandFailed("the node restarted during the scrub.", "Run the command "
                                     "again.")
             if status["scrub_passes"] > begun.passes:
                 return status["scrub_damaged"] - before["scrub_damaged"]
@@ -255,8 +255,8 @@ def replace(session: Session, old: int, new: int, as_json: bool) -> None:
     """Move every replica of node OLD to node NEW; OLD may be dead.
 
     One group after the other: NEW becomes a learner, catches up, and takes OLD's vote in one
-    change. Nothing stops meanwhile. Interrupted, it goes on when the command is run again. Then
-    `node remove OLD` forgets the old node.
+    change.  The groups keep serving.  If interrupted, run the command again to continue.  Then
+    `node remove OLD` removes the old node.
     """
     if old == new:
         raise click.UsageError(f"OLD and NEW are both {old}.")
@@ -266,19 +266,19 @@ def replace(session: Session, old: int, new: int, as_json: bool) -> None:
     if as_json:
         print_json({"from": old, "to": new, "moved": moved, "skipped": skipped})
     for one in skipped:
-        note(f"Group {one['group']} was left alone: {one['why']}.")
+        note(f"Group {one['group']} was skipped: {one['why']}.")
     if skipped:
         raise CommandFailed(
-            f"{plural(len(moved), 'group')} moved, {plural(len(skipped), 'group')} left alone.",
+            f"{plural(len(moved), 'group')} moved, {plural(len(skipped), 'group')} skipped.",
             f"Move those to another node: multiraft group move GROUP --from {old} --to OTHER")
     if not as_json:
-        note(f"Moved {plural(len(moved), 'group')} from node {old} to node {new}. Forget the old "
-             f"node with: multiraft node remove {old}")
+        note(f"Moved {plural(len(moved), 'group')} from node {old} to node {new}. Remove the old "
+             f"node: multiraft node remove {old}")
 
 
 def _replace(client: Any, old: int, new: int,
              quiet: bool) -> tuple[list[int], list[dict[str, Any]]]:
-    """Group by group; what was moved, and what could not be."""
+    """Move group by group; return the groups moved, and those skipped with the reason."""
     moved: list[int] = []
     skipped: list[dict[str, Any]] = []
     wanted = groups_to_move(client, old)
@@ -305,7 +305,8 @@ def _replace(client: Any, old: int, new: int,
 
 
 def _obstacle(found: Any, old: int, new: int) -> str:
-    """Why ``new`` cannot take the place of ``old`` in a group; empty when it can."""
+    """Return the reason why ``new`` cannot take the place of ``old`` in a group; empty when it can.
+    """
     if not found.is_open and new in found.voters and old in found.voters + found.learners:
         return f"node {new} is a voter of it already"
     return ""

@@ -20,7 +20,7 @@ GROUP_MAX = PARTITION_MAX = (1 << 32) - 1
 COUNT_MAX = (1 << 63) - 1
 #: Waits of a command; longer ones are slips of the keyboard.
 DAY_S = 86_400
-#: What is shown of something that is no number.
+#: Characters shown of an input that is not a number.
 _SHOWN_CHARACTERS = 40
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
@@ -37,7 +37,7 @@ class Whole(click.IntRange):
 
     def convert(self, value: object, param: click.Parameter | None,
                 ctx: click.Context | None) -> int:
-        """Click's seam."""
+        """Convert a value for click."""
         if isinstance(value, str):
             if not _WHOLE.fullmatch(value):
                 self.fail(f"{shown(value)} is not a whole number.", param, ctx)
@@ -55,14 +55,14 @@ class Real(click.FloatRange):
 
     def convert(self, value: object, param: click.Parameter | None,
                 ctx: click.Context | None) -> float:
-        """Click's seam."""
+        """Convert a value for click."""
         if isinstance(value, str) and not _REAL.fullmatch(value):
             self.fail(f"{shown(value)} is not a number.", param, ctx)
         return super().convert(value, param, ctx)
 
 
 def shown(value: str) -> str:
-    """What was typed, in quotes; not more than its beginning."""
+    """Return the start of the input, in quotes."""
     short = value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}..."
     return repr(short)
 

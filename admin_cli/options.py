@@ -1,8 +1,7 @@
-"""Flags that many commands share, and words from other systems that mean them.
+"""Flags that many commands share, and their names in other systems.
 
-Contract.  `--servers` and `--json` mean the same everywhere.  What somebody who comes from Kafka,
-rpk or nats types first is accepted where it is the same thing, and otherwise answered with the
-word that is used here.
+Contract.  `--servers` and `--json` mean the same everywhere.  A word of Kafka, rpk or nats is
+accepted where it means the same, and otherwise answered with the word that is used here.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from admin_cli.times import FORMS, At, parse_time
 from multiraft.codec.layout import STAGED_RUNS_MAX, STAGED_SINKS_MAX
 from placement import throttle
 
-#: What other systems call --servers: accepted, not advertised.
+#: Names of --servers in other systems: accepted, not advertised.
 SERVERS_ELSEWHERE = ("--server", "--bootstrap-server", "--bootstrap-servers", "--broker",
                      "--brokers", "--broker-list", "--seed-brokers")
 
-#: What other systems call an ack level -> what it is called here.
+#: Names of ack levels in other systems -> the name here.
 ACKS_ELSEWHERE = {"all": "commit", "-1": "commit", "quorum": "commit", "1": "leader",
                   "0": "none"}
 ACKS = ("commit", "leader", "none")
@@ -39,11 +38,11 @@ COMPRESSIONS = ("none", "gzip", "lz4", "zstd", "snappy")
 
 Command = Callable[..., object]
 
-#: Somebody waits at a prompt: with the start of the command, less than a second in all.
+#: Time for completion, in seconds: the user waits at a prompt, and the command needs time to start.
 COMPLETION_S = 0.5
 
 
-#: Rates above this are slips of the keyboard: no node sends, reads or writes a tebibyte a second.
+#: Rates above this are typing errors: no node sends, reads or writes a tebibyte a second.
 RATE_MAX = throttle.THROTTLE_MAX
 #: And sizes above this, of an exbibyte.
 SIZE_MAX = 1 << 60
@@ -59,7 +58,7 @@ class Bytes(click.ParamType):
 
     def convert(self, value: object, param: click.Parameter | None,
                 ctx: click.Context | None) -> int:
-        """Click's seam."""
+        """Convert a value for click."""
         if isinstance(value, int):
             return value
         try:
@@ -70,7 +69,7 @@ class Bytes(click.ParamType):
             self.fail(f"{shown(str(value))} is not {self.what}; write {self.example} or a number "
                       f"of bytes.", param, ctx)
         if found > self.most:
-            self.fail(f"{value!r} is more than {self.most_text}, which is the most.", param, ctx)
+            self.fail(f"{value!r} is above the limit of {self.most_text}.", param, ctx)
         return found
 
 
@@ -88,12 +87,12 @@ def _remember_servers(context: click.Context, _parameter: click.Parameter,
         context.obj.servers_option = value
 
 
-#: flag -> what it is, and what rpk, nats and curl call it.
+#: Flag -> its meaning, and its names in rpk, nats and curl.
 TLS_FLAGS = {
-    "--tls-ca": ("Believe this CA's certificates.", ("--tls-truststore", "--tlsca", "--cacert")),
-    "--tls-cert": ("Show this certificate.", ("--tlscert", "--cert")),
-    "--tls-key": ("The certificate's key.", ("--tlskey",)),
-    "--tls-server-name": ("The name that nodes' certificates carry. Default: the host.", ()),
+    "--tls-ca": ("Trust certificates of this CA.", ("--tls-truststore", "--tlsca", "--cacert")),
+    "--tls-cert": ("Present this certificate.", ("--tlscert", "--cert")),
+    "--tls-key": ("Private key of the certificate.", ("--tlskey",)),
+    "--tls-server-name": ("Name in the nodes' certificates. Default: the host.", ()),
 }
 
 
@@ -104,7 +103,7 @@ def _remember_tls(context: click.Context, parameter: click.Parameter, value: str
 
 
 def _tls_options(command: Command) -> Command:
-    """``--tls...``; stored in the session."""
+    """Add the ``--tls...`` flags, which are stored in the session."""
     for flag, (text, elsewhere) in reversed(TLS_FLAGS.items()):
         name = flag.removeprefix("--").replace("-", "_")
         metavar = "NAME" if flag == "--tls-server-name" else "FILE"
@@ -115,12 +114,13 @@ def _tls_options(command: Command) -> Command:
             command = click.option(*elsewhere, f"{name}_elsewhere", hidden=True, is_eager=True,
                                    expose_value=False, callback=_remember_tls)(command)
     return click.option("--tls", is_flag=True, default=None, expose_value=False, is_eager=True,
-                        callback=_remember_tls, help="Speak TLS; implied by the flags below. "
-                        f"[env: {servers.tls_variable('tls')}=1]")(command)
+                        callback=_remember_tls, help="Use TLS; implied by the flags below. [env: "
+                                                     f"{servers.tls_variable('tls')}=1]")(command)
 
 
 def servers_option(command: Command) -> Command:
-    """``--servers`` and how to speak to them; stored in the session, not passed to the command."""
+    """Add ``--servers`` and the TLS flags, which are stored in the session and not passed to the
+    command."""
     command = _tls_options(command)
     shown = click.option("--servers", metavar="HOST:PORT,...", expose_value=False,
                          callback=_remember_servers, is_eager=True,
@@ -147,16 +147,16 @@ class Directory(click.ParamType):
             if not stat.S_ISDIR(os.stat(path).st_mode):
                 self.fail(f"{value!r} is not a directory.", param, ctx)
         except FileNotFoundError:
-            pass  # `dev up` makes it, other commands say that there is no cluster
-        except (OSError, RuntimeError) as error:  # RuntimeError: ~somebody who does not exist
+            pass  # `dev up` creates it; other commands report that there is no cluster
+        except (OSError, RuntimeError) as error:  # RuntimeError: the home of an unknown user
             why = reason(error) if isinstance(error, OSError) else str(error)
-            self.fail(f"{value!r} is no place for a directory: {why}.", param, ctx)
+            self.fail(f"{value!r} cannot be used as a directory: {why}.", param, ctx)
         return path
 
 
 def existing_directory(context: click.Context, _parameter: click.Parameter,
                        value: Path | None) -> Path:
-    """``--dir`` or the cluster that commands find by themselves."""
+    """Return ``--dir``, or the cluster that commands find by default."""
     if value is not None:
         return value
     directory, _how = dev_state.find_directory(context.obj.environ)
@@ -172,7 +172,7 @@ dir_option = click.option("--dir", "directory", type=Directory(), callback=exist
 
 
 class Word(click.Choice):
-    """One of a few words; a word of another system is answered with ours."""
+    """One of a few words; a word of another system is answered with the word here."""
 
     def __init__(self, words: tuple[str, ...], elsewhere: Mapping[str, str] | None = None):
         super().__init__(words)
@@ -244,9 +244,10 @@ def _now_ms() -> int:
 
 def complete_topic(context: click.Context, _parameter: click.Parameter,
                    incomplete: str) -> list[str]:
-    """Names of topics for the shell; nothing when no cluster answers within ``COMPLETION_S``."""
+    """Return names of topics for the shell; none when no cluster answers within ``COMPLETION_S``.
+    """
     names: list[str] = []
-    # A thread, because looking up a host's name cannot be given up by who does it.
+    # A thread, because the lookup of a host name cannot be cancelled.
     asking = threading.Thread(target=_ask_topics, args=(context.obj, names), daemon=True)
     asking.start()
     asking.join(COMPLETION_S)
@@ -262,7 +263,7 @@ def _ask_topics(session: Session, names: list[str]) -> None:
 
 
 class Text(click.ParamType):
-    """Text that the wire can carry: a command line is bytes, and these need not be any."""
+    """Text that is valid on the wire: a command line is bytes, and may be invalid UTF-8."""
 
     name = "text"
 
@@ -279,6 +280,6 @@ topic_argument = click.argument("topic", metavar="TOPIC", type=TEXT, shell_compl
 
 
 def nearest(word: str, words: list[str]) -> str | None:
-    """The word that was probably meant."""
+    """Return the word that was probably meant."""
     found = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
     return found[0] if found else None

@@ -1,8 +1,8 @@
 """Tables, JSON and progress.
 
 Contract.  Answers go to standard output, progress and notes to standard error.  A table is drawn
-for a terminal and printed as plain aligned columns otherwise, never cut to a width nobody has.
-JSON is one line when piped, so that one answer is one line for `jq`, `grep` and logs.
+for a terminal and printed as plain aligned columns otherwise, never cut to a width.  JSON is one
+line when piped, so that one answer is one line for `jq`, `grep` and logs.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from admin_cli.text import in_one_line, json_printable, printable
 PROSE_COLUMNS = 24
 #: Columns of the terminal between two columns of a table.
 TABLE_GAP = 2
-#: Between two values of a row that takes lines, and before lines that go on with one.
+#: Space between two values of a row that takes several lines, and before its continuation lines.
 PAIR_GAP = "  "
 INDENT = "  "
 
 
 def console(err: bool = False) -> Console:
-    """A console for the stream as it is *now* (tests and redirections replace ``sys.stdout``)."""
+    """Return a console for the present stream (tests and redirections replace ``sys.stdout``)."""
     stream = sys.stderr if err else sys.stdout
-    # Its size is given: Rich takes COLUMNS and LINES for numbers that they may not be.
+    # Its size is passed: Rich would misread COLUMNS and LINES that are not numbers.
     size = shutil.get_terminal_size()
     return Console(file=stream, highlight=False, width=size.columns, height=size.lines)
 
 
 def check_file(path: Path | None) -> None:
-    """Raises ``CommandFailed`` for a file that cannot be written, before work is spent on what
-    shall be in it; nothing is created."""
+    """Raise ``CommandFailed`` for a file that cannot be written, before its content is computed;
+    create nothing."""
     if path is None:
         return
     if not path.parent.is_dir():
@@ -64,14 +64,14 @@ def check_file(path: Path | None) -> None:
 
 
 def read_file(path: Path, bytes_max: int) -> bytes:
-    """What is in a file, up to one byte more than it may have: devices have no end.  Raises
-    ``OSError``."""
+    """Return the content of a file, at most ``bytes_max`` + 1 bytes, because devices have no end.
+    Raises ``OSError``."""
     with open(path, "rb") as file:
         return file.read(bytes_max + 1)
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Raises ``CommandFailed`` when the file cannot be written."""
+    """Write a file.  Raises ``CommandFailed`` when it cannot be written."""
     try:
         path.write_bytes(content)
     except OSError as error:
@@ -79,7 +79,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def say(text: str = "") -> None:
-    """A line, or several, of an answer on standard output."""
+    """Print one or several lines of an answer to standard output."""
     _write_text(f"{printable(text)}\n")
 
 
@@ -89,8 +89,8 @@ def _write_text(text: str) -> None:
 
 
 def print_json(value: object, one_line: bool = False) -> None:
-    """``value`` as JSON on standard output: indented for a person, one line for a program.  What
-    the stream's encoding does not have is escaped, as JSON can be."""
+    """Print ``value`` as JSON to standard output: indented on a terminal, else one line.
+    Characters that the stream's encoding lacks are escaped."""
     indent = 2 if sys.stdout.isatty() and not one_line else None
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     try:
@@ -101,7 +101,7 @@ def print_json(value: object, one_line: bool = False) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A header and rows; columns of numbers are right-aligned, ``None`` is a dash.
+    """Print a header and rows; columns of numbers are right-aligned, ``None`` is a dash.
 
     On a terminal that is too narrow, columns of prose are wrapped between words; when that is not
     enough each row becomes lines of names and values.  No word and no address is cut.
@@ -128,8 +128,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 def table_widths(columns: Sequence[str], cells: Sequence[Sequence[str]],
                  room: int) -> list[int] | None:
-    """Columns of a table in ``room`` columns of a terminal, or None when it does not fit without
-    cutting words.  Headers and prose are wrapped between words, other cells are not wrapped."""
+    """Return the widths of a table in ``room`` columns of a terminal, or None when it does not fit
+    without cutting words.  Headers and prose are wrapped between words, other cells are not
+    wrapped."""
     least, widths = [], []
     for position, name in enumerate(columns):
         texts = [row[position] for row in cells]
@@ -151,8 +152,9 @@ def _longest_word(texts: Iterable[str]) -> int:
 
 
 def row_lines(columns: Sequence[str], cells: Sequence[Sequence[str]], room: int) -> list[str]:
-    """Each row as lines of ``name value``, the first of which begins at the margin.  A line ends
-    before a pair that does not fit; a pair that is wider than all ``room`` breaks between words."""
+    """Return each row as lines of ``name value``, the first of which begins at the margin.  A line
+    ends before a pair that does not fit; a pair that is wider than ``room`` is broken between
+    words."""
     lines = []
     for row in cells:
         line = ""
@@ -176,7 +178,7 @@ def row_lines(columns: Sequence[str], cells: Sequence[Sequence[str]], room: int)
 
 
 def terminal_columns() -> int:
-    """Of the terminal, or what COLUMNS says when that is a number above 0."""
+    """Return the terminal's columns, or COLUMNS when that is a number above 0."""
     return shutil.get_terminal_size().columns
 
 
@@ -191,17 +193,18 @@ def _print_aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> None
 
 
 def clear_screen() -> None:
-    """A terminal is cleared, and what follows is shown from its top; a pipe gets a blank line."""
+    """Clear a terminal, so that output starts at its top; a pipe gets a blank line."""
     _write_text("\x1b[H\x1b[2J" if sys.stdout.isatty() else "\n")
 
 
 def note(text: str) -> None:
-    """A sentence for the person at the terminal, on standard error."""
+    """Print a sentence to standard error."""
     click.echo(printable(text), err=True)
 
 
 def progress_bar(hidden: bool = False) -> Progress:
-    """A bar on standard error that shows nothing when that is not a terminal (or ``hidden``)."""
+    """Return a bar on standard error that shows nothing when that is not a terminal (or
+    ``hidden``)."""
     err = console(err=True)
     return Progress(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30),
                     MofNCompleteColumn(), TimeElapsedColumn(), console=err,
@@ -209,5 +212,5 @@ def progress_bar(hidden: bool = False) -> Progress:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 record``, ``2 records``, ``12,000 records``."""
+    """Return a counted noun: ``1 record``, ``2 records``, ``12,000 records``."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -1,8 +1,8 @@
-"""Are the packages that Python would import really ours?
+"""A check that Python imports this installation's packages.
 
 Theory.  The installed names are generic (`node`, `spark`, `chaos` ...).  A directory `node/` in
-PYTHONPATH, or another distribution that installs the same name, would be imported instead of ours
-and fail much later with a message about something else.  So the command looks first.
+PYTHONPATH, or another distribution with the same name, would be imported instead and fail much
+later with an unrelated message.  So the command checks first.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ PACKAGES = ("multiraft", "placement", "node", "admin_cli", "spark", "chaos")
 
 
 def distribution_root() -> Path:
-    """The directory that holds our packages: `site-packages`, or a source tree."""
+    """Return the directory that holds the packages: `site-packages`, or a source tree."""
     return Path(__file__).resolve().parent.parent
 
 
 def locate(package: str) -> Path | None:
-    """Where ``import package`` would look, without importing it; None = nowhere."""
+    """Return the place that ``import package`` would use, without importing it; None = none."""
     spec = importlib.util.find_spec(package)
     if spec is None:
         return None
@@ -32,7 +32,7 @@ def locate(package: str) -> Path | None:
 
 
 def check_packages(root: Path | None = None, packages: tuple[str, ...] = PACKAGES) -> None:
-    """Raises ``CommandFailed`` naming each intruder (or missing package) and its place."""
+    """Raise ``CommandFailed`` naming each foreign (or missing) package and its place."""
     root = distribution_root() if root is None else root
     for package in packages:
         found = locate(package)

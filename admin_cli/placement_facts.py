@@ -1,7 +1,7 @@
-"""Where the partitions of a topic are and why, put together from what nodes say.
+"""The placement of a topic's partitions and its reasons, combined from several nodes' answers.
 
-Contract.  The shapes here are those of the JSON.  Metadata say where a partition is; how far a
-switch is that is under way, the leaders of its two groups say, each of its own replica.
+Contract.  The values here are those of the JSON.  The metadata tell the group of a partition; the
+leaders of its two groups tell the progress of a switch, each of its own replica.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from admin_cli.failures import NotFound
 from multiraft.client import blocking
 from multiraft.wire import errors as wire
 
-#: A switch that is under way: what has happened, and what it waits for.
+#: Steps of a switch: the last one taken, and the next one that it waits for.
 DECIDED, SEALED, OPENED = "decided", "sealed", "opened"
-WAITS = {DECIDED: "the leader of group {group} has to seal it; appends go on there",
+WAITS = {DECIDED: "the leader of group {group} has to seal it; appends continue there",
          SEALED: "the leader of group {to_group} has to open it; appends wait",
-         OPENED: "the metadata have to publish it; appends go on in group {to_group}"}
+         OPENED: "the metadata have to publish it; appends continue in group {to_group}"}
 
 
 def placements(client: Any, topic: str, partition: int | None) -> list[dict[str, Any]]:
-    """Each partition, or one, with its links and what is under way.  Raises ``NotFound``."""
+    """Return each partition, or one, with its links and its switch.  Raises ``NotFound``."""
     rows = client.explain_placement(topic)
     if partition is not None and not 0 <= partition < len(rows):
         raise NotFound(f"topic {topic!r} has partitions 0 to {len(rows) - 1}, not {partition}.")
@@ -30,7 +30,7 @@ def placements(client: Any, topic: str, partition: int | None) -> list[dict[str,
 
 
 def topic_groups(client: Any, topic: str) -> dict[int, tuple[int, int]]:
-    """Partition -> its incarnation, and the group that takes its appends."""
+    """Return partition -> its incarnation, and the group that takes its appends."""
     return {row.partition: (row.incarnation, row.links[-1].group)
             for row in client.explain_placement(topic)}
 
@@ -53,7 +53,7 @@ def _placement(client: Any, row: Any, leaders: dict[int, int]) -> dict[str, Any]
 
 
 def _reason(link: Any, hashed_group: int) -> str:
-    """Why a part of a partition is where it is."""
+    """Return the reason why a part of a partition is in its group."""
     if link.epoch == 1:
         return ("the hash puts it there" if link.group == hashed_group else
                 f"group {hashed_group}, where the hash puts it, was above its share when the topic "
@@ -64,7 +64,7 @@ def _reason(link: Any, hashed_group: int) -> str:
 
 
 def _step(client: Any, row: Any, leaders: dict[int, int]) -> str:
-    """How far a switch is, as far as the two leaders answer."""
+    """Return the progress of a switch, as far as the two leaders answer."""
     addresses = {node.id: node.client_address for node in client.cluster_status().nodes}
     here = _replica(client, row, row.links[-1].group, leaders, addresses)
     there = _replica(client, row, row.switch_group, leaders, addresses)
@@ -75,7 +75,7 @@ def _step(client: Any, row: Any, leaders: dict[int, int]) -> str:
 
 def _replica(client: Any, row: Any, group: int, leaders: dict[int, int],
              addresses: dict[int, str]) -> Any:
-    """The partition in a group, as that group's leader has it; None = it does not say."""
+    """Return the partition as the leader of a group has it; None = that leader does not answer."""
     address = addresses.get(leaders.get(group, 0))
     if address is None:
         return None

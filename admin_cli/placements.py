@@ -1,7 +1,7 @@
-"""`multiraft placement`: where partitions are and why, and a switch of one to another group.
+"""`multiraft placement`: the groups of partitions, with reasons, and a switch to another group.
 
-Contract.  A switch is begun by one request and goes on by itself; the command looks until it is
-through, and one that was interrupted has been begun all the same.
+Contract.  One request starts a switch, and the cluster completes it by itself.  The command polls
+until the switch is complete; interrupting the command does not stop the switch.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from admin_cli.placement_facts import placements
 from admin_cli.session import Session
 from admin_cli.whatif import whatif
 
-#: How often a switch that is under way is looked at.
+#: Interval at which a switch is polled.
 LOOK_S = 0.05
-#: A switch that is not through after so long is left to itself.
+#: Time after which the command stops waiting for a switch.
 PATIENCE_S = 60.0
 
 _partition = click.argument("partition", type=PARTITION)
@@ -30,7 +30,7 @@ _partition = click.argument("partition", type=PARTITION)
 
 @click.group(cls=HelpfulGroup)
 def placement() -> None:
-    """Where partitions are and why, or would be; switch one to another group."""
+    """Show and explain the groups of partitions; switch one to another group."""
 
 
 placement.add_command(whatif)
@@ -61,7 +61,7 @@ def explain(session: Session, topic: str, partition: int | None, as_json: bool) 
     if hashed_over != pool_size:
         note(f"The topic was created when the pool had {plural(hashed_over, 'group')}, and is "
              f"placed over these; the pool has {plural(pool_size, 'group')} now. `multiraft "
-             f"rebalance plan` moves what is too much.")
+             "rebalance plan` moves the excess.")
     for row in found:
         if row["switch"] is not None:
             switch = row["switch"]
@@ -73,17 +73,18 @@ def explain(session: Session, topic: str, partition: int | None, as_json: bool) 
 @topic_argument
 @_partition
 @click.option("--to-group", type=DATA_GROUP, required=True, metavar="GROUP",
-              help="Where it goes on.")
-@click.option("--no-wait", is_flag=True, help="Return when it is decided.")
+              help="Group to switch to.")
+@click.option("--no-wait", is_flag=True, help="Return once the switch is decided.")
 @json_option
 @servers_option
 @click.pass_obj
 def switch(session: Session, topic: str, partition: int, to_group: int, no_wait: bool,
            as_json: bool) -> None:
-    """Have PARTITION of TOPIC go on in another group.
+    """Switch PARTITION of TOPIC to another group.
 
-    What it holds stays where it is and is read from there; new records go to the new group. Appends
-    pause for a moment and lose nothing. Once it is decided there is no way back but another switch.
+    Existing records stay where they are and are read from there; new records go to the new group.
+    Appends pause for a moment and lose nothing.  Once it is decided, only another switch reverts
+    it.
     """
     with connection.open_session(session) as client:
         before = placements(client, topic, partition)[0]
@@ -96,15 +97,15 @@ def switch(session: Session, topic: str, partition: int, to_group: int, no_wait:
                     "published": not no_wait,
                     "start_offset": None if no_wait else link["start_offset"]})
     elif no_wait:
-        note(f"It is decided that {topic}/{partition} goes on in group {to_group} at epoch "
-             f"{epoch}; `multiraft placement explain {topic} {partition}` shows how far it is.")
+        note(f"Decided: {topic}/{partition} switches to group {to_group} at epoch {epoch}. Show "
+             f"its progress: multiraft placement explain {topic} {partition}")
     else:
-        note(f"{topic}/{partition} goes on in group {to_group} at epoch {epoch}, from offset "
-             f"{link['start_offset']}; what is below stays where it is.")
+        note(f"{topic}/{partition} is now in group {to_group} at epoch {epoch}, from offset "
+             f"{link['start_offset']}; lower offsets stay in their groups.")
 
 
 def _wait(client, topic: str, partition: int, epoch: int) -> dict:
-    """The placement once the switch is published."""
+    """Return the placement once the switch is published."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         found = placements(client, topic, partition)[0]
@@ -114,5 +115,5 @@ def _wait(client, topic: str, partition: int, epoch: int) -> dict:
             raise CommandFailed(
                 f"{topic}/{partition} is not in its new group after {PATIENCE_S:.0f} s: "
                 f"{found['switch']['waits_for']}.",
-                "It goes on by itself; `multiraft placement explain` shows how far it is.")
+                "The switch continues by itself. Show its progress: multiraft placement explain")
         time.sleep(LOOK_S)

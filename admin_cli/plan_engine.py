@@ -3,8 +3,8 @@
 Contract.  Without ``--snapshot`` the loads are those that nodes have appended to ``__metrics``;
 when they do not, or with ``--measure``, the running cluster is exported first, as `multiraft
 metrics export` does.  A ``--snapshot`` may be a pipeline's directory: its latest complete period
-counts.  What is wrong with the snapshot, the machine or Spark is told as `CommandFailed`, in
-sentences.  Spark and Arrow are imported when they are used: other commands start without them.
+counts.  Errors of the snapshot, the machine or Spark leave as `CommandFailed`, in sentences.  Spark
+and Arrow are imported on use, so that other commands start without them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ENGINES = (PYTHON, SPARK)
 
 
 class Asked(NamedTuple):
-    """What the flags say.  ``max_age_s`` None: as long as a plan is valid."""
+    """The values of the flags.  ``max_age_s`` None: as long as a plan is valid."""
 
     engine: str
     master: str | None
@@ -40,7 +40,7 @@ class Asked(NamedTuple):
     measure: bool = False
 
     def check(self) -> None:
-        """Raises ``UsageError`` for flags of the other engine."""
+        """Raise ``UsageError`` for flags of the other engine."""
         if self.engine == SPARK:
             if self.measure and self.snapshot is not None:
                 raise click.UsageError("--measure and --snapshot are two sources of loads: name "
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
 
 def make(session: Session, asked: Asked, policy: Policy, options: Options,
          window_s: float) -> plans.Plan:
-    """The plan; the report is written.  Raises ``CommandFailed``."""
+    """Return the plan, and write its report.  Raises ``CommandFailed``."""
     with sentences():
         from spark import planning
         from spark import session as spark_session
@@ -78,7 +78,7 @@ def make(session: Session, asked: Asked, policy: Policy, options: Options,
 
 def _input(session: Session, asked: Asked, options: Options, window_s: float, age_max_ms: int,
            held: contextlib.ExitStack, start: Callable[[], Any]) -> str:
-    """The directory with the snapshot to plan from, written if need be."""
+    """Return the directory with the snapshot to plan from, written if necessary."""
     from spark import pipeline
 
     if asked.snapshot is not None:

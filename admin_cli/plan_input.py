@@ -1,15 +1,15 @@
-"""The snapshot that a plan is made from, gathered from the cluster's nodes; and the way back.
+"""The snapshot that a plan is made from, gathered from the cluster's nodes; and the plan's request.
 
-Contract.  ``collect`` asks every node twice, ``window_s`` apart, what it leads and how much is in
-it, so that nothing has to be measured while nobody plans.  It raises ``CommandFailed`` with what is
-missing before anything is computed.  ``requested`` turns a plan into what is carried out.
+Contract.  ``collect`` asks every node twice, ``window_s`` apart, about the groups that it leads and
+their sizes, so that nothing is measured between plans.  It raises ``CommandFailed`` with what is
+missing before anything is computed.  ``requested`` turns a plan into the request that applies it.
 
-What it knows of loads: a group's bytes are its log's, its ingress what was appended to it within
-the window, and what was fetched of it from its leader is what it is read.  A partition's share of
-both is its share of the records that were appended.  Of a disk replicas may use what nothing else
-has: files of replicas that left, of learners that were undone and of deleted topics stay, because
-no segment is given back yet (``disk_for_replicas``).  A node that is down is dead only when the
-caller says so (``--scope repair``): a node that restarts is not.
+Loads: a group's bytes are those of its log, its ingress the bytes appended to it within the window,
+and its reads the bytes fetched from its leader.  A partition's share of both is its share of the
+appended records.  Of a disk, replicas may use the space that nothing else has: files of replicas
+that left, of learners that were undone and of deleted topics stay, because no segment is freed yet
+(``disk_for_replicas``).  A node that is down is dead only when the caller says so (``--scope
+repair``): a node that restarts is not.
 """
 
 from __future__ import annotations
@@ -29,21 +29,20 @@ from placement.policy import PERMILLE, Policy
 
 #: A node that is up answers about its groups within this.
 LOADS_TIMEOUT_MS = 5_000
-#: A node that is not heard of for less is late, not down, in seconds; and how often is looked.
+#: A node that is silent for less is late, not down, in seconds; also the interval of the check.
 LATE_S = 3.0
 LOOK_S = 0.5
-#: To keep the partitions of all groups.
+#: All groups, for ``keep``.
 EVERY_GROUP = range(1, 1 << 31)
-#: Plans fill a disk up to this, in thousandths; whoever carries them out pauses above it.
+#: Plans fill a disk up to this, in thousandths; the controller pauses a plan above it.
 DISK_CAP_PERMILLE = Policy().disk_cap_permille
-#: Rates are taken over this by default, in seconds: some batches of most producers.
+#: Default window of rates, in seconds: some batches of most producers.
 WINDOW_S = 2.0
 
 
 class Gathered(NamedTuple):
-    """A snapshot, and what else was heard: the plan under way, nodes that are down, what the data
-    directories of the others have and what they could have, in bytes, and records per second of
-    each partition."""
+    """A snapshot, with further reports: the plan under way, nodes that are down, used and possible
+    bytes of the other nodes' data directories, and records per second of each partition."""
 
     snapshot: cluster.Snapshot
     active_plan: str
@@ -54,13 +53,13 @@ class Gathered(NamedTuple):
 
     def _with(self, partitions: list[cluster.PartitionRow],
               records: Mapping[int, int]) -> Gathered:
-        """The same with these partitions."""
+        """Return a copy with these partitions."""
         snapshot = self.snapshot._replace(partitions=tuple(partitions))
         return self._replace(snapshot=cluster.checked(snapshot), records=records)
 
 
 class _Told(NamedTuple):
-    """What one node said at one moment."""
+    """The report of one node at one moment."""
 
     taken_ms: int
     disk_used: int
@@ -70,16 +69,16 @@ class _Told(NamedTuple):
 
 def collect(client: Any, now_ms: int, dead: bool, window_s: float = WINDOW_S,
             keep: Container[int] = (), pause: Callable[[float], None] = time.sleep) -> Gathered:
-    """The cluster as it is.  ``dead``: nodes that are down count as lost.  ``keep``: groups whose
-    partitions are wanted whatever their load."""
+    """Return the cluster's present state.  ``dead``: nodes that are down count as lost.  ``keep``:
+    groups whose partitions are included whatever their load."""
     client.catch_up()
     facts = client.plan_request(wire.PlacementFacts())
     nodes = _nodes(client, pause)
     down = [row.node.id for row in nodes if row.state != "up"]
     if down and not dead:
         raise CommandFailed(
-            f"node {', '.join(map(str, down))} is not up: what it holds is not known.",
-            "Start it and plan again. If it is lost for good: multiraft rebalance plan --scope "
+            f"node {', '.join(map(str, down))} is not up: its loads are not known.",
+            "Start it and plan again. If it is lost permanently: multiraft rebalance plan --scope "
             "repair")
     addresses = {row.node.id: row.node.client_address for row in nodes if row.state == "up"}
     before = _ask_all(client, addresses)
@@ -91,8 +90,8 @@ def collect(client: Any, now_ms: int, dead: bool, window_s: float = WINDOW_S,
 
 
 def places(client: Any, now_ms: int, pause: Callable[[float], None] = time.sleep) -> Gathered:
-    """The cluster as it is without any load: for loads that were measured elsewhere.  Nodes that
-    are down are as they are meant to be."""
+    """Return the cluster's present state without loads: for loads that were measured elsewhere.
+    Nodes that are down keep their wanted state."""
     client.catch_up()
     facts = client.plan_request(wire.PlacementFacts())
     nodes = _nodes(client, pause)
@@ -107,7 +106,7 @@ def places(client: Any, now_ms: int, pause: Callable[[float], None] = time.sleep
 def _gathered(facts: wire.PlacementFactsReply, nodes: tuple, down: list[int],
               after: dict[int, _Told], groups: dict[int, cluster.GroupRow],
               now_ms: int) -> Gathered:
-    """All but the partitions."""
+    """Return everything but the partitions."""
     intents = dict(facts.intents)
     live = _live_bytes(groups.values())
     rows = tuple(cluster.NodeRow(
@@ -125,8 +124,8 @@ def _gathered(facts: wire.PlacementFactsReply, nodes: tuple, down: list[int],
 
 
 def _live_bytes(groups: Iterable[cluster.GroupRow]) -> dict[int, int]:
-    """Node -> bytes of the groups that it votes in, which is what a plan counts as its load: what
-    has come of a learner's is none of it yet."""
+    """Return node -> bytes of the groups that it votes in, which a plan counts as its load; the
+    bytes of learners do not count yet."""
     live: dict[int, int] = {}
     for row in groups:
         for node in row.voters:
@@ -135,27 +134,27 @@ def _live_bytes(groups: Iterable[cluster.GroupRow]) -> dict[int, int]:
 
 
 def disk_for_replicas(total: int, used: int, live: int) -> int:
-    """What replicas may use of a disk of ``total`` bytes, of which the data directory has ``used``
-    and the replicas there account for ``live``; 0 = not known.
+    """Return the bytes that replicas may use of a disk of ``total`` bytes, of which the data
+    directory has ``used`` and the replicas there account for ``live``; 0 = not known.
 
-    What else is in the directory is taken off in full, also of the part that plans may fill: the
-    disk is then never planned fuller than whoever carries the plan out lets it be.  It is no reason
-    to move replicas away, which would make no room: what is there may stay there.
+    Other files in the directory are subtracted in full, also from the part that plans may fill: so
+    the disk is never planned fuller than the controller accepts.  They are no reason to move
+    replicas away, which would free nothing: existing replicas may stay.
     """
     if not total:
         return 0
     room = total - _up_to_cap(max(0, used - live))
-    # Never 0, also of the part that a policy lets plans fill: that is "not known".
+    # Never 0, which means "not known", also of the part that a policy lets plans fill.
     return max(PERMILLE, min(total, max(room, _up_to_cap(live))))
 
 
 def _up_to_cap(size: int) -> int:
-    """The capacity of which these bytes are all that plans may fill."""
+    """Return the capacity of which these bytes are all that plans may fill."""
     return -(-size * PERMILLE // DISK_CAP_PERMILLE)
 
 
 def _nodes(client: Any, pause: Callable[[float], None]) -> tuple:
-    """All nodes; one that is not up has been so for ``LATE_S``."""
+    """Return all nodes; one that is not up has been silent for ``LATE_S``."""
     nodes = client.node_list().nodes
     for _ in range(int(LATE_S / LOOK_S)):
         if all(row.state == "up" for row in nodes):
@@ -166,7 +165,7 @@ def _nodes(client: Any, pause: Callable[[float], None]) -> tuple:
 
 
 def intended(snapshot: cluster.Snapshot, intents: Mapping[int, str]) -> cluster.Snapshot:
-    """The snapshot as if these states of nodes were wanted."""
+    """Return the snapshot with these wanted states of nodes."""
     return snapshot._replace(nodes=tuple(
         row._replace(state=intents.get(row.id, row.state)) for row in snapshot.nodes))
 
@@ -182,16 +181,16 @@ def _ask_all(client: Any, addresses: dict[int, str]) -> dict[int, _Told]:
 
 def _groups(client: Any, facts: wire.PlacementFactsReply, before: dict[int, _Told],
             after: dict[int, _Told]) -> dict[int, cluster.GroupRow]:
-    """One row per group; those that nobody leads from what the metadata say of them."""
+    """Return one row per group; a group without a leader gets its row from the metadata."""
     incarnations = dict(facts.incarnations)
     rows: dict[int, cluster.GroupRow] = {}
     for node, told in after.items():
         for group, load in told.groups.items():
             if group > facts.pool_size:
-                continue  # the pool is growing: nothing is in it yet
+                continue  # the pool is growing: the group is empty
             old = before[node].groups.get(group)
             ms = max(1, told.taken_ms - before[node].taken_ms)
-            # Nothing is known of a group that another node led when the window began.
+            # No rate is known of a group that another node led at the start of the window.
             ingress, read = (0, 0) if old is None else (
                 max(0, load.bytes - old.bytes) * 1000 // ms,
                 max(0, load.read_bytes - old.read_bytes) * 1000 // ms)
@@ -208,7 +207,7 @@ def _groups(client: Any, facts: wire.PlacementFactsReply, before: dict[int, _Tol
 
 
 def _own_learners(group: int, learners: tuple[int, ...]) -> tuple[int, ...]:
-    """Every node has a copy of the metadata: those are not there to be moved."""
+    """Return the learners without those that every node is for the metadata group."""
     return tuple(learners) if group else ()
 
 
@@ -216,8 +215,8 @@ def _partitions(client: Any, addresses: dict[int, str], told: dict[int, _Told],
                 groups: dict[int, cluster.GroupRow], keep: Container[int], window_s: float,
                 pause: Callable[[float], None],
                 ) -> tuple[list[cluster.PartitionRow], dict[int, int]]:
-    """Those of groups that are appended to, with their share of it by records; and those, per
-    second."""
+    """Return partitions of groups with appends, each with its share by records; and their records
+    per second."""
     wanted = {node: tuple(group for group in loads.groups
                           if group in groups and group and (groups[group].ingress or group in keep))
               for node, loads in told.items()}
@@ -245,9 +244,8 @@ def _partitions(client: Any, addresses: dict[int, str], told: dict[int, _Told],
 
 def shared_out(grown: Mapping[int, tuple[wire.PartitionLoad, int]],
                rates: Mapping[int, int]) -> dict[int, int]:
-    """What each partition has of its group's rate, by its records, to the last byte: what
-    rounding left over would be a load that no partition has, beside the one that fills its group.
-    O(partitions)."""
+    """Return each partition's part of its group's rate, by its records, to the last byte: a
+    remainder of rounding would be load without a partition.  O(partitions)."""
     totals: dict[int, int] = {}
     for row, records in grown.values():
         totals[row.group] = totals.get(row.group, 0) + records
@@ -263,8 +261,8 @@ def shared_out(grown: Mapping[int, tuple[wire.PartitionLoad, int]],
 # ---- a plan as it is carried out ----------------------------------------------------------------
 
 def requested(made: Plan, throttle: int | None = None) -> wire.PlanApply:
-    """What the metadata leader is asked to do.  Raises ``CommandFailed`` for a plan that is too
-    large to be carried out at once."""
+    """Return the request to the metadata leader.  Raises ``CommandFailed`` for a plan that is too
+    large."""
     if len(made.moves) > wire.MOVES_MAX:
         raise CommandFailed(
             f"the plan has {len(made.moves):,} moves, {wire.MOVES_MAX:,} can be carried out at a "
@@ -277,8 +275,8 @@ def requested(made: Plan, throttle: int | None = None) -> wire.PlanApply:
 
 
 def check_throttle(made: Plan, throttle: int | None, snapshot: cluster.Snapshot | None) -> None:
-    """Raises ``CommandFailed`` for a throttle at which the cluster would refuse the plan, as far as
-    loads measured just now can tell; without a ``snapshot``, whatever is appended."""
+    """Raise ``CommandFailed`` for a throttle at which the cluster would refuse the plan, by the
+    loads measured now; without a ``snapshot``, by the plan alone."""
     limits = requested(made, throttle).limits
     changes = [move for move in made.moves if isinstance(move, ReplicaChange)]
     rows = {} if snapshot is None else {row.id: row for row in snapshot.groups}
@@ -291,7 +289,7 @@ def check_throttle(made: Plan, throttle: int | None, snapshot: cluster.Snapshot 
 
 
 def check_rate(rate: int | None, policy: Policy) -> None:
-    """The same for the throttle of a plan that is still to be made."""
+    """Raise ``CommandFailed`` for a rate at which any plan would be refused."""
     found = None if rate is None else throttles.too_low(rate, (), policy.in_per_node_max,
                                                         policy.out_per_node_max)
     if found is not None:
@@ -300,7 +298,7 @@ def check_rate(rate: int | None, policy: Policy) -> None:
 
 def low_throttle(text: str, least: int, way: str = "--throttle {}, or make a plan with fewer moves "
                  "per node") -> CommandFailed:
-    """The refusal of a throttle, with the way out."""
+    """Return the refusal of a throttle, with the remedy."""
     return CommandFailed(f"{text}.", f"Allow that with {way.format(least)}.")
 
 

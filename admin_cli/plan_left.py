@@ -1,7 +1,7 @@
-"""What a plan leaves out of balance, and why; and what is true when it moves nothing.
+"""Imbalance that a plan leaves, with reasons; and the statement of a plan without moves.
 
-Contract.  Functions of the plan.  They speak of what the plan's scope balances: a repair or a drain
-balances nothing, and says nothing of it.
+Contract.  Functions of the plan.  They describe the resources that the plan's scope balances: a
+repair or a drain balances nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from placement.policy import (
 )
 from placement.shares import LARGEST, PIGEONHOLE, POSITION, PPM, RACKS
 
-#: Nodes that are named at most.
+#: Nodes named at most.
 NAMED_MAX = 20
 _RATES = (INGRESS, EGRESS, GROUP_INGRESS)
 _BOUNDS = {RACKS: "the racks allow no better",
@@ -38,7 +38,7 @@ _BOUNDS = {RACKS: "the racks allow no better",
 
 
 class _Bins(NamedTuple):
-    """What is balanced: its name, what is in it, and the loads afterwards."""
+    """The balanced bins: their name, their content, and the loads afterwards."""
 
     name: str
     item: str
@@ -46,20 +46,20 @@ class _Bins(NamedTuple):
 
 
 def amount(resource: str, value: int) -> str:
-    """A load in its unit."""
+    """Return a load in its unit."""
     if resource == DISK:
         return str(quantities.size(value))
     return f"{quantities.size(value)}/s" if resource in _RATES else f"{value:,}"
 
 
 def percent(ppm: int) -> str:
-    """Millionths: ``104.2 %``."""
+    """Return millionths in per cent: ``104.2 %``."""
     return f"{ppm / 10_000:.1f} %"
 
 
 def above_band(made: Plan) -> list[ResourceOutcome]:
-    """Resources that the plan's scope balances, of which a bin is above the band afterwards, the
-    band being about the mean by weight."""
+    """Return resources that the plan's scope balances, of which a bin is above the band afterwards;
+    the band is around the mean by weight."""
     return [row for row in made.resources if _is_balanced(made, row.resource)
             and row.after_ppm * PERMILLE > PPM * (PERMILLE + row.band_permille)
             and not (row.resource == LEADERS and _whole(made))]
@@ -71,22 +71,22 @@ def _is_balanced(made: Plan, resource: str) -> bool:
     scope = made.options.scope
     if scope == SCOPE_LEADERS and made.moves and all(move.why.reason == MAINTENANCE
                                                      for move in made.moves):
-        return False  # it was made to take the leaders from a node
+        return False  # the plan exists to take the leaders from a node
     if resource == GROUP_INGRESS:
         return scope == SCOPE_ALL
     return scope in BALANCED_BY[POSITION[resource]]
 
 
 def _whole(made: Plan) -> bool:
-    """Is every node within its share of leaders rounded up?  There are no halves of them."""
+    """Return True if every node is within its share of leaders rounded up: leaders are whole."""
     nodes = [row for row in made.nodes if row.state == ALIVE]
     total, weight = sum(row.after[-1] for row in made.nodes), sum(row.weight for row in nodes)
     return all(row.after[-1] <= -(-total * row.weight // max(1, weight)) for row in nodes)
 
 
 def left_as_it_is(made: Plan) -> Iterator[str]:
-    """What is outside its band after the plan though no move is named that was left out, and why;
-    and which nodes stay empty."""
+    """Yield the loads outside their band for which no skipped move is named, with the reason; and
+    the nodes that stay empty."""
     for row in above_band(made):
         why = _reason(made, row)
         if why:
@@ -107,7 +107,7 @@ def _bins(made: Plan, resource: str) -> _Bins:
 
 
 def _reason(made: Plan, row: ResourceOutcome) -> str:
-    """Why the resource stays as it is; empty when the moves that were left out say it."""
+    """Return the reason why the resource stays unbalanced; empty when the skipped moves tell it."""
     band, edge, bins = (made.policy.band(row.resource), PERMILLE + row.band_permille,
                         _bins(made, row.resource))
     if max(bins.loads, default=0) <= band.floor:
@@ -139,7 +139,7 @@ def _named(nodes: list[int]) -> str:
 
 
 def nothing_to_do(made: Plan) -> str:
-    """What is true of the cluster when the plan has no moves: of its scope alone."""
+    """Return the statement of a plan without moves, about its scope alone."""
     scope = made.options.scope
     if scope == SCOPE_REPAIR:
         return ("Nothing to repair: no replica is lost or missing, no rack has more than its part, "
@@ -159,7 +159,7 @@ def nothing_to_do(made: Plan) -> str:
         return "Nothing to do: no node leads, or sends, more than its band allows"
     if scope == SCOPE_NODE:
         return (f"Nothing to do: nothing is to be moved from node {made.options.node} or to it. "
-                f"Other nodes were not looked at")
+                "Other nodes were not considered")
     return "Nothing to do: everything is within the bands"
 
 

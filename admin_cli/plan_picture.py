@@ -61,12 +61,12 @@ class Panel(NamedTuple):
 
     @property
     def most(self) -> int:
-        """The longest bar."""
+        """Return the longest bar."""
         return max(1, *self.before, *self.after, *self.shares)
 
 
 def drawn(made: Plan, kind: str) -> bytes:
-    """The picture; ``kind`` is "svg" or "png"."""
+    """Return the picture; ``kind`` is "svg" or "png"."""
     panels = [_of_nodes(made, position) for position in range(len(NODE_RESOURCES))]
     panels = [panel for panel in (*panels, _of_groups(made))
               if any(panel.before) or any(panel.after)]
@@ -115,7 +115,7 @@ def _panel(made: Plan, resource: str, title: str, names: tuple[str, ...],
 
 
 def _unit(resource: str, most: int) -> tuple[str, int]:
-    """The largest unit in which the longest bar is one at least."""
+    """Return the largest unit in which the longest bar is at least one."""
     if resource == LEADERS:
         return "", 1
     power = min(len(UNITS) - 1, max(0, most.bit_length() - 1) // 10)
@@ -125,7 +125,8 @@ def _unit(resource: str, most: int) -> tuple[str, int]:
 # ---- drawing ------------------------------------------------------------------------------------
 
 def _figure(made: Plan, panels: Sequence[Panel]) -> Figure:
-    """Two charts of nodes beside each other; the groups take a row of their own."""
+    """Return a figure with two charts of nodes beside each other; the groups take a row of their
+    own."""
     wide = [panel for panel in panels if panel.named_max == GROUPS_NAMED_MAX]
     narrow = [panel for panel in panels if panel.named_max != GROUPS_NAMED_MAX]
     rows = max(1, -(-len(narrow) // 2) + len(wide))
@@ -143,7 +144,7 @@ def _figure(made: Plan, panels: Sequence[Panel]) -> Figure:
 
 
 def _head(figure: Figure, made: Plan, height_in: float) -> None:
-    """What the plan is, and what the colours mean."""
+    """Draw the title and the legend."""
     middle = 1 - HEAD_IN / 2 / height_in
     figure.text(0.012, middle, f"Plan {made.plan_id[:12]}, scope {made.options.scope}: "
                 f"{plural(len(made.moves), 'move')}, {quantities.size(made.bytes)} to copy",
@@ -179,12 +180,13 @@ def _bars(axes: Axes, panel: Panel, before: list[float], after: list[float],
 
 def _profile(axes: Axes, panel: Panel, before: list[float], after: list[float],
              shares: list[float]) -> None:
-    """Bins in falling order, each time anew: how uneven it is, not which bin it is."""
+    """Draw bins in falling order, sorted for each series: it shows the unevenness, not single bins.
+    """
     for values, colour in ((before, BEFORE), (after, AFTER), ([*filter(None, shares)], SHARE)):
         axes.plot(range(1, len(values) + 1), sorted(values, reverse=True), color=colour,
                   linewidth=1.6, drawstyle="steps-mid")
     axes.set_xlim(1, len(panel.names))
-    if len(panel.names) > GROUPS_NAMED_MAX:  # the few that are full are what matters
+    if len(panel.names) > GROUPS_NAMED_MAX:  # the full ones matter, and they are few
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda place, _: f"{place:.0f}"))
         axes.xaxis.set_minor_formatter(NullFormatter())

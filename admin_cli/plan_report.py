@@ -1,9 +1,9 @@
-"""What a run of the planner leaves: a page, a picture and the plan, in a directory.
+"""The report of the planner: a page, a picture and the plan, in a directory.
 
 Contract.  ``write`` makes the directory and puts three files into it: ``report.md``, ``loads.svg``
-(when matplotlib is installed; the page says when it is not) and ``plan.json``.  The page says what
-the plan was made from, how long each step took, loads before and after beside their lower bounds,
-why things are moved, and what is not moved and why.
+(when matplotlib is installed; the page says when it is not) and ``plan.json``.  The page has the
+sources of the plan, the time of each step, loads before and after beside their lower bounds, the
+reasons of moves, and the moves that were skipped with the reason.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from placement import plan as plans
 from placement.describe import iso
 
 PAGE, PICTURE, PLAN = "report.md", "loads.svg", "plan.json"
-#: Nodes furthest from their share, moves, and non-moves that the page has; the plan has all.
+#: Rows of the page: nodes furthest from their share, moves, and skipped moves; the plan has all.
 NODES_MAX, MOVES_MAX, SKIPPED_MAX = 20, 40, 40
 
 
 def write(made: Any, directory: Path) -> None:
-    """The report of ``spark.planning.Made``.  Raises ``CommandFailed``."""
+    """Write the report of ``spark.planning.Made``.  Raises ``CommandFailed``."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / PLAN).write_bytes(plans.save(made.plan))
@@ -37,7 +37,7 @@ def write(made: Any, directory: Path) -> None:
 
 
 def page(made: Any, picture: bool) -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     plan = made.plan
     parts = [f"# Plan {plan.plan_id[:12]}", _head(made),
              f"![Load before and after]({PICTURE})" if picture else
@@ -54,7 +54,7 @@ def _head(made: Any) -> str:
     lines = [f"- cluster {plan.cluster_id}, snapshot of {iso(plan.created_ms)}, valid until "
              f"{iso(plan.expires_ms)}",
              f"- {len(plan.nodes):,} nodes, {len(plan.groups):,} groups, {made.partitions:,} "
-             f"partitions, of which {made.listed:,} were looked at one by one",
+             f"partitions, of which {made.listed:,} were considered one by one",
              f"- {len(plan.moves):,} moves in {plan.waves:,} waves, "
              f"{quantities.size(plan.bytes)} to copy, about {quantities.span(plan.estimated_ms)}",
              "- nothing is left to do afterwards" if plan.converged else
@@ -110,7 +110,7 @@ def _infeasible(plan: plans.Plan) -> str:
 
 
 def _nodes(plan: plans.Plan) -> str:
-    """By the resource in which they are furthest from their share, before or after."""
+    """Return nodes by the resource in which they are furthest from their share, before or after."""
 
     def distance(row: plans.NodeOutcome) -> int:
         return max((abs(value - share) * 1_000_000 // share
@@ -127,7 +127,7 @@ def _nodes(plan: plans.Plan) -> str:
 
 
 def _step(before: int, after: int, share: int) -> str:
-    """In per cent of the node's share."""
+    """Return the change in per cent of the node's share."""
     if not share:
         return "-"
     return f"{100 * before / share:.1f} -> {100 * after / share:.1f} %"
@@ -143,7 +143,7 @@ def _rest(count: int, noun: str, where: str) -> str:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table, or nothing when it has no rows."""
+    """Return a table, or nothing when it has no rows."""
     rows = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
     if not rows:
         return ""

@@ -1,6 +1,6 @@
 """Plans and their progress as text and as JSON.
 
-Contract.  Functions of values; they print and ask nobody.  The keys of the JSON are stable.
+Contract.  Functions of values; they print and send no requests.  The keys of the JSON are stable.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from placement.plan import Difference, Move, Plan, ResourceOutcome, destination
 from placement.policy import NODE_RESOURCES
 from placement.verify import Fault
 
-#: Moves that are shown unless all are asked for.
+#: Moves shown unless all are asked for.
 SHOWN_MAX = 20
-#: Faults of a plan that are shown: one is enough to make another.
+#: Faults of a plan shown: one suffices to make another plan.
 FAULTS_MAX = 5
 
 
 def gap(row: ResourceOutcome) -> str:
-    """How far the worst bin is above the lower bound afterwards: ``+2.00 %``."""
+    """Return the distance of the worst bin from the lower bound afterwards: ``+2.00 %``."""
     return f"{row.gap_ppm / 10_000:+.2f} %"
 
 
 def moved_more(row: ResourceOutcome) -> str:
-    """How much more is moved than has to be; a dash when nothing has to."""
+    """Return the excess of moved bytes over the lower bound; a dash when the bound is 0."""
     return f"{100 * (row.moved / row.moved_bound - 1):+.2f} %" if row.moved_bound else "-"
 
 
 def described(move: Move) -> str:
-    """``replicas of group 7: 1 2 3 -> 2 3 4``."""
+    """Return a move in words: ``replicas of group 7: 1 2 3 -> 2 3 4``."""
     wanted = " ".join(map(str, destination(move)))
     if move.kind == wire.LEADER_TRANSFER:
         return f"group {move.group}: led by {move.from_node} -> {move.to_node}"
@@ -45,7 +45,7 @@ def described(move: Move) -> str:
 
 
 def faults_told(made: Plan, faults: Sequence[Fault]) -> str:
-    """What is wrong with a plan, a line each, moves as ``show`` names them."""
+    """Return the faults of a plan, a line each, with moves as ``show`` names them."""
     moves = {move.move_id: move for move in made.moves}
     lines = [f"{fault.code}, {described(moves[fault.move_id])}: {fault.text}"
              if fault.move_id in moves else f"{fault.code}: {fault.text}"
@@ -56,7 +56,7 @@ def faults_told(made: Plan, faults: Sequence[Fault]) -> str:
 
 
 def show_plan(made: Plan, all_moves: bool = False) -> None:
-    """What it does, why, and what it cannot do."""
+    """Print the moves of a plan, their reasons, and the moves that are impossible."""
     say(f"plan {made.plan_id[:12]}, scope {made.options.scope}: "
         f"{plural(len(made.moves), 'move')}, {quantities.size(made.bytes)} to copy, about "
         f"{quantities.span(made.estimated_ms)} at "
@@ -91,7 +91,8 @@ def show_plan(made: Plan, all_moves: bool = False) -> None:
 
 
 def _why(move: Move) -> str:
-    """``OVERLOAD disk of node 3: 130.0 % of its share -> 102.0 %``; no numbers that say nothing."""
+    """Return ``OVERLOAD disk of node 3: 130.0 % of its share -> 102.0 %``, without empty numbers.
+    """
     why = move.why
     if not why.resource or why.before_ppm == why.after_ppm or not why.subject:
         return f"{why.reason} {why.resource}".rstrip()
@@ -102,7 +103,7 @@ def _why(move: Move) -> str:
 
 
 def plan_json(made: Plan) -> dict[str, Any]:
-    """The essence; the file has everything."""
+    """Return the essence of a plan; the file has everything."""
     return {"plan_id": made.plan_id, "scope": made.options.scope, "moves": len(made.moves),
             "bytes": made.bytes, "estimated_ms": made.estimated_ms, "waves": made.waves,
             "converged": made.converged, "expires_ms": made.expires_ms,
@@ -118,7 +119,7 @@ def plan_json(made: Plan) -> dict[str, Any]:
 
 
 def show_difference(found: Difference) -> None:
-    """What a second plan does otherwise."""
+    """Print the differences of a second plan."""
     rows = [("only first", described(move)) for move in found.removed]
     rows += [("only second", described(move)) for move in found.added]
     rows += [("otherwise", f"{described(old)}; second: {described(new)}")
@@ -132,7 +133,7 @@ def show_difference(found: Difference) -> None:
 # ---- progress -----------------------------------------------------------------------------------
 
 def status_json(status: wire.PlanStatusReply) -> dict[str, Any]:
-    """How far it is."""
+    """Return the progress of a plan, as the JSON has it."""
     return {**status._asdict(), "limits": status.limits._asdict(),
             "phases": dict(status.phases),
             "moves": [{**row._asdict(), "old": list(row.old), "new": list(row.new)}
@@ -141,7 +142,7 @@ def status_json(status: wire.PlanStatusReply) -> dict[str, Any]:
 
 
 def show_status(status: wire.PlanStatusReply) -> None:
-    """The same for people."""
+    """Print the progress of a plan."""
     if not status.plan_id:
         say("no plan was ever applied")
         return

@@ -1,8 +1,8 @@
-"""`multiraft group pool`: how many groups topics are placed over, and more of them.
+"""`multiraft group pool`: the number of groups that topics are placed over, and its growth.
 
-Contract.  Nothing changes without `grow N --yes`.  A growth is begun by one request and goes on by
-itself, whatever becomes of this command; run again it looks how far it is.  Exit codes as of
-`multiraft rebalance`.
+Contract.  Only `grow N --yes` changes anything.  One request starts a growth, and the cluster
+completes it by itself, also after this command has ended; running it again shows the progress.
+Exit codes as of `multiraft rebalance`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from admin_cli.streams import outlived_reader
 from multiraft.wire import errors as wire
 from multiraft.wire.pool import PoolGrowReply, PoolStatusReply
 
-#: How often a growth that is under way is looked at.
+#: Interval at which a growth is polled.
 LOOK_S = 0.2
-#: New groups that have no leader after so long are left to themselves.
+#: Time after which the command stops waiting for leaders of new groups.
 PATIENCE_S = 60.0
 
 
 @click.group(cls=rebalance.RebalanceGroup)
 def pool() -> None:
-    """The pool of groups that topics are placed over."""
+    """Show or grow the pool of groups that topics are placed over."""
 
 
 @pool.command()
@@ -40,7 +40,7 @@ def pool() -> None:
 @servers_option
 @click.pass_obj
 def show(session: Session, as_json: bool) -> None:
-    """Show how many groups the pool has, and how far its growth is."""
+    """Show the number of groups in the pool, and the progress of its growth."""
     with connection.open_session(session) as client:
         client.catch_up()
         status = client.pool_status()
@@ -69,17 +69,17 @@ def _progress(status: PoolStatusReply) -> str:
 
 @pool.command()
 @click.argument("groups", metavar="N", type=DATA_GROUP)
-@click.option("--yes", is_flag=True, help="Do it. Without it, only show what would happen.")
-@click.option("--no-wait", is_flag=True, help="Return when it is decided.")
+@click.option("--yes", is_flag=True, help="Apply the growth. Without it: dry run.")
+@click.option("--no-wait", is_flag=True, help="Return once the growth is decided.")
 @json_option
 @servers_option
 @click.pass_obj
 def grow(session: Session, groups: int, yes: bool, no_wait: bool, as_json: bool) -> None:
-    """Let the pool grow to N groups. Without --yes it is only shown.
+    """Grow the pool to N groups.  Without --yes: dry run.
 
-    New topics are placed over all N groups as soon as the new ones have leaders. Topics that exist
-    stay in their groups: `multiraft rebalance plan` switches what is too much for those, and
-    `multiraft placement switch` a partition that you name. A pool never shrinks.
+    New topics are placed over all N groups as soon as the new ones have leaders.  Topics that exist
+    stay in their groups: `multiraft rebalance plan` switches the excess of old groups, and
+    `multiraft placement switch` a partition that you name.  A pool never shrinks.
     """
     with connection.open_session(session) as client:
         client.catch_up()
@@ -89,7 +89,8 @@ def grow(session: Session, groups: int, yes: bool, no_wait: bool, as_json: bool)
             raise click.exceptions.Exit(int(PlanExit.NOTHING_TO_DO))
         told = _asked(client, groups, dry_run=not yes)
         if not as_json:
-            with outlived_reader() if yes else contextlib.nullcontext():  # it is waited for
+            # the command waits for the end
+            with outlived_reader() if yes else contextlib.nullcontext():
                 _show(told)
         if yes and not no_wait:
             _wait(client, session, groups, as_json)
@@ -97,16 +98,17 @@ def grow(session: Session, groups: int, yes: bool, no_wait: bool, as_json: bool)
         print_json({**told._asdict(), "nodes": [row._asdict() for row in told.nodes],
                     "dry_run": not yes, "open": yes and not no_wait})
     elif not yes:
-        note("Nothing was changed. To do it, say --yes.")
+        note("Dry run: nothing was changed. Use --yes to apply.")
     elif no_wait:
-        note(f"It is decided that the pool grows to {groups:,} groups; `multiraft group pool show` "
-             f"shows how far it is.")
+        note(f"Decided: the pool grows to {groups:,} groups. Show its progress: multiraft group "
+             "pool show")
     else:
         note(f"The pool has {groups:,} groups: new topics are placed over all of them.")
 
 
 def _asked(client: Any, groups: int, dry_run: bool) -> PoolGrowReply:
-    """What is decided, or would be.  Raises ``PlanEnded`` when it cannot be."""
+    """Return the growth that is decided, or would be.  Raises ``PlanEnded`` when it is impossible.
+    """
     try:
         return client.pool_grow(groups, dry_run)
     except wire.LimitExceeded as error:
@@ -114,8 +116,9 @@ def _asked(client: Any, groups: int, dry_run: bool) -> PoolGrowReply:
                         "limits.groups_max in the configuration of every node.",
                         PlanExit.INFEASIBLE) from error
     except wire.InvalidRequest as error:
-        raise PlanEnded(f"{connection.sentence(error)}", "Nothing was changed. `multiraft group "
-                        "pool show` and `multiraft cluster status` show how things are.",
+        raise PlanEnded(f"{connection.sentence(error)}", "Nothing was changed. Show the present "
+                                                         "state: `multiraft group pool show` and "
+                                                         "`multiraft cluster status`.",
                         PlanExit.INFEASIBLE) from error
 
 
@@ -126,13 +129,14 @@ def _show(told: PoolGrowReply) -> None:
     print_table(("node", "rack", "state", "replicas", "new", "leads of the new"),
                 [(row.node, row.rack, row.state, row.replicas, row.new_replicas, row.new_leads)
                  for row in told.nodes])
-    say(f"\nNew topics will be placed over all {told.groups:,} groups. Topics that exist "
-        f"stay where they are,\nand nothing is copied: `multiraft rebalance plan` switches "
-        f"what is too much for old groups.")
+    say(f"\nNew topics will be placed over all {told.groups:,} groups. Topics that exist stay "
+        "where they are,\nand nothing is copied: `multiraft rebalance plan` switches the excess of "
+        "old groups.")
 
 
 def _wait(client: Any, session: Session, groups: int, quiet: bool) -> None:
-    """Until new topics use the new groups.  Raises ``CommandFailed`` when that takes too long."""
+    """Wait until new topics use the new groups.  Raises ``CommandFailed`` when that takes too long.
+    """
     best, moved_s = None, time.monotonic()
     with progress_bar(hidden=quiet) as bar:
         task = bar.add_task("new groups with a leader", total=None)
@@ -144,7 +148,7 @@ def _wait(client: Any, session: Session, groups: int, quiet: bool) -> None:
             elif time.monotonic() - moved_s > PATIENCE_S:
                 raise CommandFailed(
                     f"the pool is still growing to {groups:,} groups: {_progress(status)}.",
-                    "It goes on by itself when a majority of each group's nodes is up; `multiraft "
-                    "group describe GROUP` says who is missing. New topics use the old groups "
-                    "meanwhile.")
+                    "The growth continues by itself once a majority of each group's nodes is up; "
+                    "`multiraft group describe GROUP` shows the missing ones. Until then new "
+                    "topics use the old groups.")
             session.pause(LOOK_S)

@@ -1,9 +1,9 @@
-"""The kernel's table of processes: which of them is which, and a signal for exactly one.
+"""The kernel's process table: identification of a process, and a signal for exactly one.
 
-Contract.  Who starts processes names them by what never comes back: pids are used again, (pid,
-start time) on one boot is not.  Nothing is ever signalled by pid alone: ``signal_exactly`` pins the
-process with a pidfd, lets the caller compare, then signals the pidfd, so a pid that was reused
-meanwhile cannot be hit.  Linux only (/proc, pidfd).
+Contract.  Processes are identified by values that never return: pids are reused, (pid, start time)
+on one boot is not.  Nothing is ever signalled by pid alone: ``signal_exactly`` pins the process
+with a pidfd, lets the caller compare, then signals the pidfd, so a pid that was reused meanwhile
+cannot be hit.  Linux only (/proc, pidfd).
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from pathlib import Path
 
 #: Log lines that an error message quotes.
 LOG_LINES_SHOWN = 12
-#: How much of a log's end is searched for them.
+#: Bytes at a log's end that are searched for them.
 LOG_TAIL_BYTES = 64 << 10
 
 
 def start_time(pid: int) -> int | None:
-    """Clock ticks from the boot, field 22 of /proc/PID/stat; None when there is no such process or
-    all of it has ended.
+    """Return clock ticks from the boot, field 22 of /proc/PID/stat; None when there is no such
+    process or all of it has ended.
 
-    A killed process shows as a zombie as soon as its first thread has ended.  While another one
-    still is in the kernel, syncing a file say, its ports and files are taken: that is not gone.
+    A killed process shows as a zombie as soon as its first thread has ended.  While another thread
+    is still in the kernel, syncing a file say, its ports and files are in use: the process has not
+    ended.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -49,8 +50,11 @@ def works_in(pid: int, directory: Path) -> bool:
 
 
 def signal_exactly(pid: int, is_it: Callable[[], bool], number: signal.Signals) -> bool:
-    """Signals the process that has this pid now, if it is the one that is meant; whether it was
-    there.  ``is_it`` compares while nobody else can get the pid."""
+    """Signal the process that has this pid now, if ``is_it`` returns True; return True if it was
+    signalled.
+
+    No other process can get the pid while ``is_it`` runs.
+    """
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -67,7 +71,7 @@ def signal_exactly(pid: int, is_it: Callable[[], bool], number: signal.Signals) 
 
 
 def log_tail(log: Path, since: int = 0, lines: int = LOG_LINES_SHOWN) -> str:
-    """The last lines of a log, none from before byte ``since``; "" when there is none."""
+    """Return the last lines of a log, none from before byte ``since``; "" when there is none."""
     try:
         with open(log, "rb") as file:
             file.seek(max(since, os.fstat(file.fileno()).st_size - LOG_TAIL_BYTES))

@@ -1,9 +1,9 @@
 """`multiraft produce`: lines become records.
 
 Contract.  A line is a record, without its newline; the last one may lack it.  Input is read in
-blocks, so a pipe of any length needs a bounded amount of memory, and what waits in a batch is sent
-when the input pauses.  However it ends (end of input, Ctrl-C, an error) the last line says how many
-records were acknowledged and how many are ambiguous.
+blocks, so a pipe of any length needs a bounded amount of memory, and an open batch is sent when the
+input pauses.  At any end (end of input, Ctrl-C, an error) the last line tells the number of
+acknowledged and of ambiguous records.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from multiraft.client.blocking import VALUE_BYTES_MAX
 BLOCK_BYTES = 1 << 20
 #: The longest record that nodes take, with one batch for itself.
 LINE_BYTES_MAX = VALUE_BYTES_MAX
-#: Input that pauses this long is a person or a slow source: send what there is.
+#: Input that pauses this long is typed or slow: the open batch is sent.
 PAUSE_S = 0.01
 LINES_BEFORE = "The lines before it were sent."
-#: After Ctrl-C what was already sent is waited for only so long.
+#: Time to wait for sent records after Ctrl-C, in seconds.
 INTERRUPTED_FLUSH_S = 5.0
 
 
@@ -61,14 +61,13 @@ class Lines(NamedTuple):
 @click.command()
 @topic_argument
 @click.option("--file", "-f", "source", type=click.File("rb"), default="-", metavar="F",
-              help="Read from F. [default: standard input]")
+              help="File to read. [default: standard input]")
 @click.option("--acks", type=Word(ACKS, ACKS_ELSEWHERE), default="commit", show_default=True,
-              help="commit: a majority has it on disk. leader: the leader has. none: nobody "
-                   "answers.")
+              help="commit: a majority has it on disk. leader: the leader has it. none: no answer.")
 @click.option("--key-separator", metavar="S",
-              help="What stands before the first S of a line is the record's key.")
+              help="Text before the first S of a line is the record's key.")
 @click.option("--partition", "-p", type=PARTITION,
-              help="Append here. [default: by the key, or spread]")
+              help="Append to this partition. [default: by the key, or spread]")
 @click.option("--compression", type=Word(COMPRESSIONS), default="none", show_default=True)
 @json_option
 @servers_option
@@ -98,7 +97,7 @@ def produce(session: Session, topic: str, source: BinaryIO, acks: str, key_separ
 
 def _pump(source: BinaryIO, separator: bytes | None, appender: Appender,
           session: Session) -> None:
-    """Appends all of the input, and waits for what was appended however that ends."""
+    """Append all of the input, and wait for the outcomes however reading ends."""
     try:
         with progress_bar() as progress:
             bar = progress.add_task("bytes", total=_size(source))
@@ -117,14 +116,15 @@ def _pump(source: BinaryIO, separator: bytes | None, appender: Appender,
 
 
 def _append(lines: Lines, separator: bytes | None, appender: Appender, session: Session) -> None:
-    """Hands lines over, up to the first that cannot be a record.  Raises ``InputError`` for it."""
+    """Hand lines over, up to the first that cannot be a record.  Raises ``InputError`` for that
+    one."""
     keys, values, problem = _split(lines, separator)
     try:
         appender.append(keys, values)
     except RecordRefused as refused:
         number, value = lines.first + refused.position, values[refused.position]
         why = connection.explain(refused.error, session.servers())
-        raise InputError(f"line {number:,}, of {plural(len(value), 'byte')}, was not taken: "
+        raise InputError(f"line {number:,}, of {plural(len(value), 'byte')}, was refused: "
                          f"{why.message}", why.do or LINES_BEFORE, why.exit_code) from refused
     if problem is not None:
         raise problem
@@ -132,8 +132,8 @@ def _append(lines: Lines, separator: bytes | None, appender: Appender, session: 
 
 def _split(lines: Lines, separator: bytes | None,
            ) -> tuple[list[bytes] | None, list[bytes], InputError | None]:
-    """Keys (None without a separator) and values, up to a line that has none, and what is wrong
-    with that."""
+    """Return keys (None without a separator) and values up to a line without the separator, and the
+    error of that line."""
     if separator is None:
         return None, lines.values, None
     keys, values = [], []
@@ -149,8 +149,8 @@ def _split(lines: Lines, separator: bytes | None,
 
 def _conclude(topic: str, acks: str, appender: Appender,
               problem: KeyboardInterrupt | CommandFailed | None, as_json: bool) -> None:
-    """Prints the counts, then fails if anything did; that the outcome of some records is not known
-    is what the exit code says first."""
+    """Print the counts, then fail if any record failed; unknown outcomes determine the exit code
+    first."""
     failed = _failure(topic, appender)
     if isinstance(failed, Ambiguous) and isinstance(problem, CommandFailed):
         problem.show()
@@ -173,16 +173,16 @@ def _conclude(topic: str, acks: str, appender: Appender,
 
 
 def _failure(topic: str, appender: Appender) -> CommandFailed | None:
-    """What to say of records that were not acknowledged."""
+    """Return the failure for records that were not acknowledged."""
     if appender.refused:
         return CommandFailed(f"{plural(appender.refused, 'record')} refused: "
                              f"{sentence(appender.problem)}",
-                             "What was acknowledged is safe; nothing after the refusal was read.")
+                             "Acknowledged records are safe; input after the refusal was not read.")
     if appender.ambiguous:
         return Ambiguous(f"{plural(appender.ambiguous, 'record')} may or may not have been "
                          f"appended: {sentence(appender.problem)}",
-                         "Look at the end of the topic before you repeat them: "
-                         f"multiraft topic describe {topic}")
+                         "Check the end of the topic before you repeat them: multiraft topic "
+                         f"describe {topic}")
     return None
 
 
@@ -196,12 +196,13 @@ def _summary(topic: str, acks: str, appender: Appender) -> str:
 
 
 def read_lines(source: BinaryIO, pause: Callable[[], object]) -> Iterator[Lines]:
-    """The input in blocks of whole lines; calls ``pause`` before it waits for slow input.
+    """Yield the input in blocks of whole lines; call ``pause`` before waiting for slow input.
 
-    Raises ``InputError`` for a line over ``LINE_BYTES_MAX`` and for input that cannot be read, when
-    all lines before were given.
+    Raises ``InputError`` for a line over ``LINE_BYTES_MAX`` and for input that cannot be read,
+    after all lines before it were yielded.
     """
-    read = getattr(source, "read1", source.read)  # read1: what is there, even if it is little
+    # read1 returns the available bytes, even if they are few
+    read = getattr(source, "read1", source.read)
     rest, number = b"", 1
     while True:
         if not _has_input(source):
@@ -225,7 +226,7 @@ def read_lines(source: BinaryIO, pause: Callable[[], object]) -> Iterator[Lines]
 
 
 def _has_input(source: BinaryIO) -> bool:
-    """Whether reading would return at once."""
+    """Return True if reading would return at once."""
     try:
         descriptor = source.fileno()
     except (io.UnsupportedOperation, AttributeError):
@@ -236,7 +237,7 @@ def _has_input(source: BinaryIO) -> bool:
 
 
 def _size(source: BinaryIO) -> int | None:
-    """Bytes of a regular file, for the progress bar; None for a pipe."""
+    """Return the bytes of a regular file, for the progress bar; None for a pipe."""
     try:
         status = os.fstat(source.fileno())
     except (io.UnsupportedOperation, AttributeError):

@@ -1,4 +1,4 @@
-"""Numbers for people: sizes, times, bars."""
+"""Formatting and parsing of sizes, times and bars."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 BAR_CELLS = 12
 
-#: ``k``, ``KB`` and ``KiB`` are all 1,024 bytes: nobody means a rate to two percent.
+#: ``k``, ``KB`` and ``KiB`` are all 1,024 bytes: rates need no precision of two per cent.
 _LETTERS = "BKMGT"
 _SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d+)?) ?(?P<unit>[kmgt](?:i?b)?|b)?",
                    re.IGNORECASE | re.ASCII)
 
 
 def size(count: int | None) -> str | None:
-    """``1.5 GiB``; None stays None."""
+    """Return a size in words: ``1.5 GiB``; None stays None."""
     if count is None:
         return None
     value, unit = float(count), 0
@@ -27,7 +27,8 @@ def size(count: int | None) -> str | None:
 
 
 def parse_size(text: str) -> int:
-    """``64MiB``, ``1.5 GiB``, ``65536``: bytes, rounded down.  Raises ``ValueError``."""
+    """Return the bytes of ``64MiB``, ``1.5 GiB``, ``65536``, rounded down.  Raises ``ValueError``.
+    """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is no size")
@@ -35,7 +36,7 @@ def parse_size(text: str) -> int:
 
 
 def span(milliseconds: int | None) -> str | None:
-    """``3 d 4 h``, ``12 min 5 s``: the two largest units; None stays None."""
+    """Return a duration as its two largest units: ``3 d 4 h``, ``12 min 5 s``; None stays None."""
     if milliseconds is None:
         return None
     seconds, words = milliseconds // 1000, []
@@ -49,7 +50,7 @@ def span(milliseconds: int | None) -> str | None:
 
 
 def bar(value: int, most: int, cell: str) -> str:
-    """``value`` of ``most`` as a bar; anything above 0 is seen."""
+    """Return ``value`` of ``most`` as a bar; a value above 0 has at least one cell."""
     if most <= 0 or value <= 0:
         return ""
     return cell * max(1, round(BAR_CELLS * value / most))

@@ -1,10 +1,10 @@
-"""`multiraft rebalance`: make a plan, look at it, have it carried out, watch and control it.
+"""`multiraft rebalance`: make, show, check and apply plans, watch and control the one under way.
 
-Contract.  Nothing changes without `apply PLAN --yes`.  The commands here only ask: what is carried
-out is in the metadata group, so that a command which was interrupted changes nothing.
+Contract.  Only `apply PLAN --yes` changes anything, and the controls of a plan under way.  The
+metadata group stores the plan, so interrupting a command changes nothing.
 
 Exit codes of these commands: 0 done, 2 nothing to do, 3 cannot be done, 4 the plan is stale, 5 the
-plan has paused itself, 1 anything else that went wrong, 64 a wrong command line.
+plan has paused itself, 1 any other failure, 64 a wrong command line.
 """
 
 from __future__ import annotations
@@ -58,26 +58,26 @@ from placement.policy import (
 )
 from placement.verify import verify as find_faults
 
-#: How often a plan that is watched is looked at, in seconds.
+#: Interval at which a plan is polled, in seconds.
 LOOK_S = 1.0
-#: As the controller's: so long it stands still for slow appends that are none of its doing.
+#: As the controller's: limit of a pause for slow appends that the plan does not cause.
 SLOW_PATIENCE_S = 20
 _OVER = ("done", "cancelled")
-#: The reason of a plan that did not pause itself begins with this.
+#: The reason of a plan that an operator paused begins with this.
 BY_OPERATOR = "paused by the operator"
-#: States of a plan that moves what it was made for, and of any that no other may begin beside.
+#: States of a plan that makes its moves and excludes other plans.
 GOING_ON = ("running", "paused")
 UNDER_WAY = (*GOING_ON, "cancelling")
-#: The scope of a plan -> what is wanted of the node that it may be there for.
+#: Scope of a plan -> wanted state of the node that it may be made for.
 _MARKS = {SCOPE_DRAIN: wire.DRAINING, SCOPE_LEADERS: wire.MAINTENANCE}
-#: A policy that names a thousand topics has some 100 KB.
+#: A policy that names a thousand topics has about 100 KB.
 POLICY_BYTES_MAX = 1 << 20
-#: Ten years: no snapshot is as old.
+#: Ten years, longer than the age of any snapshot.
 AGE_S_MAX = 315_360_000
 
 
 class PlanExit(enum.IntEnum):
-    """What a script may conclude."""
+    """Exit codes, for scripts."""
 
     NOTHING_TO_DO = 2
     INFEASIBLE = 3
@@ -88,7 +88,7 @@ class PlanExit(enum.IntEnum):
 
 @contextlib.contextmanager
 def _plan_exits() -> Iterator[None]:
-    """Exit codes that speak of plans: other failures are 1, wrong command lines 64."""
+    """Map exit codes to those of plans: other failures are 1, wrong command lines 64."""
     try:
         yield
     except CommandFailed as error:
@@ -102,34 +102,34 @@ def _plan_exits() -> Iterator[None]:
 
 
 class _SpeaksOfPlans(click.Command):
-    """Has these exit codes, also where the command line is read."""
+    """Mixin of commands with these exit codes, also for errors of the command line."""
 
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
-        """click's, but for the codes."""
+        """Make click's context, with these exit codes."""
         with _plan_exits():
             return super().make_context(*arguments, **settings)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """click's, but for the codes."""
+        """Invoke as click does, with these exit codes."""
         with _plan_exits():
             return super().invoke(ctx)
 
 
 class RebalanceGroup(_SpeaksOfPlans, HelpfulGroup):
-    """Commands whose exit codes speak of plans."""
+    """A group of commands with the exit codes of plans."""
 
 
 class PlanCommand(_SpeaksOfPlans):
-    """One such command in another group."""
+    """A command with the exit codes of plans in another group."""
 
 
 class PlanEnded(CommandFailed):
-    """A failure with a code of its own."""
+    """A failure with an exit code of its own."""
 
 
 @click.group(cls=RebalanceGroup)
 def rebalance() -> None:
-    """Plans that move leaders, partitions and replicas: make, look, apply, watch."""
+    """Make and apply plans that move leaders, partitions and replicas."""
 
 
 def _now_ms() -> int:
@@ -137,7 +137,7 @@ def _now_ms() -> int:
 
 
 def read_plan(path: Path) -> plans.Plan:
-    """The plan of a file.  Raises ``CommandFailed``."""
+    """Return the plan of a file.  Raises ``CommandFailed``."""
     try:
         return plans.load(read_file(path, plans.PLAN_BYTES_MAX))
     except OSError as error:
@@ -146,7 +146,7 @@ def read_plan(path: Path) -> plans.Plan:
         raise CommandFailed(f"{path}: {error}.", "Plans are made by `multiraft rebalance plan` and "
                             "carried out as they are.") from error
     except PlacementError as error:
-        raise CommandFailed(f"{path} is no plan: {error}.") from error
+        raise CommandFailed(f"{path} is not a plan: {error}.") from error
 
 
 plan_argument = click.argument("path", metavar="PLAN",
@@ -158,23 +158,24 @@ plan_argument = click.argument("path", metavar="PLAN",
 @rebalance.command()
 @click.option("--scope", default="all", metavar="SCOPE",
               type=click.Choice(("all", SCOPE_REPAIR, "leaders", SCOPE_DRAIN, SCOPE_NODE)),
-              help="all (default), repair, leaders, drain; or node N: only what leaves or reaches "
-                   "node N.")
+              help="all (default), repair, leaders, drain; or node N: only moves from or to node "
+                   "N.")
 @click.argument("node", required=False, type=NODE, metavar="[N]")
 @click.option("--drain", multiple=True, type=NODE, metavar="N",
               help="Plan as if this node were draining.")
 @click.option("--budget", "budget", type=Bytes(), default=None, metavar="BYTES",
-              help="Copy no more than that for balance; repairs are never cut.")
+              help="Limit of bytes copied for balance; repairs are never cut.")
 @click.option("--throttle", "rate", type=BytesPerSecond(), default=None, metavar="RATE",
               help="Bytes per second and node, for the estimate and as the plan's throttle.")
 @click.option("--window", type=WINDOW, default=plan_input.WINDOW_S,
-              metavar="SECONDS", help="Measure loads over so long.")
+              metavar="SECONDS", help="Time over which loads are measured.")
 @click.option("--policy", "policy", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Bands, limits and exclusions as JSON; what it leaves out is as always.")
+              help="Bands, limits and exclusions as JSON; what it omits has its default.")
 @click.option("--output", "output", type=click.Path(path_type=Path, dir_okay=False),
               metavar="PLAN", help="Write the plan to this file.")
 @click.option("--engine", default=plan_engine.PYTHON, type=click.Choice(plan_engine.ENGINES),
-              help="python (default): here and now. spark: with Spark, for millions of partitions.")
+              help="python (default): in this process. spark: with Spark, for millions of "
+                   "partitions.")
 @click.option("--master", type=TEXT, metavar="URL",
               help="Of Spark: the cluster it runs on, local[2]. Default: all cores of this "
                    "machine.")
@@ -186,7 +187,7 @@ plan_argument = click.argument("path", metavar="PLAN",
 @click.option("--max-age", "max_age", type=Real(0, AGE_S_MAX), metavar="SECONDS",
               help="Of Spark: how old a snapshot may be. Default: as long as a plan is valid.")
 @click.option("--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Of Spark: leave a report with pictures here.")
+              help="Of Spark: write a report with pictures to this directory.")
 @click.option("--all", "all_moves", is_flag=True, help="Show every move.")
 @load_view.picture_option
 @json_option
@@ -197,9 +198,9 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
          output: Path | None, engine: str, master: str | None, snapshot: str | None,
          measure: bool, max_age: float | None, report: Path | None, all_moves: bool,
          picture: Path | None, as_json: bool) -> None:
-    """Make a plan from the cluster as it is now. Changes nothing.
+    """Make a plan from the present state of the cluster.  Changes nothing.
 
-    It starts from where everything is and moves only what is too much. `--output` keeps it, for
+    It starts from the present placement and moves only the excess.  `--output` keeps it, for
     `rebalance apply`.
     """
     options = options_of(scope, node, drain, budget, rate)
@@ -231,48 +232,47 @@ def plan(session: Session, scope: str, node: int | None, drain: tuple[int, ...],
 
 def options_of(scope: str, node: int | None, drain: tuple[int, ...], budget: int | None,
                rate: int | None) -> Options:
-    """What was asked for.  Raises ``UsageError``."""
+    """Return the options of the flags.  Raises ``UsageError``."""
     if (scope == SCOPE_NODE) != (node is not None):
-        raise click.UsageError("a node is named with --scope node, and only with it: --scope node "
-                               "4.")
+        raise click.UsageError("use a node with --scope node, and only with it: --scope node 4.")
     default = Options()
     return Options(scope, node or 0, drain, budget or 0, rate or default.copy_rate)
 
 
 def read_policy(path: Path | None) -> Policy:
-    """The policy of a file, on top of the default one.  Raises ``CommandFailed``."""
+    """Return the policy of a file, merged into the default one.  Raises ``CommandFailed``."""
     default = Policy(moves_max=wire.MOVES_MAX)
     if path is None:
         return default
     try:
         told = canonical.parse(read_file(path, POLICY_BYTES_MAX), POLICY_BYTES_MAX)
         if not isinstance(told, dict):
-            raise CommandFailed(f"{path} is no policy: it is no map, such as "
+            raise CommandFailed(f"{path} is not a policy: it is not a map, such as "
                                 f'{{"cool_down_ms": 0}}.')
         return canonical.from_plain(Policy, {**canonical.to_plain(default), **told}, "policy")
     except OSError as error:
         raise CommandFailed(f"{path} cannot be read: {error.strerror}.") from error
     except PlacementError as error:
-        raise CommandFailed(f"{path} is no policy: {error}.") from error
+        raise CommandFailed(f"{path} is not a policy: {error}.") from error
 
 
 def make(client: Any, options: Options, policy: Policy, window_s: float,
          session: Session, intents: Mapping[int, str] | None = None) -> plans.Plan:
-    """A plan for the cluster as it is; ``intents``: as if these were wanted of nodes."""
+    """Return a plan for the present cluster; ``intents``: assumed wanted states of nodes."""
     try:
         gathered = plan_input.collect(client, _now_ms(), options.scope == SCOPE_REPAIR, window_s,
                                       pause=session.pause)
         if gathered.active_plan and options.scope != SCOPE_REPAIR:
-            note(f"Plan {gathered.active_plan[:12]} is being carried out. This one is made from "
-                 f"where everything is now: what that one still moves is in this one too. It "
-                 f"cannot be applied before that one is over, and may be stale then: plan again.")
+            note(f"Plan {gathered.active_plan[:12]} is under way. This plan starts from the "
+                 "present placement, so it contains the moves that the other one has not made yet. "
+                 "It cannot be applied before that one is over, and may be stale then: plan again.")
         return make_plan(plan_input.intended(gathered.snapshot, intents or {}), policy, options)
     except PlacementError as error:
         raise CommandFailed(f"no plan can be made: {error}.") from error
 
 
 def end_of(made: plans.Plan, shown: bool = False) -> None:
-    """Raises what the exit code of having made a plan is.  ``shown``: with its causes."""
+    """Raise the failure for the exit code of having made a plan.  ``shown``: with its causes."""
     if made.infeasible and (not made.moves or made.options.drain
                             or made.options.scope == SCOPE_DRAIN):
         first = made.infeasible[0]
@@ -292,7 +292,7 @@ def end_of(made: plans.Plan, shown: bool = False) -> None:
 @load_view.picture_option
 @json_option
 def show(path: Path, all_moves: bool, picture: Path | None, as_json: bool) -> None:
-    """Show the plan in a file, and what nodes and groups carry before and after it."""
+    """Show the plan in a file, and the loads of nodes and groups before and after it."""
     made = read_plan(path)
     if as_json:
         print_json(plan_view.plan_json(made))
@@ -307,7 +307,7 @@ def show(path: Path, all_moves: bool, picture: Path | None, as_json: bool) -> No
 @click.argument("first", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("second", type=click.Path(path_type=Path, dir_okay=False))
 def diff_(first: Path, second: Path) -> None:
-    """Show what the plan SECOND moves otherwise than FIRST."""
+    """Show the moves in which the plans FIRST and SECOND differ."""
     plan_view.show_difference(plans.diff(read_plan(first), read_plan(second)))
 
 
@@ -316,7 +316,7 @@ def diff_(first: Path, second: Path) -> None:
 @servers_option
 @click.pass_obj
 def verify(session: Session, path: Path) -> None:
-    """Check a plan against the cluster as it is now. Changes nothing."""
+    """Check a plan against the present state of the cluster.  Changes nothing."""
     made = read_plan(path)
     with connection.open_session(session) as client:
         refuse_repetition(made, client.plan_request(wire.PlanStatus()))
@@ -325,12 +325,12 @@ def verify(session: Session, path: Path) -> None:
 
 
 def refuse_repetition(made: plans.Plan, known: wire.PlanStatusReply) -> None:
-    """Raises ``PlanEnded`` for the cluster's last plan, which it would not begin again."""
+    """Raise ``PlanEnded`` for the cluster's last plan, which it would not start again."""
     if known.plan_id != made.plan_id or known.state not in _OVER:
         return
     done = dict(known.phases).get("done", 0)
     ended = ("was carried out already" if known.state == "done" else
-             f"was begun already, and ended before it was through ({known.reason})")
+             f"was started already, and ended early ({known.reason})")
     raise PlanEnded(f"plan {made.plan_id[:12]} {ended}: {done:,} of its "
                     f"{plural(known.moves_total, 'move')} {'is' if done == 1 else 'are'} done.",
                     "A plan is carried out once. Make a new one: multiraft rebalance plan",
@@ -338,8 +338,8 @@ def refuse_repetition(made: plans.Plan, known: wire.PlanStatusReply) -> None:
 
 
 def check(client: Any, made: plans.Plan, session: Session) -> Snapshot:
-    """The cluster as it is.  Raises ``PlanEnded`` for a plan that is stale, ``CommandFailed`` for
-    one that is wrong."""
+    """Return the cluster's present state.  Raises ``PlanEnded`` for a stale plan, ``CommandFailed``
+    for a wrong one."""
     keep = {group for move in made.moves if isinstance(move, plans.TopicSwitch)
             for group in (move.from_group, move.to_group)}
     try:
@@ -363,15 +363,16 @@ def check(client: Any, made: plans.Plan, session: Session) -> Snapshot:
 @rebalance.command()
 @plan_argument
 @click.option("--throttle", type=BytesPerSecond(), default=None, metavar="RATE",
-              help="Bytes per second that a node sends, and that one receives, such as 50MiB.")
-@click.option("--yes", is_flag=True, help="Do it. Without it, only check.")
-@click.option("--wait", is_flag=True, help="Come back when it is over.")
+              help="Bytes per second that each node sends at most, and receives at most, such as "
+                   "50MiB.")
+@click.option("--yes", is_flag=True, help="Apply the plan. Without it: check only.")
+@click.option("--wait", is_flag=True, help="Wait until the plan is over.")
 @servers_option
 @click.pass_obj
 def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: bool) -> None:
-    """Have the cluster carry out PLAN. Without --yes it is only checked.
+    """Apply PLAN. Without --yes it is only checked.
 
-    The cluster does it by itself: this command, and any node, may end meanwhile.
+    The cluster carries it out by itself: this command, and any node, may end meanwhile.
     """
     made = read_plan(path)
     if not made.moves:
@@ -384,7 +385,7 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
             note(f"Plan {made.plan_id[:12]} is being carried out already. Watch it: multiraft "
                  f"rebalance status --watch")
             if throttle is not None and throttle != known.limits.throttle:
-                note(f"Its throttle is as before: --throttle is for plans that begin. To change "
+                note("Its throttle is unchanged: --throttle applies to plans that start. To change "
                      f"it: multiraft rebalance throttle {throttle}")
             if yes and wait:
                 finish(client, session, made.plan_id)
@@ -398,7 +399,7 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
             if throttle is not None:
                 note(f"With the throttle asked for it copies {quantities.size(throttle)}/s and "
                      f"node at most, instead of {quantities.size(made.options.copy_rate)}/s.")
-            note("Nothing was changed. To do it, say --yes.")
+            note("Dry run: nothing was changed. Use --yes to apply.")
             return
         state = begin(client, made, throttle)
         note(f"Plan {made.plan_id[:12]} is {state}. Watch it: multiraft rebalance status --watch")
@@ -407,13 +408,13 @@ def apply(session: Session, path: Path, throttle: int | None, yes: bool, wait: b
 
 
 def begin(client: Any, made: plans.Plan, throttle: int | None) -> str:
-    """Hand a plan over, whose throttle the caller has looked at; its state.  Raises
-    ``CommandFailed`` when it is refused for its size or throttle, ``PlanEnded`` for a stale one."""
+    """Submit a plan whose throttle was checked; return its state.  Raises ``CommandFailed`` when it
+    is refused for its size or throttle, ``PlanEnded`` for a stale one."""
     try:
         return client.plan_request(plan_input.requested(made, throttle)).state
     except wire_errors.LimitExceeded as error:
         if error.detail.value >= error.detail.limit:
-            raise  # it is another limit, or too much
+            raise  # another limit, or too large
         raise plan_input.low_throttle(str(error), error.detail.limit) from error
     except wire_errors.StalePlan as error:
         raise PlanEnded(f"the plan is stale: {connection.sentence(error)}",
@@ -421,15 +422,18 @@ def begin(client: Any, made: plans.Plan, throttle: int | None) -> str:
 
 
 def finish(client: Any, session: Session, plan_id: str) -> None:
-    """Until the plan is over.  Says what it did; raises ``PlanEnded`` when it paused itself,
-    ``CommandFailed`` when moves failed or it was cancelled.  That somebody else paused it is said
-    once, and so is a move that waits for room: that may be for ever."""
+    """Wait until the plan is over and report its result.
+
+    Raises ``PlanEnded`` when it paused itself, ``CommandFailed`` when moves failed or it was
+    cancelled.  A pause by an operator is reported once, and so is a move that waits for disk space,
+    whose wait may have no end.
+    """
     was_paused = was_short = False
     while True:
         status = client.plan_request(wire.PlanStatus())
         if status.plan_id != plan_id and status.next_plan_id != plan_id:
-            raise CommandFailed(f"plan {plan_id[:12]} is not the cluster's plan any more.",
-                                "`multiraft rebalance status` shows the one that is.")
+            raise CommandFailed(f"plan {plan_id[:12]} is no longer the cluster's plan.",
+                                "`multiraft rebalance status` shows the present one.")
         if status.plan_id == plan_id:
             if status.state in _OVER:
                 _judge(status)
@@ -441,39 +445,40 @@ def finish(client: Any, session: Session, plan_id: str) -> None:
             if is_paused:
                 end_of_status(status)
             if is_paused and not was_paused:
-                note(f"Plan {plan_id[:12]} is {status.reason}, and this waits until it goes on: "
-                     f"multiraft rebalance resume. To end it: multiraft rebalance cancel")
+                note(f"Plan {plan_id[:12]} is {status.reason}. This command waits until the plan "
+                     "is resumed: multiraft rebalance resume. To end it: multiraft rebalance "
+                     "cancel")
             was_paused = is_paused
             short = [row for row in status.moves if row.wait.startswith(wire.NO_ROOM)]
             if short and not was_short:
-                note(f"{short[0].move_id} waits, and this with it. {short[0].wait}")
+                note(f"{short[0].move_id} waits, and this command with it. {short[0].wait}")
             was_short = bool(short)
         session.pause(LOOK_S)
 
 
 def _judge(status: wire.PlanStatusReply) -> None:
     if status.state == "cancelled":
-        raise CommandFailed(f"plan {status.plan_id[:12]} ended before it was through: "
-                            f"{status.reason}.", "`multiraft rebalance status` shows what it had "
-                            "moved by then. For the rest, plan again.")
+        raise CommandFailed(f"plan {status.plan_id[:12]} ended early: {status.reason}.",
+                            "`multiraft rebalance status` shows the moves that it had made. For "
+                            "the rest, plan again.")
     failed = dict(status.phases).get("failed", 0)
     if failed:
         raise CommandFailed(f"{failed} moves of plan {status.plan_id[:12]} failed.",
                             "`multiraft rebalance status` says why; plan again.")
     skipped = dict(status.phases).get("skipped", 0)
     if skipped:
-        raise PlanEnded(f"{skipped} moves of plan {status.plan_id[:12]} were skipped: what they "
-                        f"were planned for had changed.",
+        raise PlanEnded(f"{skipped} moves of plan {status.plan_id[:12]} were skipped: the state "
+                        "that they were planned for had changed.",
                         "`multiraft rebalance status` says how; plan again.", PlanExit.STALE)
 
 
 @rebalance.command()
-@click.option("--watch", is_flag=True, help="Show it again and again, until the plan is over.")
+@click.option("--watch", is_flag=True, help="Refresh the output until the plan is over.")
 @json_option
 @servers_option
 @click.pass_obj
 def status(session: Session, watch: bool, as_json: bool) -> None:
-    """How far the plan is: moves, bytes, rate, what is slow and why it waits."""
+    """Show the progress of the plan: moves, bytes, rate, and the reasons of moves that wait."""
     with connection.open_session(session) as client:
         while True:
             found = client.plan_request(wire.PlanStatus())
@@ -490,12 +495,12 @@ def status(session: Session, watch: bool, as_json: bool) -> None:
 
 
 def end_of_status(found: wire.PlanStatusReply) -> None:
-    """Raises what the exit code of a state is."""
+    """Raise the failure for the exit code of a state."""
     if found.state == "paused" and not found.reason.startswith(BY_OPERATOR):
         raise PlanEnded(f"plan {found.plan_id[:12]} has paused itself: {found.reason}.",
-                        "It goes on by itself when that is over"
-                        + (f", or after {SLOW_PATIENCE_S} s in which it copied nothing and that "
-                           f"was so all the same. To accept it: multiraft rebalance resume"
+                        "It resumes by itself when the reason is over"
+                        + (f", or after {SLOW_PATIENCE_S} s of pause in which the reason "
+                           "persisted. To accept it: multiraft rebalance resume"
                            if found.reason.startswith("SLOW_COMMITS") else "."), PlanExit.PAUSED)
 
 
@@ -523,11 +528,14 @@ def _control(session: Session, action: str, value: int = 0) -> None:
 
 
 def _check_news(action: str, found: wire.PlanStatusReply) -> None:
-    """Ends the command when a plan is as it shall be, or past it.  One that has paused itself is
-    not paused by the operator, which outlasts the reason."""
+    """End the command when the plan is already in the requested state, or past it.
+
+    A plan that has paused itself is not paused by the operator as well, which would outlast the
+    reason.
+    """
     paused = found.state == "paused" and found.reason.startswith(BY_OPERATOR)
     if action == wire.PAUSE and paused:
-        why = "paused already. To let it go on: multiraft rebalance resume"
+        why = "paused already. To resume it: multiraft rebalance resume"
     elif action == wire.RESUME and found.state == "running":
         why = "running already."
     elif action in (wire.PAUSE, wire.RESUME) and found.state == "cancelling":
@@ -539,20 +547,21 @@ def _check_news(action: str, found: wire.PlanStatusReply) -> None:
 
 
 def _tell_marks(client: Any, scope: str) -> None:
-    """What stays wanted of nodes after the end of a plan that was there for one."""
+    """Report wanted states of nodes that outlast the plan that was made for them."""
     for node, state in connection.intents(client).items():
         if state == _MARKS.get(scope):
             command = "drain" if state == wire.DRAINING else "maintenance"
-            note(f"Node {node} is {connection.INTENTS[state]} all the same, and gets nothing new. "
-                 f"To take it back: multiraft node undrain {node}. To go on: multiraft node "
-                 f"{command} {node} --yes")
+            note(f"Node {node} is still {connection.INTENTS[state]}, and receives nothing new. To "
+                 f"undo that: multiraft node undrain {node}. To continue: multiraft node {command} "
+                 f"{node} --yes")
 
 
 @rebalance.command()
 @servers_option
 @click.pass_obj
 def pause(session: Session) -> None:
-    """Begin nothing new and copy nothing; what is in the middle of a change finishes it."""
+    """Pause the plan: start no move and copy nothing; changes of members in progress are completed.
+    """
     _control(session, wire.PAUSE)
 
 
@@ -560,10 +569,10 @@ def pause(session: Session) -> None:
 @servers_option
 @click.pass_obj
 def resume(session: Session) -> None:
-    """Go on with a plan that was paused.
+    """Resume a plan that was paused.
 
-    One that has paused itself stays so until the reason is over; but that appends are slow is
-    accepted hereby, for the rest of the plan.
+    A plan that has paused itself stays paused until the reason is over.  Slow appends are the
+    exception: resuming accepts them for the rest of the plan.
     """
     _control(session, wire.RESUME)
 
@@ -572,7 +581,8 @@ def resume(session: Session) -> None:
 @servers_option
 @click.pass_obj
 def cancel(session: Session) -> None:
-    """End the plan: what has not begun does not, what can be undone is, the rest is finished."""
+    """Cancel the plan: moves that have not started are dropped, others are undone if possible, else
+    completed."""
     _control(session, wire.CANCEL)
 
 
@@ -581,5 +591,5 @@ def cancel(session: Session) -> None:
 @servers_option
 @click.pass_obj
 def throttle(session: Session, rate: int) -> None:
-    """Copy at most RATE bytes per second and node, such as 50MiB, from now on."""
+    """Limit copies to RATE bytes per second and node, such as 50MiB, from now on."""
     _control(session, wire.THROTTLE, rate)

@@ -1,8 +1,8 @@
-"""Which cluster a command talks to.
+"""The cluster that a command talks to.
 
 Contract.  First of: `--servers`, the environment's MULTIRAFT_SERVERS, the development cluster in
-`./dev-cluster`, the development cluster that was started last.  `Servers.source` says which it
-was, because "connection refused" without the why is half an answer.
+`./dev-cluster`, the development cluster that was started last.  `Servers.source` tells which of
+them it was, to explain errors such as "connection refused".
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from admin_cli.failures import CommandFailed, ExitCode, Unreachable
 from multiraft.wire.addresses import split_address
 
 VARIABLE = "MULTIRAFT_SERVERS"
-#: Addresses in one list; a client needs one that lives, and nobody types more.
+#: Addresses in one list; a client needs one that is alive, so longer lists are errors.
 SERVERS_MAX = 64
 #: Characters of an address, as the wire has it.
 ADDRESS_MAX = 300
@@ -25,7 +25,7 @@ _EXAMPLE = "Write HOST:PORT[,HOST:PORT...], for example 127.0.0.1:9101,127.0.0.1
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Client addresses to try, and where they came from."""
+    """Client addresses to try, and their source."""
 
     addresses: tuple[str, ...]
     source: str  # completes "... (from <source>)"
@@ -33,13 +33,13 @@ class Servers:
 
 
 def tls_variable(name: str) -> str:
-    """The environment's name of a TLS option: tls_ca -> MULTIRAFT_TLS_CA."""
+    """Return the environment's name of a TLS option: tls_ca -> MULTIRAFT_TLS_CA."""
     return f"MULTIRAFT_{name.upper()}"
 
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """What was said about TLS: paths of files, and the name in nodes' certificates."""
+    """TLS settings: paths of files, and the name in nodes' certificates."""
 
     ca: str = ""
     certificate: str = ""
@@ -48,7 +48,7 @@ class TlsOptions:
 
 
 def find_tls(options: Mapping[str, str | bool], environ: Mapping[str, str]) -> TlsOptions | None:
-    """Each option from the command line, else from the environment; None = no TLS."""
+    """Return each option from the command line, else from the environment; None = no TLS."""
     said = {name: options.get(name) or environ.get(tls_variable(name), "")
             for name in ("tls", "tls_ca", "tls_cert", "tls_key", "tls_server_name")}
     if said["tls"] in ("", "0") and not any(said[name] for name in said if name != "tls"):
@@ -57,7 +57,8 @@ def find_tls(options: Mapping[str, str | bool], environ: Mapping[str, str]) -> T
 
 
 def parse_addresses(text: str, source: str) -> tuple[str, ...]:
-    """``HOST:PORT[,HOST:PORT...]`` as a tuple; raises ``CommandFailed`` naming the bad one."""
+    """Return ``HOST:PORT[,HOST:PORT...]`` as a tuple.  Raises ``CommandFailed`` naming the bad one.
+    """
     addresses = tuple(part.strip() for part in text.split(",") if part.strip())
     if not addresses:
         raise CommandFailed(f"{source} names no server.", _EXAMPLE, ExitCode.USAGE)
@@ -74,7 +75,7 @@ def parse_addresses(text: str, source: str) -> tuple[str, ...]:
 
 
 def find_servers(option: str | None, environ: Mapping[str, str]) -> Servers:
-    """The cluster to talk to; raises ``Unreachable`` when nothing names one."""
+    """Return the cluster to talk to.  Raises ``Unreachable`` when nothing names one."""
     if option is not None:
         return Servers(parse_addresses(option, "--servers"), "--servers")
     if environ.get(VARIABLE):

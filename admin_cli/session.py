@@ -1,4 +1,4 @@
-"""What one invocation of the command knows: which cluster, and how to reach it.
+"""The context of one invocation of the command: the cluster and the access to it.
 
 Contract.  The root command makes one and hands it down as click's ``obj``; tests pass their own.
 Importing this imports no client: Tab and `--help` are fast.
@@ -19,9 +19,12 @@ NodeCommand = Callable[..., Sequence[str]]  # node.toml, "start" or "init", opti
 
 @dataclass(slots=True)
 class Session:
-    """``connect`` and ``node_command`` None mean the real client and the real node;
-    ``servers_option`` is what --servers said, ``tls_options`` what the --tls... flags did;
-    ``pause`` waits so many seconds."""
+    """The context of an invocation.
+
+    ``connect`` and ``node_command`` None mean the real client and the real node; ``servers_option``
+    is the value of --servers, ``tls_options`` those of the --tls... flags; ``pause`` waits so many
+    seconds.
+    """
 
     environ: Mapping[str, str]
     connect: Connect | None = None
@@ -31,9 +34,9 @@ class Session:
     tls_options: dict[str, str | bool] = field(default_factory=dict)
 
     def servers(self) -> Servers:
-        """The cluster to talk to; raises ``CommandFailed`` when nothing names one."""
+        """Return the cluster to talk to.  Raises ``CommandFailed`` when nothing names one."""
         return find_servers(self.servers_option, self.environ)
 
     def tls(self) -> TlsOptions | None:
-        """How to speak to it; None = without TLS."""
+        """Return the TLS settings; None = without TLS."""
         return find_tls(self.tls_options, self.environ)

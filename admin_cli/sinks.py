@@ -1,7 +1,7 @@
-"""`multiraft sink`: writers whose batches become visible at once, and the runs that they left open.
+"""`multiraft sink`: sinks, their transactions (runs), and runs that writers left open.
 
-Contract.  Nothing changes but by `abort`, which can be repeated and never takes back what is
-committed: a writer that lives is told at its commit, and runs its batch again.
+Contract.  Only `abort` changes anything.  It can be repeated and never reverts a committed run: a
+writer that is still alive learns of the abort at its commit, and runs its batch again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from multiraft.client.blocking import Wait
 
 @click.group()
 def sink() -> None:
-    """Writers whose batches become visible at once."""
+    """Show sinks and abort their open runs."""
 
 
 @sink.command("list")
@@ -27,7 +27,7 @@ def sink() -> None:
 @servers_option
 @click.pass_obj
 def list_sinks(session: Session, as_json: bool) -> None:
-    """List sinks: what is committed, and which batch is open."""
+    """List sinks, with the committed and the open batch of each."""
     with connection.open_session(session) as client:
         client.catch_up()
         rows = staging.sinks(client)
@@ -45,10 +45,10 @@ def list_sinks(session: Session, as_json: bool) -> None:
 @servers_option
 @click.pass_obj
 def blocked(session: Session, topics: tuple[str, ...], as_json: bool) -> None:
-    """Show where readers of committed records stop, and which runs hold them back.
+    """Show the positions where readers of committed records stop, and the runs that block them.
 
-    Without TOPIC: wherever open runs have staged. With TOPIC all of it is read, which also finds
-    batches of runs that nobody has opened; that takes as long as reading it.
+    Without TOPIC: wherever open runs have staged.  With TOPIC all of it is read, which also finds
+    batches of runs that were never opened; that takes as long as reading it.
     """
     with connection.open_session(session) as client:
         client.catch_up()
@@ -62,23 +62,24 @@ def blocked(session: Session, topics: tuple[str, ...], as_json: bool) -> None:
                       facts[wait.run].name or None, f"{wait.run.sink}/{wait.run.run}",
                       _batch(facts[wait.run].batch), _age(facts[wait.run])) for wait in waits])
     else:
-        note("No reader is held back by an open run.")
+        note("No open run blocks readers.")
 
 
 @sink.command()
 @click.argument("name", required=False, type=TEXT)
 @click.option("--run", "numbers", type=Numbers(), metavar="SINK/RUN",
-              help="This run, by numbers, as `sink blocked` shows them; also one that nobody has "
+              help="Run by its numbers, as `sink blocked` shows them; it may be one that was never "
                    "opened.")
 @json_option
 @servers_option
 @click.pass_obj
 def abort(session: Session, name: str | None, numbers: tuple[int, int] | None,
           as_json: bool) -> None:
-    """Give up the open run of the sink NAME, or the run SINK/RUN.
+    """Abort the open run of the sink NAME, or the run SINK/RUN.
 
-    Readers of committed records stand before what an open run has staged; when its writer is gone
-    for good, this lets them go on. A writer that lives loses the run, not the batch.
+    Readers of committed records wait at the first record that an open run has staged; when its
+    writer is gone permanently, an abort unblocks them.  A writer that is alive loses the run, not
+    the batch.
     """
     if (name is None) == (numbers is None):
         raise click.UsageError("Name a sink, or a run with --run: one of them.")
@@ -99,7 +100,7 @@ def abort(session: Session, name: str | None, numbers: tuple[int, int] | None,
     elif committed:
         note(f"Batch {row.open_batch} of {name} was committed just now; nothing was changed.")
     else:
-        note(f"Batch {row.open_batch} of {name} is given up: readers leave out what it staged.")
+        note(f"Batch {row.open_batch} of {name} is aborted: readers skip its staged records.")
 
 
 def _abort_run(session: Session, numbers: tuple[int, int], as_json: bool) -> None:
@@ -111,7 +112,7 @@ def _abort_run(session: Session, numbers: tuple[int, int], as_json: bool) -> Non
     elif committed:
         note(f"Run {shown} is committed; nothing was changed.")
     else:
-        note(f"Run {shown} is void: readers leave out what was staged under it.")
+        note(f"Run {shown} is void: readers skip records that were staged under it.")
 
 
 def _block(wait: Wait, fact: staging.RunFact) -> dict:

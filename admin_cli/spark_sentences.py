@@ -1,7 +1,7 @@
-"""What Spark's side raises, as this command says it.
+"""Errors of Spark's side as errors of this command.
 
-Contract.  Inside ``sentences`` nothing leaves but ``CommandFailed`` with a sentence and what helps;
-a package that is not installed is one of them.
+Contract.  Only ``CommandFailed``, with a sentence and the remedy, leaves ``sentences``; a package
+that is not installed is one of these errors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from admin_cli.failures import CommandFailed
 
 @contextlib.contextmanager
 def sentences() -> Iterator[None]:
-    """Errors of Spark's side as this command's."""
+    """Turn errors of Spark's side into ``CommandFailed``."""
     try:
         from spark.errors import SparkPlanError
     except ImportError as error:
@@ -28,6 +28,6 @@ def sentences() -> Iterator[None]:
 
 
 def missing(error: ImportError) -> CommandFailed:
-    """What to say of a package that is not installed."""
+    """Return the failure for a package that is not installed."""
     return CommandFailed(f"snapshots and Spark need the package {error.name}, which is not "
                          f"installed.", "pip install 'multiraft[spark]'")

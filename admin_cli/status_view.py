@@ -1,7 +1,7 @@
-"""Status of a cluster and of a group as a person reads it: the answer first, then the tables.
+"""Status of a cluster and of a group as text: the summary first, then the tables.
 
-Contract.  Takes the values of ``cluster_facts`` and prints; decides nothing that the JSON does not
-say.
+Contract.  Prints the values of ``cluster_facts``, and decides nothing that the JSON does not
+contain.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import sys
 from admin_cli import connection, quantities
 from admin_cli.output import plural, print_table, say
 
-#: Groups that are named in a line.
+#: Groups named in a line.
 _NAMED_MAX = 10
 
 
 def print_status(answer: dict) -> None:
-    """`multiraft cluster status`."""
+    """Print the answer of `multiraft cluster status`."""
     needs = _needs(answer)
     say("Needs attention:" if needs else _all_well(answer))
     for need in needs:
@@ -24,8 +24,8 @@ def print_status(answer: dict) -> None:
     aside = [f"node {node['id']} is {connection.INTENTS[node['intent']]}"
              for node in answer["nodes"] if node["intent"] in connection.INTENTS]
     if aside:
-        say(f"Set aside by the operator: {', '.join(aside)}. To take one back: multiraft "
-            f"node undrain NODE")
+        say(f"Set aside by the operator: {', '.join(aside)}. To return one to service: multiraft "
+            "node undrain NODE")
     say()
     most = max((node["leads"] for node in answer["nodes"]), default=0)
     cell = _cell()
@@ -60,26 +60,26 @@ def _growth(answer: dict) -> str:
 
 
 def node_state(node: dict) -> str:
-    """One word, or two: what this node is now."""
+    """Return the state of a node in one or two words."""
     if node["state"] != "up":
         return node["state"]
     if node["problem"]:
         return "no answer"
     if node["ready"] is None:
-        return "up"  # of a release that does not tell
+        return "up"  # of a release that does not report it
     if node["phase"] != "serving":
         return node["phase"]
     return "ready" if node["ready"] else "not ready"
 
 
 def with_intent(state: str, intent: str | None) -> str:
-    """What a node is, and what is wanted of it unless it is simply alive: ``up, draining``."""
+    """Return the state of a node, with the wanted one unless it is alive: ``up, draining``."""
     words = connection.INTENTS.get(intent)
     return f"{state}, {words}" if words else state
 
 
 def _needs(answer: dict) -> list[str]:
-    """What is not as it should be, the worst first."""
+    """Return the problems of the cluster, the worst first."""
     needs = []
     if answer["leaderless_groups"]:
         needs.append(f"no leader, no appends: {_some(answer['leaderless_groups'])}")
@@ -115,7 +115,7 @@ def _free(node: dict) -> str | None:
 
 
 def _some(groups: list[int]) -> str:
-    """The number of groups and the first few of them."""
+    """Return the number of groups and the first few of them."""
     if not groups:
         return "none"
     shown = ", ".join(map(str, groups[:_NAMED_MAX]))
@@ -123,13 +123,13 @@ def _some(groups: list[int]) -> str:
 
 
 def _cell() -> str:
-    """A block where the terminal can show it."""
+    """Return a block where the terminal can show it."""
     encoding = (getattr(sys.stdout, "encoding", "") or "ascii").lower()
     return "█" if encoding.replace("-", "") == "utf8" else "#"
 
 
 def print_group(answer: dict) -> None:
-    """`multiraft group describe`."""
+    """Print the answer of `multiraft group describe`."""
     leader = answer["leader"]
     who = f"led by node {leader} in term {answer['term']}" if leader else (
         f"has no leader (term {answer['term']})")

@@ -1,15 +1,16 @@
-"""Standard input, output and error: all is read and written, or the command fails and says so.
+"""Standard input, output and error: complete, or the command fails and reports it.
 
-Contract.  `install` puts streams over descriptors 0, 1 and 2 in place of Python's own; everything
-that writes to ``sys.stdout`` or ``sys.stderr`` (click, rich, commands of other packages) goes
-through them from then on.  A write that took a part is continued, a descriptor that does not block
-is waited for.  What standard output does not take raises `StreamFailed`, once; a reader that went
-away raises `ReaderGone`.  Both are click's exceptions and no ``OSError``: whoever explains the
-network's errors cannot take them for one.  Standard error is for people and never changes what a
-command does: what it does not take is dropped.
+Contract.  `install` puts streams over descriptors 0, 1 and 2 in place of Python's own; all writers
+to ``sys.stdout`` or ``sys.stderr`` (click, rich, commands of other packages) use them from then on.
+A partial write is continued, and a descriptor that does not block is polled.  A failed write to
+standard output raises `StreamFailed`, once; a reader that has closed the pipe raises `ReaderGone`.
+Both are click's exceptions and not ``OSError``, so that no handler of network errors takes them for
+one.  Standard error is for people and never changes what a command does: text that it does not take
+is dropped.
+
 Invariants.  Descriptors 0 to 2 are always taken, so no socket and no file becomes the standard
-output of a command that was started without one.  After a failure a stream drops what it gets, so
-that the interpreter's own flush at the end cannot fail.
+output of a command that was started without one.  After a failure a stream drops its input, so that
+the interpreter's own flush at the end cannot fail.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ import click
 
 from admin_cli.failures import CommandFailed, reason
 
-#: What Python's own streams collect as well.
+#: The size of Python's own buffers.
 BUFFER_BYTES = 1 << 16
 
 
 class StreamFailed(CommandFailed):
-    """A standard stream that cannot be read, or does not take what is written."""
+    """A standard stream that cannot be read or written."""
 
     was_shown = False
 
     def show(self, file: Any = None) -> None:
-        """The sentence on standard error, once."""
+        """Print the sentence to standard error, once."""
         if not self.was_shown:
             self.was_shown = True
             super().show(file)
 
 
 class ReaderGone(click.ClickException):
-    """Nobody reads standard output any more; that is no failure."""
+    """The reader of standard output has closed the pipe, which is not a failure."""
 
     exit_code = 0
 
@@ -52,7 +53,7 @@ class ReaderGone(click.ClickException):
         super().__init__("standard output: its reader has gone")
 
     def show(self, file: Any = None) -> None:
-        """Nothing: `| head` has what it wanted."""
+        """Print nothing: `| head` has read what it wanted."""
 
 
 class _Stream(io.RawIOBase):
@@ -64,7 +65,8 @@ class _Stream(io.RawIOBase):
         self.name = name
 
     def fileno(self) -> int:
-        """Raises ``io.UnsupportedOperation`` for a stream that was closed."""
+        """Return the descriptor.  Raises ``io.UnsupportedOperation`` for a stream that was closed.
+        """
         if self._descriptor < 0:
             raise io.UnsupportedOperation(f"{self.name} is closed")
         return self._descriptor
@@ -83,7 +85,7 @@ class _Stream(io.RawIOBase):
 
 
 class InputStream(_Stream):
-    """What is read.  Raises ``StreamFailed``."""
+    """Standard input.  Raises ``StreamFailed``."""
 
     def readable(self) -> bool:
         return True
@@ -99,7 +101,7 @@ class InputStream(_Stream):
 
 
 class OutputStream(_Stream):
-    """What is written.  ``failure`` is why nothing more is."""
+    """Standard output.  ``failure``: the reason why it takes no more."""
 
     def __init__(self, descriptor: int, name: str):
         super().__init__(descriptor, name)
@@ -110,7 +112,7 @@ class OutputStream(_Stream):
         return True
 
     def write(self, data: Any) -> int:
-        """Some of ``data``; the buffer above goes on with the rest.  Raises ``StreamFailed`` and
+        """Write some of ``data``; the buffer above writes the rest.  Raises ``StreamFailed`` and
         ``ReaderGone``, each once."""
         if self.failure is None:
             try:
@@ -131,7 +133,7 @@ class OutputStream(_Stream):
 
 
 class NoteStream(OutputStream):
-    """Standard error: there is nobody to tell what it does not take."""
+    """Standard error: text that it does not take is dropped."""
 
     def write(self, data: Any) -> int:
         with contextlib.suppress(StreamFailed, ReaderGone):
@@ -140,8 +142,8 @@ class NoteStream(OutputStream):
 
 
 def install() -> None:
-    """Replace the streams that are still Python's own; those that somebody put in their place
-    (tests) stay."""
+    """Replace the streams that are still Python's own; streams that tests put in their place stay.
+    """
     _take_free_descriptors()
     if sys.stdin is sys.__stdin__:
         raw = InputStream(_number(sys.stdin, 0), "standard input")
@@ -155,16 +157,17 @@ def install() -> None:
 
 
 def _take_free_descriptors() -> None:
-    """Descriptors that are closed lead to where the other direction is refused."""
+    """Open the null device on closed descriptors, in the direction that refuses their use."""
     for number, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, flags), True)  # the lowest that is free
+            os.set_inheritable(os.open(os.devnull, flags), True)  # takes the lowest free number
 
 
 def _number(stream: Any, number: int) -> int:
-    """Python has no stream where there was no descriptor when it began."""
+    """Return the descriptor of a stream: Python has no stream where there was no descriptor at its
+    start."""
     return number if stream is not None else -1
 
 
@@ -173,21 +176,22 @@ def _encoding(stream: Any) -> str:
 
 
 def _text(raw: OutputStream, before: Any) -> io.TextIOWrapper:
-    """Characters that the encoding lacks are written as escapes, whatever it is."""
+    """Return a text stream that writes characters which the encoding lacks as escapes."""
     return io.TextIOWrapper(io.BufferedWriter(raw, BUFFER_BYTES), _encoding(before),
                             "backslashreplace", line_buffering=True)
 
 
 def _output() -> OutputStream | None:
-    """What `install` put in the place of standard output; None where it did not."""
+    """Return the stream that `install` put in the place of standard output; None where it did not.
+    """
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     return raw if isinstance(raw, OutputStream) else None
 
 
 @contextlib.contextmanager
 def outlived_reader() -> Iterator[None]:
-    """Inside, a command goes on when nobody reads what it says: it was told to do something, and
-    is not done."""
+    """Continue the command inside the block after the reader of its output has closed the pipe: the
+    command was asked for an effect, which is not complete."""
     output = _output()
     if output is None:
         yield
@@ -200,8 +204,8 @@ def outlived_reader() -> Iterator[None]:
 
 
 def finish(code: int) -> int:
-    """Write what is still buffered.  The exit code: ``code``, or ``ExitCode.FAILED`` for a command
-    that was well but for its output."""
+    """Write buffered output and return the exit code: ``code``, or ``ExitCode.FAILED`` for a
+    command that failed only in its output."""
     with contextlib.suppress(StreamFailed, ReaderGone):
         sys.stdout.flush()
     output = _output()

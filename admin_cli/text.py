@@ -1,30 +1,31 @@
-"""Text on its way to a terminal.
+"""Text for a terminal.
 
-Contract.  Names, addresses and sentences may come from anybody: other clients, other nodes, the
-command line.  What is shown has no control characters, so nobody else moves the cursor or
-recolours the screen, and no lone surrogates, which no encoding takes.
+Contract.  Names, addresses and sentences may be hostile: they come from other clients, other nodes
+and the command line.  Displayed text has no control characters, so that it cannot move the cursor
+or recolour the screen, and no lone surrogates, which no encoding accepts.
 """
 
 from __future__ import annotations
 
 import re
 
-#: C0 but for newline and tab, DEL, C1, surrogates, and what reverses the direction of text.
+#: C0 but for newline and tab, DEL, C1, surrogates, and characters that reverse the direction of
+#: text.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    """``text`` with control characters and surrogates as escapes; newlines and tabs stay."""
+    """Return ``text`` with control characters and surrogates as escapes; newlines and tabs stay."""
     return _UNPRINTABLE.sub(_escaped, text)
 
 
 def in_one_line(text: str) -> str:
-    """The same, newlines and tabs as well."""
+    """Return ``text`` with newlines and tabs escaped as well."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def json_printable(text: str) -> str:
-    """JSON that means the same and has no control characters but newlines."""
+    """Return JSON of the same meaning without control characters but newlines."""
     return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -1,7 +1,7 @@
-"""Points in time as people write them: on a calendar, in milliseconds, or so long ago.
+"""Points in time on the command line: a calendar date, milliseconds, or a duration ago.
 
-Contract.  ``parse_time`` is pure: what "ago" counts from is given.  Everything becomes milliseconds
-since 1970, which is what records carry.
+Contract.  ``parse_time`` is pure: the time that "ago" counts from is a parameter.  Results are
+milliseconds since 1970, as in records.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import datetime
 import re
 from typing import NamedTuple
 
-#: Seconds in what may stand behind a number.
+#: Unit -> seconds.
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _AGO = re.compile(r"-((?:\d{1,9}[smhdw])+)", re.ASCII)
 _PART = re.compile(r"(\d+)([smhdw])", re.ASCII)
 _MILLIS = re.compile(r"@(\d{1,18})", re.ASCII)
 
-#: How times are written, for help and errors.
+#: The forms of times, for help and errors.
 FORMS = "2026-11-20T10:00:00Z, @MILLISECONDS or -1h30m"
 
 
@@ -27,7 +27,8 @@ class At(NamedTuple):
 
 
 def parse_time(text: str, now_ms: int) -> At | None:
-    """What ``text`` means; None = it is no time.  Without a zone a time is in UTC."""
+    """Return the point in time of ``text``; None = it is not a time.  Without a zone a time is in
+    UTC."""
     if found := _MILLIS.fullmatch(text):
         return At(int(found[1]))
     if found := _AGO.fullmatch(text):

@@ -109,7 +109,7 @@ def offsets(session: Session, topic: str, at: At | None, as_json: bool) -> None:
 @servers_option
 @click.pass_obj
 def delete(session: Session, topic: str, yes: bool) -> None:
-    """Delete TOPIC and its records, for good."""
+    """Delete TOPIC and its records permanently."""
     if not yes and sys.stdin.isatty():
         if not click.confirm(f"Delete topic {topic} and all its records?", err=True):
             raise CommandFailed("nothing was deleted.")

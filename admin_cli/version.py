@@ -15,7 +15,7 @@ from admin_cli.packages import distribution_root
 @click.command()
 @json_option
 def version(as_json: bool) -> None:
-    """Versions of what is installed, for a report of a problem."""
+    """Show the versions of installed packages, for a bug report."""
     answer = {"multiraft": _installed("multiraft"), "python": platform.python_version(),
               "platform": platform.platform(), "location": str(distribution_root())}
     if as_json:

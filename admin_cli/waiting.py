@@ -1,8 +1,8 @@
-"""Waits of a reader, said to the person at the terminal.
+"""Waits of a reader, reported on the terminal.
 
-Contract.  ``telling`` passes batches on as they come.  When some partition has waited for something
-else than new records for ``TOLD_AFTER_MS``, it says where and for what, and again after longer and
-longer pauses.
+Contract.  ``telling`` passes batches on as they come.  When a partition has waited for anything but
+new records for ``TOLD_AFTER_MS``, it reports the position and the reason, and again after longer
+and longer pauses.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 
 from admin_cli.output import note, plural
 
-#: Elections and confirmations are over by then: who waits longer wants to know for what.
+#: Elections and confirmations are over by then: a longer wait needs an explanation.
 TOLD_AFTER_MS = 5_000
-#: The pauses between two sentences grow up to this.
+#: Limit of the pauses between two reports.
 TOLD_AGAIN_MS_MAX = 300_000
-#: Partitions that are named.
+#: Partitions named.
 NAMED_MAX = 3
 
 
 def telling(consumer: Any) -> Iterator[Any]:
-    """The batches of a consumer."""
+    """Yield the batches of a consumer, and report its waits."""
     pause_ms = TOLD_AFTER_MS
     due_ms = _now_ms() + pause_ms
     while True:

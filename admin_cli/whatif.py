@@ -1,8 +1,8 @@
-"""`multiraft placement whatif`: what would become of the cluster, if; nothing is changed.
+"""`multiraft placement whatif`: the effect of a change of the cluster; nothing is changed.
 
-Contract.  The cluster is measured as for a plan, the change is imagined (``placement.whatif``), and
-what is shown is the plan that would follow from it.  Nothing is kept, and nothing is asked of the
-cluster but how it is.  Exit codes as of `multiraft rebalance`.
+Contract.  The cluster is measured as for a plan, the change is simulated (``placement.whatif``),
+and the plan that would follow is shown.  Nothing is stored, and the cluster receives only queries.
+Exit codes as of `multiraft rebalance`.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from placement.policy import Options
 from placement.topology import WEIGHT_DEFAULT, WEIGHT_MAX
 from placement.whatif import Change, Place, drained, imagined, places
 
-#: Partitions of a named topic that are shown unless all are asked for.
+#: Partitions of a named topic shown unless all are asked for.
 SHOWN_MAX = 20
 
 
 class JoiningNode(click.ParamType):
-    """``5,rack=r2,weight=200,disk=2TiB``: a node that is not there yet."""
+    """A node that does not exist yet: ``5,rack=r2,weight=200,disk=2TiB``."""
 
     name = "node"
 
     def convert(self, value: object, param: click.Parameter | None,
                 ctx: click.Context | None) -> NodeRow:
-        """Click's seam."""
+        """Convert a value for click."""
         if isinstance(value, NodeRow):
             return value
         number, *fields = str(value).split(",")
@@ -59,7 +59,7 @@ class JoiningNode(click.ParamType):
 
 
 def _whole(text: str, most: int) -> int:
-    """Raises ``ValueError``."""
+    """Return a whole number up to ``most``.  Raises ``ValueError``."""
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(most))
             and int(text) <= most):
         raise ValueError
@@ -67,29 +67,29 @@ def _whole(text: str, most: int) -> int:
 
 
 class _Imagined(NamedTuple):
-    """What is shown."""
+    """The values that are shown."""
 
     before: Snapshot
     start: Snapshot  # right after the change
     made: Plan
-    after: Snapshot  # when the plan is through
+    after: Snapshot  # after the plan
     topics: dict[str, list[tuple[int, Place, Place]]]  # partition, before, after
 
 
 @click.command(cls=rebalance.PlanCommand)
 @click.argument("topics", nargs=-1, type=TEXT, metavar="[TOPIC]...")
 @click.option("--join", "joins", type=JoiningNode(), multiple=True, metavar="NODE",
-              help="This node more: its id, and if you like ,rack=R ,weight=W ,disk=SIZE.")
+              help="Add this node: its id, optionally with ,rack=R ,weight=W ,disk=SIZE.")
 @click.option("--leave", "leaves", type=NODE, multiple=True, metavar="NODE",
-              help="This node is drained.")
+              help="Drain this node.")
 @click.option("--lose", "lost", type=NODE, multiple=True, metavar="NODE",
-              help="This node and its disk are gone.")
+              help="Lose this node and its disk.")
 @click.option("--pool", "pool_size", type=DATA_GROUP, default=None, metavar="N",
-              help="The pool has N groups.")
+              help="Grow the pool to N groups.")
 @click.option("--window", type=WINDOW, default=plan_input.WINDOW_S,
-              metavar="SECONDS", help="Measure loads over so long.")
+              metavar="SECONDS", help="Time over which loads are measured.")
 @click.option("--policy", "policy", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Bands, limits and exclusions as JSON; what it leaves out is as always.")
+              help="Bands, limits and exclusions as JSON; what it omits has its default.")
 @click.option("--all", "all_moves", is_flag=True, help="Show every move and partition.")
 @load_view.picture_option
 @json_option
@@ -98,15 +98,15 @@ class _Imagined(NamedTuple):
 def whatif(session: Session, topics: tuple[str, ...], joins: tuple[NodeRow, ...],
            leaves: tuple[int, ...], lost: tuple[int, ...], pool_size: int | None, window: float,
            policy: Path | None, all_moves: bool, picture: Path | None, as_json: bool) -> None:
-    """Show what would follow if nodes joined, left or were lost, or the pool grew.
+    """Show the effect if nodes joined, left or were lost, or the pool grew.
 
-    Changes nothing. It is the plan that `rebalance plan` would make then, with the loads of now:
-    who would lead and carry how much, what would be copied and switched. Of each TOPIC it shows
-    where its partitions would be.
+    Changes nothing.  It shows the plan that `rebalance plan` would make then, with the present
+    loads: the leaders and loads of nodes, the bytes copied and the partitions switched.  Of each
+    TOPIC it shows the new places of its partitions.
     """
     change = Change(joins, leaves, lost, pool_size or 0)
     if change == Change():
-        raise click.UsageError("say what would change: --join, --leave, --lose or --pool.")
+        raise click.UsageError("name a change: --join, --leave, --lose or --pool.")
     with connection.open_session(session) as client:
         found = _imagine(client, session, change, topics, rebalance.read_policy(policy), window)
     if as_json:
@@ -124,7 +124,7 @@ def whatif(session: Session, topics: tuple[str, ...], joins: tuple[NodeRow, ...]
 
 def _imagine(client: Any, session: Session, change: Change, topics: tuple[str, ...],
              policy: Any, window_s: float) -> _Imagined:
-    """Raises ``CommandFailed`` for what cannot be."""
+    """Return the simulated change.  Raises ``CommandFailed`` for an impossible one."""
     groups = {topic: topic_groups(client, topic) for topic in topics}
     now_ms = time.time_ns() // 1_000_000
     switched = {group for rows in groups.values() for _, group in rows.values()}
@@ -145,7 +145,7 @@ def _imagine(client: Any, session: Session, change: Change, topics: tuple[str, .
         made = make_plan(start, policy, drained(change, Options()))
         after = outcome.planned(start, made)
     except PlacementError as error:
-        raise CommandFailed(f"that cannot be: {error}.") from error
+        raise CommandFailed(f"the change is not possible: {error}.") from error
     found = {}
     for topic, rows in groups.items():
         by_incarnation = places(start, made, after, {incarnation: group for incarnation, group
@@ -156,7 +156,8 @@ def _imagine(client: Any, session: Session, change: Change, topics: tuple[str, .
 
 
 def _with_disk(row: NodeRow, totals: Mapping[int, int]) -> NodeRow:
-    """A disk of which nothing is said is as large as the smallest there is, and empty."""
+    """Return the node with a disk: one without a size is as large as the smallest disk of the
+    cluster, and empty."""
     if row.disk_capacity:
         return row
     return row._replace(disk_capacity=min(totals.values(), default=0))
@@ -196,8 +197,8 @@ def _show_topic(topic: str, rows: list[tuple[int, Place, Place]], every: bool) -
     other = [row for row in rows if row[1] != row[2]]
     led = sum(before.leader != after.leader for _, before, after in other)
     gone = sum(before.group != after.group for _, before, after in other)
-    say(f"\n{topic} ({plural(len(rows), 'partition')}): {gone:,} would go on in another "
-        f"group, {led:,} would be led by another node")
+    say(f"\n{topic} ({plural(len(rows), 'partition')}): {gone:,} would switch to another group, "
+        f"{led:,} would be led by another node")
     shown = rows if every else other[:SHOWN_MAX]
     if shown:
         print_table(("partition", "group", "leader", "replicas"),

@@ -1,7 +1,7 @@
 """Requests about a group's members, and its forced recovery.
 
-Contract.  Answers from the replica here.  A change is the leader's and only begins here: who asks
-looks again until it is through, so a request that is repeated does nothing twice.
+Contract.  This node's replica answers.  The leader starts a change and does not wait for its end:
+the client polls until the change is complete, so a repeated request has no further effect.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from node.metadata import state_machine
 
 
 class GroupRequests:
-    """Part of ``Admin``."""
+    """Handlers of requests about one group; ``Admin`` calls them."""
 
     def __init__(self, core, metadata_log, request_round):
         self._core = core
@@ -22,7 +22,7 @@ class GroupRequests:
         self._request_round = request_round
 
     async def members(self, request: wire.GroupMembers) -> wire.GroupMembersReply:
-        """Change or describe."""
+        """Change the members, or describe them."""
         core, group = self._core, request.group
         if not request.local and not core.status.is_leader(group):
             raise NotLeader(group)
@@ -33,7 +33,8 @@ class GroupRequests:
         return self._describe(group)
 
     def _change(self, request: wire.GroupMembers) -> None:
-        """Raises ``InvalidRequest`` for what can never be, ``TimedOut`` for what cannot be now."""
+        """Start a change of members.  Raises ``InvalidRequest`` for one that is never possible,
+        ``TimedOut`` for one that is not possible now."""
         index = self._core.status.of(request.group).configuration_index
         if request.expected_index not in (-1, index):
             raise TimedOut(f"the members of group {request.group} were changed at index {index}, "
@@ -59,8 +60,11 @@ class GroupRequests:
             status.quarantined)
 
     async def recover(self, request: wire.GroupRecover) -> wire.GroupRecoverReply:
-        """Write down that the group goes on from one replica.  The metadata group itself cannot be
-        recovered through itself: that is an offline command of its node."""
+        """Propose that the group continues from one replica.
+
+        The metadata group cannot be recovered through itself; its node has an offline command for
+        that.
+        """
         if request.group == METADATA_GROUP:
             raise InvalidRequest("the metadata group is recovered on its node, which must not run: "
                                  "multiraft node recover-metadata")

@@ -1,7 +1,8 @@
-"""Requests about nodes: join, register, list, describe, remove, scrub; and who is in a group.
+"""Requests about nodes: join, register, list, describe, remove, scrub, and record members of
+groups.
 
-Contract.  As ``admin.py``, which calls these handlers: changes are commands of the metadata group,
-questions are answered from this node's copy, groups counted in turns.
+Contract.  As ``node/admin/requests.py``, which calls these handlers: changes are commands of the
+metadata group, queries are answered from this node's copy, and groups are counted in turns.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from node.metadata.state_machine import NodeRecord
 from node.peers.dialable import require_dialable_row
 from node.peers.registry import PeerRegistry
 
-#: A scrub that was asked for is not slower: at one piece in a few seconds nobody would wait for it.
+#: Lowest rate of a requested scrub: at one piece in a few seconds it would take too long to be
+#: useful.
 SCRUB_BYTES_PER_SECOND_MIN = 64 << 10
 
 
 class NodeAdmin:
-    """See the module's docstring."""
+    """Handlers of requests about nodes."""
 
     def __init__(self, core, metadata_log, known: PeerRegistry, node: int, scrub: Scrub,
                  turns: Turns):
@@ -44,14 +46,14 @@ class NodeAdmin:
 
     @property
     def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
-        """Request -> its handler."""
+        """Request -> its handler, for clients."""
         return {wire.JoinCluster: self._join_cluster, wire.NodeList: self._node_list,
                 wire.NodeDescribe: self._node_describe, wire.RemoveNode: self._remove_node,
                 wire.ScrubNode: self._scrub_node}
 
     @property
     def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
-        """The same for what nodes ask."""
+        """Request -> its handler, for nodes."""
         return {wire.RegisterNode: self.register, wire.RecordMembers: self.record_members,
                 wire.NodesKnown: self.nodes_known}
 
@@ -61,11 +63,12 @@ class NodeAdmin:
         )
 
     async def register(self, request: wire.RegisterNode) -> wire.JoinClusterReply:
-        """A node has started."""
+        """Register a node that has started."""
         return await self._registered(state_machine.RegisterNode(NodeRecord(*request.node)))
 
     async def nodes_known(self, _request: wire.NodesKnown) -> wire.NodesKnownReply:
-        """What this node knows, led or leading, whether the metadata have a leader or not."""
+        """Return the nodes that this node knows and the leaders that it knows of, also while the
+        metadata group has no leader."""
         facts = self._known.facts
         return wire.NodesKnownReply(tuple(wire.NodeRow(*row) for row in self._known.nodes()),
                                     tuple(sorted(facts.removed)), facts.version)
@@ -80,8 +83,9 @@ class NodeAdmin:
             table.version)
 
     def _check_addresses(self, node: NodeRecord) -> None:
-        """Raises ``InvalidRequest`` for an address that is none, and for a new one that others
-        cannot connect to: what a node has had since an earlier release stays."""
+        """Check the addresses of a starting node.  Raises ``InvalidRequest`` for a malformed
+        address, and for a new one that other nodes cannot connect to.  An unchanged address from an
+        earlier release is accepted."""
         known = self._metadata_log.state.node(node.id)
         try:
             if known is None or _addresses(known) != _addresses(node):
@@ -125,7 +129,8 @@ class NodeAdmin:
         return wire.RemoveNodeReply()
 
     async def _scrub_node(self, request: wire.ScrubNode) -> wire.ScrubNodeReply:
-        """Named, because an address may have become another node's."""
+        """Start a scrub of this node.  The request names the node, because its address may belong
+        to another node by now."""
         if request.node != self._node:
             raise UnknownNode(f"this is node {self._node}, not node {request.node}")
         if 0 < request.bytes_per_second < SCRUB_BYTES_PER_SECOND_MIN:
@@ -141,19 +146,20 @@ class NodeAdmin:
         return wire.ScrubNodeReply(scrub.total_bytes, pace, passes)
 
     async def record_members(self, request: wire.RecordMembers) -> wire.RecordMembersReply:
-        """The leader of a group says who is in it."""
+        """Record the members of a group as its leader reports them."""
         await self._propose(state_machine.RecordMembers(*request))
         return wire.RecordMembersReply()
 
     def _state(self) -> state_machine.MetadataState:
-        """The metadata, once there are any."""
+        """Return the metadata.  Raises an error until they are bootstrapped."""
         state = self._metadata_log.state
         if not state.cluster_id:
             raise LeaderUnknown(f"this node has not heard of group {METADATA_GROUP} yet; try again")
         return state
 
     async def _counts(self, state) -> tuple[dict[int, int], dict[int, int]]:
-        """Groups led by, and groups with a member on, each node.  O(groups), in turns."""
+        """Return (node -> groups that it leads, node -> groups that it is a member of).  O(groups),
+        in turns."""
         leads: dict[int, int] = {}
         replicas: dict[int, int] = {}
         for part in parts(state.last_group + 1):
@@ -171,7 +177,7 @@ class NodeAdmin:
                               replicas.get(node.id, 0), leads.get(node.id, 0))
 
     async def _propose(self, command):
-        """The value of a command that succeeded.  Raises the error its result stands for."""
+        """Return the value of a command that succeeded.  Raises the error of its result."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)

@@ -1,8 +1,9 @@
-"""Requests about where partitions are: explained from this node's metadata, switched by command.
+"""Requests about the placement of partitions: explained from this node's metadata, switched by
+command.
 
-Contract.  As ``admin.py``, which calls these handlers.  An explanation has as many rows as were
-asked for, or fewer where partitions have long histories: it ends behind ``LINKS_PER_REPLY_MAX``
-links, and says that there is more.
+Contract.  As ``node/admin/requests.py``, which calls these handlers.  An explanation has as many
+rows as were requested, or fewer where partitions have long histories: it ends after
+``LINKS_PER_REPLY_MAX`` links and says that more follow.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from node.loop.turns import ROWS_PER_STEP, Turns, parts
 from node.metadata import state_machine
 
 #: Links after which an explanation ends: with the rows of its partitions at about 25 bytes each,
-#: less than half of an answer's header.
+#: they take less than half of a reply's header.
 LINKS_PER_REPLY_MAX = 16_384
-#: Partitions explained at a time: with up to ``CHAIN_LINKS_MAX`` links each.
+#: Partitions explained per step, each with up to ``CHAIN_LINKS_MAX`` links.
 PARTITIONS_PER_STEP = 32
 
 
 class PlacementAdmin:
-    """See the module's docstring."""
+    """Handlers of requests about placement."""
 
     def __init__(self, core, tails, metadata_log, turns: Turns):
         self._turns = turns
@@ -33,13 +34,13 @@ class PlacementAdmin:
 
     @property
     def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
-        """Request -> its handler."""
+        """Request -> its handler, for clients."""
         return {wire.PlacementExplain: self._explain, wire.PartitionReplicas: self._replicas,
                 wire.SwitchPartition: self._switch}
 
     @property
     def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
-        """The same for what nodes ask."""
+        """Request -> its handler, for nodes."""
         return {wire.PublishSwitch: self._publish, wire.TrimChain: self._trim_chain}
 
     async def _explain(self, request: wire.PlacementExplain) -> wire.PlacementExplainReply:
@@ -62,7 +63,7 @@ class PlacementAdmin:
     @staticmethod
     def _explained(state: state_machine.MetadataState, topic: state_machine.Topic,
                    number: int) -> wire.PlacementRow:
-        """O(links)."""
+        """Return the row of one partition.  O(links)."""
         incarnation = topic.incarnation + number
         switch = state.placed.switches.get(incarnation, state_machine.Switch(0, 0))
         links = tuple(wire.LinkRow(*link[:3]) for link in state.chain(topic, incarnation))
@@ -101,7 +102,7 @@ class PlacementAdmin:
         return wire.TrimChainReply()
 
     async def _propose(self, command):
-        """The value of a command that succeeded.  Raises the error its result stands for."""
+        """Return the value of a command that succeeded.  Raises the error of its result."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)

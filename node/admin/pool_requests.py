@@ -1,14 +1,13 @@
-"""The pool of groups grows: asked for, its new groups created, and opened when they have leaders.
+"""Growth of the pool of groups: requested, new groups created, opened when they have leaders.
 
-Contract.  ``handlers`` are asked by clients.  A growth is decided by one command that names the
-voters of the new groups; every node creates its own replicas of them (``replicas.py``).  The task
-runs on every node; whoever leads the metadata group opens the pool once each new group has a
-leader, so that no topic waits for an election.  Nothing is kept of a growth but what the metadata
-say, so whoever is the next leader goes on.
+Contract.  ``handlers`` serve clients.  One command decides the growth and names the voters of the
+new groups; every node creates its own replicas of them (``node/groups``).  The task runs on every
+node; the metadata leader opens the pool once each new group has a leader, so that no topic waits
+for an election.  The metadata are the only state of a growth, so the next leader continues it.
 
-What is refused is refused before anything is written down: a size that is not larger, one above
+Refusals come before anything is recorded: a size that is not larger, one above
 ``limits.groups_max``, a second growth, and nodes that are up in too few racks to place replicas as
-they belong.
+required.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from node.loop.turns import ROWS_PER_STEP, Turns, parts
 from node.metadata.state_machine import GrowPool, MetadataState, NodeRecord, OpenPool
 from placement import PlacementError, Topology, replicas
 
-#: How often is looked whether the new groups have leaders, in seconds.
+#: Interval of the check that the new groups have leaders, in seconds.
 LOOK_S = 0.1
 
 
 class Pool:
-    """See the module's docstring."""
+    """Handlers and task of the pool's growth."""
 
     def __init__(self, core, metadata_log, groups_max: int, log: logging.Logger, turns: Turns):
         self._turns = turns
@@ -50,7 +49,7 @@ class Pool:
     async def _grow(self, request: wire.PoolGrow) -> wire.PoolGrowReply:
         self._metadata_log.check_leading()
         state = self._metadata_log.state
-        if request.groups == state.last_group > state.pool_size:  # asked for again
+        if request.groups == state.last_group > state.pool_size:  # repeated request: same answer
             placed = state.table.replicas[state.pool_size + 1:]
             return await self._reply(state, state.pool_size, placed)
         self._check(request.groups, state)
@@ -63,7 +62,7 @@ class Pool:
         return await self._reply(state, pool_size, placed)
 
     def _check(self, groups: int, state: MetadataState) -> None:
-        """Raises ``InvalidRequest``, ``LimitExceeded``."""
+        """Check the requested number of groups.  Raises ``InvalidRequest``, ``LimitExceeded``."""
         if state.last_group > state.pool_size:
             raise InvalidRequest(f"the pool is growing from {state.pool_size} to "
                                  f"{state.last_group} groups: wait for that",
@@ -76,8 +75,8 @@ class Pool:
                                 limit=self._groups_max, value=groups)
 
     async def _place(self, groups: int, state: MetadataState) -> tuple[tuple[int, ...], ...]:
-        """Voters of the new groups, on nodes that are up and not to be emptied.  Raises
-        ``InvalidRequest``."""
+        """Return the voters of the new groups, on nodes that are up and not draining or in
+        maintenance.  Raises ``InvalidRequest``."""
         factor = state.replication_factor
         every = [node for node in state.nodes() if state.table.states.get(node.id) != DRAINING]
         up = [node for node in every if self._is_up(node.id)]
@@ -106,7 +105,7 @@ class Pool:
 
     async def _reply(self, state: MetadataState, pool_size: int,
                      placed: tuple[tuple[int, ...], ...]) -> wire.PoolGrowReply:
-        """O(groups), in turns."""
+        """Return the reply, with the distribution of replicas.  O(groups), in turns."""
         has: Counter[int] = Counter()
         gets: Counter[int] = Counter()
         leads: Counter[int] = Counter()
@@ -131,7 +130,7 @@ class Pool:
                                     tuple(waiting[:wire.GROUPS_NAMED_MAX]), self._groups_max)
 
     async def _waiting(self, state: MetadataState) -> list[int]:
-        """New groups of which no leader is known here."""
+        """Return the new groups without a leader that this node knows of."""
         found: list[int] = []
         first = state.pool_size + 1
         for part in parts(max(0, state.last_group + 1 - first)):
@@ -142,7 +141,7 @@ class Pool:
     # ---- opening --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             state = self._metadata_log.state
             grows = state.last_group > state.pool_size > 0
@@ -159,13 +158,13 @@ class Pool:
             return
         try:
             await self._propose(OpenPool(size))
-        except MultiRaftError as error:  # the next leader does it, or this one at its next look
+        except MultiRaftError as error:  # retried by the next leader or in the next iteration
             self._log.info("pool is not opened yet", extra={"reason": str(error)})
             return
         self._log.info("pool has grown", extra={"groups": size})
 
     async def _propose(self, command) -> None:
-        """Raises the error that a refusal stands for."""
+        """Propose a command.  Raises the error of a refusal."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)

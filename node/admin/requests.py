@@ -1,12 +1,12 @@
-"""Requests that are not data: topics, producers, groups, status.
+"""Administrative requests: topics, producers, groups, status.
 
 Contract.  ``handle`` gives each request a task of its own (they are rare), waits, bounded, until
 this node has applied the metadata its client has seen, and answers exactly once.  Changes of
-metadata go to the metadata group's leader; another node refuses with its address.
+metadata go to the metadata leader; another node refuses with that leader's address.
 
-Theory.  Retrying a change whose outcome was ambiguous is safe: creating what exists and deleting
-what is gone are answered with their own codes.  How much a request asks for is counted before
-anything of it is done; what is more than a step is done in turns (``turns.py``).
+Theory.  Retrying a change whose outcome was ambiguous is safe: creating an existing topic and
+deleting a missing one are answered with their own codes.  The cost of a request is counted before
+any of it is done; more than one step of it is done in turns (``turns.py``).
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from node.peers.registry import PeerRegistry
 from node.replicas.group_description import describe_group
 from node.request_errors import REFUSED, request_error
 
-#: A transfer is confirmed within this, in seconds, or its outcome is reported as it is.
+#: Time for a transfer, in seconds; then the reply reports the present leader.
 TRANSFER_WAIT_S = 3.0
 TRANSFER_RETRY_S = 0.1
-#: What a request costs that names no more than a few rows: it is a task, and perhaps a command.
+#: Cost of a request that names no more than a few rows: a task, and perhaps a command.
 REQUEST_ROWS = 32
-#: Requests of this kind at work at a time, of all connections: each is a task.
+#: Requests of this kind in progress at a time, of all connections: each is a task.
 ADMIN_REQUESTS_MAX = 1024
 
 
 class Admin:
-    """Handles everything but Produce, Fetch, ListOffsets and Complain."""
+    """Handler of every request except Produce, Fetch, ListOffsets and Complain."""
 
     def __init__(self, core, store, metadata_log, directory, config: NodeConfig,
                  known: PeerRegistry, others: dict, request_round, roles, turns: Turns):
-        """``others``: request -> its handler in another part, which may be added later, before the
-        first request arrives."""
+        """Create the handler.  ``others``: request -> its handler in another part; the map may be
+        filled later, before the first request arrives."""
         self._turns = turns
         self._groups = GroupRequests(core, metadata_log, request_round)
         self._core = core
@@ -74,17 +74,17 @@ class Admin:
         self._at_work = 0
         self._scopes: dict[object, dict[trio.CancelScope, None]] = {}  # by session
         self._creating = 0  # partitions of topics whose creation is not decided
-        self._wide = trio.Lock()  # held while a command of many partitions is under way
+        self._wide = trio.Lock()  # held while a command of many partitions is in progress
 
     async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
-        """Holds the tasks of requests at work."""
+        """Run the nursery of requests in progress, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
             await trio.sleep_forever()
 
     def handle(self, event: RequestEvent, answer) -> None:
-        """``answer`` is called exactly once, later."""
+        """Start to handle a request.  ``answer`` is called exactly once, later."""
         if self._at_work >= ADMIN_REQUESTS_MAX:
             answer.refuse(Code.QUEUE_FULL, ErrorDetail(
                 text="too many administrative requests at a time", limit=ADMIN_REQUESTS_MAX,
@@ -94,7 +94,7 @@ class Admin:
         self._nursery.start_soon(self._answer_to, event, answer)
 
     def forget(self, session) -> None:
-        """A session is gone: nobody waits for what it had asked, and no more is done for it."""
+        """Cancel the requests of a session that has ended."""
         for scope in self._scopes.pop(session, ()):
             scope.cancel()
 
@@ -124,7 +124,7 @@ class Admin:
             answer.refuse(*request_error(error, self._directory.leader_detail))
         finally:
             self._at_work -= 1
-            self._request_round()  # its answer leaves with a round
+            self._request_round()  # the reply is sent with the round
 
     def _handle(self, request):
         other = self._others.get(type(request))
@@ -133,8 +133,11 @@ class Admin:
     # ---- topics ----------------------------------------------------------------------------------
 
     async def _metadata(self, request: wire.Metadata) -> wire.MetadataReply:
-        """A name that is given twice is answered once.  O(partitions of the topics named), in
-        turns.  Raises ``LimitExceeded`` before any of it is done."""
+        """Return metadata of topics.
+
+        A name that is given twice is answered once.  O(partitions of the topics named), in turns.
+        Raises ``LimitExceeded`` before any of it is done.
+        """
         state = self._metadata_log.state
         names = dict.fromkeys(request.topics or ())
         found = {name: state.topic(name) for name in names}
@@ -154,7 +157,8 @@ class Admin:
             tuple(name for name, topic in found.items() if topic is None), tuple(replicas))
 
     def _check_rows(self, topics: list[state_machine.Topic]) -> None:
-        """Raises ``LimitExceeded`` when these topics have more partitions than one answer tells."""
+        """Raise ``LimitExceeded`` when these topics have more partitions than one reply can
+        describe."""
         limit = self._config.limits.metadata_rows_max
         value = sum(topic.partitions for topic in topics)
         if value > limit:
@@ -163,7 +167,7 @@ class Admin:
                 f"partitions: ask for fewer at a time", limit=limit, value=value)
 
     async def _topic_metadata(self, topic: state_machine.Topic) -> wire.TopicMetadata:
-        """O(partitions), in turns."""
+        """Return metadata of one topic.  O(partitions), in turns."""
         rows: list[wire.PartitionMetadata] = []
         for part in parts(topic.partitions):
             await self._turns.take(len(part))
@@ -187,7 +191,8 @@ class Admin:
                 value=request.replication_factor)
         topic_id = _topic_id(request)
         known = self._metadata_log.state.topic(request.name)
-        if known is None or known.id != topic_id:  # else it is asked again what was done
+        # else the topic was deleted or recreated meanwhile
+        if known is None or known.id != topic_id:
             self._check_room(request.partitions)
         self._creating += request.partitions
         try:
@@ -198,9 +203,11 @@ class Admin:
         return wire.CreateTopicReply(await self._topic_metadata(topic))
 
     def _check_room(self, partitions: int) -> None:
-        """Raises ``LimitExceeded`` when a topic of so many partitions does not fit.  Only where it
-        would be decided: another node refuses it for a better reason.  What is being created counts
-        as if each were a topic of its own."""
+        """Raise ``LimitExceeded`` when a topic of so many partitions does not fit.
+
+        Checked only at the leader; another node refuses with the leader's address.  Creations in
+        progress count as if each were a topic of its own.
+        """
         limits, state = self._config.limits, self._metadata_log.state
         if not self._core.status.is_leader(METADATA_GROUP):
             return
@@ -236,15 +243,15 @@ class Admin:
                   for topic in topics), more)
 
     async def _propose_wide(self, command, partitions: int):
-        """The same as ``_propose``; of those that place or forget many partitions, which every node
-        does in one piece, there is one under way at a time."""
+        """Propose like ``_propose``, one command at a time: for commands that place or remove many
+        partitions, which every node applies without interruption."""
         if partitions <= ROWS_PER_STEP:
             return await self._propose(command)
         async with self._wide:
             return await self._propose(command)
 
     async def _propose(self, command):
-        """The value of a command that succeeded.  Raises the error its result stands for."""
+        """Return the value of a command that succeeded.  Raises the error of its result."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)
@@ -257,15 +264,19 @@ class Admin:
         if producer >= 0:
             return wire.InitProducerReply(*await self._propose(state_machine.BumpProducerEpoch(
                 producer, epoch if epoch >= 0 else self._epoch_to_name(producer))))
-        # The last of the ids that are taken: those after it are nobody's, and are refused; how many
-        # lie between two producers' ids nobody can tell beforehand.
+        # The last id of the block.  The other ids are granted to no producer and are refused, so
+        # the distance between two producers' ids cannot be guessed.
         count = 1 + secrets.randbelow(self._config.limits.producer_id_block)
         first, count = await self._propose(state_machine.AllocateProducerIds(count))
         return wire.InitProducerReply(first + count - 1, 0)
 
     def _epoch_to_name(self, producer: int) -> int:
-        """For a request that names none: one that the owner of the id is not to hit upon when it
-        asks for its next epoch; -1 = the id has none but its first, and another id is as good."""
+        """Return the epoch to name for a request that names none; -1 = the id has only its first
+        epoch, and another id is as good.
+
+        The epoch is random, so that the owner of the id does not name the same one when it asks for
+        its next epoch.
+        """
         known = self._metadata_log.state.producers.bumped(producer)
         if known is None:
             return -1
@@ -332,8 +343,8 @@ class Admin:
         return wire.GroupTransferReply(leader, term)
 
     async def _begin_transfer(self, group: int, to: int) -> None:
-        """A node that has just come back may not be reached yet, and another transfer may be under
-        way: wait, bounded.  Raises ``TimedOut`` saying why, or what ``transfer`` raises."""
+        """Start a transfer; retry, bounded, while the target is not connected or another transfer
+        is under way.  Raises ``TimedOut`` with the reason, or the error of ``transfer``."""
         why = ""
         with trio.move_on_after(TRANSFER_WAIT_S):
             while True:
@@ -368,8 +379,12 @@ class Admin:
 
 
 def _topic_id(request: wire.CreateTopic) -> bytes:
-    """The id of the topic that is asked for: with a nonce a function of that and the name, so that
-    the state machine knows the request again; nobody gets another topic's by choosing a nonce."""
+    """Return the id of the requested topic.
+
+    With a nonce the id is a function of nonce and name, so that the state machine recognises a
+    repeated request.  Because the name is hashed too, no nonce leads to the id of a topic of
+    another name.
+    """
     if request.nonce is None:
         return uuid.uuid4().bytes
     return uuid.uuid5(uuid.UUID(bytes=request.nonce), request.name).bytes

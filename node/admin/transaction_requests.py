@@ -1,16 +1,16 @@
-"""Requests about sinks: runs are opened, committed and given up by command, and looked up; and runs
-that everybody has left are made void.
+"""Requests about sinks and their transactions (runs): open, commit, abort, look up, make void.
 
-Contract.  As ``admin.py``, which calls these handlers.  What became of runs is answered by any node
-from its copy of the ledger; where open runs stage in is answered by the metadata group's leader,
-once a majority has confirmed it, because a plan that missed an open run would cut it in two.  So is
-``settle_runs``, which tells runs that nobody has opened from those that a node has not heard of.
+Contract.  As ``node/admin/requests.py``, which calls these handlers.  Any node answers about the
+state of runs from its copy of the ledger.  The metadata leader answers where open runs stage, once
+a majority has confirmed its leadership, because a plan that missed an open run would split it.  The
+same holds for ``settle_runs``, which distinguishes runs that were never opened from runs whose
+opening a node has not applied yet.
 
-Theory.  Readers stand before what an open run has staged, and its writer may be gone for ever.  The
-metadata group's leader gives it up after ``limits.run_timeout_ms``, by its own clock from when it
-first saw it: a run that ends too early costs its writer another one, and never a row.  A batch of a
-run that nobody has opened is no writer's.  Such a run becomes void by a command, so that its number
-is never handed out: what a reader has left out stays left out (``decisions/0053``).
+Theory.  Readers wait at the first batch that an open run has staged, and its writer may have died.
+The metadata leader aborts the run ``limits.run_timeout_ms`` after it first saw the run, by its own
+clock.  A run that ends too early costs its writer another run, and no row.  A batch of a run that
+was never opened has no writer that could commit it.  A command makes such a run void, so that its
+number is never granted: what a reader has skipped remains skipped (``decisions/0053``).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from multiraft.wire.errors import (
 from node.clock import monotonic_ms
 from node.loop.turns import Turns, parts
 
-#: Attempts named by one answer about runs, at about ten bytes each: half of its header.  Whoever
-#: asks about more asks twice.
+#: Attempts named by one reply about runs, at about ten bytes each: half of its header.  A client
+#: that asks about more asks twice.
 WINNERS_PER_REPLY_MAX = 50_000
-#: How often is looked at open runs, and who leads the metadata group, while there are any.
+#: Interval of the check of open runs and of the metadata leader, in seconds, while runs are open.
 LOOK_S = 10.0
 
 
 class SinkAdmin:
-    """See the module's docstring."""
+    """Handlers of requests about sinks, and the task that aborts old runs."""
 
     def __init__(self, core, metadata_log, confirmations, run_timeout_ms: int,
                  log: logging.Logger, turns: Turns):
@@ -56,7 +56,7 @@ class SinkAdmin:
 
     @property
     def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
-        """Request -> its handler."""
+        """Request -> its handler, for clients."""
         return {wire.OpenRun: self._open, wire.CommitRun: self._commit,
                 wire.AbortRun: self._abort, wire.RunStates: self._states,
                 wire.StagedTopics: self._staged, wire.SinkList: self._list,
@@ -64,7 +64,7 @@ class SinkAdmin:
 
     @property
     def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
-        """Those that nodes ask as well."""
+        """Request -> its handler, for nodes; clients may send these as well."""
         return {wire.SettleRuns: self._settle}
 
     @property
@@ -72,7 +72,8 @@ class SinkAdmin:
         return self._metadata_log.state.sinks
 
     async def _open(self, request: wire.OpenRun) -> wire.OpenRunReply:
-        """All tasks of a run ask; the first one's request is an entry of the log."""
+        """Open a run or join it.  All tasks of a run ask; only the first request becomes an entry.
+        """
         self._metadata_log.check_leading()
         joined = self._sinks.joined(request)
         return joined if joined is not None else await self._propose(request)
@@ -91,7 +92,11 @@ class SinkAdmin:
         return wire.AbortRunReply(await self._propose(request))
 
     async def _settle(self, request: wire.SettleRuns) -> wire.SettleRunsReply:
-        """A run that is given twice is answered once.  O(runs and their winners)."""
+        """Return the states of runs that the leader has confirmed; make unopened ones void on
+        request.
+
+        A run that is given twice is answered once.  O(runs and their winners).
+        """
         self._metadata_log.check_leading()
         runs = tuple(dict.fromkeys(request.runs))
         await self._turns.take(len(runs))
@@ -101,7 +106,8 @@ class SinkAdmin:
         if unopened and request.void:
             try:
                 await self._void(unopened)
-            except MultiRaftError as error:  # the answer says so, and has the other runs
+            # the reply carries the reason, and the states of the other runs
+            except MultiRaftError as error:
                 why = str(error)[:wire.WHY_MAX]
         now_ms = monotonic_ms()
         return wire.SettleRunsReply(self._metadata_log.state.version,
@@ -118,9 +124,11 @@ class SinkAdmin:
                             now_ms - self._seen.setdefault(run, now_ms))
 
     async def _void(self, runs: tuple[wire.RunRef, ...]) -> None:
-        """Make runs void that nobody has opened.  Raises ``StaleMetadata`` while nodes of other
-        releases are in the cluster, which may not know the command, and what a refused command
-        stands for."""
+        """Make runs void that were never opened.
+
+        Raises ``StaleMetadata`` while nodes of other releases are in the cluster, which may not
+        know the command, and the error of a refused command.
+        """
         for node in self._metadata_log.state.nodes():
             if node.version != multiraft.__version__:
                 raise StaleMetadata(
@@ -133,8 +141,11 @@ class SinkAdmin:
                               extra={"sink": run.sink, "run": run.run})
 
     async def _states(self, request: wire.RunStates) -> wire.RunStatesReply:
-        """A run that is given twice is answered twice.  O(runs and their winners), in turns.
-        Raises ``LimitExceeded``."""
+        """Return the states of runs.
+
+        A run that is given twice is answered twice.  O(runs and their winners), in turns.  Raises
+        ``LimitExceeded``.
+        """
         states: list[wire.RunState] = []
         winners = 0
         for part in parts(len(request.runs)):
@@ -159,7 +170,8 @@ class SinkAdmin:
         return wire.SinkListReply(*self._sinks.rows(request.after, request.count_max))
 
     async def _confirm(self) -> None:
-        """Everything that was committed before is applied here.  Raises ``LeaderUnknown``."""
+        """Wait until all entries that were committed before the call are applied here.  Raises
+        ``LeaderUnknown``."""
         told, sure = trio.Event(), []
 
         def then(confirmed: bool) -> None:
@@ -172,7 +184,7 @@ class SinkAdmin:
             raise LeaderUnknown("the metadata group's leader was not confirmed; try again")
 
     async def _propose(self, command):
-        """The value of a command that succeeded.  Raises the error its result stands for."""
+        """Return the value of a command that succeeded.  Raises the error of its result."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)
@@ -181,7 +193,7 @@ class SinkAdmin:
     # ---- runs that were left ---------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await self.look(monotonic_ms())
             await self._metadata_log.applied(
@@ -189,7 +201,7 @@ class SinkAdmin:
                 LOOK_S if self._sinks.open_runs() else float("inf"))
 
     async def look(self, now_ms: int) -> None:
-        """Give up what has been open for too long, if this node leads.  O(open runs)."""
+        """Abort runs that were open for too long, if this node is the leader.  O(open runs)."""
         leads = self._core.status.is_settled(METADATA_GROUP)
         self._seen = {run: self._seen.get(run, now_ms)
                       for run in (self._sinks.open_runs() if leads else ())}
@@ -198,7 +210,7 @@ class SinkAdmin:
                 continue
             try:
                 committed = await self._propose(wire.AbortRun(*run))
-            except MultiRaftError as error:  # the next leader's turn, or the next look
+            except MultiRaftError as error:  # retried by the next leader or in the next iteration
                 self._log.info("run is not given up yet", extra={"reason": str(error)})
                 return
             if not committed:

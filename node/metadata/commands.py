@@ -1,11 +1,11 @@
-"""Commands of the metadata state machine: what may stand in a METADATA entry, and its bytes.
+"""Commands of the metadata state machine and their encoding in METADATA entries.
 
-Contract.  A command is a frozen value; its payload is one CBOR map ``{"v", "op", fields}``.
+Contract.  A command is an immutable value; its payload is one CBOR map ``{"v", "op", fields}``.
 ``encode_command`` refuses what ``decode_command`` would refuse, so nothing enters the log that a
-replica could not read.  A payload *in the log* that does not decode is corruption, or the word of a
-newer version: a replica that skipped it would go another way than the others, so ``InvalidCommand``
-stops it.  Nothing in a command depends on who applies it: the proposer has put in every id, and
-there is no clock and no randomness behind it.
+replica could not read.  A payload *in the log* that does not decode is corruption, or was written
+by a newer version.  ``InvalidCommand`` stops the replica then, because a replica that skipped the
+entry would diverge from the others.  A command does not depend on the replica that applies it: the
+proposer has chosen every id, and applying uses neither a clock nor random numbers.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from placement import POOL_SIZE_MAX, NodePlace, Topology, replicas_of_pool
 from placement.rendezvous import REPLICATION_FACTOR_MAX
 from placement.topology import NODE_ID_MAX, NODES_MAX, RACK_BYTES_MAX, WEIGHT_DEFAULT, WEIGHT_MAX
 
-#: Version of the commands.  A replica that meets another one stops (see above).
+#: Version of the commands.  A replica that meets another one stops with ``InvalidCommand``.
 COMMAND_VERSION = 1
 
-#: The largest command is a bootstrap: 32,768 groups of 9 replicas take some 2 MB.
+#: The largest command is a bootstrap: 32,768 groups of 9 replicas take about 2 MB.
 COMMAND_BYTES_MAX = 4 << 20
 
-#: Partitions of one topic: what one answer on the wire can describe.
+#: Partitions of one topic: limited to what one reply on the wire can describe.
 PARTITIONS_PER_TOPIC_MAX = PARTITIONS_MAX
 
-#: Producer ids handed to a node at once; it serves producers from them without asking again.
+#: Producer ids granted to a node at once; the node serves producers from them without asking again.
 PRODUCER_IDS_PER_BLOCK_MAX = 1 << 16
 
-#: A version of the program, as text for people.
+#: Characters of a program's version, which is shown and never compared.
 VERSION_TEXT_MAX = 64
 
 TOPIC_ID_BYTES = 16
@@ -52,13 +52,16 @@ assert COMMAND_BYTES_MAX <= BATCH_BYTES_MAX, "a command is an entry's payload"
 
 
 class InvalidCommand(MultiRaftError):
-    """A payload that is no command of this version, or a command that cannot be one."""
+    """A payload that is not a command of this version, or a command that would encode to one."""
 
 
 class NodeRecord(NamedTuple):
-    """A node as the cluster knows it.  ``incarnation`` is bound to its data directory (0 = not yet
-    known), ``boot_epoch`` grows with each of its starts.  ``version`` is that of its program and
-    ``started_ms`` the wall-clock time of its last start, both for people only."""
+    """A node as the metadata describe it.
+
+    ``incarnation`` is bound to the node's data directory (0 = not known yet); ``boot_epoch`` grows
+    with each start of the node.  ``version`` of its program and ``started_ms``, the wall-clock time
+    of its last start in milliseconds since 1970, are only displayed.
+    """
 
     id: int
     incarnation: int
@@ -72,18 +75,21 @@ class NodeRecord(NamedTuple):
 
     @property
     def place(self) -> NodePlace:
-        """What placement needs of it."""
+        """Return the part of the record that placement needs."""
         return NodePlace(self.id, self.rack, self.weight)
 
 
-#: A record as a file or a peer gives it (``multiraft.codec.shapes``).
+#: Shape of a record as a file or a peer encodes it (``multiraft.codec.shapes``).
 NODE_SHAPE = (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, shapes.TEXT, shapes.TEXT, shapes.TEXT,
               shapes.WHOLE, shapes.TEXT, shapes.WHOLE)
 
 
 class Bootstrap(NamedTuple):
-    """The first command.  ``replicas[group]`` are the voters of groups 0..pool_size at creation,
-    the preferred leader first; nodes that are no voters of group 0 are its learners."""
+    """The first command of a cluster.
+
+    ``replicas[group]`` are the voters of groups 0..pool_size at creation, the preferred leader
+    first.  Nodes that are not voters of group 0 are its learners.
+    """
 
     cluster_id: bytes
     nodes: tuple[NodeRecord, ...]
@@ -94,21 +100,25 @@ class Bootstrap(NamedTuple):
 
 
 class RegisterNode(NamedTuple):
-    """A node started: it is new, or its addresses, rack, weight or boot epoch changed.  Id 0 = the
-    next free one.  ``new``: it joins, so an id that is known already is another node's."""
+    """Register a node that started: it is new, or its addresses, rack, weight or boot epoch
+    changed.
+
+    Id 0 asks for the next free id.  ``new``: the node joins, so an id that is already registered
+    belongs to another node.
+    """
 
     node: NodeRecord
     new: bool = False
 
 
 class RemoveNode(NamedTuple):
-    """Forget a node that is in no group any more, and never use its id again."""
+    """Remove a node that is in no group, and never use its id again."""
 
     node: int
 
 
 class RecordMembers(NamedTuple):
-    """The members of a group, as the entry at index ``version`` made them; it is committed."""
+    """Record the committed members of a group, as the entry at index ``version`` made them."""
 
     group: int
     incarnation: int
@@ -119,7 +129,8 @@ class RecordMembers(NamedTuple):
 
 
 class CreateTopic(NamedTuple):
-    """``topic_id`` is the proposer's (a random UUID); the same id again is the same request."""
+    """Create a topic.  ``topic_id`` is a random UUID of the proposer; the same id again is the same
+    request."""
 
     name: str
     topic_id: bytes
@@ -127,30 +138,34 @@ class CreateTopic(NamedTuple):
 
 
 class DeleteTopic(NamedTuple):
-    """Names the id as well: a delete that was proposed twice cannot hit a recreated topic."""
+    """Delete a topic.  The id makes sure that a delete that was proposed twice cannot hit a
+    recreated topic."""
 
     name: str
     topic_id: bytes
 
 
 class AllocateProducerIds(NamedTuple):
-    """A block of ``count`` producer ids that nobody had before."""
+    """Allocate a block of ``count`` producer ids that were never granted before."""
 
     count: int
 
 
 class BumpProducerEpoch(NamedTuple):
-    """The next epoch of a producer id.  ``producer_epoch`` is the one the producer has, -1 = the
-    last one granted.  When that is not known (any more), or the epochs are used up, the producer
-    gets a new id, which is as good: nobody else has it."""
+    """Grant the next epoch of a producer id.
+
+    ``producer_epoch`` is the epoch that the producer has, -1 = the last one granted.  When that is
+    not known or was forgotten, or the epochs are used up, the producer gets a new id instead, which
+    fences as well because the id was never granted before.
+    """
 
     producer_id: int
     producer_epoch: int = -1
 
 
 class RecoverGroup(NamedTuple):
-    """Forced recovery: the group goes on from the replica of node ``survivor``, as its only voter,
-    in ``incarnation``, which must be the one after the present one."""
+    """Forced recovery: the group continues from the replica of node ``survivor``, as its only
+    voter, in ``incarnation``, which must be the present one + 1."""
 
     group: int
     survivor: int
@@ -158,22 +173,23 @@ class RecoverGroup(NamedTuple):
 
 
 class GrowPool(NamedTuple):
-    """The pool shall have ``pool_size`` groups; ``replicas`` are the voters of the new ones, the
-    preferred leader first.  The groups exist from now on; topics do not use them yet."""
+    """Grow the pool to ``pool_size`` groups; ``replicas`` are the voters of the new ones, the
+    preferred leader first.  The groups are created now; topics use them after ``OpenPool``."""
 
     pool_size: int
     replicas: tuple[tuple[int, ...], ...]
 
 
 class OpenPool(NamedTuple):
-    """All groups up to ``pool_size`` have leaders: new topics are placed over all of them."""
+    """Open a grown pool: all groups up to ``pool_size`` have leaders, and new topics are placed
+    over all of them."""
 
     pool_size: int
 
 
 class DecideSwitch(NamedTuple):
-    """Partition incarnation ``partition`` is to go on in ``to_group``, at ``epoch``, which must be
-    the one after its present one."""
+    """Decide to switch the partition with incarnation ``partition`` to ``to_group``, at ``epoch``,
+    which must be its present epoch + 1."""
 
     partition: int
     epoch: int
@@ -181,8 +197,8 @@ class DecideSwitch(NamedTuple):
 
 
 class PublishSwitch(NamedTuple):
-    """The group that was decided on has opened the partition at ``epoch``: offsets from
-    ``start_offset`` on are there."""
+    """Publish a switch: ``to_group`` has opened the partition at ``epoch`` and holds its offsets
+    from ``start_offset`` on."""
 
     partition: int
     epoch: int
@@ -191,7 +207,8 @@ class PublishSwitch(NamedTuple):
 
 
 class TrimChain(NamedTuple):
-    """Nothing of the partition below ``log_start`` can be read any more."""
+    """Drop links of a partition's epoch history whose offsets are all below ``log_start``, the
+    first that can be read."""
 
     partition: int
     log_start: int
@@ -207,25 +224,25 @@ _offset = schema.integer(0, schema.I64_MAX)
 _node_id = schema.integer(1, NODE_ID_MAX)
 _topic_id = schema.fixed_bytes(TOPIC_ID_BYTES)
 _address = schema.text(ADDRESS_MAX)
-#: The rule for names is the state machine's, which answers with a code; this only bounds them.
+#: Bounds a name only; the rule for names is in the state machine, which refuses with a code.
 _any_name = schema.text(TEXT_MAX)
 _row_of_node = row(NodeRecord, schema.integer(0, NODE_ID_MAX), _u64, _u64, _address, _address,
                    schema.text(RACK_BYTES_MAX), schema.integer(0, WEIGHT_MAX),
                    schema.text(VERSION_TEXT_MAX), _u64)
-#: Fields of a node's row as 0.1.0 wrote them: without version and start.
+#: Fields of a node's row as release 0.1.0 wrote them: without version and start.
 _FIELDS_OF_NODE_0_1 = 7
 _members = list_of(_node_id, NODES_MAX)
 _replicas = list_of(list_of(_node_id, NODES_MAX), POOL_SIZE_MAX + 1)
 
 
 def _node(value):
-    """A node's row; that of an older release lacks its last fields."""
+    """Read a node's row; a row of an older release lacks the last two fields."""
     if type(value) is list and len(value) == _FIELDS_OF_NODE_0_1:
         value = [*value, "", 0]
     return _row_of_node(value)
 
 
-#: op -> fields.
+#: Op -> type of the command and its fields.
 COMMANDS: dict[str, Shape] = {
     "bootstrap": Shape(Bootstrap, {
         "cluster_id": schema.fixed_bytes(CLUSTER_ID_BYTES), "nodes": list_of(_node, NODES_MAX),
@@ -265,14 +282,15 @@ _OPS: dict[type, str] = {shape.kind: op for op, shape in COMMANDS.items()}
 
 
 def encode_command(command: Command) -> bytes:
-    """Payload of a METADATA entry.  Raises ``InvalidCommand`` when a replica could not read it."""
+    """Return the payload of a METADATA entry.  Raises ``InvalidCommand`` when a replica could not
+    read it.  O(bytes)."""
     payload = cbor2.dumps({"v": COMMAND_VERSION, "op": _OPS[type(command)], **command._asdict()})
     decode_command(payload)
     return payload
 
 
 def decode_command(payload: bytes | memoryview) -> Command:
-    """The command of a METADATA entry's payload.  Raises ``InvalidCommand``.  O(bytes)."""
+    """Return the command in a METADATA entry's payload.  Raises ``InvalidCommand``.  O(bytes)."""
     if len(payload) > COMMAND_BYTES_MAX:
         raise InvalidCommand(f"a command of {len(payload)} bytes, the limit is {COMMAND_BYTES_MAX}")
     try:
@@ -290,9 +308,9 @@ def decode_command(payload: bytes | memoryview) -> Command:
 
 def plan_bootstrap(cluster_id: bytes, nodes: Iterable[NodeRecord], pool_size: int,
                    replication_factor: int, hash_seed: int) -> Bootstrap:
-    """The bootstrap of a new cluster, replicas placed rack first.
+    """Return the bootstrap of a new cluster, with replicas spread over racks first.
 
-    Raises ``placement.PlacementError`` when the nodes cannot carry it.
+    Raises ``placement.PlacementError`` when the nodes cannot hold that many replicas.
     """
     nodes = tuple(sorted(nodes))
     topology = Topology.of(node.place for node in nodes)

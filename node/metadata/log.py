@@ -1,13 +1,13 @@
-"""The metadata group at this node: commands proposed here, entries applied, results handed back.
+"""The metadata group at this node: proposes commands, applies entries, returns results.
 
-Contract.  ``propose`` returns the state machine's result once the command is applied at this node;
-it raises ``ProposalError`` or ``LeaderUnknown`` (definite: not appended) or ``AmbiguousOutcome``
-(leadership was lost or time ran out while it was pending).  ``applied(index)`` waits until this
-node has seen an index.
+Contract.  ``propose`` returns the state machine's result once the command is applied at this node.
+It raises ``ProposalError`` or ``LeaderUnknown`` (definite: not appended) or ``AmbiguousOutcome``
+(leadership was lost or time ran out while the command was pending).  ``applied(index)`` waits until
+this node has applied an index.
 
-Theory.  The state machine decides (``metadata.py``), deterministically and on every node; this
-module only carries.  What a new cluster looks like is a command too: the group's first leader
-proposes it, and later ones are refused by the state machine as repeats.
+Theory.  The state machine (``state_machine.py``) decides, deterministically and on every node; this
+module only transports.  The bootstrap of a new cluster is a command too: the group's first leader
+proposes it, and the state machine refuses repetitions by later leaders.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from node.metadata import state_machine
 from node.metadata.state_machine import Bootstrap, MetadataState
 from node.subscribers import Subscribers
 
-#: A command is committed within a round trip; after this its outcome is called ambiguous.
+#: A command is committed within a round trip; after this time its outcome is ambiguous.
 COMMAND_TIMEOUT_S = 10.0
 
 
 class _Waiting:
-    """One proposed command."""
+    """A proposed command and, once it is applied here, its result."""
 
     __slots__ = ("done", "result", "lost")
 
@@ -37,28 +37,33 @@ class _Waiting:
 
 
 class MetadataLog:
-    """Owner of this node's ``MetadataState``."""
+    """Owner of this node's ``MetadataState``: applies entries to it and proposes commands."""
 
     def __init__(self, core, store, plan: Bootstrap | None, request_round):
         self._core = core
         self._store = store
-        self._plan = plan  # None: this node has joined, others know what the cluster is
-        #: Notified with the state after entries were applied, or ``follow`` was called.
+        self._plan = plan  # None: this node has joined a cluster that is bootstrapped
+        #: Notified with the state after entries were applied, or when ``follow`` is called.
         self.state_changed = Subscribers()
-        #: Notified with the group that a partition has left.
+        #: Notified with the group that a partition was switched away from.
         self.partition_left = Subscribers()
         self._request_round = request_round
         self._waiting: dict[int, _Waiting] = {}
         self._announced_version = 0
         self._moved = trio.Event()
-        self._begins_anew = False  # the next entries are of a history that is not the state's
+        # the next entries belong to a history that ``state`` does not contain
+        self._begins_anew = False
         self.state = MetadataState() if store.extra is None else MetadataState.restore(store.extra)
 
     # ---- the round loop's side -------------------------------------------------------------------
 
     def apply(self, first: int, last: int) -> None:
-        """Apply committed entries of the metadata group.  They are read from memory, but for what
-        recovery left behind the last checkpoint and what a follower slept through."""
+        """Apply committed entries of the metadata group and complete the proposals waiting for
+        them.
+
+        Entries are read from the disk only when they are not in memory: those above the last
+        checkpoint after recovery, and those that a follower received long before their commit.
+        """
         entries = self._store.entries(METADATA_GROUP, first, last)
         if entries is None:
             entries = self._store.read_plan(METADATA_GROUP, first, last).execute()
@@ -80,25 +85,31 @@ class MetadataLog:
         moved.set()
 
     def follow(self) -> None:
-        """Behind ``install``, when rounds may follow: others act upon what the state says."""
+        """Notify subscribers after ``install``, at a point where rounds may follow."""
         self.state_changed.notify(self.state)
 
     def install(self, state: MetadataState) -> None:
-        """A snapshot stands in the place of everything that was applied before."""
+        """Replace the state by that of a snapshot."""
         self._begins_anew = False
         self.state = state
         moved, self._moved = self._moved, trio.Event()
         moved.set()
 
     def begin_anew(self) -> None:
-        """The group was recovered by force, and this node's new replica has nothing yet.  Some of
-        what the state has may be nobody's any more: what the replica applies first replaces it.
-        Not before: a checkpoint may speak of the old replica until then."""
+        """Discard the state when the next entry is applied: the group was recovered by force, and
+        this node's new replica is empty.
+
+        Some of the state may not have survived.  It is kept until the new replica applies its first
+        entry, because until then a checkpoint may describe the old replica.
+        """
         self._begins_anew = True
 
     def lead(self) -> None:
-        """After entries were applied, at their leader: every node answers clients from its copy, so
-        the others hear of a commit at once; and a new cluster is bootstrapped."""
+        """Announce new commits and bootstrap a new cluster, if this node leads the group.
+
+        Called after entries were applied.  Every node answers clients from its copy of the
+        metadata, so followers are notified of a commit at once.
+        """
         if not self._core.status.is_leader(METADATA_GROUP):
             return
         if self.state.version != self._announced_version:
@@ -108,7 +119,8 @@ class MetadataLog:
         self._bootstrap()
 
     def role_changed(self, leads: bool) -> None:
-        """This node won or lost the metadata group."""
+        """Fail pending proposals as ambiguous when this node has lost leadership of the metadata
+        group."""
         if not leads:
             waiting, self._waiting = self._waiting, {}
             for one in waiting.values():
@@ -116,8 +128,11 @@ class MetadataLog:
                 one.done.set()
 
     def _bootstrap(self) -> None:
-        """The first leader of a new cluster, once it has committed in its term and knows therefore
-        that nobody has done it before, writes down what the cluster is."""
+        """Propose the bootstrap of a new cluster.
+
+        Waits until this leader has committed an entry in its term: only then does it know that no
+        earlier leader has bootstrapped the cluster.
+        """
         if (self.state.cluster_id or self._plan is None or self._waiting
                 or not self._core.status.is_settled(METADATA_GROUP)):
             return
@@ -125,15 +140,15 @@ class MetadataLog:
             proposed = self._core.propose(METADATA_GROUP, EntryKind.METADATA,
                                           state_machine.encode_command(self._plan))
         except ProposalError:
-            return  # the group is being handed over: the next leader's turn, or the next request's
+            return  # transfer under way: the next leader or request retries
         self._waiting[proposed.index] = _Waiting()
         self._request_round()
 
     # ---- the handlers' side ----------------------------------------------------------------------
 
     def check_leading(self) -> None:
-        """Raises ``NotLeader`` or ``LeaderUnknown`` unless this node leads the metadata group and
-        knows all that was committed before: a leader that has not committed in its term may not."""
+        """Raise ``NotLeader`` or ``LeaderUnknown`` unless this node leads the metadata group and
+        its state is current: a leader that has not committed in its term may lack entries."""
         if not self._core.status.is_leader(METADATA_GROUP):
             raise NotLeader(METADATA_GROUP, self._core.status.leader_hint(METADATA_GROUP)[0])
         if not self._core.status.is_settled(METADATA_GROUP):
@@ -143,7 +158,11 @@ class MetadataLog:
             raise LeaderUnknown("the cluster is being set up; try again")
 
     async def propose(self, command):
-        """The result of ``command``; see the module docstring for what it raises."""
+        """Propose ``command`` and return its result once it is applied here.
+
+        Raises ``NotLeader``, ``LeaderUnknown`` or ``ProposalError`` when the command was not
+        appended, ``AmbiguousOutcome`` when its outcome is not known.
+        """
         self.check_leading()
         proposed = self._core.propose(METADATA_GROUP, EntryKind.METADATA,
                                       state_machine.encode_command(command))
@@ -159,15 +178,16 @@ class MetadataLog:
 
     @property
     def oldest_waiting(self) -> int:
-        """Lowest index of a command proposed here that is not decided yet; 0 = none."""
+        """Return the lowest index of a command proposed here that is not applied yet; 0 = none."""
         return min(self._waiting, default=0)
 
     async def changed(self) -> None:
-        """Wait until this node has applied something more."""
+        """Wait until this node has applied further entries or installed a snapshot."""
         await self._moved.wait()
 
     async def applied(self, index: int, timeout_s: float) -> bool:
-        """Wait until this node has applied ``index``; False when it has not in time."""
+        """Wait until this node has applied ``index``; False when that takes longer than
+        ``timeout_s``."""
         with trio.move_on_after(timeout_s):
             while self.state.version < index:
                 await self._moved.wait()

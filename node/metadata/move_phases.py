@@ -1,20 +1,20 @@
-"""The phases of a move, and which may follow which.
+"""The phases of a move and their order.
 
     leader transfer   PENDING -> TRANSFERRING -> DONE
-    topic switch      PENDING -> SWITCHING -> DONE             no way back once it is decided;
-                                                               left out if it never is
+    topic switch      PENDING -> SWITCHING -> DONE             cannot be undone once it is decided;
+                                                               skipped if it never is
     replica change    PENDING -> LEARNING -> JOINT -> GRACE -> DONE
                                     |   before JOINT the learners are removed again (UNDOING),
-                                    v   after it there is only the way forward
+                                    v   from JOINT on the change cannot be undone
                                  UNDOING -> CANCELLED | FAILED | PENDING (another attempt)
 
-A move may also end SKIPPED (what it was planned for is not so any more) or FAILED, and is CANCELLED
-while it is PENDING.  LEARNING stands for "learner added" and "catching up", JOINT for "joint
-entered", "joint left" and the transfer before it: which of them it is shows in the group's own
-configuration, and nobody has to be told.
+A move may also end SKIPPED (the state that it was planned for has changed) or FAILED, and is
+CANCELLED while it is PENDING.  LEARNING covers "learner added" and "catching up"; JOINT covers
+"joint entered", "joint left" and the transfer before it.  The group's own configuration tells which
+of them it is, so no further phase is recorded.
 
-Contract.  A phase is written down *before* anything is done in it, so whoever takes over knows what
-may have been begun.  ``after`` says whether a step is news, old, or impossible.
+Contract.  A phase is recorded *before* any action of the phase, so a new controller knows which
+actions may have started.  ``after`` classifies a step as new, old or impossible.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from multiraft.wire.plans import LEADER_TRANSFER, REPLICA_CHANGE, TOPIC_SWITCH
 
 
 class Phase(enum.IntEnum):
-    """Where a move is."""
+    """The phase of a move."""
 
     PENDING = 0
     TRANSFERRING = 1
@@ -42,19 +42,19 @@ class Phase(enum.IntEnum):
 
 PHASE_MAX = int(max(Phase))
 
-#: A move that has ended.
+#: Phases in which a move has ended.
 TERMINAL = (Phase.DONE, Phase.SKIPPED, Phase.FAILED, Phase.CANCELLED)
 
 #: Attempts of one move before it has failed.
 ATTEMPTS_MAX = 5
 
-#: The first phase of each kind of move.
+#: Kind of move -> its first phase.
 FIRST = {LEADER_TRANSFER: Phase.TRANSFERRING, TOPIC_SWITCH: Phase.SWITCHING,
          REPLICA_CHANGE: Phase.LEARNING}
 
 _P = Phase
 _ENDS = (_P.DONE, _P.SKIPPED, _P.FAILED)
-#: kind -> phase -> those that may follow within one attempt.
+#: Kind of move -> phase -> phases that may follow within one attempt.
 FOLLOWING: dict[str, dict[Phase, tuple[Phase, ...]]] = {
     LEADER_TRANSFER: {_P.PENDING: (_P.TRANSFERRING, *_ENDS),
                       _P.TRANSFERRING: (*_ENDS, _P.CANCELLED)},
@@ -66,20 +66,20 @@ FOLLOWING: dict[str, dict[Phase, tuple[Phase, ...]]] = {
                      _P.GRACE: (_P.DONE,)},
 }
 
-#: Phases from which the next attempt may begin.
+#: Phases from which the next attempt may start.
 RETRIED = (_P.UNDOING, _P.TRANSFERRING)
 
 
 class Step(enum.Enum):
-    """What a step is to a move."""
+    """The relation of a step to the present phase of a move."""
 
     NEWS = "news"
-    OLD = "old"  # it has happened, or was overtaken
+    OLD = "old"  # it was taken before, or a later step was
     IMPOSSIBLE = "impossible"
 
 
 def after(kind: str, phase: Phase, attempt: int, new_phase: Phase, new_attempt: int) -> Step:
-    """Judge a step from where the move is.  O(1)."""
+    """Classify a step by the present phase and attempt of the move.  O(1)."""
     if (new_attempt, new_phase) == (attempt, phase) or new_attempt < attempt or phase in TERMINAL:
         return Step.OLD
     if new_attempt == attempt + 1:
@@ -89,7 +89,7 @@ def after(kind: str, phase: Phase, attempt: int, new_phase: Phase, new_attempt: 
         return Step.IMPOSSIBLE
     if new_phase in FOLLOWING[kind].get(phase, ()):
         return Step.NEWS
-    # Within an attempt a move passes each phase once: what does not follow came before, or belongs
-    # to the way that was not taken.
+    # Within an attempt a move passes each phase once: a phase that does not follow was passed
+    # before, or belongs to the branch that was not taken.
     known = new_phase is Phase.PENDING or new_phase in FOLLOWING[kind] or new_phase in TERMINAL
     return Step.OLD if known else Step.IMPOSSIBLE

@@ -1,16 +1,16 @@
-"""The nodes of the cluster, those that were removed for ever, and who is a member of which group.
+"""Nodes of the cluster, removed nodes, and the members of each group.
 
-Contract.  A part of the metadata state machine (``metadata.py``): functions of state and command.
-An id belongs to one incarnation of a data directory for ever: a wiped node, and a node that was
-removed, come back under another id only (scenarios S28f, S37).
+Contract.  A part of the metadata state machine: functions of state and command.  An id belongs to
+one incarnation of a data directory permanently: a wiped node, and a node that was removed, come
+back under another id only (scenarios S28f, S37).
 
-Invariants.  No id is both a node and removed.  What is recorded of a group's members never goes
-back to an older configuration.
+Invariants.  No id is both a node and removed.  The recorded members of a group never return to an
+older configuration.
 
-Theory.  The Raft membership is the authority on who is in a group; its leader records here what is
-committed, so that every node can list members, place moves and refuse to forget a node that is
-still needed, without asking around.  What is recorded may lag behind and decides nothing in
-consensus.
+Theory.  The Raft configuration is the authority on the members of a group.  Its leader records
+committed configurations here, so that every node can list members, place moves and refuse to remove
+a node that is still a member, without asking other nodes.  A record may lag behind and decides
+nothing in consensus.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from node.metadata.result import Result, over, refused
 from placement import PlacementError, Topology
 from placement.topology import NODE_ID_MAX, NODES_MAX, check_node
 
-#: What a snapshot has beside the nodes.
+#: Shape of this table in a snapshot, without the nodes.
 _SHAPE = {"nodes_version": shapes.WHOLE, "removed": [(shapes.WHOLE, shapes.WHOLE)],
           "replicas": [[shapes.WHOLE]], "states": [(shapes.WHOLE, shapes.TEXT)], "members": [
               (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, *[[shapes.WHOLE]] * 3)]}
 
-#: Groups that a refusal names; the number is always said.
+#: Groups that a refusal names; the refusal always tells their number.
 GROUPS_NAMED = 8
 
 
 class Members(NamedTuple):
-    """The configuration of a group as its leader recorded it, committed at index ``version`` in
-    that life of the group."""
+    """The configuration of a group as its leader recorded it, committed at index ``version`` of
+    incarnation ``incarnation`` of the group."""
 
     incarnation: int
     version: int
@@ -55,37 +55,37 @@ class Members(NamedTuple):
 
 
 class NodeTable:
-    """See the module's docstring.  ``version`` is the index of the last command that changed a
-    node."""
+    """The nodes, removed nodes and group members of one replica's metadata.  ``version`` is the
+    index of the last command that changed a node."""
 
     __slots__ = ("version", "nodes", "removed", "replicas", "members", "states")
 
     def __init__(self) -> None:
         self.version = 0
         self.nodes: dict[int, NodeRecord] = {}
-        #: id -> incarnation it had, of nodes that were removed
+        #: Id of a removed node -> incarnation of its data directory.
         self.removed: dict[int, int] = {}
         #: Voters of each group at its creation.
         self.replicas: tuple[tuple[int, ...], ...] = ()
-        #: Groups whose members are recorded; the others are as they were created.
+        #: Groups with recorded members; the other groups have the members of their creation.
         self.members: dict[int, Members] = {}
-        #: Nodes that are not simply alive: what the operator wants of them.
+        #: States that an operator has set; nodes that are alive are absent.
         self.states: dict[int, str] = {}
 
     # ---- commands -------------------------------------------------------------------------------
 
     def bootstrap(self, index: int, nodes: Iterable[NodeRecord],
                   replicas: tuple[tuple[int, ...], ...]) -> None:
-        """The nodes and groups that the cluster begins with."""
+        """Set the nodes and groups that the cluster starts with."""
         self.version = index
         self.nodes = {node.id: node for node in sorted(nodes)}
         self.replicas = replicas
 
     def grow(self, command: GrowPool, pool_size: int, replication_factor: int) -> Result:
-        """There are new groups, with these voters.  O(groups)."""
+        """Add groups with these voters.  O(groups)."""
         wanted, last = command.pool_size, len(self.replicas) - 1
         if wanted == last > pool_size:
-            return Result(Code.OK)  # proposed twice: those that were decided on first count
+            return Result(Code.OK)  # proposed twice: the voters of the first proposal count
         if last > pool_size:
             return refused(Code.INVALID_REQUEST, f"the pool is growing from {pool_size} to {last} "
                            f"groups: wait for that", value=last)
@@ -102,7 +102,8 @@ class NodeTable:
         return Result(Code.OK)
 
     def register(self, index: int, command: RegisterNode) -> Result:
-        """A node is new, or started again: compare-and-set on the incarnation of its directory."""
+        """Register a node that is new or has restarted: compare-and-set on the incarnation of its
+        data directory."""
         node = command.node
         if not node.incarnation:
             return refused(Code.INVALID_REQUEST, f"node {node.id} names no incarnation")
@@ -116,7 +117,8 @@ class NodeTable:
         return Result(Code.OK, node)
 
     def _id_for(self, incarnation: int) -> int:
-        """The id that the directory has already, or the next that nobody ever had.  O(nodes)."""
+        """Return the id that the data directory has already, or the next id that was never used.
+        O(nodes)."""
         for node in self.nodes.values():
             if node.incarnation == incarnation:
                 return node.id
@@ -137,8 +139,8 @@ class NodeTable:
             if len(self.nodes) >= NODES_MAX:
                 return over("nodes", NODES_MAX, len(self.nodes) + 1)
             return None
-        # A node of the first hour whose incarnation nobody has told yet is not to be had by joining
-        # under its id: it may have voted before it was wiped.
+        # A node of the bootstrap may have no incarnation recorded yet.  Joining must not take its
+        # id over: that node may have voted before its directory was wiped.
         if known.incarnation != node.incarnation and (known.incarnation or new):
             return refused(Code.WRONG_INCARNATION, f"node {node.id} is another data directory "
                            f"(incarnation {known.incarnation:x}, not {node.incarnation:x})")
@@ -148,7 +150,7 @@ class NodeTable:
         return None
 
     def remove(self, index: int, command: RemoveNode) -> Result:
-        """Forget a node and keep its id from ever being used again."""
+        """Remove a node and never use its id again."""
         id_ = command.node
         if id_ in self.removed:
             return Result(Code.OK)  # proposed twice
@@ -169,15 +171,15 @@ class NodeTable:
         return Result(Code.OK, known)
 
     def _needs(self, group: int, node: int) -> bool:
-        """Whether the node has to leave the group before it can be forgotten.  Every node is at
-        least a learner of the metadata group, and stops being one by being removed."""
+        """Return True if the node has to leave the group before it can be removed.  Every node is
+        at least a learner of the metadata group, and stops being a learner by being removed."""
         configuration = self.configuration(group)
         if group == METADATA_GROUP:
             return node in configuration.voters or node in configuration.outgoing
         return node in configuration.members()
 
     def set_state(self, command: SetNodeState) -> Result:
-        """What the operator wants of a node; plans go by it."""
+        """Set the state that the operator wants of a node, which plans respect."""
         if command.node not in self.nodes:
             return refused(Code.UNKNOWN_NODE, f"there is no node {command.node}")
         if command.state == ALIVE:
@@ -187,7 +189,7 @@ class NodeTable:
         return Result(Code.OK)
 
     def record(self, command: RecordMembers) -> Result:
-        """What the leader of a group says of its members."""
+        """Record the members of a group as its leader reports them; older reports are ignored."""
         if command.group >= len(self.replicas):
             return refused(Code.INVALID_REQUEST, f"there is no group {command.group}")
         known = self.members.get(command.group)
@@ -200,7 +202,8 @@ class NodeTable:
     # ---- questions ------------------------------------------------------------------------------
 
     def initial(self, group: int) -> Configuration:
-        """Members of a group at its creation: every node has a copy of the metadata group."""
+        """Return the members of a group at its creation: every node has a replica of the metadata
+        group."""
         voters = self.replicas[group]
         if group != METADATA_GROUP:
             return Configuration(voters)
@@ -208,19 +211,19 @@ class NodeTable:
                                            if node not in voters))
 
     def configuration(self, group: int) -> Configuration:
-        """Members of a group as far as it is recorded."""
+        """Return the last recorded members of a group, else those of its creation."""
         known = self.members.get(group)
         return known.configuration if known is not None else self.initial(group)
 
     def groups_of(self, node: int) -> tuple[int, ...]:
-        """Groups that the node is a member of, as far as it is recorded.  O(groups)."""
+        """Return the groups that the node is a member of, as recorded.  O(groups)."""
         return tuple(group for group in range(len(self.replicas))
                      if node in self.configuration(group).members())
 
     # ---- checkpoints ----------------------------------------------------------------------------
 
     def snapshot(self) -> dict:
-        """CBOR-able values."""
+        """Return the table as values that CBOR can encode."""
         return {"nodes": list(self.nodes.values()), "nodes_version": self.version,
                 "removed": list(self.removed.items()), "replicas": self.replicas,
                 "states": list(self.states.items()),
@@ -228,8 +231,11 @@ class NodeTable:
                             for group, known in self.members.items()]}
 
     def fill(self, snapshot: dict) -> None:
-        """The state of a snapshot; those of version 1 know neither removed nodes nor members.
-        Raises ``KeyError``, ``TypeError``, ``ValueError``."""
+        """Restore the table from a snapshot.
+
+        Snapshots of version 1 have neither removed nodes nor members.  Raises ``KeyError``,
+        ``TypeError`` or ``ValueError`` when the snapshot is malformed.
+        """
         nodes = [NodeRecord(*row) for row in snapshot["nodes"]]
         shapes.check(nodes, [NODE_SHAPE], "nodes")
         shapes.check({"removed": (), "members": (), "nodes_version": 0, "states": (), **snapshot},
@@ -243,7 +249,7 @@ class NodeTable:
         self.states = dict(snapshot.get("states", ()))
 
     def _check(self) -> None:
-        """Every invariant."""
+        """Assert every invariant.  O(nodes and members)."""
         assert len(self.nodes) <= NODES_MAX
         assert not set(self.nodes) & set(self.removed), "removed, and a node"
         for id_, node in self.nodes.items():
@@ -254,7 +260,7 @@ class NodeTable:
 
 
 def bootstrap_fault(command: Bootstrap) -> str:
-    """Why this bootstrap contradicts itself; empty when it does not."""
+    """Return the reason why this bootstrap contradicts itself; empty when it does not."""
     try:
         Topology.of(node.place for node in command.nodes)
     except PlacementError as error:
@@ -268,7 +274,8 @@ def bootstrap_fault(command: Bootstrap) -> str:
 
 def _replicas_fault(first: int, replicas: Sequence[tuple[int, ...]], known: dict[int, NodeRecord],
                     replication_factor: int) -> str:
-    """Why groups from ``first`` on cannot be created so; empty when they can."""
+    """Return the reason why groups from ``first`` on cannot be created with these replicas; empty
+    when they can."""
     for group, nodes in enumerate(replicas, first):
         if len(nodes) != len({*nodes}) or not nodes or any(node not in known for node in nodes):
             return f"group {group}: replicas {nodes!r:.80} are not distinct nodes of the cluster"

@@ -1,18 +1,19 @@
-"""Where partitions are that are not where the hash says, and which of them are being switched.
+"""Epoch histories of partitions that are not in the group of their hash, and pending switches.
 
-Contract.  A part of the metadata state machine (``metadata.py``): functions of state and command.
-A switch to another group is *decided* here first and *published* here last; between the two only
-the logs of the two groups say how far it is (``replicas/partition_switch.py``).  Both commands
-compare and set the partition's epoch, so repeats change nothing and a late one is refused.
+Contract.  A part of the metadata state machine: functions of state and command.  A switch to
+another group is *decided* here first and *published* here last.  Between the two its progress is
+only in the logs of the two groups (``replicas/partition_switch.py``).  Both commands compare and
+set the partition's epoch, so repetitions change nothing and a late command is refused.
 
-Invariants.  Epochs and start offsets of a chain ascend: a link without offsets is replaced by the
-next one.  A partition has at most one switch that is decided and not
-published, and its epoch is the one after the chain's last.  What is decided is published some day
-or its topic is deleted: there is no way back but another switch.
+Invariants.  Epochs and start offsets of a history ascend: a link without offsets is replaced by the
+next one.  A partition has at most one switch that is decided and not published, and the epoch of
+that switch is the last one of the history + 1.  A decided switch ends by being published or with
+the deletion of the topic; only another switch reverts it.
 
-Theory.  X, the producers' windows and the stamps are in the log of the group that the partition
-leaves; nothing of them has to pass through here before the next group goes on.  What is published
-is for readers: where offsets from X on are.
+Theory.  The start offset, the producers' state and the leader epoch base are in the log of the
+group that the partition leaves.  The next group takes them from there and does not wait for the
+metadata.  Publishing serves readers: it tells which group holds the offsets from the start offset
+on.
 """
 
 from __future__ import annotations
@@ -25,31 +26,32 @@ from multiraft.wire.errors import Code
 from node.metadata.commands import DecideSwitch, PublishSwitch, TrimChain
 from node.metadata.result import Result, over, refused
 
-#: Partitions that are elsewhere than the hash says.  Hashing makes them for far less than 1 % of
-#: the partitions, switches for what is moved; every replica keeps and every checkpoint carries
-#: them.  When the table is full new partitions go where the hash puts them, and others stay where
-#: they are: balance suffers, creating topics does not.
+#: Partitions that are not in the group of their hash.  Hashing produces exceptions for far less
+#: than 1 % of the partitions; switches produce one per partition moved.  Every replica holds and
+#: every checkpoint contains them.  When the table is full, new partitions are placed by the hash
+#: and no more partitions are switched: balance suffers, creation of topics does not.
 EXCEPTIONS_MAX = 1 << 16
 
 #: Links of one partition: groups that hold a part of it that retention has not dropped yet.  Each
-#: is in every copy of the metadata, and a look for a time may ask the leader of each.
+#: is in every copy of the metadata, and a lookup by timestamp may ask the leader of each.
 CHAIN_LINKS_MAX = 64
 
-#: Switches that are decided and not published: leaders look at all of them when one changes.
+#: Switches that are decided and not published; a leader scans all of them when one changes.
 SWITCHES_MAX = 1024
 
-#: Epoch of a partition's first link; a switch to another group makes the next one.
+#: Epoch of a partition's first link; each switch to another group adds one.
 FIRST_EPOCH = 1
 
-_LINK_1 = (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)  # without a base: versions 1 and 2
+# without leader epoch base: snapshots of versions 1 and 2
+_LINK_1 = (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)
 _LINK = (shapes.WHOLE,) * 4
-#: What a snapshot has of this table.
+#: Shape of this table in a snapshot, without the histories.
 _SHAPE = {"switches": [(shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)]}
 
 
 class ChainLink(NamedTuple):
-    """Where a partition's offsets from ``start_offset`` on are.  ``leader_epoch_base`` + term is
-    stamped into its batches there."""
+    """The group that holds a partition's offsets from ``start_offset`` on.  Its batches there are
+    stamped with ``leader_epoch_base`` + term."""
 
     epoch: int
     group: int
@@ -58,7 +60,7 @@ class ChainLink(NamedTuple):
 
 
 class Switch(NamedTuple):
-    """A switch that is decided: the partition goes on in ``to_group`` at ``epoch``."""
+    """A decided switch: the partition continues in ``to_group`` at ``epoch``."""
 
     epoch: int
     to_group: int
@@ -68,7 +70,7 @@ Chain = tuple[ChainLink, ...]
 
 
 class PlacementTable:
-    """See the module's docstring."""
+    """The epoch histories (``chains``) and pending switches of one replica's metadata."""
 
     __slots__ = ("chains", "switches")
 
@@ -80,7 +82,7 @@ class PlacementTable:
 
     def decide(self, command: DecideSwitch, chain: Chain, pool_size: int,
                partitions_there: int) -> Result:
-        """The partition is to go on elsewhere.  O(switches)."""
+        """Decide to switch a partition to another group.  O(switches)."""
         last, pending = chain[-1], self.switches.get(command.partition)
         wanted = Switch(command.epoch, command.to_group)
         if wanted in (pending, Switch(last.epoch, last.group)):
@@ -121,13 +123,13 @@ class PlacementTable:
 
     @property
     def room(self) -> int:
-        """Partitions that may yet become exceptions.  O(switches)."""
+        """Number of partitions that may still become exceptions.  O(switches)."""
         coming = sum(partition not in self.chains for partition in self.switches)
         return EXCEPTIONS_MAX - len(self.chains) - coming
 
     def publish(self, command: PublishSwitch, chain: Chain) -> Result:
-        """The next group has opened the partition: that is where it goes on.  The value is the
-        link that it leaves; None = published before."""
+        """Append the link of a switched partition to its history: the next group has opened the
+        partition.  The value is the link that the partition leaves; None = published before."""
         partition, last = command.partition, chain[-1]
         if command.epoch <= last.epoch:
             return Result(Code.OK)
@@ -147,7 +149,7 @@ class PlacementTable:
         return Result(Code.OK, last)
 
     def trim(self, command: TrimChain, chain: Chain) -> Result:
-        """The partition's log start has passed whole links.  The value are the links that went."""
+        """Drop links whose offsets are all below the log start.  The value is the dropped links."""
         gone = 0
         while gone + 1 < len(chain) and chain[gone + 1].start_offset <= command.log_start:
             gone += 1
@@ -156,20 +158,23 @@ class PlacementTable:
         return Result(Code.OK, chain[:gone])
 
     def forget(self, partition: int) -> None:
-        """Its topic was deleted."""
+        """Remove a partition of a deleted topic."""
         self.chains.pop(partition, None)
         self.switches.pop(partition, None)
 
     # ---- checkpoints ----------------------------------------------------------------------------
 
     def snapshot(self) -> dict:
-        """CBOR-able values."""
+        """Return the table as values that CBOR can encode."""
         return {"chains": list(self.chains.items()),
                 "switches": [[partition, *switch] for partition, switch in self.switches.items()]}
 
     def fill(self, snapshot: dict) -> None:
-        """The state of a snapshot; those of versions 1 and 2 know no switches.  Raises
-        ``KeyError``, ``TypeError``, ``ValueError``."""
+        """Restore the table from a snapshot.
+
+        Snapshots of versions 1 and 2 have no switches.  Raises ``KeyError``, ``TypeError`` or
+        ``ValueError`` when the snapshot is malformed.
+        """
         link = _LINK if "switches" in snapshot else _LINK_1
         shapes.check({"switches": (), **snapshot},
                     {**_SHAPE, "chains": [(shapes.WHOLE, [link])]}, "chains")
@@ -179,7 +184,7 @@ class PlacementTable:
                          for partition, *fields in snapshot.get("switches", ())}
 
     def _check(self) -> None:
-        """Every invariant.  O(exceptions)."""
+        """Assert every invariant.  O(exceptions)."""
         assert len(self.switches) <= SWITCHES_MAX and self.room >= 0
         for partition, chain in self.chains.items():
             assert 1 <= len(chain) <= CHAIN_LINKS_MAX, f"partition {partition}: {chain}"

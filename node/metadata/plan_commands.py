@@ -1,10 +1,10 @@
-"""Commands of the metadata group about plans: apply, control, one step of one move; node states.
+"""Commands of the metadata group about plans and node states.
 
-Contract.  As ``commands.py``, which takes in ``COMMANDS``.  Every command names what it
+Contract.  As ``commands.py``, which includes ``COMMANDS``.  Every command names the state that it
 was decided upon, so that a repeated, late or reordered one changes nothing: the plan's id; for a
-step also the move's number, its attempt and the phase it leads to.  Times are the proposer's, in
-milliseconds since 1970, and are shown and never compared by the state machine, but for a plan's
-expiry.
+step also the number of the move, its attempt and the phase it leads to.  Times are the proposer's
+wall clock, in milliseconds since 1970.  The state machine stores them and compares none but a
+plan's expiry.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from multiraft.wire.schema import Shape
 from node.metadata.move_phases import PHASE_MAX
 from placement.topology import NODE_ID_MAX
 
-#: Why something waits, stopped or was left out, in words.
+#: Characters of the reason why a plan or a move waits, stopped or was skipped.
 REASON_MAX = 300
 
 
 class ApplyPlan(NamedTuple):
-    """Carry a plan out.  ``now_ms``: when it was proposed, compared with ``expires_ms``."""
+    """Apply a plan.  ``now_ms``: time of the proposal, compared with ``expires_ms``."""
 
     plan_id: str
     cluster_id: str
@@ -35,8 +35,8 @@ class ApplyPlan(NamedTuple):
 
 
 class ControlPlan(NamedTuple):
-    """Pause, resume, cancel, or set the throttle to ``value`` bytes per second.  ``by_safety``:
-    not an operator but what watches over the cluster says so."""
+    """Pause, resume or cancel a plan, or set its throttle to ``value`` bytes per second.
+    ``by_safety``: the controller's safety check asks for it, not an operator."""
 
     plan_id: str
     action: str
@@ -47,8 +47,8 @@ class ControlPlan(NamedTuple):
 
 
 class StepMove(NamedTuple):
-    """A move goes to ``phase``.  ``source``: the node that sends what is copied; ``reason``: why it
-    ended so."""
+    """Set a move to ``phase``.  ``source``: the node that sends the copied data; ``reason``: the
+    cause of an end other than success."""
 
     plan_id: str
     seq: int
@@ -60,7 +60,7 @@ class StepMove(NamedTuple):
 
 
 class SetNodeState(NamedTuple):
-    """What the operator wants of a node."""
+    """Set the state that the operator wants of a node."""
 
     node: int
     state: str
@@ -72,7 +72,7 @@ _reason = schema.text(REASON_MAX)
 _plan_id = schema.text(64)
 _name = schema.text(wire.NAME_MAX)
 
-#: op -> fields.
+#: Op -> type of the command and its fields.
 COMMANDS: dict[str, Shape] = {
     "apply_plan": Shape(ApplyPlan, {
         "plan_id": _plan_id, "cluster_id": _name, "scope": _name, "expires_ms": _u64,

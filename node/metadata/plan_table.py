@@ -1,18 +1,17 @@
-"""The plan that is being carried out, as a part of the metadata state machine.
+"""The plan under way, as a part of the metadata state machine.
 
-Contract.  Functions of state and command (``metadata.py``): no clock, no randomness, no I/O.  What
-was asked for wrongly is a ``Result`` with a code and changes nothing.  Every command may come
-twice, late, or after others: a step that has happened or was overtaken is answered with OK and
-False.
+Contract.  Functions of state and command: no clock, no randomness, no I/O.  A wrong request is a
+``Result`` with a code and changes nothing.  Every command may arrive twice, late, or after others:
+a step that has happened or was overtaken is answered with OK and False.
 
-Invariants.  At most one plan is under way, and one repair waits for it to end.  No move starts but
-in a running plan, after the moves it depends on have ended, and within the plan's limits per node
-and in all; limits that are lowered bind those that start afterwards.  A move that is JOINT only
-goes forward.  A plan is over when all its moves have ended; then its throttle is over as well,
-everywhere, because it is nowhere but here.
+Invariants.  At most one plan is under way, and one repair waits for its end.  A move starts only in
+a running plan, after the moves it depends on have ended, and within the plan's limits per node and
+in all; lowered limits bind moves that start afterwards.  A move in phase JOINT cannot be undone.  A
+plan is over when all its moves have ended; its throttle ends with it on every node, because the
+throttle is stored nowhere else.
 
-Theory.  Whoever carries the plan out may be killed between any two steps.  What it meant to do is
-here, what happened is in the groups' own configurations, and nothing else counts.
+Theory.  The controller may be killed between any two steps.  Its intention is in this table and its
+effect in the groups' own configurations; a successor needs nothing else.
 """
 
 from __future__ import annotations
@@ -41,19 +40,20 @@ PAUSED = "paused"
 CANCELLING = "cancelling"
 DONE = "done"
 CANCELLED = "cancelled"
-#: A plan in one of these is over.
+#: States of a plan that is over.
 OVER = (DONE, CANCELLED)
 
-#: The code of the pause that an operator may end.
+#: Code of the only safety pause that an operator may resume.
 SLOW_COMMITS = "SLOW_COMMITS"
 
-#: The scope that does not wait for its turn.
+#: The scope of a plan that may cancel the active one and take its place.
 REPAIR = "repair"
 
-#: Leaders that were asked for; a group whose entry was pushed out is led by whoever is elected.
+#: Groups with a preferred leader that a plan chose.  A group whose entry was evicted is led by the
+#: node that wins an election.
 PREFERRED_MAX = 1 << 16
-#: Groups, and partitions, of which is known when a plan moved them last; those whose entry was
-#: pushed out may be moved again at once.
+#: Groups, and partitions, with the time when a plan moved them last.  Those whose entry was evicted
+#: may be moved again at once.
 MOVED_MAX = 1 << 16
 
 _MOVE = (shapes.WHOLE, shapes.TEXT, shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, [shapes.WHOLE],
@@ -70,7 +70,8 @@ _SHAPE = {"plan": shapes.Optional(_PLAN), "next": shapes.Optional(_NEXT),
 
 
 class Record(NamedTuple):
-    """Where a move is, since when, who sends what it copies (0 = nobody yet), and why it ended."""
+    """The progress of a move: its phase, since when, the node that sends its data (0 = not chosen
+    yet) and the reason of its end."""
 
     phase: Phase = Phase.PENDING
     attempt: int = 0
@@ -80,12 +81,12 @@ class Record(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """Is nothing left to do?"""
+        """True if the move is done, skipped, failed or cancelled."""
         return self.phase in TERMINAL
 
 
 class ActivePlan:
-    """A plan and how far each of its moves is."""
+    """A plan and the progress of each of its moves."""
 
     __slots__ = ("plan_id", "scope", "state", "reason", "by_safety", "applied_ms", "limits",
                  "moves", "records", "under_way", "left", "waited")
@@ -95,26 +96,26 @@ class ActivePlan:
         self.plan_id = plan_id
         self.scope = scope
         self.state = RUNNING
-        self.reason = ""  # why it is not running
-        self.by_safety = False  # it paused itself, and goes on by itself
+        self.reason = ""  # of a state other than running
+        self.by_safety = False  # paused by the safety check, which also resumes it
         self.applied_ms = applied_ms
         self.limits = limits
         self.moves: dict[int, PlannedMove] = {move.seq: move for move in moves}
         self.records: dict[int, Record] = {move.seq: Record() for move in moves}
-        #: Moves that have begun and not ended, in the order in which they began.
+        #: Moves that have started and not ended, in the order of their start.
         self.under_way: dict[int, None] = {}
         self.left = len(moves)  # moves that have not ended
-        #: Another plan was undone first, which changed configurations: its moves are judged by the
-        #: voters that they were planned for.
+        #: Another plan was undone first, which changed configurations: moves are compared with the
+        #: voters that they were planned for, not with the index of the configuration.
         self.waited = False
 
     @property
     def is_over(self) -> bool:
-        """Has every move ended?"""
+        """True if every move has ended."""
         return self.state in OVER
 
     def replicas_under_way(self) -> tuple[dict[int, int], dict[int, int], int]:
-        """(node -> replicas it receives, node -> replicas it sends, moves that copy).
+        """Return (node -> replicas it receives, node -> replicas it sends, moves that copy).
         O(moves under way)."""
         into: dict[int, int] = {}
         out: dict[int, int] = {}
@@ -129,8 +130,8 @@ class ActivePlan:
         return into, out, copying
 
     def obstacle(self, move: PlannedMove, source: int) -> Result | None:
-        """Why the move may not start now, from ``source``; None = it may.
-        O(moves under way)."""
+        """Return the refusal of a start of the move now, sending from ``source``; None = it may
+        start.  O(moves under way)."""
         if self.state != RUNNING:
             return refused(Code.STALE_PLAN, f"the plan is {self.state}")
         for seq in move.depends_on:
@@ -150,7 +151,7 @@ class ActivePlan:
                               f"begins when {which} is through, which takes seconds")
 
     def _copies_at_limit(self, move: PlannedMove, source: int) -> Result | None:
-        """Which limit of copies the move would exceed."""
+        """Return the refusal by the limit of copies that the move would exceed; None = by none."""
         limits = self.limits
         into, out, copying = self.replicas_under_way()
         if copying >= limits.at_once_max:
@@ -162,7 +163,8 @@ class ActivePlan:
                 return self._copying("in_per_node_max", into[node] + 1, f"node {node} receives "
                                      f"{_counted(into[node], 'replica')}")
         sent, more = out.get(source, 0), len(move.joining)
-        # A change of several replicas is one stream each, and must not wait for ever.
+        # A change of several replicas sends one stream for each of them.  It may exceed the limit
+        # when its source sends nothing else; otherwise it would wait without end.
         if sent and sent + more > limits.out_per_node_max:
             what = f"node {source} sends {_counted(sent, 'replica')}"
             return self._copying("out_per_node_max", sent + more, what if more == 1 else
@@ -175,37 +177,39 @@ class ActivePlan:
                               f"--policy` with a larger {name}")
 
     def _at_limit(self, name: str, value: int, what: str, end: str) -> Result:
-        """A move waits for its turn, which is no error: what is under way, which limit that is,
-        what ends the wait.  ``value``: how many it would be with the move."""
+        """Return the refusal of a move that waits for its turn: the moves under way, the limit, and
+        the event that ends the wait.  ``value``: the count including the move."""
         limit = getattr(self.limits, name)
         return refused(Code.LIMIT_EXCEEDED, f"{what}, and {name} of the plan is {limit}: {end}",
                        limit, value)
 
 
 class PlanTable:
-    """See the module's docstring.  ``version`` grows with each change, in this process only."""
+    """The plan under way or the last one, the repair that waits, preferred leaders and times of
+    moves. ``version`` grows with each change, in this process only."""
 
     __slots__ = ("plan", "next", "preferred", "moved", "switched", "version")
 
     def __init__(self) -> None:
         self.plan: ActivePlan | None = None  # under way, or the last one
-        self.next: ApplyPlan | None = None  # a repair that waits for the plan to end
-        self.preferred: dict[int, int] = {}  # group -> the leader that was asked for
-        #: Group -> when a plan last changed its voters, partition -> when one last switched it, in
-        #: milliseconds since 1970, the latest last: the next plans leave them alone for a while.
+        self.next: ApplyPlan | None = None  # a repair that waits for the end of the plan
+        self.preferred: dict[int, int] = {}  # group -> leader that a plan chose
+        #: Group -> when a plan last changed its voters; partition -> when a plan last switched it,
+        #: in milliseconds since 1970, the latest last.  The next plans leave them alone for a
+        #: cool-down.
         self.moved: dict[int, int] = {}
         self.switched: dict[int, int] = {}
         self.version = 0
 
     @property
     def active(self) -> ActivePlan | None:
-        """The plan under way."""
+        """The plan under way, None without one."""
         return self.plan if self.plan is not None and not self.plan.is_over else None
 
     # ---- commands -------------------------------------------------------------------------------
 
     def apply(self, command: ApplyPlan, cluster_id: str) -> Result:
-        """Begin a plan.  The value is its state.  O(moves)."""
+        """Start a plan, or queue a repair.  The value is the plan's state.  O(moves)."""
         if self.plan is not None and self.plan.plan_id == command.plan_id:
             return Result(Code.OK, self.plan.state)  # proposed twice
         if self.next is not None and self.next.plan_id == command.plan_id:
@@ -227,7 +231,7 @@ class PlanTable:
 
     @staticmethod
     def _fault(command: ApplyPlan, cluster_id: str) -> Result | None:
-        """Why the plan can never be carried out."""
+        """Return the refusal of a plan that can never be carried out; None for one that can."""
         if command.cluster_id != cluster_id:
             return refused(Code.STALE_PLAN, f"the plan is for cluster {command.cluster_id:.40}, "
                            f"this is {cluster_id}")
@@ -247,7 +251,8 @@ class PlanTable:
                                command.moves)
 
     def control(self, command: ControlPlan) -> Result:
-        """The value is the plan's state afterwards.  O(moves) for a cancellation, else O(1)."""
+        """Pause, resume, cancel or throttle the plan.  The value is the plan's state afterwards.
+        O(moves) for a cancellation, else O(1)."""
         plan = self.plan
         if plan is None or plan.plan_id != command.plan_id:
             return refused(Code.STALE_PLAN, f"plan {command.plan_id:.12} is not being carried out")
@@ -279,9 +284,13 @@ class PlanTable:
 
     @staticmethod
     def _resume(plan: ActivePlan, by_safety: bool) -> None:
-        """Safety does not resume what an operator paused, nor an operator what is in danger: it
-        would be paused again at once.  But that commits are slow may be accepted, for the rest of
-        the plan: it may be the cure."""
+        """Resume the plan if the side that asks may do so.
+
+        The safety check does not resume a plan that an operator paused.  An operator cannot resume
+        a plan whose cause of the pause persists, since it would be paused again at once.  Slow
+        commits are the exception: an operator may accept them for the rest of the plan, because the
+        plan may be their cure.
+        """
         if plan.state != PAUSED or (by_safety and not plan.by_safety):
             return
         if plan.by_safety and not by_safety:
@@ -291,7 +300,7 @@ class PlanTable:
         plan.state, plan.reason, plan.by_safety = RUNNING, "", False
 
     def _cancel(self, plan: ActivePlan, reason: str, now_ms: int) -> None:
-        """What has not begun does not begin; what has is undone, or finished, by the driver."""
+        """Cancel moves that have not started; the controller undoes or finishes the others."""
         plan.state, plan.reason, plan.by_safety = CANCELLING, reason, False
         for seq, record in plan.records.items():
             if record.phase is Phase.PENDING:
@@ -301,10 +310,10 @@ class PlanTable:
         self._end_if_over(plan)
 
     def step(self, command: StepMove) -> Result:
-        """The value says whether the step was news.  O(moves under way)."""
+        """Take a step of a move.  The value is True if the step was new.  O(moves under way)."""
         plan = self.plan
         if plan is None or plan.plan_id != command.plan_id or command.seq not in plan.moves:
-            return Result(Code.OK, False)  # of a plan that is no more
+            return Result(Code.OK, False)  # of a plan that is over or was replaced
         move, record = plan.moves[command.seq], plan.records[command.seq]
         phase = Phase(command.phase)
         step = after(move.kind, record.phase, record.attempt, phase, command.attempt)
@@ -325,7 +334,7 @@ class PlanTable:
     def _enter(self, plan: ActivePlan, command: StepMove, phase: Phase) -> None:
         seq = command.seq
         if phase is Phase.PENDING and plan.state == CANCELLING:
-            phase = Phase.CANCELLED  # what would have been tried again is not
+            phase = Phase.CANCELLED  # a cancelled plan starts no further attempt
         source = command.source or plan.records[seq].source
         plan.records[seq] = Record(phase, command.attempt, source, command.now_ms, command.reason)
         if phase in TERMINAL or phase is Phase.PENDING:
@@ -340,14 +349,14 @@ class PlanTable:
         self._end_if_over(plan)
 
     def _date(self, move: PlannedMove, phase: Phase, now_ms: int) -> None:
-        """Note when what is moved went where it shall be."""
+        """Record the time at which a group or partition reached its new place."""
         if phase is Phase.GRACE:
             _put_last(self.moved, move.subject, now_ms, MOVED_MAX)
         elif phase is Phase.DONE and move.kind == TOPIC_SWITCH:
             _put_last(self.switched, move.subject, now_ms, MOVED_MAX)
 
     def _prefer(self, move: PlannedMove) -> None:
-        """The leader that a finished move was to bring about stays the preferred one."""
+        """Record the leader that a finished move brought about as the preferred one."""
         leader = move.new[0] if move.kind == LEADER_TRANSFER else move.leader
         if move.kind == REPLICA_CHANGE and self.preferred.get(move.subject) in move.leaving:
             del self.preferred[move.subject]
@@ -364,18 +373,18 @@ class PlanTable:
             self.plan.waited = True
 
     def forget_node(self, node: int) -> None:
-        """The node was removed for ever."""
+        """Remove a node that was removed from the cluster."""
         for group in [group for group, leader in self.preferred.items() if leader == node]:
             del self.preferred[group]
 
     def forget_partition(self, partition: int) -> None:
-        """Its topic was deleted."""
+        """Remove a partition of a deleted topic."""
         self.switched.pop(partition, None)
 
     # ---- checkpoints ----------------------------------------------------------------------------
 
     def snapshot(self) -> dict:
-        """CBOR-able values."""
+        """Return the table as values that CBOR can encode."""
         plan, waiting = self.plan, self.next
         return {
             "plan": None if plan is None else {
@@ -392,8 +401,11 @@ class PlanTable:
             "switched": list(self.switched.items())}
 
     def fill(self, snapshot: dict) -> None:
-        """The state of a snapshot; those of versions 4 and 5 do not know when what was moved.
-        Raises ``KeyError``, ``TypeError``, ``ValueError``."""
+        """Restore the table from a snapshot.
+
+        Snapshots of versions 4 and 5 have no times of moves.  Raises ``KeyError``, ``TypeError`` or
+        ``ValueError`` when the snapshot is malformed.
+        """
         snapshot = {"moved": (), "switched": (), **snapshot}
         shapes.check(snapshot, _SHAPE, "plans")
         fields, waiting = snapshot["plan"], snapshot["next"]
@@ -406,7 +418,7 @@ class PlanTable:
         self.switched = dict(snapshot["switched"])
 
     def _check(self) -> None:
-        """Every invariant.  O(moves)."""
+        """Assert every invariant.  O(moves)."""
         assert max(len(self.moved), len(self.switched)) <= MOVED_MAX
         assert self.next is None or (self.active is not None and self.next.scope == REPAIR)
         plan = self.plan
@@ -427,7 +439,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _put_last(table: dict[int, int], key: int, value: int, count_max: int) -> None:
-    """Set a value as the latest of at most so many; the oldest ones go."""
+    """Set a value as the latest of at most ``count_max``; the oldest ones are evicted."""
     table.pop(key, None)
     while len(table) >= count_max:
         del table[next(iter(table))]
@@ -452,7 +464,7 @@ def _restored(fields: dict) -> ActivePlan:
 
 
 def _contradiction(moves: tuple[PlannedMove, ...]) -> str:
-    """Why these moves are no plan; empty when they are one.  O(moves)."""
+    """Return the reason why these moves are not a plan; empty when they are.  O(moves)."""
     seqs: dict[int, None] = {}
     subjects: dict[str, None] = {}
     for move in moves:

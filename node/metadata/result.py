@@ -1,7 +1,7 @@
-"""What a metadata command did: the same value on every replica, refusals included.
+"""Results of metadata commands: the same value on every replica, refusals included.
 
-Contract.  What a client did wrong is a ``Result`` with a code, never an exception: all replicas
-agree on it, and it changed nothing.
+Contract.  An error of the client is a ``Result`` with a code, never an exception: all replicas
+agree on it, and it changes nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from multiraft.wire.errors import Code, ErrorDetail
 
 
 class Result(NamedTuple):
-    """``value`` by command: the ``NodeRecord`` registered or removed, the ``Topic`` created or
+    """The outcome of a command.
+
+    ``value`` by command: the ``NodeRecord`` registered or removed, the ``Topic`` created or
     deleted, ``ProducerIds``, ``ProducerIdentity``; None for the others and for refusals, which
-    changed nothing and have an ``error``."""
+    changed nothing and have an ``error``.
+    """
 
     code: Code
     value: Any = None
@@ -22,11 +25,11 @@ class Result(NamedTuple):
 
 
 def refused(code: Code, text: str, limit: int = -1, value: int = -1) -> Result:
-    """A refusal that says why."""
+    """Return a refusal with its reason."""
     return Result(code, None, ErrorDetail(text, limit=limit, value=value))
 
 
 def over(name: str, limit: int, value: int) -> Result:
-    """A refusal by a named limit."""
+    """Return a refusal by a named limit."""
     return refused(Code.LIMIT_EXCEEDED, f"{name}: {value} would exceed the limit of {limit}",
                    limit, value)

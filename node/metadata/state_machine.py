@@ -1,20 +1,19 @@
 """The metadata state machine: nodes, topics, placement exceptions, producer ids, sinks.
 
 Contract.  ``apply(index, command)`` is called for every METADATA entry of group 0 in order, on
-every replica, and is a function of the state and the command: no clock, no randomness, no I/O.
-What a client did wrong is a ``Result`` with a code, never an exception, so that all replicas agree
-on it.  ``version`` is the index of the last command applied; replies carry it, and a node behind it
-waits.
+every replica, and is a function of the state and the command: no clock, no randomness, no I/O.  An
+error of the client is a ``Result`` with a code, never an exception, so that all replicas agree on
+it. ``version`` is the index of the last command applied; replies carry it, and a node whose version
+is lower waits.
 
 Invariants.  Incarnations come from one counter and are never used twice.  A topic's partitions have
-consecutive incarnations, the first of which is the topic's own.  The counts per group are kept up
-to date at each change, no command walks all topics.  Group 0 holds no partitions.
+consecutive incarnations, the first of which is the topic's own.  The counts per group are updated
+at each change; no command walks all topics.  Group 0 holds no partitions.
 
-Theory.  The hash proposes, the metadata decides: a partition without a stored chain is where
-``placement.default_group`` puts it for the pool size recorded with its topic, at epoch 1 from
-offset 0.  Only exceptions are stored (``placement_table.py``), so a topic costs one tuple, two map
-entries and no object per partition.  Topics are tuples of plain values, which the garbage collector
-stops visiting.
+Theory.  A partition without a stored history is in the group that ``placement.default_group``
+computes for the pool size recorded with its topic, at epoch 1 from offset 0.  Only exceptions are
+stored (``placement_table.py``), so a topic costs one tuple, two map entries and no object per
+partition.  Topics are tuples of plain values, which the garbage collector stops visiting.
 """
 
 from __future__ import annotations
@@ -101,25 +100,25 @@ __all__ = [
     "topic_name_fault",
 ]
 
-#: Version 1 knew no removed nodes and no recorded members, version 2 no switches, version 3 no
-#: plans and no states of nodes, version 4 no growth of the pool: every group was one of the pool,
-#: version 5 not when a plan had moved what, version 6 no sinks, version 7 no runs that are void
-#: without having been opened.  They are read.
+#: Added after version 1: removed nodes and recorded members; after 2: switches; after 3: plans and
+#: states of nodes; after 4: growth of the pool (every group was one of the pool); after 5: times of
+#: moves; after 6: sinks; after 7: runs that are void without having been opened.  All are read.
 SNAPSHOT_VERSION = 8
 SNAPSHOT_VERSIONS_READ = (1, 2, 3, 4, 5, 6, 7, 8)
 
-#: Topics of a cluster: the design aims at a million; at some 600 bytes each this stays near 1 GiB.
+#: Topics of a cluster.  The design target is a million; at about 600 bytes each this limit stays
+#: near 1 GiB.
 TOPICS_MAX = 1 << 21
 
 #: Partitions of a cluster, for the same reason: each may take state in its group's replicas.
 PARTITIONS_MAX = 1 << 22
 
-#: Incarnation of the groups that bootstrap creates.
+#: Incarnation of the groups that the bootstrap creates.
 FIRST_GROUP_INCARNATION = 1
 
 _make_link = ChainLink._make
 _PAIR = (shapes.WHOLE, shapes.WHOLE)
-#: What a snapshot has beside the nodes and the groups' members.
+#: Shape of a snapshot, without the nodes and the members of groups.
 _SHAPE = {"index": shapes.WHOLE, "cluster_id": shapes.BYTES, "pool_size": shapes.WHOLE,
           "replication_factor": shapes.WHOLE, "hash_seed": shapes.WHOLE,
           "group_counts": [shapes.WHOLE], "next_incarnation": shapes.WHOLE,
@@ -132,7 +131,7 @@ _SHAPE = {"index": shapes.WHOLE, "cluster_id": shapes.BYTES, "pool_size": shapes
 class MetadataState:
     """One replica's copy of the cluster's metadata.
 
-    ``cluster_id`` is empty until the bootstrap is applied; until then it refuses other commands.
+    ``cluster_id`` is empty until the bootstrap is applied; until then other commands are refused.
     """
 
     __slots__ = ("version", "cluster_id", "pool_size", "replication_factor", "hash_seed",
@@ -148,22 +147,23 @@ class MetadataState:
         self.hash_seed = 0
         self.partitions_count = 0
         self.table = NodeTable()  # nodes and members of groups; changed by commands only
-        self.placed = PlacementTable()  # partitions that are elsewhere, or going there; likewise
-        self.plans = PlanTable()  # what is being moved; likewise
-        self.sinks = TransactionTable()  # writers whose batches become visible at once; likewise
-        self.producers = ProducerTable()  # ids that batches may carry; likewise
+        # partitions outside of the group of their hash, and switches; likewise
+        self.placed = PlacementTable()
+        self.plans = PlanTable()  # the plan under way; likewise
+        self.sinks = TransactionTable()  # sinks and their transactions; likewise
+        self.producers = ProducerTable()  # producer ids and epochs; likewise
         self._group_counts: list[int] = []
         self._next_incarnation = 1
         self._topics: SortedDict[str, Topic] = SortedDict()
-        #: The same topics by their own incarnation, which is their first partition's.
+        #: The same topics by their own incarnation, which is that of their first partition.
         self._by_incarnation: SortedDict[int, Topic] = SortedDict()
-        #: group -> (incarnation, the node whose replica it goes on from), after forced recoveries
+        #: Group -> (incarnation, node that it was recovered from), after forced recoveries.
         self._recovered: dict[int, tuple[int, int]] = {}
 
     # ---- commands -------------------------------------------------------------------------------
 
     def apply(self, index: int, command: Command) -> Result:
-        """Apply the command at raft ``index``.  O(log topics + partitions of the topic)."""
+        """Apply the command at Raft index ``index``.  O(log topics + partitions of the topic)."""
         assert index > self.version, f"command {index} after {self.version}"
         self.version = index
         if not self.cluster_id and type(command) is not Bootstrap:
@@ -251,8 +251,12 @@ class MetadataState:
         return None
 
     def _place(self, topic: Topic) -> tuple[int, ...]:
-        """Groups of a new topic's partitions; records those that are not where the hash says.
-        After a growth old groups are full, and many are: half of the table is left to plans."""
+        """Return the groups of a new topic's partitions, and record those that differ from the
+        hash.
+
+        After a growth of the pool old groups are full, and many partitions differ.  Half of the
+        table is reserved for plans.
+        """
         incarnations = range(topic.incarnation, topic.incarnation + topic.partitions)
         hashed = default_groups(topic.incarnation, topic.partitions, topic.pool_size,
                                 self.hash_seed)
@@ -319,24 +323,25 @@ class MetadataState:
         return Result(Code.OK, incarnation)
 
     def recovered(self, group: int) -> tuple[int, int]:
-        """(incarnation of a group, the node it was recovered from or 0)."""
+        """Return (incarnation of a group, the node it was recovered from or 0)."""
         return self._recovered.get(group, (FIRST_GROUP_INCARNATION, 0))
 
     @property
     def recoveries(self) -> int:
-        """Grows with each forced recovery."""
+        """A number that grows with each forced recovery."""
         return sum(incarnation for incarnation, _ in self._recovered.values())
 
     def recovered_groups(self) -> tuple[tuple[int, tuple[int, int]], ...]:
-        """(group, (incarnation, survivor)) of all groups that were ever recovered by force."""
+        """Return (group, (incarnation, survivor)) of all groups that were ever recovered by force.
+        """
         return tuple(self._recovered.items())
 
     # ---- questions ------------------------------------------------------------------------------
 
     @property
     def last_group(self) -> int:
-        """Groups are 0 to this one, -1 before the bootstrap.  Those above ``pool_size`` are new:
-        the pool grows, and topics do not use them yet."""
+        """The highest group number, -1 before the bootstrap.  Groups above ``pool_size`` are new:
+        the pool is growing, and topics do not use them yet."""
         return len(self.table.replicas) - 1
 
     @property
@@ -345,23 +350,23 @@ class MetadataState:
 
     @property
     def exceptions_count(self) -> int:
-        """Partitions that are not where the hash says; at most ``EXCEPTIONS_MAX``."""
+        """Number of partitions outside of the group of their hash; at most ``EXCEPTIONS_MAX``."""
         return len(self.placed.chains)
 
     def topic(self, name: str) -> Topic | None:
-        """The living topic of that name.  O(1)."""
+        """Return the existing topic of that name, or None.  O(1)."""
         return self._topics.get(name)
 
     def list_topics(self, after: str = "", count_max: int = 1000) -> tuple[list[Topic], bool]:
-        """Topics with names after ``after`` in order, and whether there are more.
-        O(log topics + count)."""
+        """Return topics with names after ``after`` in order, and True if there are more.  O(log
+        topics + count)."""
         names = self._topics.irange(after, inclusive=(False, True))
         found = [self._topics[name] for name, _ in zip(names, range(count_max + 1), strict=False)]
         return found[:count_max], len(found) > count_max
 
     def locate(self, incarnation: int) -> Location | None:
-        """Where the partition takes appends; None = no such partition (any more).
-        O(1) for a topic's first partition, O(log topics) for the others."""
+        """Return the place where the partition takes appends; None = no such partition, or it was
+        deleted.  O(1) for a topic's first partition, O(log topics) for the others."""
         topic = self._by_incarnation.get(incarnation)
         if topic is None:
             place = self._by_incarnation.bisect_right(incarnation) - 1
@@ -376,7 +381,8 @@ class MetadataState:
                         link.start_offset, chain, self.placed.switches.get(incarnation))
 
     def last_links(self, topic: Topic, partitions: range) -> list[ChainLink]:
-        """Where these partitions take appends, in their order.  O(partitions log pool)."""
+        """Return the links that take appends of these partitions, in their order.  O(partitions log
+        pool)."""
         first = topic.incarnation + partitions.start
         links = [_make_link((FIRST_EPOCH, group, 0, 0)) for group in default_groups(
             first, len(partitions), topic.pool_size, self.hash_seed)]
@@ -388,7 +394,7 @@ class MetadataState:
         return links
 
     def chain(self, topic: Topic, incarnation: int) -> Chain:
-        """The partition's history, oldest link first; never empty.  O(log pool)."""
+        """Return the partition's epoch history, oldest link first; never empty.  O(log pool)."""
         chain = self.placed.chains.get(incarnation)
         if chain is None:
             group, = default_groups(incarnation, 1, topic.pool_size, self.hash_seed)
@@ -403,25 +409,27 @@ class MetadataState:
         return self.table.nodes.get(node_id)
 
     def group_partitions(self, group: int) -> int:
-        """Partitions whose appends go to ``group``.  O(1)."""
+        """Return the number of partitions whose appends go to ``group``.  O(1)."""
         return self._group_counts[group]
 
     def initial_configuration(self, group: int) -> Configuration:
-        """Members of a group at its creation.  Every node has a copy of the metadata group."""
+        """Return the members of a group at its creation.  Every node has a replica of the metadata
+        group."""
         return self.table.initial(group)
 
     def configuration(self, group: int) -> Configuration:
-        """Members of a group, as its leader recorded them last."""
+        """Return the members of a group as its leader recorded them last."""
         return self.table.configuration(group)
 
     def groups_of(self, node_id: int) -> tuple[int, ...]:
-        """Groups that the node is a member of, as recorded.  O(groups)."""
+        """Return the groups that the node is a member of, as recorded.  O(groups)."""
         return self.table.groups_of(node_id)
 
     # ---- checkpoints ----------------------------------------------------------------------------
 
     def snapshot(self) -> dict:
-        """The state as CBOR-able values.  O(topics), but only copies references."""
+        """Return the state as values that CBOR can encode.  O(topics), but copies only references.
+        """
         return {
             "version": SNAPSHOT_VERSION, "index": self.version, "cluster_id": self.cluster_id,
             "pool_size": self.pool_size, "replication_factor": self.replication_factor,
@@ -438,7 +446,7 @@ class MetadataState:
 
     @classmethod
     def restore(cls, snapshot: dict) -> MetadataState:
-        """The state that ``snapshot`` described.  Raises ``CodecError`` when it is not one."""
+        """Return the state of a snapshot.  Raises ``CodecError`` when the snapshot is malformed."""
         try:
             if snapshot["version"] not in SNAPSHOT_VERSIONS_READ:
                 raise CodecError(f"metadata of version {snapshot['version']}, known are "
@@ -475,7 +483,7 @@ class MetadataState:
         self._recovered = {group: tuple(row) for group, row in snapshot.get("recovered", ())}
 
     def _check(self) -> None:
-        """Every invariant.  O(partitions); for tests and the simulator."""
+        """Assert every invariant.  O(partitions); for tests and the simulator."""
         counts = [0] * len(self._group_counts)
         chained, switched, end = 0, 0, 1
         for first, topic in self._by_incarnation.items():

@@ -1,4 +1,4 @@
-"""Topics and their partitions as the metadata know them, and what a topic may be named."""
+"""Topics and their partitions in the metadata, and the rule for names of topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,%d}" % TOPIC_NAME_MAX)
 
 
 class Topic(NamedTuple):
-    """One life of a topic.  Partition ``p`` has the incarnation ``incarnation + p``."""
+    """One incarnation of a topic.  Partition ``p`` has the incarnation ``incarnation + p``."""
 
     name: str
     id: bytes
@@ -22,8 +22,8 @@ class Topic(NamedTuple):
 
 
 class Location(NamedTuple):
-    """A partition, the group that takes its appends now, and those that did before.  ``switch``:
-    where it is about to go on, None = nowhere else."""
+    """A partition, the group that takes its appends now, and its epoch history.  ``switch``: the
+    pending switch to another group, None = none."""
 
     topic: Topic
     partition: int
@@ -35,7 +35,7 @@ class Location(NamedTuple):
 
 
 def topic_name_fault(name: str) -> str:
-    """Why ``name`` cannot be a topic's, empty when it can."""
+    """Return the reason why ``name`` is not a valid topic name; empty when it is."""
     if name in (".", ".."):
         return f"a topic cannot be named {name!r}"
     if _TOPIC_NAME.fullmatch(name) is None:

@@ -1,22 +1,22 @@
-"""The ledger of sinks: which runs of their batches are committed, open, or void.
+"""The sink ledger: which transactions (runs) of each sink are committed, open or void.
 
-Contract.  A part of the metadata state machine (``metadata.py``): functions of state and command.
-What was asked for wrongly is a ``Result`` with a code and changes nothing.  Every command may come
-twice, late, or after others: opening with the same nonce joins, committing what is committed is
-answered as before, and what was decided of a run never changes.
+Contract.  A part of the metadata state machine: functions of state and command.  A wrong request is
+a ``Result`` with a code and changes nothing.  Every command may arrive twice, late, or after
+others: opening with the same nonce joins the open run, committing a committed run is answered as
+before, and the decision about a run never changes.
 
 Invariants.  A sink's runs are numbered from 1, in the order in which they were opened; only the
 newest can be open.  Its committed batches ascend, and a batch has one committed run.  A run that is
 neither open nor void is committed: so a sink costs one row, however many batches it has, and only
-failures take more.  A run that was void before it could be opened is never opened: its number is
-passed over, in this sink or in the one that gets that number later.
+failures cost more.  A run that was made void before it was opened is never opened: its number is
+skipped, in this sink or in the one that gets that sink number later.
 
-Theory.  The run's number is a fencing token: whatever a run stages carries it, wherever and however
-late it arrives.  Committing is one entry of one log, and with it all of the run's records, in all
-groups, are committed at once.  A nonce says which tasks belong together; those of runs that were
-given up since the last commit are remembered, so that a late task of one does not end a newer run.
-Attempts of a task are numbered in the order in which they came, so that the first one, which is
-nearly always the one that counts, needs no place in what is remembered of a committed run.
+Theory.  The run's number is a fencing token: every batch that a run stages carries it, however late
+the batch arrives.  A commit is one entry of one log, and makes all of the run's records visible at
+once, in all groups.  A nonce identifies the tasks of one run.  The nonces of runs that were aborted
+since the last commit are kept, so that a late task of such a run does not end a newer run.
+Attempts of a task are numbered in the order of their arrival.  The first attempt nearly always
+wins, and is not stored for a committed run.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ from multiraft.wire.sinks import (
 )
 from node.metadata.result import Result, over, refused
 
-#: Sinks are never forgotten, because what they staged may be there for years: every replica keeps
-#: a row of some 300 bytes of each.
+#: Sinks are never removed, because the batches that they staged may exist for years: every replica
+#: keeps a row of about 300 bytes for each.
 SINKS_MAX = 1 << 12
-#: Void runs of one sink, runs that follow each other counted as one.  A reader asks for any of
-#: them for as long as their records exist.
+#: Void runs of one sink; consecutive runs count as one range.  A reader may ask for any of them for
+#: as long as their records exist.
 VOID_RANGES_MAX = 1 << 10
-#: Tasks of committed runs of one sink whose attempt was not the first one.
+#: Tasks of committed runs of one sink whose winning attempt was not the first one.
 WINNERS_MAX = 1 << 12
-#: Tasks of one run; their attempts are remembered until it is decided.
+#: Tasks of one run; their attempts are kept until the run is decided.
 TASKS_PER_RUN_MAX = 1 << 16
-#: Runs of all sinks together that are void without having been opened: batches of them were made up
-#: by somebody, and are in logs.  Leaders refuse such batches, so few are ever needed; 16,384 take
-#: some 3 MB on each node.
+#: Runs of all sinks together that are void without having been opened: logs hold batches with
+#: invented run numbers.  Leaders refuse such batches, so few are ever needed; 16,384 take about 3
+#: MB on each node.
 UNOPENED_VOID_MAX = 1 << 14
-#: Nonces of void runs that are remembered until the next commit.
+#: Nonces of void runs that are kept until the next commit.
 STALE_NONCES_MAX = 16
 
 _PAIR = (shapes.WHOLE, shapes.WHOLE)
 _TOPICS = [(shapes.WHOLE, [shapes.WHOLE])]
-#: What a snapshot has of the ledger; ``never_opened`` since version 8.
+#: Shape of the ledger in a snapshot; ``never_opened`` exists since version 8.
 _SHAPE = {
     "stagings": shapes.WHOLE,
     "sinks": [
@@ -89,22 +89,22 @@ _SHAPE = {
 
 
 class _Sink:
-    """One sink."""
+    """A sink: its last committed batch, its open run, its void runs and exceptional winners."""
 
     __slots__ = ("name", "last_batch", "last_run", "newest_run", "open_batch", "nonce", "topics",
                  "voids", "winners", "stale", "attempts")
 
     def __init__(self, name: str):
         self.name = name
-        self.last_batch = -1  # the last one committed, -1 = none
-        self.last_run = 0  # the run that it was
+        self.last_batch = -1  # the last committed one, -1 = none
+        self.last_run = 0  # the run that committed it
         self.newest_run = 0
         self.open_batch = -1  # of the newest run while it is open; else -1
         self.nonce = b""  # of the newest run
-        self.topics: dict[int, tuple[int, ...]] = {}  # what the open run may stage in
+        self.topics: dict[int, tuple[int, ...]] = {}  # topics in which the open run may stage
         self.voids: list[tuple[int, int]] = []  # first and last run of each range, ascending
-        self.winners: dict[int, tuple[Winner, ...]] = {}  # run -> where it is not attempt 0
-        self.stale: tuple[bytes, ...] = ()  # nonces of runs given up since the last commit
+        self.winners: dict[int, tuple[Winner, ...]] = {}  # run -> winners other than attempt 0
+        self.stale: tuple[bytes, ...] = ()  # nonces of runs aborted since the last commit
         self.attempts: dict[int, tuple[int, ...]] = {}  # task of the open run -> its attempts' ids
 
     @property
@@ -112,18 +112,18 @@ class _Sink:
         return self.open_batch >= 0
 
     def is_void(self, run: int) -> bool:
-        """O(log void ranges)."""
+        """Return True if the run is void.  O(log void ranges)."""
         at = bisect_right(self.voids, run, key=_first) - 1
         return at >= 0 and run <= self.voids[at][1]
 
     def state_of(self, run: int) -> str:
-        """What a run is that was opened."""
+        """Return the state of a run that was opened."""
         if self.is_open and run == self.newest_run:
             return OPEN
         return VOID if self.is_void(run) else COMMITTED
 
     def give_up(self) -> None:
-        """The open run is void."""
+        """Make the open run void."""
         run = self.newest_run
         if self.voids and self.voids[-1][1] == run - 1:
             self.voids[-1] = (self.voids[-1][0], run)
@@ -133,38 +133,38 @@ class _Sink:
         self.close()
 
     def close(self) -> None:
-        """The newest run is decided."""
+        """Clear the fields of the open run; it is decided."""
         self.open_batch = -1
         self.topics = {}
         self.attempts = {}
 
     def is_run_of(self, command: OpenRun) -> bool:
-        """Whether the open run is the one that the command means."""
+        """Return True if the open run is the one that the command names."""
         return self.is_open and (command.batch, command.nonce) == (self.open_batch, self.nonce)
 
     def opened(self, number: int, command: OpenRun) -> OpenRunReply:
-        """The answer to who has joined the open run."""
+        """Return the reply to a client that has joined the open run."""
         attempt = 0 if command.task < 0 else self.attempts[command.task].index(command.attempt_id)
         return OpenRunReply(number, self.newest_run, OPEN, tuple(self.topics), attempt)
 
 
 class TransactionTable:
-    """See the module's docstring.  Sinks are numbered from 1."""
+    """The ledger of one replica's metadata.  Sinks are numbered from 1."""
 
     __slots__ = ("stagings", "_sinks", "_numbers", "_open", "_never")
 
     def __init__(self) -> None:
-        self.stagings = 0  # runs opened and topics named, ever: a version of what is staged where
+        self.stagings = 0  # runs opened and topics named so far: a version of ``staged()``
         self._sinks: list[_Sink] = []  # by number - 1
         self._numbers: dict[str, int] = {}
         self._open: set[int] = set()  # numbers of sinks with an open run
-        self._never: set[RunRef] = set()  # void without having been opened: they never will be
+        self._never: set[RunRef] = set()  # void without having been opened, and never to be opened
 
     # ---- commands -------------------------------------------------------------------------------
 
     def apply(self, command: OpenRun | CommitRun | AbortRun | VoidRuns) -> Result:
-        """The result of a command: an ``OpenRunReply``, None, or whether an aborted run is
-        committed.  O(log void ranges + what the command names)."""
+        """Apply a command.  The value is an ``OpenRunReply``, None, or True if an aborted run is
+        committed.  O(log void ranges + runs, topics and winners that the command names)."""
         if type(command) is OpenRun:
             return self._open_run(command)
         if type(command) is VoidRuns:
@@ -208,7 +208,8 @@ class TransactionTable:
         return Result(Code.OK, sink.opened(number, command))
 
     def _next_run(self, number: int, sink: _Sink) -> int:
-        """The number of a sink's next run.  O(1) amortised: what is passed over once stays so."""
+        """Return the number of a sink's next run.  O(1) amortised: a skipped number is skipped
+        once."""
         run = sink.newest_run + 1
         while RunRef(number, run) in self._never:
             run += 1
@@ -221,8 +222,11 @@ class TransactionTable:
         self._open.add(number)
 
     def joined(self, command: OpenRun) -> OpenRunReply | None:
-        """The answer to a command that would change nothing: the batch is committed, or its run is
-        open and knows the topics and the attempt.  None = it has to be applied."""
+        """Return the reply to a command that would change nothing, None = it has to be applied.
+
+        Nothing changes when the batch is committed, or when its run is open and has the topics and
+        the attempt.
+        """
         number = self._numbers.get(command.sink)
         if number is None:
             return None
@@ -254,14 +258,15 @@ class TransactionTable:
         run = self._next_run(number or len(self._sinks) + 1, sink)
         if run > layout.STAGED_RUNS_MAX:
             return over("runs of the sink", layout.STAGED_RUNS_MAX, run)
-        # The run that begins may become void; one that it ends is in the same range then.
+        # The run that starts may become void; a run that it ends is in the same range then.
         if len(sink.voids) + 1 > VOID_RANGES_MAX:
             return over(f"void runs of sink {sink.name!r}, which needs another name",
                         VOID_RANGES_MAX, len(sink.voids) + 1)
         return None
 
     def _too_wide(self, sink: _Sink, joins: bool, added: Iterable[TopicEnds]) -> Result | None:
-        """The refusal of a run that stages in too many topics or partitions."""
+        """Return the refusal of a run that stages in too many topics or partitions; None = it may.
+        """
         known = sink.topics if joins else {}
         topics = {**{topic.incarnation: topic.offsets for topic in added}, **known}
         if len(topics) > TOPICS_PER_RUN_MAX:
@@ -277,7 +282,7 @@ class TransactionTable:
 
     def _commit_run(self, command: CommitRun, sink: _Sink) -> Result:
         if (command.run, command.batch) == (sink.last_run, sink.last_batch):
-            return Result(Code.OK)  # proposed twice, or by whoever runs the batch again
+            return Result(Code.OK)  # proposed twice, or by another execution of the batch
         if not sink.is_open or (command.run, command.batch) != (sink.newest_run, sink.open_batch):
             return refused(Code.STALE_RUN, f"run {command.run} of sink {sink.name!r} is not open "
                            f"for batch {command.batch}: another run has taken over, or it was "
@@ -303,7 +308,7 @@ class TransactionTable:
         return Result(Code.OK, self.known_state(RunRef(command.sink, command.run)) == COMMITTED)
 
     def _void_runs(self, command: VoidRuns) -> Result:
-        """All or none: who is over the limit is told so, and nothing changes."""
+        """Make runs void: all of them, or none when the limit would be exceeded."""
         new = {run for run in command.runs if self.known_state(run) == UNOPENED}
         if len(self._never) + len(new) > UNOPENED_VOID_MAX:
             return over("runs that are void without having been opened", UNOPENED_VOID_MAX,
@@ -314,31 +319,38 @@ class TransactionTable:
     # ---- questions ------------------------------------------------------------------------------
 
     def known_state(self, run: RunRef) -> str:
-        """The state of a run by the commands applied here: UNOPENED where none has opened it, which
-        says nothing about commands that are not applied here yet.  O(log void ranges)."""
+        """Return the state of a run by the commands applied here.
+
+        UNOPENED means that no applied command has opened it; commands that are not applied here yet
+        may have.  O(log void ranges).
+        """
         if not run.sink or not run.run or run in self._never:
-            return VOID  # numbers begin with 1
+            return VOID  # numbers start at 1
         if run.sink > len(self._sinks) or run.run > self._sinks[run.sink - 1].newest_run:
             return UNOPENED
         return self._sinks[run.sink - 1].state_of(run.run)
 
     def state_of(self, run: RunRef) -> RunState:
-        """The state of a run as readers are told it: one that was not opened here is OPEN, because
-        it may be elsewhere.  O(log void ranges)."""
+        """Return the state of a run for readers.
+
+        A run that was not opened here is reported as OPEN, because another node may have applied
+        its opening.  O(log void ranges).
+        """
         state = self.known_state(run)
         winners = self._sinks[run.sink - 1].winners.get(run.run, ()) if state == COMMITTED else ()
         return RunState(*run, OPEN if state == UNOPENED else state, winners)
 
     def named(self, run: RunRef) -> tuple[str, int]:
-        """The name of a run's sink ("" = there is none of that number) and, while the run is open,
-        its batch, else -1."""
+        """Return the name of a run's sink ("" = no sink has that number) and, while the run is
+        open, its batch, else -1."""
         if not 0 < run.sink <= len(self._sinks):
             return "", -1
         sink = self._sinks[run.sink - 1]
         return sink.name, sink.open_batch if run.run == sink.newest_run else -1
 
     def staged(self) -> tuple[TopicEnds, ...]:
-        """From where on topics may hold records of open runs; O(partitions of open runs)."""
+        """Return the topics that may hold records of open runs, and from which offsets on.
+        O(partitions of open runs)."""
         found: dict[int, tuple[int, ...]] = {}
         for number in sorted(self._open):
             for incarnation, offsets in self._sinks[number - 1].topics.items():
@@ -347,12 +359,12 @@ class TransactionTable:
         return tuple(map(TopicEnds._make, found.items()))
 
     def open_runs(self) -> tuple[RunRef, ...]:
-        """O(open runs)."""
+        """Return the open runs.  O(open runs)."""
         return tuple(RunRef(number, self._sinks[number - 1].newest_run)
                      for number in sorted(self._open))
 
     def rows(self, after: int, count_max: int) -> tuple[tuple[SinkRow, ...], bool]:
-        """Sinks with numbers above ``after``, and whether there are more.  O(count)."""
+        """Return sinks with numbers above ``after``, and True if there are more.  O(count)."""
         found = tuple(SinkRow(number, sink.name, sink.last_batch, sink.last_run, sink.newest_run,
                               sink.open_batch)
                       for number, sink in islice(self._numbered(after), count_max))
@@ -365,7 +377,8 @@ class TransactionTable:
     # ---- checkpoints ----------------------------------------------------------------------------
 
     def snapshot(self) -> dict:
-        """The ledger as CBOR-able values.  O(sinks and what they remember)."""
+        """Return the ledger as values that CBOR can encode.  O(sinks, their void ranges and
+        winners)."""
         never = sorted(map(list, self._never))
         return {"stagings": self.stagings, "never_opened": never, "sinks": [
             [sink.name, sink.last_batch, sink.last_run, sink.newest_run, sink.open_batch,
@@ -376,7 +389,8 @@ class TransactionTable:
             for sink in self._sinks]}
 
     def fill(self, snapshot: dict) -> None:
-        """Take over what ``snapshot`` returned.  Raises ``ValueError`` when it is not that."""
+        """Restore the ledger from a snapshot.  Raises ``ValueError`` when the snapshot is
+        malformed."""
         shapes.check(snapshot, _SHAPE, "sinks")
         self.stagings = snapshot["stagings"]
         never = snapshot.get("never_opened", [])
@@ -398,7 +412,7 @@ class TransactionTable:
                 self._open.add(len(self._sinks))
 
     def _check(self) -> None:
-        """Every invariant.  O(sinks and what they remember); for tests."""
+        """Assert every invariant.  O(sinks, their void ranges and winners); for tests."""
         assert len(self._numbers) == len(self._sinks) <= SINKS_MAX
         assert len(self._never) <= UNOPENED_VOID_MAX
         assert not any(RunRef(number, sink.newest_run) in self._never
@@ -433,7 +447,8 @@ def _first(span: tuple[int, int]) -> int:
 
 
 def _too_many(known: dict[int, tuple[int, ...]], command: OpenRun) -> Result | None:
-    """The refusal of one task or attempt more than an id can tell apart, or may be remembered."""
+    """Return the refusal of a task or attempt above the limits of ids and memory; None = within
+    them."""
     attempts = known.get(command.task, ())
     if command.task < 0 or command.attempt_id in attempts:
         return None

@@ -1,24 +1,24 @@
-"""All groups of this node looked at once, in slices: who lags, who lacks a leader or a member.
+"""The group health scan: all groups of this node checked in slices for lag, leaders and members.
 
-Contract.  Nothing here runs unless somebody asks (a scrape, ``/readyz``, ``node_status``).  A
-survey is O(groups and members), taken ``SLICE`` groups per turn of the scheduler, so that a pool of
-any size cannot stall the loop; whoever asks within ``FRESH_MS`` gets the last one, and all who ask
-while one is taken share it.
+Contract.  A scan runs only on request (a scrape, ``/readyz``, ``node_status``).  A survey is
+O(groups and members), taken ``SLICE`` groups per turn of the scheduler, so that a pool of any size
+cannot stall the loop.  Requests within ``FRESH_MS`` get the last survey, and all requests during a
+scan share its result.
 
-Which replica is *behind*: one that is quarantined or empty; one whose leader it does not know or
-whose leader's node it does not support; one that has not heard from a leader since this node
-started; one whose leader named a commit index more than ``lag_entries_max`` above what is committed
-and durable here; a leader that has not committed in its own term.  A follower that was down learns
-how far it is behind from the first append its leader sends to its new life, so what is not behind
-really has what was committed.
+A replica is *behind* in these cases: it is quarantined or empty; it does not know its leader or
+does not support the leader's node; it has not heard from a leader since this node started; its
+leader named a commit index more than ``lag_entries_max`` above the index that is committed and
+durable here; it is a leader that has not committed in its own term.  A follower that was down
+learns its lag from the first append after its restart, so a replica that is not behind has the
+committed entries.
 
-A replica that a plan is *filling*, and that does not vote yet, is not behind: nobody counts on it,
-and its copy is as slow as the plan's throttle, or stands still while the plan is paused.  The plan
-says so before it asks for the vote; so nothing is believed to be filling while metadata are lacking
-here that are known to be committed.
+A replica that a plan is *filling*, and that does not vote yet, is not behind: it counts in no
+quorum, and its copy is limited by the plan's throttle, or paused with the plan.  The plan records
+JOINT before it requests the vote.  So no replica counts as filling while this node lacks metadata
+that are known to be committed.
 
-Which group is *under-replicated*, as its leader here sees it: a voter's node is not up, or cannot
-be fed, or lacks more than ``lag_entries_max`` entries.
+A group is *under-replicated*, as its leader here reports it, when a voter's node is not up, or gets
+no entries, or lacks more than ``lag_entries_max`` entries.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from node.clock import monotonic_ms
 from node.rebalance.throttle import filled_by
 from node.replicas.group_description import log_bytes
 
-#: Groups per turn: well below a millisecond.
+#: Groups per turn: they take well below a millisecond.
 SLICE = 64
-#: A survey serves all who ask for so long.
+#: Age up to which a survey answers requests, in milliseconds.
 FRESH_MS = 1_000
 #: Groups of a kind that are named; their number is always exact.
 NAMED_MAX = 100
-#: Space on the disk is measured again after this.
+#: Age up to which a measurement of disk space is used, in milliseconds.
 SPACE_FRESH_MS = 5_000
-#: A disk that does not say how full it is is not waited for longer, in seconds.
+#: Time to wait for a measurement of disk space, in seconds.
 SPACE_WAIT_S = 1.0
-#: Members in these states get no entries.
+#: States of members that receive no entries.
 _UNFED = ("snapshot", "absent", "out")
 
 
@@ -59,7 +59,7 @@ class GroupSample:
     groups: list[int] = field(default_factory=list)
 
     def add(self, group: int) -> None:
-        """One more."""
+        """Add one group."""
         self.count += 1
         if len(self.groups) < NAMED_MAX:
             self.groups.append(group)
@@ -67,7 +67,7 @@ class GroupSample:
 
 @dataclass(slots=True)
 class Survey:
-    """What was found.  Not changed once it is handed out."""
+    """The result of one scan.  Immutable once it is handed out."""
 
     groups: int = 0
     led: int = 0
@@ -75,10 +75,10 @@ class Survey:
     filling: GroupSample = field(default_factory=GroupSample)
     leaderless: GroupSample = field(default_factory=GroupSample)
     quarantined: GroupSample = field(default_factory=GroupSample)
-    #: Of the quarantined ones those that vote.
+    #: Quarantined replicas that vote.
     damaged_voters: int = 0
     under_replicated: GroupSample = field(default_factory=GroupSample)
-    #: Entries that the replica here which is furthest behind its leader lacks.
+    #: Entries that the replica here with the largest lag lacks.
     lag_entries: int = 0
     #: Node -> (most entries, sum of bytes) that it lacks of groups led here.
     peer_lag: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -90,8 +90,8 @@ class Survey:
 
 
 class GroupHealthScan:
-    """Task on the loop.  ``space()`` blocks and returns (used, free, total) bytes of the data
-    directory; None = nothing can be said."""
+    """Task that takes surveys.  ``space()`` blocks and returns (used, free, total) bytes of the
+    data directory; None = not known."""
 
     def __init__(self, core, store, metadata_log, lag_entries_max: int,
                  space: Callable[[], tuple[int, int, int]]):
@@ -108,7 +108,7 @@ class GroupHealthScan:
         self._last: Survey | None = None
 
     def request(self, answer: Callable[[Survey], None]) -> None:
-        """``answer(survey)`` is called on the loop, maybe before this returns."""
+        """Pass a survey to ``answer`` on the loop, possibly before this call returns."""
         if self._last is not None and monotonic_ms() - self._last.taken_ms < FRESH_MS:
             answer(self._last)
             return
@@ -116,7 +116,7 @@ class GroupHealthScan:
         self._asked.set()
 
     async def fresh(self) -> Survey:
-        """The same for a task of the loop."""
+        """Return a survey; for tasks of the loop."""
         taken: list[Survey] = []
         done = trio.Event()
 
@@ -129,7 +129,7 @@ class GroupHealthScan:
         return taken[0]
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._asked.wait()
             self._asked = trio.Event()
@@ -139,7 +139,7 @@ class GroupHealthScan:
                 answer(survey)
 
     async def take(self) -> Survey:
-        """A survey of its own."""
+        """Take a survey now."""
         survey = Survey()
         groups = self._core.status.groups()
         filled = self._filled()
@@ -157,7 +157,7 @@ class GroupHealthScan:
         return survey
 
     def _filled(self) -> frozenset[int]:
-        """Groups that a plan is filling here; none while the metadata here may be of yesterday."""
+        """Return groups that a plan is filling here; none while the metadata here may be stale."""
         filled = filled_by(self._metadata_log.state.plans.active, self._core.node)
         if not filled:
             return filled
@@ -188,7 +188,7 @@ class GroupHealthScan:
                 survey.under_replicated.add(status.group)
 
     def is_behind(self, status: GroupStatus, lag: int) -> bool:
-        """See the module's docstring."""
+        """Return True if the replica is behind, as the module docstring defines it."""
         if status.quarantined or not status.configuration.voters:
             return True
         if status.role is Role.LEADER:
@@ -197,12 +197,13 @@ class GroupHealthScan:
                 or status.commit_said < 0 or lag > self._lag_entries_max)
 
     def _lag(self, status: GroupStatus) -> int:
-        """Entries known committed that this replica does not have committed and durable."""
+        """Return the entries known to be committed that this replica does not have committed and
+        durable."""
         return max(0, max(status.commit_said, status.commit)
                    - min(status.commit, status.durable_index))
 
     def _look_at_members(self, survey: Survey, status: GroupStatus) -> bool:
-        """Note what each member lacks; whether a voter lacks too much."""
+        """Note the lag of each member; return True if a voter lacks too much."""
         lacking = False
         for member in status.members:
             entries = status.last_index - member.match
@@ -216,11 +217,12 @@ class GroupHealthScan:
         return lacking
 
     async def space_now(self) -> tuple[int, int, int]:
-        """(used, free, total) bytes, at most ``SPACE_FRESH_MS`` old.  No group is looked at."""
+        """Return (used, free, total) bytes, at most ``SPACE_FRESH_MS`` old, without a scan of
+        groups."""
         now_ms = monotonic_ms()
         if self._space_ms is not None and now_ms - self._space_ms < SPACE_FRESH_MS:
             return self._space_seen
-        # A disk that hangs keeps one thread, and the survey says what was known before.
+        # A disk that hangs blocks one thread only; surveys repeat the last measurement.
         if not self._space_limiter.borrowed_tokens:
             try:
                 with trio.move_on_after(SPACE_WAIT_S):
@@ -228,13 +230,15 @@ class GroupHealthScan:
                         self._space, abandon_on_cancel=True, limiter=self._space_limiter)
                     self._space_ms = now_ms
             except OSError:
-                pass  # what ails the disk is said by its writes, which end the node
+                pass  # a failing disk shows in its writes, which end the node
         return self._space_seen
 
 
 def measure_space(directory: str) -> tuple[int, int, int]:
-    """(used, free, total) bytes: of the files below ``directory``, and of its filesystem.  Blocks;
-    O(files).  A file that vanishes meanwhile counts nothing."""
+    """Return (used, free, total) bytes: of the files below ``directory``, and of its filesystem.
+
+    Blocks; O(files).  A file that vanishes meanwhile counts as 0.
+    """
     used, pending = 0, [directory]
     while pending:
         try:

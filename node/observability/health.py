@@ -1,14 +1,15 @@
-"""What a probe may conclude of a node: alive, and ready.
+"""Liveness and readiness of a node, as probes report them.
 
-Contract.  Pure functions from what was seen to a status and its reason.  *Healthy* asks whether
-ending the process could help: no while it recovers, however long that takes; yes when its loop or
-its disk has been stuck for ``stall_ms_max``.  *Ready* asks whether another node may be taken down
-now: only when every replica here has what its leader committed, so that this node counts again.
+Contract.  Pure functions from observations to a status and its reason.  *Healthy* is False when a
+restart of the process could help: when its loop or its disk has been stuck for ``stall_ms_max``;
+never during recovery, however long that takes.  *Ready* is True when another node may be taken
+down: every replica here has the entries that its leader committed, so that this node counts in its
+quorums.
 
 Theory.  A rolling restart that waits for ``ready`` before it takes the next node never has two
-members of a group away at once, whatever the groups were doing.  That is why a quarantined replica
-and a group without a leader make a node unready: taking down another one would stop that group, or
-it has stopped already.
+members of a group away at once, whatever state the groups were in.  For that reason a quarantined
+replica and a group without a leader make a node unready: taking down another node would stop that
+group, or it has stopped already.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NAMED_IN_REASON = 5
 
 
 class Verdict(NamedTuple):
-    """``details`` are for the JSON answer; ``reason`` is empty when there is nothing to say."""
+    """A status with its reason.  ``details`` are for the JSON reply; ``reason`` may be empty."""
 
     good: bool
     reason: str
@@ -31,8 +32,11 @@ class Verdict(NamedTuple):
 
 
 def health(life: Life, loop_silent_ms: int, disk_busy_ms: int, stall_ms_max: int) -> Verdict:
-    """Alive?  ``loop_silent_ms``: since the round loop answered; ``disk_busy_ms``: how long the
-    disk has owed its oldest answer."""
+    """Return the liveness of the node.
+
+    ``loop_silent_ms``: time since the round loop answered; ``disk_busy_ms``: age of the disk's
+    oldest unanswered job.
+    """
     reason = ""
     if life.phase != SERVING:
         return Verdict(True, life.describe(), {"phase": life.phase})
@@ -45,7 +49,7 @@ def health(life: Life, loop_silent_ms: int, disk_busy_ms: int, stall_ms_max: int
 
 
 def readiness(life: Life, survey: Survey | None) -> Verdict:
-    """Caught up?  ``survey`` None = the loop gave none in time."""
+    """Return the readiness of the node.  ``survey`` None = the loop gave none in time."""
     details: dict = {"phase": life.phase}
     if life.phase == RECOVERING:
         progress = life.recovery
@@ -74,7 +78,7 @@ def _why_not_ready(survey: Survey) -> str:
 
 
 def _named(groups: GroupSample) -> str:
-    """``2 groups (4, 7)``"""
+    """Return a count with the first groups by name: ``2 groups (4, 7)``."""
     shown = ", ".join(map(str, groups.groups[:_NAMED_IN_REASON]))
     more = ", ..." if groups.count > _NAMED_IN_REASON else ""
     return f"{groups.count} group{'' if groups.count == 1 else 's'} ({shown}{more})"

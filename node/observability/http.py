@@ -1,16 +1,16 @@
-"""Metrics and health over HTTP, on a thread of its own.
+"""HTTP server for metrics and health, on a thread of its own.
 
 Contract.  ``start`` binds (``BadConfig`` when it cannot) and serves from then on, before and during
-recovery; ``attach`` tells it of the node once there is one.  GET and HEAD of ``/metrics``,
-``/healthz``, ``/readyz`` and ``/``, without a body; anything else gets its status.  The thread
-shares nothing with the loop but ``Life``; what it wants to know it asks the loop for, and when
-there is no answer in time, that is the answer.
+recovery; ``attach`` connects it to the node once the node exists.  GET and HEAD of ``/metrics``,
+``/healthz``, ``/readyz`` and ``/``, without a body; other requests get the matching status.  The
+thread shares nothing with the loop but ``Life``.  For everything else it asks the loop; when the
+loop does not answer in time, the reply says so.
 
-Bounds.  Connections, a request's head, its time, the time between requests and that of an answer
-each have a limit in ``HttpConfig``; a slow or silent client loses its place and nobody else's.
+Bounds.  ``HttpConfig`` limits connections, the size and time of a request's head, the time between
+requests and the time of a reply.  A slow or silent client loses its own connection only.
 
-Theory.  A thread, because recovery blocks the main one and because a loop that hangs must not keep
-``/healthz`` from saying so.  h11 is the protocol; this file moves bytes.
+Theory.  A thread, because recovery blocks the main thread, and because ``/healthz`` must answer
+while the loop hangs.  h11 implements the protocol; this module moves bytes.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ from node.observability import health, metrics
 from node.observability.phase import Life
 from node.observability.statistics import Sample
 
-#: The loop has this long to answer, in seconds; scrapers usually wait for ten.
+#: Time for the loop's answer, in seconds; scrapers usually wait for ten.
 ASK_S = 3.0
-#: A kept connection is closed after so many requests: a client that never rests starts anew.
+#: Requests after which a kept connection is closed: a client with an endless stream of requests
+#: reconnects.
 REQUESTS_MAX = 1_000
-#: After the last answer this many bytes are still read, so that closing does not take the answer
-#: back (RFC 9112, 9.6), for this long, in seconds.
+#: After the last reply this many bytes are still read, for this long in seconds, so that closing
+#: does not reset the connection before the reply arrives (RFC 9112, 9.6).
 LINGER_BYTES_MAX = 64 << 10
 LINGER_S = 0.5
 RECEIVE_BYTES = 16 << 10
 
-#: Scrapes within so long are answered alike: rendering takes the interpreter from the loop, in the
-#: end for as long as somebody asks.
+#: Age up to which scrapes share a sample, in milliseconds: rendering holds the interpreter lock,
+#: and many scrapers would stop the loop.
 SCRAPE_FRESH_MS = 100
-#: Formats that are kept of one moment: scrapers ask for two.
+#: Formats kept of one sample: scrapers ask for two.
 FORMATS_MAX = 4
 
 _TEXT = "text/plain; charset=utf-8"
@@ -54,7 +55,7 @@ _INDEX = b"/metrics  Prometheus\n/healthz  alive\n/readyz   caught up\n"
 
 
 class Reply(NamedTuple):
-    """What one request is answered with."""
+    """The reply to one request."""
 
     status: int
     content_type: str
@@ -63,7 +64,7 @@ class Reply(NamedTuple):
 
 
 class Attached(NamedTuple):
-    """How the thread reaches a running node."""
+    """The entry points into a running node."""
 
     token: trio.lowlevel.TrioToken  # of the loop
     request_sample: Callable[[Callable[[Sample], None]], None]  # on the loop
@@ -83,13 +84,13 @@ class HttpThread:
         self._running = threading.Event()
         self._thread = threading.Thread(target=self._main, name="http", daemon=True)
         self._listener: Listener | None = None
-        self._scraped: Sample | None = None  # what all scrapes of a moment show
+        self._scraped: Sample | None = None  # the sample that scrapes share
         self._rendered: dict[str, tuple[str, bytes]] = {}  # accepted format -> type and body
         self._scraped_ms = monotonic_ms() - SCRAPE_FRESH_MS
         self._scraping = trio.Lock()
 
     def start(self) -> None:
-        """Bind and serve; nothing when HTTP is off.  Raises ``BadConfig``."""
+        """Bind and serve; do nothing when HTTP is off.  Raises ``BadConfig``."""
         address = self._config.listen_address()
         if address is None:
             return
@@ -98,11 +99,11 @@ class HttpThread:
         self._running.wait()
 
     def attach(self, attached: Attached) -> None:
-        """There is a node now."""
+        """Connect the server to a node."""
         self._attached = attached
 
     def stop(self) -> None:
-        """End the thread and close what it had.  May be repeated."""
+        """End the thread and close its connections.  May be repeated."""
         if not self._thread.is_alive():
             return
         try:
@@ -118,7 +119,7 @@ class HttpThread:
         try:
             trio.run(self._serve)
         finally:
-            self._running.set()  # whatever happened, nobody waits for it
+            self._running.set()  # also after an error, else ``start`` would wait without end
 
     async def _serve(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -127,7 +128,7 @@ class HttpThread:
             await self._listener.serve()
 
     async def _handle(self, sock: socket.socket) -> None:
-        """One connection, from its first request to its last."""
+        """Serve one connection, from its first request to its last."""
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         connection = h11.Connection(h11.SERVER,
                                     max_incomplete_event_size=self._config.head_bytes_max)
@@ -138,23 +139,23 @@ class HttpThread:
                     break
             await _linger(stream)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # it is gone
+            pass  # closed by the client
 
     async def _exchange(self, stream: trio.SocketStream, connection: h11.Connection, first: bool,
                         last: bool) -> bool:
-        """One request and its answer; whether another may follow."""
+        """Serve one request; return True if another one may follow."""
         if not first and not connection.trailing_data[0]:
             with trio.move_on_after(self._config.idle_timeout_ms / 1000) as idle:
                 connection.receive_data(await stream.receive_some(RECEIVE_BYTES))
             if idle.cancelled_caught:
                 return False
-        heads: list[h11.Request] = []  # at most one: that of a request that goes wrong later, too
+        heads: list[h11.Request] = []  # at most one; needed also when the request fails later
         whole = False
         try:
             with trio.move_on_after(self._config.request_timeout_ms / 1000):
                 whole = await _receive(stream, connection, heads)
             if not whole:
-                return False  # the end of the stream, or of our patience
+                return False  # end of the stream, or timeout
             reply = await self._reply(heads[0])
         except h11.RemoteProtocolError as error:
             if connection.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
@@ -207,7 +208,8 @@ class HttpThread:
         return _verdict("ready", health.readiness(self._life, sample and sample.survey))
 
     async def _sample(self) -> Sample | None:
-        """From the loop; None when there is none, or it does not answer in time."""
+        """Return a sample from the loop; None when no node is attached or it does not answer in
+        time."""
         node = self._attached
         if node is None:
             return None
@@ -233,7 +235,7 @@ class HttpThread:
 
 async def _receive(stream: trio.SocketStream, connection: h11.Connection,
                    heads: list[h11.Request]) -> bool:
-    """The next request's head into ``heads``, then the rest; False at the end of the stream.
+    """Read the next request; put its head into ``heads``.  Return False at the end of the stream.
     Raises ``RemoteProtocolError``."""
     while True:
         event = connection.next_event()
@@ -262,7 +264,7 @@ async def _send(stream: trio.SocketStream, connection: h11.Connection, head_only
 
 
 async def _linger(stream: trio.SocketStream) -> None:
-    """Let the last answer arrive: say that nothing follows, then read what is still on its way."""
+    """Shut down sending and read the rest of the client's data, so that the last reply arrives."""
     await stream.send_eof()
     left = LINGER_BYTES_MAX
     with trio.move_on_after(LINGER_S):
@@ -276,11 +278,11 @@ def _verdict(name: str, verdict: health.Verdict) -> Reply:
 
 
 def disk_busy_ms(disk) -> int:
-    """How long the disk has owed its oldest answer; on any thread."""
+    """Return the age of the disk's oldest unanswered job, in milliseconds; on any thread."""
     since_ms = disk.busy_since_ms
     return 0 if since_ms is None else max(0, monotonic_ms() - since_ms)
 
 
 def loop_silent_ms(liveness) -> int:
-    """Since the loop answered the liveness thread; on any thread."""
+    """Return the milliseconds since the loop answered the liveness thread; on any thread."""
     return max(0, monotonic_ms() - liveness.loop_seen_ms)

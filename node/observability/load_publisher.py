@@ -1,19 +1,19 @@
-"""Appends what this node carried to the topic ``__metrics``, window after window.
+"""The load publisher: appends this node's loads to the topic ``__metrics``, one record set per
+window.
 
-Contract.  One task, idle between windows.  At the end of each window it takes what was counted
-(``load_counts.py``), makes records of it and appends them at the leader of the node's partition of
-the topic, here or over the peer port, with acks=commit.  It works until the middle of the next
-window; what is not in by then is lost, and counted.  Nothing that goes wrong here touches anything
-else of the node.
+Contract.  One task, idle between windows.  At the end of each window it takes the counts
+(``load_counts.py``), makes records of them and appends them at the leader of the node's partition
+of the topic, here or over the peer port, with acks=commit.  It tries until the middle of the next
+window; records that are not appended by then are lost, and counted.  Its failures affect no other
+part of the node.
 
-Invariants.  At most one window waits.  What a window takes is bounded by ``partitions_max``:
-memory, work and bytes.  A record that was retried may stand twice; node, boot epoch, window and
-part tell.
+Invariants.  At most one window waits.  ``partitions_max`` bounds the memory, work and bytes of a
+window.  A retried record may be in the log twice; node, boot epoch, window and part identify it.
 
 Theory.  Windows begin at multiples of the interval since 1970, so those of all nodes agree as far
 as their clocks do.  The log start of the topic's partitions that are led here follows
-``retention_ms``: this is the product's only retention so far, and what is below it cannot be read
-any more; its space is not given back.
+``retention_ms``.  This is the product's only retention so far: records below it cannot be read, and
+their space is not freed.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from node.observability.group_health import GroupHealthScan
 from node.observability.load_records import PARTITIONS, ROWS_PER_RECORD, TOPIC, Counters, Window
 from node.peers.bulk_channel import Bulk, NoAnswer
 
-#: Pause before a record that was not taken is tried again, in seconds.
+#: Pause before a record that was not appended is tried again, in seconds.
 RETRY_S = 0.1
-#: An append is answered within this, in milliseconds: elections included.
+#: Time for an append, in milliseconds, elections included.
 APPEND_TIMEOUT_MS = 5_000
-#: The peer request's name.
+#: The name of the request between nodes.
 OP = "append_loads"
 
 
 class LoadPublisher:
-    """Task on the loop."""
+    """Task that publishes loads."""
 
     def __init__(self, config: NodeConfig, counts: LoadCounts | None, *, core, store,
                  metadata_log: MetadataLog, directory: Router, producing: ProduceHandler,
                  fetching: FetchHandler, disk: DiskWorker, surveying: GroupHealthScan, bulk: Bulk,
                  request_round: Callable[[], None], log: logging.Logger):
-        """``counts``: the loads since the last window, None = nothing is published; ``bulk``: the
-        connections on which records go to leaders elsewhere."""
+        """Create the task.  ``counts``: the loads since the last window, None = nothing is
+        published; ``bulk``: the connections for records to leaders on other nodes."""
         self._place = config.node
         self._cluster_id = config.cluster_id
         self._config = config.metrics
@@ -82,11 +82,11 @@ class LoadPublisher:
 
     @property
     def handlers(self) -> dict[str, Callable]:
-        """What other nodes ask of this one on bulk connections."""
+        """Handlers of requests from other nodes on bulk connections."""
         return {OP: self._asked}
 
     async def run(self) -> None:
-        """Until cancelled; at once when it is off."""
+        """Run until cancelled; return at once when publishing is off."""
         if self._counts is None:
             return
         interval_ms = self._config.interval_ms
@@ -114,7 +114,7 @@ class LoadPublisher:
     # ---- one window ---------------------------------------------------------------------------
 
     async def _publish(self, window: Window, counted: Counted, counters: dict[str, int]) -> None:
-        """Returns when every part is in."""
+        """Append all parts of a window; retry each until it is appended."""
         fields = {**await self._node_fields(window), **counters, "left_out": counted.left_out,
                   "parts": max(1, -(-len(counted.partitions) // ROWS_PER_RECORD))}
         rows = iter(counted.partitions.items())
@@ -144,7 +144,7 @@ class LoadPublisher:
                 "groups_led": self._core.status.led_count, "lost_windows": self.lost}
 
     async def _appended(self, batch: bytes) -> bool:
-        """Whether a batch is in the log; False = try again."""
+        """Try to append a batch; return True if it is in the log."""
         topic = self._metadata_log.state.topic(TOPIC)
         try:
             if topic is None:
@@ -163,7 +163,7 @@ class LoadPublisher:
             return False
 
     async def _create(self) -> None:
-        """The topic, by whoever leads the metadata.  Raises ``MultiRaftError``."""
+        """Create the topic if this node leads the metadata group.  Raises ``MultiRaftError``."""
         if self._core.status.is_leader(METADATA_GROUP):
             await self._metadata_log.propose(state_machine.CreateTopic(
                 TOPIC, uuid.uuid4().bytes, PARTITIONS))
@@ -171,7 +171,7 @@ class LoadPublisher:
     # ---- appending ----------------------------------------------------------------------------
 
     async def _append_here(self, incarnation: int, batch: bytes) -> None:
-        """Raises ``MultiRaftError`` when it is not in."""
+        """Append a batch to a partition that is led here.  Raises ``MultiRaftError``."""
         replies, done = [], trio.Event()
 
         def answer(reply) -> None:
@@ -188,14 +188,14 @@ class LoadPublisher:
             raise exception_for(result.code, result.error or ErrorDetail(text="not appended"))
 
     async def _append_there(self, leader: int, incarnation: int, batch: bytes) -> None:
-        """Raises ``NoAnswer``, ``LeaderUnknown``."""
+        """Append a batch at another node.  Raises ``NoAnswer``, ``LeaderUnknown``."""
         answer = await self._bulk.ask(leader, {"op": OP, "incarnation": incarnation},
                                               [batch])
         if answer.header.get("code") != Code.OK:
             raise LeaderUnknown(f"node {leader}: {answer.header.get('text', '')!s:.200}")
 
     async def _asked(self, _peer: int, header: dict, payload) -> tuple[dict, tuple]:
-        """Another node's record, for a partition of the topic that is led here.  Raises
+        """Append another node's record to a partition of the topic that is led here.  Raises
         ``Malformed``."""
         incarnation = header.get("incarnation")
         if header.keys() != {"op", "incarnation"} or type(incarnation) is not int:
@@ -216,7 +216,7 @@ class LoadPublisher:
         state = self._metadata_log.state
         topic = state.topic(TOPIC)
         if topic is None:
-            return  # deleted behind the last append
+            return  # deleted after the last append
         for incarnation in range(topic.incarnation, topic.incarnation + topic.partitions):
             place = state.locate(incarnation)
             if (
@@ -236,12 +236,15 @@ class LoadPublisher:
                     self._core.propose(place.group, EntryKind.LOG_START, b"",
                                       partition=incarnation, base_offset=kept)
                 except MultiRaftError:
-                    continue  # no longer the leader, or no room just now: the next window does it
+                    continue  # not the leader, or the disk is full: the next window retries
                 self._request_round()
 
 
 def next_end(now_ms: int, last_ms: int, interval_ms: int) -> int:
-    """When the window after the one that ended at ``last_ms`` ends.  Sleep may end a little early:
-    no window ends twice.  A clock that was set back far begins anew."""
+    """Return the end of the window after the one that ended at ``last_ms``.
+
+    A sleep may end a little early: no window ends twice.  After the clock was set back far, windows
+    start again from the new time.
+    """
     end_ms = (now_ms // interval_ms + 1) * interval_ms
     return last_ms + interval_ms if end_ms == last_ms else end_ms

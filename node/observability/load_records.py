@@ -1,14 +1,14 @@
-"""Records of the topic ``__metrics``: what one node carried in one window, as JSON.
+"""Records of the topic ``__metrics``: the loads of one node in one window, as JSON.
 
-Contract.  ``node_fields``, ``group_columns`` and ``partition_columns`` are pure but for reading the
-state that they are given; ``encoded`` makes a record's value of them.  The format is
+Contract.  ``node_fields``, ``group_columns`` and ``partition_columns`` are pure except for reading
+the state that they are given; ``encoded`` makes a record's value of them.  The format is
 ``LOADS_FORMAT``, described in docs/spark-planning.md, and a test compares that page, this module
-and ``spark.load_records``, which reads it.  Fields may be added; one that changes its meaning makes
-another version.
+and ``spark.load_records``, which reads it.  Fields may be added; a changed meaning needs a new
+version.
 
-A window with many partitions is several records, *parts* that each carry the node's own fields.
-Only what had load is named: a partition, or a group, that is absent had none.  Tables are by
-column, so that names are not repeated for each row.
+A window with many partitions is several records, *parts*, that each carry the node's own fields.
+Only partitions and groups with load are named; an absent one had none.  Tables are by column, so
+that names are not repeated for each row.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from multiraft.core import BatchBuilder
 from node.histogram import Histogram
 from node.replicas.group_description import log_bytes
 
-#: Of the topic's records.
+#: Version of the topic's records.
 LOADS_FORMAT = 1
 TOPIC = "__metrics"
-#: Partitions of the topic: a node appends to the one of its id modulo this.
+#: Partitions of the topic: a node appends to the partition of its id modulo this.
 PARTITIONS = 8
-#: Partitions that one record names: some 100 KB of JSON, 20 KB of them left when compressed.
+#: Partitions that one record names: about 100 KB of JSON, 20 KB compressed.
 ROWS_PER_RECORD = 1_000
-#: Above what a full record takes: names of topics are the longest part of it.
+#: Above the size of a full record, of which names of topics are the longest part.
 RECORD_BYTES_MAX = 1 << 20
 
 GROUP_COLUMNS = ("group", "bytes_in", "bytes_out", "stored")
@@ -42,8 +42,11 @@ COUNTER_FIELDS = ("bytes_in", "records_in", "appends", "bytes_out", "records_out
 
 
 class Window(NamedTuple):
-    """When: ``begin_ms`` since 1970, a multiple of the interval; ``length_ms`` as the node's
-    monotonic clock had it, less than the interval for a node that started inside it."""
+    """The interval of a record.
+
+    ``begin_ms`` since 1970 is a multiple of the interval; ``length_ms`` is measured by the node's
+    monotonic clock, and less than the interval for a node that started within it.
+    """
 
     begin_ms: int
     interval_ms: int
@@ -52,7 +55,7 @@ class Window(NamedTuple):
 
 class Counters(NamedTuple):
     """A node's running totals at one moment, in the order of ``COUNTER_FIELDS``, and copies of its
-    latencies."""
+    latency histograms."""
 
     totals: tuple[int, ...]
     disk: Histogram
@@ -60,8 +63,8 @@ class Counters(NamedTuple):
 
 
 def latency_us(now: Histogram, before: Histogram) -> int:
-    """99 of 100 durations between the two were shorter, as far as powers of two can tell; -1 =
-    there were none.  O(buckets)."""
+    """Return the 99th percentile of the durations between the two in microseconds, exact to powers
+    of two; -1 = there were none.  O(buckets)."""
     counts = [after - old for after, old in zip(now.counts, before.counts, strict=True)]
     total, seen = sum(counts), 0
     for bits, count in enumerate(counts):
@@ -72,7 +75,7 @@ def latency_us(now: Histogram, before: Histogram) -> int:
 
 
 def counter_fields(now: Counters, before: Counters) -> dict[str, int]:
-    """What a node did between two moments, all partitions and groups together."""
+    """Return the counts between two moments, all partitions and groups together."""
     done = {name: after - old for name, after, old in
             zip(COUNTER_FIELDS, now.totals, before.totals, strict=True)}
     return {**done, "fsync_p99_us": latency_us(now.disk, before.disk),
@@ -80,7 +83,8 @@ def counter_fields(now: Counters, before: Counters) -> dict[str, int]:
 
 
 def group_columns(core, store, groups: Iterable[tuple[int, Sequence[int]]]) -> dict[str, list]:
-    """Groups with their sums and the bytes of their logs here.  O(groups named)."""
+    """Return columns of groups with their sums and the bytes of their logs here.  O(groups named).
+    """
     rows = []
     for group, (bytes_in, bytes_out) in groups:
         stored = 0
@@ -92,8 +96,10 @@ def group_columns(core, store, groups: Iterable[tuple[int, Sequence[int]]]) -> d
 
 
 def partition_columns(state, tails, rows: Iterable[tuple[int, Sequence[int]]]) -> dict[str, list]:
-    """Partitions with their counts and what the metadata ``state`` says of them.  One that was
-    deleted meanwhile is left out.  O(partitions named)."""
+    """Return columns of partitions with their counts and their metadata from ``state``.
+
+    A partition that was deleted meanwhile is left out.  O(partitions named).
+    """
     named = []
     for incarnation, (group, *counts) in rows:
         place = state.locate(incarnation)
@@ -113,7 +119,7 @@ def _by_column(names: Sequence[str], rows: Sequence[Sequence]) -> dict[str, list
 
 
 def encoded(node: int, fields: dict, now_ms: int) -> bytearray:
-    """A batch of one record, compressed."""
+    """Return a compressed batch of one record."""
     builder = BatchBuilder(RECORD_BYTES_MAX)
     value = json.dumps(fields, separators=(",", ":")).encode()
     builder.append(now_ms, b"%d" % node, value)

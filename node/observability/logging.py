@@ -1,12 +1,13 @@
-"""Structured logs: one line per event, with the node's id in each, as JSON or for people.
+"""Structured logs: one line per event, with the node's id in each, as JSON or text.
 
 Contract.  ``logger`` returns a standard ``logging.Logger``; ``extra`` fields become keys.  Text
 from outside (client ids, reasons of strangers) is escaped and cannot forge a line, in either form.
-A flood of one event becomes a few lines and the number of those that were left out.  Nobody who
-logs waits for whoever reads: ``LineWriter`` has a thread and a bound, and counts what it drops.
+A flood of one event becomes a few lines and the number of those that were left out.  A caller that
+logs never waits for the reader of the log: ``LineWriter`` has a thread and a bound, and counts
+dropped lines.
 
-Theory.  The loop logs, and a pipe that nobody empties would stop it, and end its leases with it.
-What repeats is told apart by its event alone: events are words of ours, and few.
+Theory.  The loop logs.  If it wrote into a full pipe, it would block and lose its leases.
+Repetitions are recognised by their event alone: events are words of this program, and few.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ from node.loop.threads import name_this_thread
 FORMATS = ("json", "text")
 LEVELS = ("debug", "info", "warning", "error")
 
-#: So many lines of one event within a window, and no more.
+#: Lines of one event per window.
 BURST = 50
-#: Errors are rarer and each may name another group; all groups of a large pool stay readable.
+#: The same for errors, which are rarer; each may name another group, and those of a large pool stay
+#: readable.
 ERROR_BURST = 1_000
 WINDOW_S = 10.0
-#: Events that are told apart; there are a few dozen.
+#: Events that are tracked; a few dozen exist.
 EVENTS_MAX = 1_000
 #: Lines that wait for the thread; more are dropped and counted.
 LINES_MAX = 10_000
-#: What is left is written within this at the end, in seconds.
+#: Time to write the remaining lines at the end, in seconds.
 CLOSE_S = 2.0
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -54,7 +56,7 @@ def _at(record: logging.LogRecord) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as one line of JSON."""
+    """Formatter that makes a record one line of JSON."""
 
     def __init__(self, node: int):
         super().__init__()
@@ -69,8 +71,10 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """Formats a record for a terminal: time, level, node, the event, ``key=value``; a traceback
-    follows behind bars, so that no line of it passes for an event."""
+    """Formatter for a terminal: time, level, node, the event, ``key=value``.
+
+    A traceback follows behind bars, so that none of its lines can be taken for an event.
+    """
 
     def __init__(self, node: int):
         super().__init__()
@@ -90,7 +94,7 @@ _EVENT = re.compile(r"[\w ,.:'-]+", re.ASCII)
 
 
 def _shown(value: object, plain: re.Pattern) -> str:
-    """A value as it is when it cannot be mistaken, else as a JSON text."""
+    """Return the value itself when it is unambiguous, else as JSON text."""
     if isinstance(value, (list, tuple, dict)):
         return json.dumps(value, default=str)
     text = str(value)
@@ -98,12 +102,12 @@ def _shown(value: object, plain: re.Pattern) -> str:
 
 
 def _escaped(line: str) -> str:
-    """Control characters as escapes."""
+    """Return the line with its control characters escaped."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
 
 
 class _Window:
-    """Lines of one event since its window began."""
+    """The count of one event's lines since its window began."""
 
     __slots__ = ("began_ms", "count", "left_out", "level")
 
@@ -115,15 +119,18 @@ class _Window:
 
 
 class RateLimit(logging.Filter):
-    """Lets ``BURST`` lines of an event pass per window; critical ones always, and those of the
-    level debug: who asks for them wants all, and checks who led what with them."""
+    """Filter that admits ``BURST`` lines of an event per window.
+
+    Critical lines always pass.  So do lines of the level debug: an operator who enables that level
+    wants all of them, and tools check from them which node led what.
+    """
 
     def __init__(self):
         super().__init__()
         self._windows: dict[str, _Window] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written."""
+        """Return True if the line is written."""
         if (record.levelno >= logging.CRITICAL or record.levelno <= logging.DEBUG
                 or record.msg == LEFT_OUT):
             return True
@@ -141,8 +148,10 @@ class RateLimit(logging.Filter):
         return False
 
     def take_left_out(self, now_ms: int | None = None) -> list[tuple[str, int, int]]:
-        """(event, level, lines left out) of the windows that are over, or with None of all; those
-        events begin anew."""
+        """Return (event, level, lines left out) of windows that are over, or of all with None.
+
+        Those events start with a new window.
+        """
         due = [(event, window) for event, window in self._windows.items()
                if window.left_out and (now_ms is None or _is_over(window, now_ms))]
         for event, _window in due:
@@ -154,12 +163,12 @@ def _is_over(window: _Window, now_ms: int) -> bool:
     return now_ms - window.began_ms >= WINDOW_S * 1000
 
 
-#: The event that tells of lines that were not written.
+#: The event that reports lines left out.
 LEFT_OUT = "repeated"
 
 
 def tell_left_out(log: logging.Logger, now_ms: int | None = None) -> None:
-    """Say what was left out in the windows that are over, or with None in all."""
+    """Log the number of lines left out in windows that are over, or in all with None."""
     for limit in log.filters:
         if isinstance(limit, RateLimit):
             for event, level, lines in limit.take_left_out(now_ms):
@@ -167,17 +176,18 @@ def tell_left_out(log: logging.Logger, now_ms: int | None = None) -> None:
 
 
 async def tell_suppressed(log: logging.Logger) -> None:
-    """Task: says what was left out, once per window; a flood that has ended is told of too."""
+    """Report lines left out, once per window, until cancelled; also after the flood has ended."""
     while True:
         await trio.sleep(WINDOW_S)
         tell_left_out(log, monotonic_ms())
 
 
 class LineWriter:
-    """A stream for a handler: lines go out on a thread of its own.
+    """A stream for a log handler whose lines are written by a thread of its own.
 
-    What has a descriptor is written past Python's buffers: a thread that is stuck in one of those
-    holds its lock, and the interpreter may want that at the end, when it flushes standard output.
+    A stream with a descriptor is written past Python's buffers: a thread that is blocked in a
+    buffer's write holds its lock, which the interpreter needs when it flushes standard output at
+    exit.
     """
 
     def __init__(self, stream: TextIO):
@@ -190,17 +200,17 @@ class LineWriter:
         self._thread.start()
 
     def write(self, line: str) -> None:
-        """Queue one line; never waits."""
+        """Queue one line; never wait."""
         if self._lines.qsize() >= LINES_MAX:
             self.dropped += 1
             return
         self._lines.put(line)
 
     def flush(self) -> None:
-        """The thread does, after each line."""
+        """Do nothing: the thread flushes after each line."""
 
     def close(self) -> None:
-        """Write what waits, bounded."""
+        """Write the remaining lines, within ``CLOSE_S``."""
         self._lines.put(None)
         self._thread.join(CLOSE_S)
 
@@ -214,7 +224,7 @@ class LineWriter:
                     self._out(json.dumps({"event": "lines lost", "level": "warning",
                                           "lines": lost}) + "\n")
             except (OSError, ValueError):
-                self.dropped += 1  # nobody reads; a node does not end for that
+                self.dropped += 1  # the reader is gone; the node keeps running
 
 
     def _out(self, text: str) -> None:
@@ -228,17 +238,17 @@ class LineWriter:
 
 
 def _descriptor_of(stream: TextIO) -> int | None:
-    """Of what ``stream`` writes to, or None when that is no file."""
+    """Return the descriptor of ``stream``, or None when it has none."""
     try:
         stream.flush()
         return stream.fileno()
-    except OSError:  # io.UnsupportedOperation is one
+    except OSError:  # ``io.UnsupportedOperation`` is one
         return None
 
 
 def logger(node: int, stream: TextIO | LineWriter | None = None, style: str = "json",
            level: str = "info") -> logging.Logger:
-    """The node's logger, writing to ``stream``; None = standard output."""
+    """Return the node's logger, writing to ``stream``; None = standard output."""
     log = logging.getLogger(f"multiraft.node.{node}")
     log.propagate = False
     log.setLevel(level.upper())

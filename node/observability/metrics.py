@@ -1,12 +1,12 @@
-"""Metrics in Prometheus's formats, from one ``Sample``: a table of names and where each is read.
+"""Metrics in Prometheus's formats, rendered from one ``Sample`` by a table of families.
 
-Contract.  ``render`` is called when somebody asks, off the loop; nothing here is called when
-something happens on it.  Names, types and labels are those of ``docs/metrics.md``; a test compares
-the two.  No label has a value per topic or group: nodes, ack levels, codes and phases only.
+Contract.  ``render`` runs on request, off the loop; no event on the loop calls this module.  Names,
+types and labels are those of ``docs/metrics.md``; a test compares the two.  No label has a value
+per topic or group: nodes, ack levels, codes and phases only.
 
-Theory.  The parts of a node keep plain integers.  Everything is read on the loop in one go
-(``statistics.Sample``), so that the numbers of one scrape belong together, and formatted elsewhere.
-While a node recovers, or when its loop does not answer, what needs no loop is still told.
+Theory.  The parts of a node keep plain integers.  They are read on the loop without interruption
+(``statistics.Sample``), so that the numbers of one scrape are consistent, and formatted elsewhere.
+While a node recovers, or when its loop does not answer, values that need no loop are still exposed.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Rows = Iterable[tuple[tuple[str, ...], float | Histogram]]
 
 
 class Family(NamedTuple):
-    """One metric: ``read`` gives its rows."""
+    """One metric; ``read`` gives its rows."""
 
-    name: str  # as it is exposed, with ``_total`` and unit
+    name: str  # as exposed, with ``_total`` and unit
     kind: str
     labels: tuple[str, ...]
     help: str
@@ -47,7 +47,7 @@ class Family(NamedTuple):
 
 
 def _one(key: str, scale: float = 1) -> Callable[[Sample], Rows]:
-    """A key of the snapshot, times ``scale``."""
+    """Return a reader of one key of the snapshot, times ``scale``."""
 
     def read(sample: Sample) -> Rows:
         return [((), sample.counters[key] * scale)]
@@ -56,7 +56,7 @@ def _one(key: str, scale: float = 1) -> Callable[[Sample], Rows]:
 
 
 def _histograms(**keys: str) -> Callable[[Sample], Rows]:
-    """Label value -> name of a histogram in the sample."""
+    """Return a reader of histograms: label value -> name of a histogram in the sample."""
     return lambda sample: [((label,), sample.histograms[key]) for label, key in keys.items()]
 
 
@@ -70,12 +70,12 @@ def _rejections(sample: Sample) -> Rows:
 
 
 def _peers(which: int) -> Callable[[Sample], Rows]:
-    """0 = entries, 1 = bytes, that each peer lacks."""
+    """Return a reader of each peer's lag: 0 = entries, 1 = bytes."""
     return lambda sample: [((str(peer),), lag[which])
                            for peer, lag in sorted(sample.survey.peer_lag.items())]
 
 
-#: Of a plan that is not over; ``plans.state`` has the names.
+#: States of a plan that is not over; ``node.metadata.plan_table`` has the names.
 _PLAN_STATES = (RUNNING, PAUSED, CANCELLING)
 
 
@@ -83,7 +83,7 @@ def _plan_states(sample: Sample) -> Rows:
     return [((state,), int(sample.counters["plan_state"] == state)) for state in _PLAN_STATES]
 
 
-#: What is told of a node whose loop answers, in the order of ``docs/metrics.md``.
+#: Families of a node whose loop answers, in the order of ``docs/metrics.md``.
 FAMILIES = (
     # ---- appends and fetches
     Family("multiraft_appended_records_total", COUNTER, (),
@@ -228,7 +228,7 @@ FAMILIES = (
            "How long recovery took at this start.", _one("recovery_ms", 0.001)),
 )
 
-#: What is told without the loop: (name, labels, help).
+#: Families that need no loop: (name, labels, help).
 _LIFE = (
     ("multiraft_build_info", ("version", "python"), "What runs here; always 1."),
     ("multiraft_phase", ("phase",), "1 for the phase of the node's life it is in, 0 for others."),
@@ -272,7 +272,7 @@ def _of_sample(family: Family, sample: Sample) -> Metric:
 
 
 class _Once(Collector):
-    """One scrape's values."""
+    """Collector of one scrape's values."""
 
     def __init__(self, life: Life, sample: Sample | None):
         self._life = life
@@ -286,7 +286,7 @@ class _Once(Collector):
 
 
 def registry_of(life: Life, sample: Sample | None) -> CollectorRegistry:
-    """All metrics; ``sample`` None = the loop gave none."""
+    """Return all metrics; ``sample`` None = the loop gave none."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     registry.register(_Once(life, sample))
@@ -294,6 +294,6 @@ def registry_of(life: Life, sample: Sample | None) -> CollectorRegistry:
 
 
 def render(life: Life, sample: Sample | None, accept: str) -> tuple[str, bytes]:
-    """(content type, body) in the format that ``accept`` asks for."""
+    """Return (content type, body) in the format that ``accept`` asks for."""
     encoder, content_type = choose_encoder(accept)
     return content_type, encoder(registry_of(life, sample))

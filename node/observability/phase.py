@@ -1,8 +1,7 @@
-"""Where a node is in its life, for whoever asks from outside: plain values, written by the thread
-that knows them, read by any.
+"""The phase of a node's process, for probes: written by one thread and read by any.
 
-Contract.  ``phase`` goes ``recovering`` -> ``starting`` -> ``serving`` -> ``stopping`` and never
-back.  Reading needs no lock: each attribute is one reference that is swapped.
+Contract.  ``phase`` changes ``recovering`` -> ``starting`` -> ``serving`` -> ``stopping`` and never
+back.  Reading needs no lock: each attribute is one reference that is replaced.
 """
 
 from __future__ import annotations
@@ -14,26 +13,26 @@ RECOVERING, STARTING, SERVING, STOPPING = "recovering", "starting", "serving", "
 
 
 class Life:
-    """One process's."""
+    """The phase of one process, and its times."""
 
     def __init__(self):
         self.phase = RECOVERING
         self.recovery = Progress()  # recovery writes into it, on the main thread
-        self.recovery_ms = 0  # how long it took, 0 = it is not over
+        self.recovery_ms = 0  # duration in milliseconds, 0 = not over
         self.started_ms = monotonic_ms()
 
     @property
     def uptime_ms(self) -> int:
-        """Since the process began."""
+        """Milliseconds since the process began."""
         return monotonic_ms() - self.started_ms
 
     def recovered(self) -> None:
-        """Recovery is complete: the parts are being built."""
+        """Enter the phase ``starting``: recovery is complete."""
         self.recovery_ms = self.uptime_ms
         self.phase = STARTING
 
     def describe(self) -> str:
-        """The phase as a sentence for people: how far recovery is."""
+        """Return the phase as a sentence, with the progress of recovery."""
         if self.phase != RECOVERING:
             return self.phase
         progress = self.recovery

@@ -1,9 +1,9 @@
-"""Counters of one node, gathered in one place: what ``node_status`` answers and metrics show.
+"""Counters of one node in one place, for ``node_status`` and metrics.
 
-Contract.  ``snapshot`` and ``sample`` run on the loop, are O(1) in topics and groups and touch no
-lock; what needs a look at every group comes from a ``Survey``.  Every key of ``snapshot`` is
-documented in ``docs/protocol.md``, in this order.  Counters count from the start of the process.
-The parts keep plain attributes; nothing is called when something happens.
+Contract.  ``snapshot`` and ``sample`` run on the loop, are O(1) in topics and groups and take no
+lock; values that need a scan of all groups come from a ``Survey``.  Every key of ``snapshot`` is
+documented in ``docs/protocol.md``, in this order.  Counters start with the process.  The parts keep
+plain attributes; no event calls this module.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _PAGE_BYTES = resource.getpagesize()
 
 @dataclass(slots=True)
 class Sample:
-    """All that is measured, at one moment.  Not changed once it is made."""
+    """All measurements at one moment.  Immutable once it is made."""
 
     counters: dict
     survey: Survey
     histograms: dict[str, Histogram] = field(default_factory=dict)
-    #: Kind of request -> wire code -> how many.
+    #: Kind of request -> wire code -> count.
     refusals: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
@@ -89,14 +89,14 @@ class CountingParts:
 
 
 class Statistics:
-    """Reads the counters that the parts of a node keep."""
+    """Reader of the counters that the parts of a node keep."""
 
     def __init__(self, parts: CountingParts):
         self._parts = parts
 
     def snapshot(self, survey: Survey) -> dict:
-        """Whole numbers, but for the texts ``version``, ``phase`` and ``not_ready`` and the lists
-        of groups."""
+        """Return the counters: integers, except for the texts ``version``, ``phase`` and
+        ``not_ready`` and the lists of groups."""
         verdict = health.readiness(self._parts.life, survey)
         return {
             "version": multiraft.__version__,
@@ -189,7 +189,7 @@ class Statistics:
         }
 
     def sample(self, survey: Survey) -> Sample:
-        """For metrics: copies, which another thread may read at leisure."""
+        """Return a sample for metrics: copies, which another thread may read at any time."""
         parts = self._parts
         latencies = parts.producing.latencies
         return Sample(
@@ -218,12 +218,12 @@ def _resident_bytes() -> int:
 
 
 def build() -> dict[str, str]:
-    """What runs here, as labels."""
+    """Return the build as labels."""
     return {"version": multiraft.__version__, "python": platform.python_version()}
 
 
 def of_plan(plan: ActivePlan | None) -> dict:
-    """Of the plan under way, as this node's metadata have it."""
+    """Return the fields of the plan under way, as this node's metadata have it."""
     if plan is None:
         return {"plan_state": "none", "plan_moves": 0, "plan_moves_left": 0,
                 "plan_moves_under_way": 0}

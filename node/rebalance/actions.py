@@ -1,7 +1,8 @@
-"""What ``decide`` wants done.
+"""Actions that the scheduler returns.
 
-Contract.  Values.  A ``StepTo`` is a command of the metadata group; the others are asked of the
-leader of a group, which refuses what was decided upon another configuration.
+Contract.  Values without behaviour.  A ``StepTo`` becomes a command of the metadata group.  The
+other actions become requests to the leader of a group, which refuses them when its configuration
+differs from the one they were decided upon.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from node.metadata.move_phases import Phase
 
 
 class StepTo(NamedTuple):
-    """Write down that a move goes to ``phase``."""
+    """Record that a move enters ``phase``."""
 
     seq: int
     attempt: int
@@ -22,7 +23,7 @@ class StepTo(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Ask the leader of a group to make these its members."""
+    """Ask the leader of a group to make these nodes its members."""
 
     seq: int
     group: int
@@ -33,7 +34,7 @@ class Change(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """Ask the leader of a group to let ``to`` lead it."""
+    """Ask the leader of a group to transfer leadership to ``to``."""
 
     seq: int
     group: int
@@ -42,7 +43,7 @@ class Transfer(NamedTuple):
 
 
 class Switch(NamedTuple):
-    """Decide that a partition goes on in ``to_group`` at ``epoch``."""
+    """Decide that a partition switches to ``to_group`` at ``epoch``."""
 
     seq: int
     partition: int
@@ -54,7 +55,8 @@ Action = StepTo | Change | Transfer | Switch
 
 
 class Next(NamedTuple):
-    """What ``decide`` found.  ``waits``: move -> why it does not get on, or what it does."""
+    """The decisions of one step.  ``waits``: move -> the reason why it makes no progress, or its
+    present activity."""
 
     actions: list[Action]
     waits: dict[int, str]

@@ -1,15 +1,15 @@
-"""A plan that makes appends slow goes on at half its rate.
+"""Throttle backoff: a plan that made appends slow resumes at half its rate.
 
-Contract.  ``paused`` is told when a plan has paused itself because appends are slow, ``eased`` when
-it may go on because they were fast while it stood: that is what it should copy at from then on,
-None = as before.  Never below what is appended to the groups whose replicas are still to be
-changed, measured over the pause: replicas would not catch up; nor below what a plan may be
-throttled to.  Where that is not known, because another controller saw the pause begin or a leader
-does not answer, nothing is changed.
+Contract.  Call ``paused`` when a plan has paused itself because appends were slow, and ``eased``
+when it may resume because they became fast during the pause.  ``eased`` returns the new throttle in
+bytes per second; None = unchanged.  The throttle is never below the append rate of the groups whose
+replicas are still to be changed, measured over the pause, because replicas would not catch up; nor
+below the least throttle that a plan may have.  When that rate is not known, because another
+controller began the pause or a leader does not answer, the throttle is not changed.
 
-Theory.  Without it such a plan would pause and go on for ever, and appends would be slow half of
-the time.  Nothing raises the throttle again but the operator, who sees it in the plan's status:
-a plan ends, and its throttle with it.
+Theory.  Without backoff such a plan would alternate between pause and resumption, and appends would
+be slow half of the time.  Only the operator raises the throttle again; the plan's status shows it.
+The throttle ends with the plan.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from placement.throttle import smallest
 
 
 class _Seen(NamedTuple):
-    """The logs of the groups that are still to be changed, at one moment."""
+    """Sizes of the logs of the groups that are still to be changed, at one moment."""
 
     plan_id: str
     at_ms: int
@@ -34,7 +34,8 @@ class _Seen(NamedTuple):
 
 
 class Easing:
-    """Memory of one controller.  ``observer()``: a new one."""
+    """Measures append rates over one pause.  Belongs to one controller.  ``observer()`` makes an
+    observer."""
 
     def __init__(self, observer: Callable[[], Observer], tasks: Tasks):
         self._observer = observer
@@ -42,13 +43,14 @@ class Easing:
         self._seen: _Seen | None = None
 
     async def paused(self, plan: ActivePlan) -> None:
-        """It stands because appends are slow.  O(moves)."""
+        """Note the log sizes at the beginning of a pause for slow appends.  O(moves)."""
         found = await self._observer().look([move.subject for move in _left(plan)])
         self._seen = _Seen(plan.plan_id, self._tasks.monotonic_ms(),
                            {group: seen.bytes for group, seen in found.groups.items()})
 
     async def eased(self, plan: ActivePlan) -> int | None:
-        """Bytes per second, below what they are now; None = leave them.  O(moves)."""
+        """Return a throttle in bytes per second below the present one; None = leave it.  O(moves).
+        """
         seen, self._seen = self._seen, None
         moves = _left(plan)
         if seen is None or seen.plan_id != plan.plan_id or not moves:
@@ -66,6 +68,6 @@ class Easing:
 
 
 def _left(plan: ActivePlan) -> tuple[PlannedMove, ...]:
-    """Replica changes that have not ended."""
+    """Return the replica changes that have not ended."""
     return tuple(move for seq, move in plan.moves.items()
                  if move.kind == REPLICA_CHANGE and not plan.records[seq].has_ended)

@@ -1,8 +1,9 @@
-"""What is observed of the cluster: groups as their leaders see them, nodes as they see themselves.
+"""Observations of the cluster: groups as reported by their leaders, nodes as reported by
+themselves.
 
-Contract.  Plain values, gathered by the driver and judged by ``decide``, ``replicas`` and
-``safety``.  What nobody answered for is missing: nothing is decided about it, and the move says
-that it waits for an answer.
+Contract.  Plain values, gathered by the observer and evaluated by the scheduler, ``replica_change``
+and ``safety``.  A group or node without an answer is missing: nothing is decided about it, and its
+move reports that it waits for an answer.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from multiraft.wire.plans import DRAINING, MAINTENANCE, LookedGroup, LookedMembe
 
 UP = "up"
 
-#: What an operator wants of a node that is to get neither replicas nor leaders, in words.
+#: States of a node that receives neither replicas nor leaders -> their words in a reason.
 _SPARED = {DRAINING: "is draining", MAINTENANCE: "is in maintenance"}
 
 
 class SeenNode(NamedTuple):
-    """A node.  ``state``: up, down or unknown, as the metadata leader's leases say; ``intent``:
-    what the operator wants of it.  Disk and latency are its own word: ``disk_used`` bytes are in
-    its data directory, of ``disk_total`` that could be, 0 while it gave none."""
+    """A node.  ``state``: up, down or unknown, by the metadata leader's leases; ``intent``: the
+    state that an operator set.  Disk and latency are reported by the node itself: ``disk_used``
+    bytes are in its data directory, of ``disk_total`` that it could hold; 0 until the node has
+    reported."""
 
     id: int
     state: str
@@ -29,17 +31,18 @@ class SeenNode(NamedTuple):
     disk_used: int = 0
     disk_total: int = 0
     disk_full: bool = False
-    damaged: int = 0  # replicas that are quarantined and vote
+    damaged: int = 0  # quarantined replicas of voters
     commit_ms: int = -1
 
     @property
     def disk_permille(self) -> int:
-        """How full its disk is, in thousandths; 0 = not known."""
+        """Fill level of the node's disk, in thousandths; 0 = not known."""
         return self.disk_used * 1000 // self.disk_total if self.disk_total else 0
 
 
 class SeenPartition(NamedTuple):
-    """Where a partition is, as the metadata say; ``switch_epoch`` 0 = none is decided."""
+    """The group and epoch of a partition in the metadata; ``switch_epoch`` 0 = no switch is
+    decided."""
 
     group: int
     epoch: int
@@ -48,11 +51,14 @@ class SeenPartition(NamedTuple):
 
 
 class World(NamedTuple):
-    """Everything at one moment.  ``groups``: only those of moves under way or about to start, and
-    of these only those whose leader answered; ``leaders``: group -> its leader, of all of those;
-    ``unreachable``: groups whose leader is not known or did not answer, and why.  ``partitions``:
-    those that were looked at, None = there is none any more.  ``bare``: groups whose voters that
-    are up are no majority.  ``replication_factor``: the cluster's."""
+    """A view of the cluster at one moment.
+
+    ``groups``: only those of moves that are under way or about to start, and of these only those
+    whose leader answered; ``leaders``: group -> its leader, for the same groups; ``unreachable``:
+    groups whose leader is not known or did not answer, with the reason.  ``partitions``: those that
+    were looked up, None = deleted.  ``bare``: groups without a majority of voters that are up.
+    ``replication_factor``: the cluster's.
+    """
 
     nodes: dict[int, SeenNode]
     groups: dict[int, LookedGroup]
@@ -65,18 +71,18 @@ class World(NamedTuple):
     replication_factor: int
 
     def is_up(self, node: int) -> bool:
-        """Whether a node is heard of."""
+        """Return True if the node is up."""
         found = self.nodes.get(node)
         return found is not None and found.state == UP
 
     def is_draining(self, node: int) -> bool:
-        """Whether the operator wants a node to be empty."""
+        """Return True if the operator wants the node to be empty."""
         found = self.nodes.get(node)
         return found is not None and found.intent == DRAINING
 
     def spared(self, nodes: Iterable[int]) -> str:
-        """Why one of these is to get neither replicas nor leaders, and the way out; empty when all
-        may."""
+        """Return the reason why one of these nodes receives neither replicas nor leaders, and the
+        remedy; empty when all may receive them."""
         for node in nodes:
             found = self.nodes.get(node)
             if found is not None and found.intent in _SPARED:
@@ -86,5 +92,5 @@ class World(NamedTuple):
 
 
 def member_of(group: LookedGroup, node: int) -> LookedMember | None:
-    """A member other than the leader."""
+    """Return a member other than the leader, or None."""
     return next((member for member in group.members if member.node == node), None)

@@ -1,13 +1,14 @@
-"""The controller: the metadata group's leader looks at the plan under way, and does what is next.
+"""The controller: the metadata leader advances the plan under way.
 
-Contract.  Every node runs the task, which paces what that node sends; only the metadata leader does
-more, and nobody anything while there is no plan.  A look gathers a ``World``, decides, writes steps
-down and asks leaders of groups.  What cannot be done now is tried at the next look; nothing here
-remembers what was done.
+Contract.  Every node runs the task.  On every node it paces the streams that the node sends; on the
+metadata leader it also carries the plan out, and it does nothing without a plan.  Each iteration
+gathers a ``World``, decides, records steps and sends requests to leaders of groups.  An action that
+fails is decided again in the next iteration; the controller keeps no record of its actions.
 
-Theory.  Two controllers can overlap while a leader does not know yet that it is none: their steps
-are commands of the metadata group, of which only one leader's are committed, and what they ask of
-groups names a configuration.  So the later one is refused, or did the same.
+Theory.  Two controllers can overlap while a leader does not know yet that it was replaced.  Their
+steps are commands of the metadata group, of which only one leader's are committed, and their
+requests to groups name a configuration.  So the later request is refused, or repeats the earlier
+one.
 """
 
 from __future__ import annotations
@@ -32,17 +33,18 @@ from node.rebalance.runtime import TASKS, Tasks
 from node.rebalance.scheduler import decide, subjects
 from node.rebalance.throttle import PlanThrottle
 
-#: How often is looked while a plan is under way, in seconds, if nothing else happens.
+#: Interval between iterations while a plan is under way, in seconds, unless an event comes first.
 LOOK_S = 0.25
-#: A leader that does not answer within this is asked again at the next look, in seconds: what is
-#: asked of one node stands in one queue, and a node that hangs must not keep a look.
+#: Time for a leader's answer, in seconds; then the request is repeated in the next iteration.
+#: Requests to one node share a queue, and a node that hangs must not block an iteration.
 DO_S = 2.0
-#: Nodes of which nothing was heard since this node leads are waited for so long, in milliseconds.
+#: After this node became leader, it waits so long for nodes that it has not heard of yet, in
+#: milliseconds.
 HEARING_MS = 3_000
 
 
 class Driver:
-    """Task on the loop.  ``ask(peer, request)`` reaches any node, this one included."""
+    """Task that carries out plans.  ``ask(peer, request)`` reaches any node, this one included."""
 
     def __init__(self, core, metadata_log, ask: Callable[[int, object], Awaitable],
                  pacing: PlanThrottle, log, tasks: Tasks = TASKS):
@@ -60,7 +62,7 @@ class Driver:
         self._refused: dict[int, str] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             plan = self._plan
             self._pacing.follow(plan)
@@ -78,7 +80,7 @@ class Driver:
                 await self._metadata_log.applied(self._metadata_log.state.version + 1, LOOK_S)
 
     async def look(self, plan: ActivePlan) -> None:
-        """Observe, decide, do."""
+        """Observe, decide and act once."""
         world = await self.observer.look_for(plan, *subjects(plan))
         if plan is not self._plan or self._is_new_here(world):
             return
@@ -96,7 +98,7 @@ class Driver:
         return self._metadata_log.state.plans.active
 
     def _is_new_here(self, world: World) -> bool:
-        """Whether nodes may be up that this leader has not heard of yet."""
+        """Return True if nodes may be up that this new leader has not heard of yet."""
         return (self._tasks.monotonic_ms() - self._leads_since_ms < HEARING_MS
                 and any(node.state == "unknown" for node in world.nodes.values()))
 
@@ -105,7 +107,7 @@ class Driver:
     async def _do(self, plan: ActivePlan, action: Action) -> None:
         try:
             await self._done(plan, action)
-        except MultiRaftError as error:  # at the next look things may be otherwise
+        except MultiRaftError as error:  # the next iteration decides again
             self._refused[action.seq] = str(error)
 
     async def _done(self, plan: ActivePlan, action: Action) -> None:
@@ -130,7 +132,7 @@ class Driver:
             self._refused[action.seq] = result.error.text
 
     async def _begun(self, action: Change | Transfer, request) -> None:
-        """The leader of a group was asked to begin something."""
+        """Send the request of an action to the leader of its group; record a refusal."""
         why = await self._tasks.within(DO_S, partial(self._asked, action.leader, request))
         if why is None:
             why = f"node {action.leader} did not answer"
@@ -138,7 +140,7 @@ class Driver:
             self._refused[action.seq] = why
 
     async def _asked(self, node: int, request) -> str:
-        """Why a node did not do what it was asked for; empty when it did."""
+        """Return the reason why a node did not carry out a request; empty when it did."""
         try:
             await self._ask(node, request)
         except MultiRaftError as error:
@@ -146,7 +148,7 @@ class Driver:
         return ""
 
     async def _control(self, plan: ActivePlan, action: str, why: str) -> None:
-        """Safety speaks: pause, or go on."""
+        """Propose the pause or resumption that the safety check asks for."""
         self._log.warning("plan", extra={"plan": plan.plan_id[:12], "action": action,
                                          "reason": why})
         try:
@@ -160,7 +162,7 @@ class Driver:
             self._log.info("plan control waits", extra={"reason": str(error)})
 
     async def _ease(self, plan: ActivePlan) -> None:
-        """It made appends slow: less of it."""
+        """Lower the throttle of a plan that made appends slow."""
         throttle = await self._easing.eased(plan)
         if throttle is not None:
             why = f"{plan.limits.throttle} bytes per second made appends slow"

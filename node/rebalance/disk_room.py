@@ -1,13 +1,12 @@
-"""Is there room for a replica on the disk of the node that shall get it?  Asked when a move begins.
+"""The check for disk space on the nodes that receive replicas, made when a move starts.
 
-Contract.  Functions of the plan and what is observed.  A node gets a copy when what its data
-directory has, what copies that are under way have still to bring, and the copy itself are no more
-than ``DISK_CAP_PERMILLE`` of its disk.
+Contract.  Functions of the plan and the observations.  A node gets a copy when the bytes in its
+data directory, the bytes still to arrive by copies under way, and the copy itself are at most
+``DISK_CAP_PERMILLE`` of its disk.
 
-Theory.  A plan is made for the disks as they are when it is through; on the way to there a replica
-that leaves is still on its disk: until it is replaced, for the time of grace, and for as long as
-nothing gives its bytes back.  So nothing is reckoned with that has not happened: a removal has made
-room when the node's own figure says so.
+Theory.  A plan is made for the disks as they are after its end.  On the way a replica that leaves
+is still on its disk: until it is replaced, during the time of grace, and until its space is freed.
+So only past events count: a removal has freed space when the node's own report says so.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from node.metadata.move_phases import Phase
 from node.metadata.plan_table import ActivePlan
 from node.rebalance.cluster_view import World, member_of
 
-#: A node that receives replicas is not filled above this, in thousandths of its disk.
+#: A node that receives replicas is filled up to this, in thousandths of its disk.
 DISK_CAP_PERMILLE = 900
 
 
 def coming(plan: ActivePlan, world: World) -> dict[int, int]:
-    """Node -> bytes that copies under way have still to bring there.  O(moves under way)."""
+    """Return node -> bytes that copies under way have still to bring.  O(moves under way)."""
     found: dict[int, int] = {}
     for seq in plan.under_way:
         if plan.records[seq].phase is Phase.LEARNING:
@@ -31,13 +30,14 @@ def coming(plan: ActivePlan, world: World) -> dict[int, int]:
 
 
 def take(move: PlannedMove, world: World, found: dict[int, int]) -> None:
-    """Add what the move brings to what is coming."""
+    """Add the bytes that the move brings to ``found``, the bytes to come."""
     for node in move.joining:
         found[node] = found.get(node, 0) + _lacking(move, world.groups.get(move.subject), node)
 
 
 def _lacking(move: PlannedMove, seen: LookedGroup | None, node: int) -> int:
-    """Bytes that a joining node has still to get; what was planned when nobody can say."""
+    """Return the bytes that a joining node still lacks; without an observation the planned bytes.
+    """
     if seen is None:
         return move.bytes // len(move.joining)
     member = member_of(seen, node)
@@ -45,8 +45,8 @@ def _lacking(move: PlannedMove, seen: LookedGroup | None, node: int) -> int:
 
 
 def shortage(move: PlannedMove, world: World, found: dict[int, int]) -> str:
-    """Which node has no room for the move's replica now, and what helps; empty when all have.
-    ``found``: what is ``coming``."""
+    """Return the name of a node without space for the move's replica now, and the remedy; empty
+    when all have space.  ``found``: the result of ``coming``."""
     for node in move.joining:
         disk = world.nodes[node]
         size, before = _lacking(move, world.groups.get(move.subject), node), found.get(node, 0)

@@ -1,22 +1,23 @@
-"""How long appends took lately, from a histogram that only ever counts up.
+"""Recent append latency, computed from a cumulative histogram.
 
-Contract.  ``recent_ms`` is called now and then while a plan is under way, and returns how long one
-append in a hundred took at least, over the last ``WINDOW_MS`` or so that it was called in; -1 when
-there were too few appends to say, or it was not called for a while.  O(buckets).
+Contract.  Call ``recent_ms`` periodically while a plan is under way.  It returns the time that the
+slowest one in a hundred appends took at least, over about the last ``WINDOW_MS``; -1 when there
+were too few appends, or when it was not called for a while.  O(buckets).
 """
 
 from __future__ import annotations
 
 from node.histogram import Histogram
 
-#: Appends are judged over this time, in milliseconds: long enough for an election to be forgotten.
+#: Window of the measurement, in milliseconds: long enough to outlast an election.
 WINDOW_MS = 5_000
-#: Fewer appends say nothing about one in a hundred.
+#: Least number of appends that a statement about one in a hundred needs.
 COUNT_MIN = 100
 
 
 class RecentLatency:
-    """See the module's docstring."""
+    """Append latency over a sliding window.  The histogram only counts up, so the window is a
+    difference of two copies."""
 
     def __init__(self, histogram: Histogram):
         self._histogram = histogram
@@ -25,9 +26,11 @@ class RecentLatency:
         self._last_ms = -1
 
     def recent_ms(self, now_ms: int) -> int:
-        """One append in a hundred took at least so long, as far as powers of two can tell."""
+        """Return a lower bound of the 99th percentile in milliseconds, exact to powers of two; -1 =
+        too few appends."""
         if self._began_ms is None or now_ms - self._began_ms >= 2 * WINDOW_MS:
-            self._begin(now_ms)  # nobody asked meanwhile: what was then says nothing about now
+            # the last call is too long ago: its counts say nothing about the present
+            self._begin(now_ms)
             self._last_ms = -1
         elif now_ms - self._began_ms >= WINDOW_MS:
             self._last_ms = self._judge()

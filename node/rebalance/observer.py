@@ -1,7 +1,7 @@
-"""Gathers what is decided upon: asks the leaders of groups, and every node now and then.
+"""The observer: gathers a view of the cluster from leaders of groups and from all nodes.
 
-Contract.  ``look(groups, partitions)`` returns a ``World`` within ``ASK_S`` or so: who did not
-answer is missing from it.  Times in it are how long *this* observer has seen something.
+Contract.  ``look(groups, partitions)`` returns a ``World`` within about ``ASK_S``; nodes that did
+not answer are missing from it.  Durations in it are how long *this* observer has seen a state.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from node.metadata.plan_table import ActivePlan
 from node.rebalance.cluster_view import UP, SeenNode, SeenPartition, World, member_of
 from node.rebalance.runtime import TASKS, Tasks
 
-#: A node that does not answer within this is looked at again the next time, in seconds.
+#: Time for a node's answer, in seconds; then it is asked again in the next view.
 ASK_S = 2.0
-#: How a node is is asked at most this often, in milliseconds, if it has nothing else to tell.
+#: Nodes without groups to report are asked at most this often, in milliseconds.
 FACTS_MS = 1_000
-#: Majorities are counted, and partitions looked up, without letting others run for so many.
+#: Groups and partitions handled before other tasks run.
 SLICE = 512
 
 
 class Observer:
-    """``ask(peer, request)`` reaches any node, this one included."""
+    """Builds views.  ``ask(peer, request)`` reaches any node, this one included."""
 
     def __init__(self, core, metadata_log, ask: Callable[[int, object], Awaitable],
                  tasks: Tasks = TASKS):
@@ -41,13 +41,13 @@ class Observer:
         self._core = core
         self._metadata_log = metadata_log
         self._ask = ask
-        self._told: dict[int, tuple[int, PlanLookReply]] = {}  # node -> (when, how it is)
+        self._told: dict[int, tuple[int, PlanLookReply]] = {}  # node -> (when, its report)
         self._phases: dict[int, tuple[tuple[int, int], int]] = {}  # move -> (phase, since)
         self._plan_id = ""
         self._matches: dict[int, tuple[int, int]] = {}  # group -> (sum of matches, since)
 
     async def look(self, groups: Iterable[int], partitions: Iterable[int] = ()) -> World:
-        """Everything about these, and all nodes."""
+        """Return a view of these groups and partitions, and of all nodes."""
         by_leader, unreachable = self._by_leader(groups)
         now_ms = self._tasks.monotonic_ms()
         for node in self._state.table.nodes:
@@ -63,7 +63,7 @@ class Observer:
 
     async def look_for(self, plan: ActivePlan, groups: Iterable[int],
                        partitions: Iterable[int]) -> World:
-        """The same, with how long each move of ``plan`` has waited."""
+        """Return a view, with the time that each move of ``plan`` has waited."""
         world = await self.look(groups, partitions)
         return world._replace(waited_ms=self._waited(plan), still_ms=self._still(plan, world))
 
@@ -91,7 +91,8 @@ class Observer:
 
     async def _answers(self, node: int, wanted: list[int], seen: dict[int, LookedGroup],
                        leaders: dict[int, int]) -> str:
-        """Takes what a node tells; why there is nothing about the others."""
+        """Store a node's answers about the groups; return the reason why the remaining ones have
+        none."""
         for at in range(0, max(1, len(wanted)), GROUPS_MAX):
             reply = await self._asked(node, PlanProbe(tuple(wanted[at:at + GROUPS_MAX])))
             if isinstance(reply, str):
@@ -103,8 +104,11 @@ class Observer:
         return f"node {node} does not lead it any more"
 
     async def _asked(self, node: int, request: PlanProbe) -> PlanLookReply | str:
-        """The answer, or why there is none.  Asked twice: a connection that was not used for a
-        while may be that of an earlier life of the node, which shows when it is used."""
+        """Return the answer, or the reason why there is none.
+
+        The request is sent twice: a connection that was idle may lead to a process that has ended,
+        which shows only at the next write.
+        """
         with contextlib.suppress(MultiRaftError):
             return await self._ask(node, request)
         try:
@@ -144,7 +148,8 @@ class Observer:
                              switch.to_group if switch else 0)
 
     async def _bare(self) -> tuple[int, ...]:
-        """Groups without a majority of voters that are up.  O(groups) while a node is down."""
+        """Return the groups without a majority of voters that are up.  O(groups) while a node is
+        down."""
         state = self._state
         up = {node: self._core.status.node_state(node) == UP for node in state.table.nodes}
         if all(up.values()):
@@ -174,7 +179,8 @@ class Observer:
         return {seq: now_ms - since_ms for seq, (_, since_ms) in phases.items()}
 
     def _still(self, plan: ActivePlan, world: World) -> dict[int, int]:
-        """How long what catches up has not moved.  A pause of the plan does not count."""
+        """Return group -> milliseconds without progress of its catch-up.  Pauses of the plan do not
+        count."""
         now_ms = self._tasks.monotonic_ms()
         matches = {}
         for seq in plan.under_way:

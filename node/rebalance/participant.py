@@ -1,8 +1,8 @@
-"""What a node does for whoever carries a plan out: tells of the groups it leads, changes them.
+"""The participant in a plan: reports on the groups that this node leads, and changes them.
 
-Contract.  Handlers of requests between nodes, and of the loads that plans are made from, which are
-gathered in turns (``take``).  They ask nobody else.  A change of members or a transfer is begun,
-not waited for: who asked looks again.
+Contract.  Handlers of requests between nodes, and of the requests for loads from which plans are
+made; loads are gathered in turns (``take``).  They send no requests themselves.  A change of
+members or a transfer is started, not awaited: the controller observes its effect.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from node.clock import monotonic_ms
 from node.rebalance.latency import RecentLatency
 from node.replicas.group_description import log_bytes
 
-#: Groups looked at without letting others run.
+#: Groups handled before other tasks run.
 SLICE = 64
 
 
 async def next_turn(_rows: int) -> None:
-    """Wait until other tasks had their turn."""
+    """Yield to other tasks once."""
     await trio.lowlevel.checkpoint()
 
 
 class PlanParticipant:
-    """See the module's docstring.  ``latency``: of this node's committed appends; ``read_bytes``:
-    what was read of each group here while it was led here."""
+    """Handlers of one node.  ``latency``: of this node's committed appends; ``read_bytes``: group
+    -> bytes read here while this node led it."""
 
     def __init__(self, core, store, metadata_log, surveying, space, latency: RecentLatency,
                  read_bytes: Mapping[int, int], request_round,
                  take: Callable[[int], Awaitable[None]] = next_turn):
-        """``take(rows)`` waits until the loop has room for the work of so many rows."""
+        """Create the handlers.  ``take(rows)`` waits until the loop has capacity for so many rows.
+        """
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
@@ -48,19 +49,19 @@ class PlanParticipant:
 
     @property
     def peer_handlers(self) -> dict:
-        """What nodes ask."""
+        """Handlers of requests from other nodes."""
         return {wire.PlanProbe: self.look, wire.PlanChange: self.change,
                 wire.PlanTransfer: self.transfer}
 
     @property
     def handlers(self) -> dict:
-        """What clients ask."""
+        """Handlers of requests from clients."""
         return {wire.GroupLoads: self.group_loads, wire.PartitionLoads: self.partition_loads}
 
     # ---- for who carries a plan out -------------------------------------------------------------
 
     async def look(self, request: wire.PlanProbe) -> wire.PlanLookReply:
-        """The groups asked for that are led here, and this node itself."""
+        """Return the state of the requested groups that this node leads, and of this node."""
         groups = []
         for at, group in enumerate(request.groups):
             if at % SLICE == SLICE - 1:
@@ -87,8 +88,8 @@ class PlanParticipant:
             status.transferee, members)
 
     async def change(self, request: wire.PlanChange) -> wire.PlanChangeReply:
-        """Begin to make these the members.  Raises ``NotLeader``, ``InvalidRequest``,
-        ``TimedOut``."""
+        """Start a change to these members.  Raises ``NotLeader``, ``InvalidRequest``, ``TimedOut``.
+        """
         group = request.group
         index = self._led(group).configuration_index
         if index != request.expected_index:
@@ -104,7 +105,7 @@ class PlanParticipant:
         return wire.PlanChangeReply()
 
     async def transfer(self, request: wire.PlanTransfer) -> wire.PlanTransferReply:
-        """Begin to hand a group over.  Raises ``NotLeader``, ``TimedOut``."""
+        """Start a leadership transfer.  Raises ``NotLeader``, ``TimedOut``."""
         self._led(request.group)
         try:
             self._core.transfer(request.group, request.to)
@@ -121,7 +122,7 @@ class PlanParticipant:
     # ---- loads ----------------------------------------------------------------------------------
 
     async def group_loads(self, request: wire.GroupLoads) -> wire.GroupLoadsReply:
-        """Groups led here, by id."""
+        """Return loads of groups led here, by id."""
         led = sorted(group for group in self._core.status.led_groups() if group >= request.first)
         moved = self._metadata_log.state.plans.moved
         rows = []
@@ -146,8 +147,8 @@ class PlanParticipant:
             len(led) > request.count_max)
 
     async def partition_loads(self, request: wire.PartitionLoads) -> wire.PartitionLoadsReply:
-        """Partitions whose appends go to these groups, as far as they are led here, by
-        incarnation."""
+        """Return loads of partitions in these groups, as far as they are led here, by incarnation.
+        """
         state = self._metadata_log.state
         if not state.cluster_id:
             raise LeaderUnknown("this node does not know the cluster's metadata yet; try again")
@@ -163,14 +164,15 @@ class PlanParticipant:
                 rows += filter(None, (self._partition_load(partition, group)
                                       for partition in partitions[first:first + SLICE]
                                       if partition > request.after))
-                if len(rows) > 2 * wire.ROWS_MAX:  # what comes behind is for another answer
+                if len(rows) > 2 * wire.ROWS_MAX:  # the remaining rows belong to the next page
                     rows.sort()
                     del rows[wire.ROWS_MAX + 1:]
         rows.sort()
         return wire.PartitionLoadsReply(tuple(rows[:wire.ROWS_MAX]), len(rows) > wire.ROWS_MAX)
 
     def _partition_load(self, partition: int, group: int) -> wire.PartitionLoad | None:
-        """None = it went on elsewhere, perhaps not here, or nothing of it is applied."""
+        """Return the load of a partition; None = it was switched away, or none of it is applied
+        here."""
         state = self._metadata_log.state
         place = state.locate(partition)
         tail = self._store.tails.get(group)

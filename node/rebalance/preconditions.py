@@ -1,9 +1,9 @@
-"""Is a plan still for this cluster as it is?  Asked once, before anything of it is done.
+"""Preconditions of a plan, checked once before the plan is recorded.
 
-Contract.  ``faults`` compares every move with what the leaders of the groups and the metadata say
-now; pure.  The same guards are compared again when each move begins (``decide``), because hours may
-lie between.  ``floor`` is the least throttle at which a plan can come to an end, ``too_low`` says
-so of one below it.
+Contract.  ``faults`` compares every move with the present reports of the groups' leaders and with
+the metadata; pure.  The scheduler compares the same guards again when each move starts, because
+hours may lie between.  ``floor`` is the least throttle at which a plan can finish; ``too_low``
+refuses one below it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NAMED_MAX = 3
 
 
 def faults(moves: Iterable[PlannedMove], world: World) -> list[str]:
-    """Why the plan is stale or impossible, by move.  O(moves)."""
+    """Return the reasons why the plan is stale or impossible, by move.  O(moves)."""
     found = []
     for move in moves:
         why = _fault(move, world)
@@ -29,7 +29,7 @@ def faults(moves: Iterable[PlannedMove], world: World) -> list[str]:
 
 
 def unseen(moves: Iterable[PlannedMove], world: World) -> list[str]:
-    """Moves of groups of which nothing can be said now, and why.  O(moves)."""
+    """Return moves of groups without a report, with the reason.  O(moves)."""
     return [f"{move.move_id}: {world.unreachable.get(move.subject, 'its leader did not answer')}"
             for move in moves if move.kind in (LEADER_TRANSFER, REPLICA_CHANGE)
             and move.subject not in world.groups]
@@ -52,11 +52,11 @@ def _fault(move: PlannedMove, world: World) -> str:
         return why
     seen = world.groups.get(move.subject)
     if seen is None:
-        return ""  # nobody can say: ``unseen``
+        return ""  # without a report: see ``unseen``
     if seen.incarnation != move.incarnation:
         return f"it is in incarnation {seen.incarnation}, the plan was made for {move.incarnation}"
     if move.kind == LEADER_TRANSFER and world.leaders.get(move.subject) == move.new[0]:
-        return ""  # leaders drift: nothing is left to do
+        return ""  # leaders drift: this move has nothing left to do
     if seen.conf_index != move.guard:
         return (f"its members were changed at index {seen.conf_index}, the plan was made for index "
                 f"{move.guard}")
@@ -68,12 +68,13 @@ def _fault(move: PlannedMove, world: World) -> str:
 
 
 def off_factor(move: PlannedMove, world: World) -> str:
-    """Why the number of voters that the move leads to is none that it may; empty when it is.
+    """Return the reason why the number of voters after the move is not allowed; empty when it is.
 
-    A move keeps the number, also of a group that has fewer or more than the replication factor: a
-    drain does not wait for a repair.  Or it brings the number nearer to the factor, as a repair
-    does.  What a change goes through on its way, learners and two sets of voters, is none of it.
-    It is asked here and not by the state machine, which takes again what it took once.
+    A move keeps the number, also in a group that has fewer or more voters than the replication
+    factor: a drain does not wait for a repair.  Or it brings the number nearer to the factor, as a
+    repair does.  Intermediate states of a change, learners and two sets of voters, do not count.
+    The controller checks this and not the state machine, which must accept on replay what it
+    accepted once.
     """
     before, after, factor = len(move.old), len(move.new), world.replication_factor
     if move.kind != REPLICA_CHANGE or min(before, factor) <= after <= max(before, factor):
@@ -84,15 +85,16 @@ def off_factor(move: PlannedMove, world: World) -> str:
 
 def floor(moves: Iterable[PlannedMove], limits: PlanLimits, rates: Mapping[int, int],
           leaders: Mapping[int, int]) -> int:
-    """Bytes per second below which some replica might never catch up (``placement.throttle``).
-    ``rates``: appended bytes per second by group.  O(moves log moves)."""
+    """Return the throttle in bytes per second below which some replica might never catch up
+    (``placement.throttle``).  ``rates``: appended bytes per second by group.  O(moves log moves).
+    """
     return throttle.least(_copies(moves, rates, leaders), limits.in_per_node_max,
                           limits.out_per_node_max)
 
 
 def too_low(moves: Iterable[PlannedMove], limits: PlanLimits, rates: Mapping[int, int],
             leaders: Mapping[int, int]) -> throttle.TooLow | None:
-    """Why the limits' throttle is refused; None = it is not."""
+    """Return the reason why the limits' throttle is refused; None = it is not."""
     return throttle.too_low(limits.throttle, _copies(moves, rates, leaders),
                             limits.in_per_node_max, limits.out_per_node_max)
 

@@ -1,15 +1,15 @@
-"""Groups go back to the leaders that a plan gave them, when those come back.
+"""Preferred leaders: transfers groups back to the leaders that a plan chose, after those return.
 
-Contract.  Every node runs the task.  When a node that plans made the preferred leader of groups
-comes up (it was restarted, or this node was; not when a plan begins to prefer it), whoever leads
-those groups hands them back, a few at a time, as soon as it has caught up.  Only then, and once: a
-group that is handed to another node afterwards stays there until the preferred one returns the next
-time.  Nothing is handed to a node in maintenance, draining or without room, nor while a plan is
-under way, which decides by itself.
+Contract.  Every node runs the task.  When a preferred leader comes up (that node was restarted, or
+this one was; not when a plan begins to prefer it), the leaders of its groups transfer them back, a
+few at a time, as soon as it has caught up.  This happens once per return: a group that is
+transferred to another node afterwards stays there until the preferred leader returns the next time.
+No group is transferred to a node in maintenance, draining or with a full disk, nor while a plan is
+under way, which decides about leaders itself.
 
-Theory.  Leaders drift with every restart, and a balance that was planned would last until the first
-one.  The preference is in the metadata (``PlanTable.preferred``); this costs nothing per group
-unless there is one and its node has just come back.
+Theory.  Leaders drift with every restart, and a planned balance would last until the first one.
+The preference is in the metadata (``PlanTable.preferred``).  The task costs nothing per group
+unless a preferred leader has just returned.
 """
 
 from __future__ import annotations
@@ -20,44 +20,45 @@ from multiraft.errors import ProposalError
 from node.clock import monotonic_ms
 from node.rebalance.cluster_view import UP
 
-#: How often is looked, in seconds: at the nodes, and at preferences while one came up lately.
+#: Interval of the task, in seconds.  It scans preferences only after a node came up.
 LOOK_S = 1.0
-#: A node that came back is given so long to catch up before the first group, and then so long for
-#: all of them, in milliseconds.
+#: A returned node has so long to catch up before the first transfer, and then so long for all of
+#: them, in milliseconds.
 CALM_MS = 5_000
 WINDOW_MS = 120_000
-#: Transfers begun in one look: elections of so many groups per second are not noticed.
+#: Transfers started in one iteration: the elections of so many groups per second are not
+#: noticeable.
 AT_ONCE = 8
-#: Entries that the preferred leader may lack.
+#: Entries that the preferred leader may lack at a transfer.
 LAG_ENTRIES_MAX = 1_000
 
 
 class PreferredLeaders:
-    """Task on the loop."""
+    """Task that transfers groups back to their preferred leaders."""
 
     def __init__(self, core, metadata_log, request_round, log):
         self._core = core
         self._metadata_log = metadata_log
         self._request_round = request_round
         self._log = log
-        self._up: dict[int, tuple[int, int]] = {}  # node -> (boot epoch, since when it is up in it)
-        #: Node that came up lately -> groups that it has led since, of those that prefer it.
+        self._up: dict[int, tuple[int, int]] = {}  # node -> (boot epoch, up in it since)
+        #: Node that came up lately -> groups that prefer it and that it has led since.
         self._led: dict[int, set[int]] = {}
         self.handed_back = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await trio.sleep(LOOK_S)
             self.look(monotonic_ms())
 
     def look(self, now_ms: int) -> None:
-        """Begin some transfers.  O(nodes); O(preferences) while one has just come up."""
+        """Start some transfers.  O(nodes); O(preferences) while a node has just come up."""
         state = self._metadata_log.state
         before, self._up = self._up, {}
         for node in state.table.nodes:
             if self._core.status.node_state(node) == UP:
-                # A restart may be over within one look: only the epoch tells of it.
+                # A restart may be over within one iteration: only the boot epoch shows it.
                 life = self._core.status.heard_epoch(node)
                 known = before.get(node, (0, 0))
                 self._up[node] = known if known[0] == life else (life, now_ms)
@@ -99,5 +100,5 @@ class PreferredLeaders:
         try:
             self._core.transfer(group, node)
         except ProposalError:
-            return False  # not reached: at the next look
+            return False  # peer not connected: the next iteration retries
         return True

@@ -1,8 +1,8 @@
-"""How far a plan is: bytes done, their rate, when it may be over, and what is slow.
+"""Progress of a plan: bytes done, their rate, the expected end, and moves that wait.
 
-Contract.  ``Meter.look`` is told what was observed each time; ``report`` makes the answer to
-``plan_status``.  Nothing is decided by it.  Bytes of a move that copies are the larger of what was
-planned and what its learners lack now; they count as done when its replicas vote.
+Contract.  ``Meter.look`` receives the observations of each iteration; ``report`` makes the reply to
+``plan_status``.  Nothing is decided by it.  The bytes of a move that copies are the larger of the
+planned bytes and those that its learners lack now; they count as done when its replicas vote.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from node.metadata.move_phases import Phase
 from node.metadata.plan_table import RUNNING, ActivePlan, PlanTable
 from node.rebalance.cluster_view import World, member_of
 
-#: Weight of the newest second in the rate.
+#: Weight of the newest interval in the rate.
 FRESH = 0.3
-#: The rate is taken over at least so long, in milliseconds.
+#: Least interval over which the rate is taken, in milliseconds.
 RATE_MS = 1_000
-#: Moves that a report names beside those under way.
+#: Moves that a report names, besides those under way.
 NAMED_MAX = 50
 
 _COPIED = (Phase.JOINT, Phase.GRACE, Phase.DONE)
@@ -27,7 +27,7 @@ NO_LIMITS = wire.PlanLimits(1)
 
 
 class Meter:
-    """Memory of the controller; one that takes over begins anew."""
+    """The measurements of one controller; a new controller starts without any."""
 
     def __init__(self) -> None:
         self._plan_id = ""
@@ -38,7 +38,7 @@ class Meter:
 
     def look(self, plan: ActivePlan, world: World, waits: dict[int, str],
              now_ms: int) -> None:
-        """What was observed and decided.  O(moves)."""
+        """Take in the observations and decisions of one iteration.  O(moves)."""
         if plan.plan_id != self._plan_id:
             self._plan_id, self._lacking, self._before, self._rate = plan.plan_id, {}, None, 0.0
         self.waits = waits
@@ -63,7 +63,7 @@ class Meter:
         self._lacking[seq] = (total, lacking)
 
     def bytes_of(self, plan: ActivePlan, seq: int) -> tuple[int, int]:
-        """(bytes of a move, of these done)."""
+        """Return (bytes of a move, bytes of them done)."""
         move, record = plan.moves[seq], plan.records[seq]
         total, lacking = self._lacking.get(seq, (move.bytes, move.bytes))
         if record.phase in _COPIED:
@@ -71,11 +71,11 @@ class Meter:
         return (total, total - lacking) if record.phase is Phase.LEARNING else (total, 0)
 
     def done(self, plan: ActivePlan) -> int:
-        """Bytes copied.  O(moves)."""
+        """Return the bytes copied.  O(moves)."""
         return sum(self.bytes_of(plan, seq)[1] for seq in plan.moves)
 
     def report(self, table: PlanTable) -> wire.PlanStatusReply:
-        """The answer to whoever asks.  O(moves)."""
+        """Return the reply to ``plan_status``.  O(moves)."""
         plan = table.plan
         if plan is None:
             return wire.PlanStatusReply("", "", "none", "", 0, wall_ms(), NO_LIMITS, 0, 0, 0, 0,
@@ -84,7 +84,7 @@ class Meter:
                     if record.phase not in (Phase.SKIPPED, Phase.FAILED, Phase.CANCELLED))
         done = self.done(plan)
         rate = 0 if plan.is_over else round(self._rate)
-        runs = plan.state == RUNNING  # else nobody knows when it goes on
+        runs = plan.state == RUNNING  # a paused plan has no expected end
         eta_ms = (total - done) * 1000 // rate if runs and rate and total > done else -1
         into, out, _ = plan.replicas_under_way()
         counts: dict[str, int] = {}
@@ -99,7 +99,8 @@ class Meter:
             table.next.plan_id if table.next is not None else "")
 
     def _rows(self, plan: ActivePlan) -> tuple[wire.MoveStatus, ...]:
-        """Those under way, the ones with most left first; then those that wait or ended badly."""
+        """Return moves under way, those with the most bytes left first; then those that wait,
+        failed or were skipped."""
         under_way = [self._row(plan, seq) for seq in plan.under_way]
         under_way.sort(key=lambda row: (row.bytes_done - row.bytes_total, row.since_ms, row.seq))
         others: list[wire.MoveStatus] = []

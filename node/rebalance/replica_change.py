@@ -1,14 +1,15 @@
-"""What is next for a change of replicas that has begun: learner, catch-up, joint, grace, removal.
+"""Next actions of a replica change: learner, catch-up, joint configuration, grace, removal.
 
-Contract.  Part of ``decide``: a function of the move's phase and the group's configuration.  Before
-JOINT is written down the change can be undone, by removing the learners that it added, and nothing
-else was changed; from then on it only goes forward, whatever becomes of the plan.  But who shall
-vote may be lost before its group was asked: then a cancelled move has failed.
+Contract.  Part of the scheduler: a function of the move's phase and the group's configuration.
+Before JOINT is recorded the change can be undone by removing the learners that it added, since it
+has changed nothing else.  From then on it can only be completed, also when the plan is cancelled.
+One exception: a joining node may be lost before its group received the request; then a cancelled
+move has failed.
 
-Theory.  Consensus does the dangerous part: the joint configuration is entered by one entry and left
-by the leader itself, whoever that is (``multiraft.raft.conf_change``).  A voter is never removed
-before its successor counts, because both happen in that entry.  What was replaced stays a learner
-for the time of grace, in step with the group, so that there is something to go back to.
+Theory.  Consensus guarantees the safety: one entry enters the joint configuration, and the group's
+leader leaves it, also after a change of leader (``multiraft.raft.conf_change``).  A voter is never
+removed before its successor counts, because one entry does both.  A replaced voter stays as a
+learner for the time of grace, in step with the group, so that the change can be reverted quickly.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from node.rebalance.actions import Change, Next, StepTo, Transfer
 from node.rebalance.cluster_view import World, member_of
 from placement.throttle import STILL_MS_MAX
 
-#: A learner that lacks no more entries than this may become a voter; the leader has the last word
+#: A learner that lacks at most this many entries may become a voter; the leader decides in the end
 #: (``promotion_lag_entries_max``).
 LAG_ENTRIES_MAX = 1_000
-#: And no more bytes: the joint majority would wait for them.
+#: It may lack at most this many bytes, because the joint majority waits for them.
 LAG_BYTES_MAX = 8 << 20
-#: The leader is asked to hand over before a change that it is not part of, for so long.
+#: Before a change that removes the leader, the leader is asked to transfer leadership for so long,
+#: in milliseconds.
 HAND_OVER_MS = 3_000
 #: Pause before the second attempt, doubled for each further one, in milliseconds.
 RETRY_MS = 5_000
@@ -34,7 +36,7 @@ RETRY_MS = 5_000
 
 def go_on(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
           result: Next) -> None:
-    """The next action of a move that is under way, or why there is none."""
+    """Add the next action of a move under way to ``result``, or the reason why it waits."""
     seen = world.groups.get(move.subject)
     if seen is None:
         result.waits[move.seq] = world.unreachable.get(move.subject, "its leader has not answered")
@@ -89,7 +91,7 @@ def _learning(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
                    f"{still_ms // 1000} s")
     if plan.state != RUNNING:
         return f"the plan is {plan.state}: {plan.reason}"
-    if any(world.is_draining(node) for node in move.joining):  # it would have to leave again
+    if any(world.is_draining(node) for node in move.joining):  # else it would have to leave again
         return _to(move, record, Phase.UNDOING, world.spared(move.joining))
     if lost:
         return f"{_are(lost)} not up"
@@ -100,14 +102,14 @@ def _learning(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
 
 
 def _lacking(move: PlannedMove, seen: LookedGroup) -> str:
-    """What the joining replicas lack; empty when it is little enough."""
+    """Return the bytes and entries that a joining replica lacks; empty when they are few enough."""
     for node in move.joining:
         member = member_of(seen, node)
         if member is None:
             return f"node {node} is not fed yet"
         entries = seen.last_index - member.match
-        # What stood in the log when it became a learner has to be there: it votes for nobody
-        # before.
+        # A learner needs at least the entry that added it: before that its node does not know that
+        # it is a member, and grants no vote.
         if (entries > LAG_ENTRIES_MAX or member.bytes_left > LAG_BYTES_MAX
                 or member.match < seen.conf_index or member.state != "replicate"):
             return (f"node {node} lacks {member.bytes_left:,} bytes in {entries:,} entries "
@@ -131,7 +133,7 @@ def _joint(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     if lost and plan.state == CANCELLING:
         return _given_up(plan, move, record, world, seen, lost)
     missing = [node for node in move.joining if node not in seen.learners]
-    if missing:  # somebody took them away: they have to come back, there is no other way
+    if missing:  # removed by another request: they must return, JOINT cannot be undone
         return _change(move, world, seen, seen.voters, (*seen.learners, *missing))
     lacking = _lacking(move, seen) or _bare(move, world)
     if lacking:
@@ -148,8 +150,11 @@ def _joint(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
 
 def _given_up(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
               seen: LookedGroup, lost: list[int]) -> StepTo | Change:
-    """Nobody has voted yet, and who shall may be gone for ever.  Without its learners the group
-    refuses what was asked before and comes late."""
+    """Remove the learners of a cancelled change whose joining nodes are lost, or fail the move.
+
+    No joining node votes yet, and a lost one may never return.  Without its learners the group
+    refuses an earlier request that arrives late.
+    """
     added = [node for node in seen.learners if node in move.joining]
     if added and move.subject != METADATA_GROUP:
         return _change(move, world, seen, seen.voters,
@@ -158,8 +163,8 @@ def _given_up(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
 
 
 def _bare(move: PlannedMove, world: World) -> str:
-    """Why the group would stand still with its new voters; empty when it would not.  The old ones
-    have a majority, for somebody leads."""
+    """Return the reason why the group would have no majority with its new voters; empty when it
+    would.  The old voters have a majority, since the group has a leader."""
     lost = [node for node in move.new if not world.is_up(node)]
     if 2 * len(lost) < len(move.new):
         return ""
@@ -167,7 +172,8 @@ def _bare(move: PlannedMove, world: World) -> str:
 
 
 def _successor(move: PlannedMove, world: World, seen: LookedGroup) -> int:
-    """Who takes over from a leader that leaves; 0 = it does not leave, or nobody stays."""
+    """Return the node that takes over from a leader that leaves; 0 = the leader stays, or no voter
+    does."""
     if world.leaders[move.subject] not in move.leaving:
         return 0
     staying = [node for node in seen.voters if node in move.new and world.is_up(node)]
@@ -176,8 +182,8 @@ def _successor(move: PlannedMove, world: World, seen: LookedGroup) -> int:
 
 
 def order_of(move: PlannedMove, voters: tuple[int, ...]) -> tuple[int, ...]:
-    """The new voters in the order of preference: who is to lead first, then as before, the joining
-    ones in the places of those that leave."""
+    """Return the new voters in the order of preference: the chosen leader first, then the old
+    order, with joining nodes in the places of leaving ones."""
     joining = list(move.joining)
     order = [node if node in move.new else joining.pop(0) if joining else 0 for node in voters]
     order = [node for node in (*order, *joining) if node]
@@ -200,7 +206,8 @@ def _grace(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
             and not world.spared((move.leader,)) and elapsed_ms < HAND_OVER_MS):
         return Transfer(move.seq, move.subject, leader, move.leader)
     kept = [node for node in seen.learners if node in move.leaving]
-    if not kept or move.subject == METADATA_GROUP:  # every node is at least a learner of that
+    # every node is at least a learner of the metadata group
+    if not kept or move.subject == METADATA_GROUP:
         return _to(move, record, Phase.DONE)
     if elapsed_ms < plan.limits.grace_ms and plan.state != CANCELLING:
         return (f"{_are(kept)} kept in step for another "

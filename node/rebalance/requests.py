@@ -1,8 +1,8 @@
-"""Requests about plans: apply one, see how far it is, control it; states of nodes; facts.
+"""Requests about plans and node states.
 
-Contract.  As ``admin.py``, which calls these handlers.  Changes are the metadata leader's; so is
-the status, because it alone knows what is waited for.  A plan is compared with the cluster before
-anything of it is written down.
+Contract.  As ``node/admin/requests.py``, which calls these handlers.  The metadata leader makes
+changes, and reports the status, because only the controller knows the reasons of waits.  A plan is
+compared with the cluster before any of it is recorded.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ from node.rebalance.participant import next_turn
 from node.rebalance.preconditions import NAMED_MAX, faults, too_low, unseen
 from placement import throttle
 
-#: What is appended to a group is measured over this, in seconds.
+#: Duration of the measurement of append rates, in seconds.
 MEASURE_S = 1.0
 
 
 class PlanRequests:
-    """See the module's docstring."""
+    """Handlers of requests about plans."""
 
     def __init__(self, metadata_log, driver: Driver, observer: Callable[[], Observer],
                  take: Callable[[int], Awaitable[None]] = next_turn):
-        """``take(rows)`` waits until the loop has room for the work of so many rows."""
+        """Create the handlers.  ``take(rows)`` waits until the loop has capacity for so many rows.
+        """
         self._metadata_log = metadata_log
         self._driver = driver
-        self._observer = observer  # () -> a new one
+        self._observer = observer  # makes an observer
         self._take = take
 
     @property
@@ -66,7 +67,8 @@ class PlanRequests:
         return wire.PlanApplyReply(request.plan_id, state)
 
     async def _check(self, request: wire.PlanApply) -> None:
-        """Raises ``StalePlan``, ``LimitExceeded``, ``LeaderUnknown``."""
+        """Check that the plan fits the cluster.  Raises ``StalePlan``, ``LimitExceeded``,
+        ``LeaderUnknown``."""
         state = self._metadata_log.state
         if len({(move.kind, move.subject) for move in request.moves}) < len(request.moves):
             raise InvalidRequest("the plan moves one of its subjects twice in the same way")
@@ -96,8 +98,8 @@ class PlanRequests:
 
     async def _check_throttle(self, moves: tuple[wire.PlannedMove, ...], limits: wire.PlanLimits,
                               before: World) -> None:
-        """Raises ``LimitExceeded`` when replicas would be appended to faster than they catch up,
-        or get so little that they are given up."""
+        """Raise ``LimitExceeded`` when the throttle is so low that records are appended faster than
+        replicas catch up, or that a copy gets too little and is given up."""
         changes = tuple(move for move in moves if move.kind == wire.REPLICA_CHANGE)
         _check_throttle_max(limits.throttle)
         if not changes:
@@ -154,7 +156,7 @@ class PlanRequests:
             tuple(state.plans.preferred.items()), active.plan_id if active is not None else "")
 
     async def _propose(self, command):
-        """The value of a command that succeeded.  Raises the error its result stands for."""
+        """Return the value of a command that succeeded.  Raises the error of its result."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:
             raise exception_for(result.code, result.error)

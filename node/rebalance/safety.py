@@ -1,20 +1,19 @@
-"""When a plan pauses itself, and when it goes on.
+"""Rules for pausing and resuming a plan.
 
-Contract.  ``danger`` names the first reason why nothing should be moved now, empty when there is
-none; a function of the plan and what is observed.  A plan that was paused by such a reason goes on
-by itself when there has been none for ``CALM_MS``; one that an operator paused does not.  ``Watch``
-says which of the two is due.
+Contract.  ``danger`` names the first reason to pause, empty when there is none; a function of the
+plan and the observations.  A plan that was paused for such a reason resumes by itself when there
+has been none for ``CALM_MS``; a plan that an operator paused does not.  ``Watch`` decides which of
+the two is due.
 
-Which reasons: a group without a majority; a node that is down, so that its groups lack a replica
-without a plan; a damaged replica that votes (one that only learns is perhaps what a move brings,
-and would wait for its entries until the pause is over); a disk above the cap on a node that
-receives; appends that take too long.  A repair is there because a node is down and replicas are
-missing, so that these do not stop it, and the nodes that a plan empties because they are dead stop
-nobody.
+Reasons to pause: a group without a majority; a node that is down, so that its groups lack a
+replica; a damaged replica that votes (a learner may be the one that a move brings, and would wait
+for its entries until the end of the pause); a disk above the cap on a node that receives; slow
+appends.  A repair exists because a node is down and replicas are missing, so these two reasons do
+not pause it.  Dead nodes that a plan empties pause no plan.
 
-Theory.  Slow appends are the one reason that a plan can be the cure of: a cluster that takes more
-than it can is relieved by moving.  While a plan is paused it copies nothing; when appends are still
-slow after ``SLOW_PATIENCE_MS`` of that, it is not the cause, and goes on until they have been fast
+Theory.  Slow appends are the one reason that the plan may cure: moves relieve an overloaded
+cluster.  A paused plan copies nothing.  When appends are still slow after ``SLOW_PATIENCE_MS`` of
+pause, the plan is not their cause; it resumes, and ignores the reason until appends have been fast
 once.
 """
 
@@ -28,20 +27,21 @@ from node.metadata.plan_table import PAUSED, REPAIR, RUNNING, SLOW_COMMITS, Acti
 from node.rebalance.cluster_view import UP, World
 from node.rebalance.disk_room import DISK_CAP_PERMILLE
 
-#: Nothing was wrong for so long: go on, in milliseconds.
+#: Time without a reason to pause after which a plan resumes, in milliseconds.
 CALM_MS = 3_000
-#: A node that is not heard of for less is late, not down, in milliseconds: leases end after 600,
-#: and a machine that is busy answers late now and then.
+#: A node that is silent for less than this is late, not down, in milliseconds: leases expire after
+#: 600, and a busy machine answers late at times.
 LATE_MS = 2_000
-#: A plan that is paused because appends are slow, and they stay so, is paused for no longer, in
-#: milliseconds: some windows over which appends are judged.
+#: Limit of a pause for slow appends while they stay slow, in milliseconds: some windows of the
+#: latency measurement.
 SLOW_PATIENCE_MS = 20_000
-#: Reasons that moves have when the node they leave is dead.
+#: Reason of moves whose leaving node is dead.
 REPAIR_DEAD = "REPAIR_DEAD"
 
 
 class Watch:
-    """Memory of one controller: since when it sees what.  One that takes over begins anew."""
+    """Observation times of one controller: since when nodes are silent and reasons persist.  A new
+    controller starts without any."""
 
     def __init__(self) -> None:
         self._plan_id = ""
@@ -50,18 +50,17 @@ class Watch:
     def _begin(self, plan: ActivePlan | None) -> None:
         self._plan_id = plan.plan_id if plan is not None else ""
         self._calm_since_ms: int | None = None
-        self._stood_since_ms: int | None = None  # paused for slow appends
-        self._is_not_ours = False  # appends are slow without the plan as well
+        self._stood_since_ms: int | None = None  # start of the pause for slow appends
+        self._is_not_ours = False  # appends are slow without the plan too
         self._silent_since_ms: dict[int, int] = {}  # node -> since when it is not up
 
     @property
     def is_cause(self) -> bool:
-        """Whether appends were slow because of the plan, as far as can be told: they are not
-        without it."""
+        """True unless appends stayed slow while the plan was paused."""
         return not self._is_not_ours
 
     def judge(self, plan: ActivePlan, world: World, now_ms: int) -> tuple[str, str] | None:
-        """(``PAUSE``, why) or (``RESUME``, "") when that is due; None = leave it as it is.
+        """Return (``PAUSE``, reason) or (``RESUME``, "") when that is due; None = no change.
         O(nodes + moves)."""
         if plan.plan_id != self._plan_id:
             self._begin(plan)
@@ -85,7 +84,7 @@ class Watch:
         return None
 
     def _weigh(self, plan: ActivePlan, world: World, now_ms: int) -> None:
-        """Whether slow appends are the plan's doing."""
+        """Update whether the plan is the cause of slow appends."""
         if not _slow_appends(plan, world):
             self._stood_since_ms, self._is_not_ours = None, False
         elif plan.state != PAUSED or not plan.reason.startswith(SLOW_COMMITS):
@@ -98,8 +97,11 @@ class Watch:
 
 def danger(plan: ActivePlan, world: World, late: Container[int] = (),
            slow_too: bool = True) -> str:
-    """Why the plan should pause; empty when it need not.  ``late``: nodes that may come back at
-    once.  O(nodes + moves)."""
+    """Return the reason why the plan should pause; empty when it need not.
+
+    ``late``: nodes that are silent too briefly to count as down; ``slow_too``: also check appends.
+    O(nodes + moves).
+    """
     dead = given_up(plan)
     if world.bare:
         groups = ", ".join(map(str, world.bare[:8]))
@@ -114,7 +116,7 @@ def danger(plan: ActivePlan, world: World, late: Container[int] = (),
 
 
 def given_up(plan: ActivePlan) -> set[int]:
-    """Nodes that the plan empties because they are dead."""
+    """Return the nodes that the plan empties because they are dead."""
     return {node for move in plan.moves.values() if move.reason == REPAIR_DEAD
             for node in move.leaving}
 

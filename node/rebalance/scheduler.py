@@ -1,15 +1,14 @@
-"""What is to be done next for each move of a plan: a function of the plan and what is observed.
+"""The scheduler: the next actions for each move of a plan, as a function of plan and observations.
 
-Contract.  ``decide(plan, world)`` returns steps to write down, things to do, and for every move
-that does not get on the reason in words.  It keeps nothing between two calls and reads no clock
-(``world.waited_ms``), so a controller that takes over decides as the one before would have.
-    Nothing is done for a move before the phase that it belongs to is written down.  Everything that
-is done names the configuration it was decided upon, and is refused by the group's leader when that
-has changed.
+Contract.  ``decide(plan, world)`` returns steps to record, requests to send, and the reason of
+every move that waits.  It keeps no state between calls and reads no clock (``world.waited_ms``), so
+a new controller decides as the previous one would have.  No action is taken for a move before its
+phase is recorded.  Every action names the configuration that it was decided upon, and the group's
+leader refuses it when the configuration has changed.
 
-Theory.  Level-triggered: the answer to "what next" is taken from the group's configuration, not
-from what was done last.  So a message that was lost, doubled or late, and a controller killed
-anywhere, cost one look.
+Theory.  Level-triggered: the next action follows from the group's configuration, not from the last
+action.  So a message that was lost, duplicated or late, and a controller killed at any point, cost
+one iteration.
 """
 
 from __future__ import annotations
@@ -22,22 +21,23 @@ from node.rebalance.actions import Next, StepTo, Switch, Transfer
 from node.rebalance.cluster_view import World
 from node.rebalance.preconditions import off_factor
 
-#: A transfer that has not happened by then is tried again, in milliseconds: a group gives one up
-#: after ``transfer_timeout_ms``, and electing takes as long.
+#: A transfer that has not happened by then is tried again, in milliseconds: a group aborts one
+#: after ``transfer_timeout_ms``, and an election takes as long.
 TRANSFER_PATIENCE_MS = 5_000
-#: A switch that the metadata have not decided by then they refuse, in milliseconds: the partition
-#: has been in too many groups, say.
+#: A switch that the metadata have not decided by then fails, in milliseconds: the metadata refuse
+#: it, for example because the partition has been in too many groups.
 SWITCH_PATIENCE_MS = 30_000
 
-#: Moves that are looked at in order to start them, beyond those under way: what a few looks start.
+#: Moves considered for a start in one iteration, besides those under way: as many as a few
+#: iterations start.
 CANDIDATES_MAX = 64
 
 _UNSEEN = "the partition was not looked at yet"
 
 
 def subjects(plan: ActivePlan) -> tuple[list[int], list[int]]:
-    """(groups, partitions) that ``decide`` will want to know about: those of moves under way and of
-    the next ones in order.  O(moves)."""
+    """Return (groups, partitions) that ``decide`` needs observations of: those of moves under way
+    and of the next ones in order.  O(moves)."""
     groups: dict[int, None] = {}
     partitions: dict[int, None] = {}
     for seq in [*plan.under_way, *candidates(plan)]:
@@ -50,7 +50,7 @@ def subjects(plan: ActivePlan) -> tuple[list[int], list[int]]:
 
 
 def candidates(plan: ActivePlan) -> list[int]:
-    """The next moves that have not begun, in order."""
+    """Return the next moves that have not started, in order, one sender after the other."""
     if plan.state != RUNNING:
         return []
     found: list[int] = []
@@ -63,7 +63,7 @@ def candidates(plan: ActivePlan) -> list[int]:
 
 
 def decide(plan: ActivePlan, world: World) -> Next:
-    """See the module's docstring.  O(moves)."""
+    """Return the next actions of a plan and the reasons of moves that wait.  O(moves)."""
     from_here = Next([], {})
     for seq in plan.under_way:
         _go_on(plan, seq, world, from_here)
@@ -84,10 +84,12 @@ def _go_on(plan: ActivePlan, seq: int, world: World, result: Next) -> None:
 # ---- beginning ----------------------------------------------------------------------------------
 
 def _start_some(plan: ActivePlan, world: World, result: Next) -> None:
-    """Start what may start.  Moves of the same turn come from different senders first: the
-    candidates are taken round-robin by who sends.  One step per sender and look, because the state
-    machine counts the limits and each start changes them.  What one takes up of a disk is taken
-    off what the next ones may."""
+    """Add a start for each move that may start.
+
+    Candidates are taken round-robin by sender.  One start per sender and iteration, because the
+    state machine counts the limits and each start changes them.  Disk space that a started move
+    takes is not available to the next ones.
+    """
     started: dict[int, None] = {}
     coming = disk_room.coming(plan, world)
     for seq in candidates(plan):
@@ -114,7 +116,7 @@ def _start_some(plan: ActivePlan, world: World, result: Next) -> None:
 
 def _ended_before(plan: ActivePlan, move: PlannedMove, record: Record,
                   world: World) -> StepTo | None:
-    """The step that ends a move which need not or must not begin; None = it may begin."""
+    """Return the step that ends a move which need not or must not start; None = it may start."""
     for seq in move.depends_on:
         if plan.records[seq].phase in (Phase.SKIPPED, Phase.FAILED, Phase.CANCELLED):
             return StepTo(move.seq, record.attempt, Phase.SKIPPED,
@@ -128,7 +130,7 @@ def _ended_before(plan: ActivePlan, move: PlannedMove, record: Record,
     stale = _stale(move, seen, first=record.attempt == 0 and not plan.waited)
     if _is_done(move, seen, world):
         return StepTo(move.seq, record.attempt, Phase.DONE, "it was so already")
-    # To wait for the end of a drain would be to wait for ever: the plan has to come to an end.
+    # Waiting for the end of a drain could block the plan without limit.  The move is skipped.
     why = stale or world.spared(move.receivers)
     if not why and (off := off_factor(move, world)):
         why = f"{off}. Make a new plan: `multiraft rebalance plan`"
@@ -136,9 +138,13 @@ def _ended_before(plan: ActivePlan, move: PlannedMove, record: Record,
 
 
 def _stale(move: PlannedMove, seen: LookedGroup, first: bool) -> str:
-    """Why the move was planned for something that is not so any more; empty when it is.  A second
-    attempt finds the index that the first one left, and a repair that waited for another plan to be
-    undone the one that this left."""
+    """Return the reason why the state that the move was planned for has changed; empty when it has
+    not.
+
+    A second attempt finds the configuration index that the first one left; a repair that waited for
+    another plan to be undone finds the one that this plan left.  Both skip the comparison of
+    indexes.
+    """
     if seen.incarnation != move.incarnation:
         return (f"group {seen.group} is in incarnation {seen.incarnation}, the plan was made for "
                 f"{move.incarnation}")
@@ -160,7 +166,7 @@ def _is_done(move: PlannedMove, seen: LookedGroup, world: World) -> bool:
 
 
 def _ready(move: PlannedMove, world: World) -> tuple[int, str]:
-    """(who sends, why it cannot begin now or nothing)."""
+    """Return (sending node, reason why the move cannot start now or "")."""
     if move.kind not in (LEADER_TRANSFER, REPLICA_CHANGE):
         return 0, "" if move.subject in world.partitions else _UNSEEN
     seen = world.groups.get(move.subject)
@@ -185,12 +191,12 @@ def _ready(move: PlannedMove, world: World) -> tuple[int, str]:
 
 def _transfer(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
               result: Next) -> None:
-    """TRANSFERRING: until the new leader leads."""
+    """TRANSFERRING: ask the group's leader until the new leader leads."""
     target = move.new[0]
     seen = world.groups.get(move.subject)
     if world.leaders.get(move.subject) == target and seen is not None:
         result.actions.append(StepTo(move.seq, record.attempt, Phase.DONE))
-    elif plan.state == CANCELLING:  # whatever becomes of the group: there is nothing to undo
+    elif plan.state == CANCELLING:  # a transfer leaves nothing to undo
         result.actions.append(StepTo(move.seq, record.attempt, Phase.CANCELLED, plan.reason))
     elif seen is None:
         result.waits[move.seq] = world.unreachable.get(move.subject, "has not answered yet")
@@ -219,7 +225,7 @@ def _transfer(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
 
 def _switch_ended(move: PlannedMove, record: Record, world: World) -> StepTo | None:
     if move.subject not in world.partitions:
-        return None  # the plan went on between the look and now
+        return None  # the plan advanced between observation and decision
     place = world.partitions[move.subject]
     if place is None:
         return StepTo(move.seq, record.attempt, Phase.SKIPPED, "the topic was deleted")
@@ -237,8 +243,10 @@ def _switch_ended(move: PlannedMove, record: Record, world: World) -> StepTo | N
 
 def _switch(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
             result: Next) -> None:
-    """SWITCHING: decided, or about to be; from then on its own driver carries it out.  What the
-    metadata do not decide can be left out."""
+    """SWITCHING: propose the switch; once it is decided, its own driver carries it out.
+
+    A switch that the metadata have not decided can be skipped.
+    """
     ended = _switch_ended(move, record, world)
     if ended is not None:
         result.actions.append(ended)

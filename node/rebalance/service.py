@@ -1,7 +1,8 @@
 """The parts of a node that carry out and serve rebalance plans.
 
-Contract.  ``handlers`` are asked by clients, ``peer_handlers`` by nodes; ``run`` paces this node's
-streams, carries the plan out at the metadata leader, and hands groups back to preferred leaders.
+Contract.  ``handlers`` serve clients, ``peer_handlers`` serve nodes.  ``run`` paces this node's
+streams, carries the plan out at the metadata leader, and transfers groups back to preferred
+leaders.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from node.rebalance.throttle import PlanThrottle
 
 
 class Plans:
-    """See the module's docstring."""
+    """Controller, participant, throttle and preferred leaders of one node."""
 
     def __init__(self, core: MultiRaft, metadata_log: MetadataLog, looking: PlanParticipant,
                  peers: PeerRequests, request_round: Callable[[], None],
                  take: Callable[[int], Awaitable[None]], log: logging.Logger):
-        """``looking``: handlers of the node that carries out a plan; ``take(rows)`` waits until
-        the loop has room for the work of so many rows."""
+        """Build the parts.  ``looking``: the participant of this node; ``take(rows)`` waits until
+        the loop has capacity for so many rows."""
         self._core = core
         self._peers = peers
         self.driver = Driver(core, metadata_log, self._ask, PlanThrottle(core, request_round), log)
@@ -40,13 +41,13 @@ class Plans:
         self.preferring = PreferredLeaders(core, metadata_log, request_round, log)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.driver.run)
             nursery.start_soon(self.preferring.run)
 
     async def _ask(self, node: int, request):
-        """The answer of any node, this one included."""
+        """Return the answer of any node, this one included."""
         if node == self._core.node:
             return await self.peer_handlers[type(request)](request)
         return await self._peers.ask(node, request)

@@ -1,11 +1,11 @@
-"""The throttle of the plan under way, made into rates for this node's streams.
+"""The throttle of the plan under way as rates of this node's streams.
 
 Contract.  ``limits_of(plan)`` is a function of the replicated plan, so every node that has applied
-the same metadata paces alike, without being told and without anything to clean up: when the plan is
-over, or there is none, nothing is paced.  While it is paused nothing is sent for it at all.
+the same metadata paces alike.  No message sets the rates and none resets them: without a plan, or
+after its end, nothing is paced.  While the plan is paused, nothing is sent for its learners.
 
-Theory.  The limit of a sender is its own bucket.  That of a receiver is divided evenly among the
-streams that go to it, because their senders do not know of each other.
+Theory.  The limit of a sender is its own bucket.  The limit of a receiver is divided evenly among
+the streams to it, because their senders do not know of each other.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from multiraft.raft.recovery_throttle import Limits
 from node.metadata.move_phases import Phase
 from node.metadata.plan_table import PAUSED, ActivePlan
 
-#: Nothing is paced.
+#: No pacing.
 FREE = Limits(0, {})
 
 
 def limits_of(plan: ActivePlan | None) -> Limits:
-    """Rates by group and receiving node.  O(moves under way)."""
+    """Return rates by group and receiving node.  O(moves under way)."""
     if plan is None:
         return FREE
     streams = [(plan.moves[seq].subject, node) for seq in plan.under_way
@@ -28,7 +28,7 @@ def limits_of(plan: ActivePlan | None) -> Limits:
     into: dict[int, int] = {}
     for _, node in streams:
         into[node] = into.get(node, 0) + 1
-    # What has been decided goes on while the plan is paused.
+    # A move in phase JOINT cannot be undone, so its stream continues while the plan is paused.
     rate = plan.limits.throttle
     stopped = {plan.moves[seq].subject for seq in plan.under_way
                if plan.state == PAUSED and plan.records[seq].phase is Phase.LEARNING}
@@ -37,8 +37,11 @@ def limits_of(plan: ActivePlan | None) -> Limits:
 
 
 def filled_by(plan: ActivePlan | None, node: int) -> frozenset[int]:
-    """Groups of which the plan brings this node a replica that it has not made a voter yet: that is
-    written down as JOINT before it is asked for.  O(moves under way)."""
+    """Return groups of which the plan brings this node a replica that is not about to vote.
+
+    JOINT is recorded before the vote is requested, so a replica in LEARNING or UNDOING does not
+    vote yet.  O(moves under way).
+    """
     if plan is None:
         return frozenset()
     return frozenset(plan.moves[seq].subject for seq in plan.under_way
@@ -47,7 +50,7 @@ def filled_by(plan: ActivePlan | None, node: int) -> frozenset[int]:
 
 
 class PlanThrottle:
-    """Tells consensus, when something changed."""
+    """Passes changed rates on to consensus."""
 
     def __init__(self, core, request_round):
         self._core = core
@@ -55,7 +58,7 @@ class PlanThrottle:
         self._seen = FREE
 
     def follow(self, plan: ActivePlan | None) -> None:
-        """Metadata were applied."""
+        """Apply the rates of a plan after metadata were applied."""
         limits = limits_of(plan)
         if limits != self._seen:
             self._seen = limits

@@ -26,7 +26,7 @@ def started(*arguments: str, records: int = 3, environ: dict[str, str] | None = 
     streams.setdefault("stdin", subprocess.DEVNULL)
     streams.setdefault("stderr", subprocess.PIPE)
     return subprocess.Popen(
-        # A suite that runs in the background ignores SIGINT, and whoever it starts would as well.
+        # A suite that runs in the background ignores SIGINT, and its children would as well.
         ["env", "--default-signal=INT", *command, sys.executable, "-m", "tests.admin_cli.command",
          *arguments], **streams,
         env={**os.environ, "PYTHONPATH": str(distribution_root()), "RECORDS": str(records),
@@ -43,7 +43,7 @@ def shell(line: str, *arguments: str, **settings: Any) -> subprocess.CompletedPr
 
 
 def run() -> None:
-    """What `multiraft` does."""
+    """Run the command as `multiraft` does."""
     cluster = FakeCluster()
     cluster.batch_records = 1_000
     cluster.topics["t"] = [[(None, b"%0*d" % (RECORD_BYTES, n))

@@ -1,4 +1,4 @@
-"""What the tests of the command share: a runner, a fake client, a directory of their own."""
+"""Fixtures of the command's tests: a runner, a fake client, a directory of their own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAKE_NODE = Path(__file__).with_name("fake_node.py")
 
 @pytest.fixture
 def environ(tmp_path) -> dict[str, str]:
-    """An environment in which nobody's real cluster is found."""
+    """Return an environment in which no real cluster is found."""
     return {"XDG_STATE_HOME": str(tmp_path / "state")}
 
 

@@ -73,7 +73,7 @@ class FakeCluster:
         return FakeClient(self)
 
     def replica(self, group, node):
-        """What ``node`` answers to ``group_describe``."""
+        """Return the answer of ``node`` to ``group_describe``."""
         leader = self.leaders[group]
         leads = node == leader
         values = dict(
@@ -92,7 +92,7 @@ class FakeCluster:
         return messages.GroupDescribeReply(**values)
 
     def connect_over_tcp(self, addresses):
-        """As a real client: somebody must listen at one of the addresses."""
+        """Check, as a real client would, that one of the addresses has a listener."""
         for address in addresses:
             host, _, port = address.rpartition(":")
             try:
@@ -319,7 +319,7 @@ class FakeConsumer:
         return not self._cluster.waiting
 
     def waits(self):
-        """What it waits for, told once each."""
+        """Return the partitions that it waits for, once each."""
         return (self._cluster.waiting.pop(0),)
 
 

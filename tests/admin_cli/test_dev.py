@@ -56,7 +56,7 @@ def test_restart_takes_one_node_or_all(up, run_dev):
     for wrong in ((), ("2", "--all")):
         refused = run_dev("restart", *wrong)
         assert refused.exit_code == ExitCode.USAGE
-        assert "Name a node, or say --all." in refused.stderr
+        assert "Name a node, or use --all." in refused.stderr
 
 
 def test_commands_find_the_cluster_from_anywhere(up, environ, tmp_path, monkeypatch):

@@ -225,7 +225,7 @@ def test_a_taken_port_is_named_before_anything_is_started(dev):
 def test_a_process_with_a_reused_pid_is_neither_running_nor_signalled(dev):
     dev.up()
     record = dev.record
-    impostor = Identity(os.getpid(), 1, dev_process.boot_id())  # our own pid, another life
+    impostor = Identity(os.getpid(), 1, dev_process.boot_id())  # this pid, another start time
     record.node(1).pid, record.node(1).start_time, record.node(1).boot = impostor
     real = Identity(*(dev.record.node(1).pid, dev.record.node(1).start_time,
                       dev.record.node(1).boot))
@@ -284,7 +284,7 @@ def test_strange_directory_names_survive_toml(tmp_path, cluster, environ):
 
 
 def data_of(dev: DevCluster, node: int):
-    """Where the node keeps its data, by its own reading of its configuration."""
+    """Return the node's data directory, by its own reading of its configuration."""
     return load(dev_state.config_path(dev.directory, node)).data_dir.resolve()
 
 

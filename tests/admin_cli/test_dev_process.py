@@ -15,7 +15,7 @@ from admin_cli.dev_process import Identity
 WAIT_S = 180.0
 POLL_S = 0.02
 
-#: Its first thread ends and another one goes on: a zombie that still holds what it holds.
+#: Its first thread ends and another one continues: a zombie that still holds its resources.
 HALF_ENDED = """
 import ctypes, sys, threading
 threading.Thread(target=sys.stdin.read).start()

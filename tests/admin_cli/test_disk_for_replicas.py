@@ -1,4 +1,4 @@
-"""How much of a disk plans may fill when something else is on it, too."""
+"""The part of a disk that plans may fill when it holds other files too."""
 
 from __future__ import annotations
 

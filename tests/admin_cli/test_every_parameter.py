@@ -1,4 +1,4 @@
-"""What people slip into each parameter of each command: a sentence and the right exit code."""
+"""Typing errors in each parameter of each command: a sentence and the right exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator wants of nodes: when it is written down, when it is not, and where it is shown.
+"""Wanted states of nodes: when they are stored, when not, and where they are shown.
 
 Node 1 leads every group, and every node has a replica of each.
 """
@@ -24,7 +24,7 @@ def cluster():
 
 
 def marks(cluster) -> list:
-    """What was written down of nodes."""
+    """Return the wanted states that were stored."""
     return [request for request in cluster.requests if isinstance(request, wire.SetNodeState)]
 
 
@@ -74,7 +74,8 @@ def test_what_needs_no_plan_is_marked_beside_another_one_which_is_said(run, clus
     cluster.status = BUSY
     done = run("node", "drain", "4", "--yes")
     assert done.exit_code == 0 and cluster.intents == {4: "draining"}
-    assert f"Plan {PLAN} goes on, without what it was still to bring to node 4" in done.stderr
+    assert (f"Plan {PLAN} is still running; its remaining moves to node 4 are skipped."
+            in done.stderr)
 
 
 # ---- run again -----------------------------------------------------------------------------------
@@ -82,7 +83,7 @@ def test_what_needs_no_plan_is_marked_beside_another_one_which_is_said(run, clus
 
 @pytest.mark.parametrize("command, state, scope, said", [
     ("drain", "draining", "drain", "Node 1 is being drained already"),
-    ("maintenance", "maintenance", "leaders", "Node 1 is handing its groups over already")])
+    ("maintenance", "maintenance", "leaders", "Node 1 is transferring its leaderships already")])
 @pytest.mark.parametrize("wait", [False, True])
 def test_run_again_during_its_own_plan_it_goes_on_where_it_was(run, cluster, command, state,
                                                                scope, said, wait):
@@ -172,7 +173,7 @@ def test_what_is_wanted_of_nodes_is_seen_where_one_looks(run, cluster):
     status = run("cluster", "status").stdout.splitlines()
     assert status[0].startswith("All well")
     assert status[1] == ("Set aside by the operator: node 1 is in maintenance, node 3 is draining. "
-                         "To take one back: multiraft node undrain NODE")
+                         "To return one to service: multiraft node undrain NODE")
     assert any("ready, draining" in line for line in status)
     for words in (("node", "list"), ("cluster", "status")):
         told = json.loads(run(*words, "--json").stdout)["nodes"]

@@ -111,7 +111,7 @@ def test_a_restart_ends_the_wait(cluster, environ):
     cluster.node_status[2] = dict(SCRUBBING)
     result = scrub_and_wait(cluster, environ,
                             lambda _: cluster.node_status[2].update(boot_epoch=6))
-    assert result.exit_code == ExitCode.FAILED and "started again" in result.output
+    assert result.exit_code == ExitCode.FAILED and "restarted during the scrub" in result.output
 
 
 def test_how_far_it_is_can_be_seen(run, cluster):

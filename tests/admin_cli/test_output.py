@@ -1,4 +1,4 @@
-"""What is shown: tables on terminals of any width, text that nobody else may colour."""
+"""Output: tables on terminals of any width, and text that cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WHOLE = {("cluster", "status"): ("replicas", "behind", "version", "address", "12
 
 
 def on_a_terminal(columns: int, *arguments: str) -> str:
-    """What a terminal gets, without its colours."""
+    """Return the output on a terminal, without its colours."""
     terminal, side = pty.openpty()
     process = started(*arguments, stdout=side, stderr=side,
                       environ={"COLUMNS": str(columns), "TERM": "xterm"})

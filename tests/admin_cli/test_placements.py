@@ -69,7 +69,7 @@ def test_switch_waits_until_it_is_published(run, topic):
     topic.published_after = 4
     result = run("placement", "switch", "flights", "1", "--to-group", "3")
     assert result.exit_code == 0, result.stderr
-    assert "flights/1 goes on in group 3 at epoch 2, from offset 100" in result.stderr
+    assert "flights/1 is now in group 3 at epoch 2, from offset 100" in result.stderr
     answer = json.loads(run("placement", "switch", "flights", "1", "--to-group", "4",
                             "--json").stdout)
     assert answer == {"topic": "flights", "partition": 1, "epoch": 3, "to_group": 4,
@@ -82,7 +82,7 @@ def test_a_switch_that_takes_too_long_is_left_to_itself(run, topic, monkeypatch)
     result = run("placement", "switch", "flights", "1", "--to-group", "3")
     assert result.exit_code == ExitCode.FAILED
     assert "the leader of group 4 has to seal it" in result.stderr
-    assert "It goes on by itself" in result.stderr
+    assert "The switch continues by itself" in result.stderr
 
 
 @pytest.mark.parametrize("arguments, code, words", [

@@ -1,4 +1,4 @@
-"""What an operator is told about a plan that runs, beside one that runs, and at its end."""
+"""Output about a plan under way, about a second plan beside it, and at its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def path(run, tmp_path):
 def test_a_plan_beside_another_one_says_that_what_that_moves_counts_where_it_is(run, cluster):
     cluster.status = BUSY
     done = run("rebalance", "plan", "--window", "0.2")
-    assert "what that one still moves is in this one too" in done.stderr, done.output
+    assert "contains the moves that the other one has not made yet" in done.stderr, done.output
     assert "cannot be applied before that one is over" in done.stderr
 
 

@@ -1,4 +1,4 @@
-"""What a plan says in the terminal about what it leaves as it is."""
+"""Statements of a plan in the terminal about the imbalance that it leaves."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_leaders_that_nobody_else_can_have_have_a_reason():
     (outcome(6, 6, 5, 0, scope="repair"), "Nothing to repair: no replica is lost or missing"),
     (outcome(6, 6, 5, 0, scope="drain"), "Nothing to drain: no replica is on a node that is to be"),
     (outcome(6, 6, 5, 0, scope="node")._replace(options=Options("node", 2)),
-     "nothing is to be moved from node 2 or to it. Other nodes were not looked at")])
+     "nothing is to be moved from node 2 or to it. Other nodes were not considered")])
 def test_a_plan_without_moves_says_what_is_true_of_its_scope(made, said):
     assert said in plan_left.nothing_to_do(made)
 

@@ -51,7 +51,7 @@ def test_without_yes_it_is_only_shown(run, cluster):
     done = run("group", "pool", "grow", "8")
     assert done.exit_code == 0 and cluster.grown == [(8, True)]
     for text in ("4 -> 8 groups (4 new, 3 replicas each)", "draining", "nothing is copied",
-                 "Nothing was changed. To do it, say --yes."):
+                 "Dry run: nothing was changed. Use --yes to apply."):
         assert text in done.output, text
     told = json.loads(run("group", "pool", "grow", "8", "--json").stdout)
     assert (told["pool_size"], told["groups"], told["dry_run"], told["open"]) == (4, 8, True, False)
@@ -68,7 +68,7 @@ def test_with_yes_it_waits_until_new_topics_use_the_new_groups(run, cluster):
 
 def test_no_wait_says_where_to_look(run, cluster):
     done = run("group", "pool", "grow", "8", "--yes", "--no-wait")
-    assert done.exit_code == 0 and "`multiraft group pool show`" in done.output
+    assert done.exit_code == 0 and "multiraft group pool show" in done.output
 
 
 def test_groups_that_get_no_leader_are_named_and_left_to_themselves(run, cluster, monkeypatch):
@@ -77,7 +77,7 @@ def test_groups_that_get_no_leader_are_named_and_left_to_themselves(run, cluster
     done = run("group", "pool", "grow", "80", "--yes")
     assert done.exit_code == 1
     assert "6 of 76 new groups have a leader; without one: 11, 12" in done.output
-    assert "74, ..." in done.output and "goes on by itself" in done.output
+    assert "74, ..." in done.output and "continues by itself" in done.output
 
 
 def test_a_pool_of_that_size_has_nothing_to_do_unless_it_is_growing(run, cluster):

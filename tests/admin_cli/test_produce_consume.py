@@ -183,8 +183,8 @@ def test_what_stands_before_a_line_that_is_too_long_is_appended(run, cluster, to
     assert json.loads(result.stdout) == {"topic": "t", "records": 50, "acknowledged": 50,
                                          "ambiguous": 0, "refused": 0}
     assert len(values(cluster)) == 50
-    assert f"line 51, of {LONG if flags[:1] == HOWS[1][:1] else LONG + 2:,} bytes, was not " \
-           f"taken: record of" in result.stderr
+    assert f"line 51, of {LONG if flags[:1] == HOWS[1][:1] else LONG + 2:,} bytes, was refused: " \
+           f"record of" in result.stderr
 
 
 @pytest.mark.parametrize("flags", HOWS, ids=["many", "keys", "one partition"])
@@ -228,7 +228,7 @@ def test_a_refusal_in_the_middle_of_a_list_names_its_line_and_counts_those_befor
     assert result.exit_code == ExitCode.FAILED
     told = json.loads(result.stdout)
     assert (told["records"], told["acknowledged"], told["ambiguous"]) == (3, 3, 0)
-    assert "line 4, of 1 byte, was not taken: " in result.stderr and "was fenced" in result.stderr
+    assert "line 4, of 1 byte, was refused: " in result.stderr and "was fenced" in result.stderr
 
 
 def test_counts_are_said_when_ctrl_c_comes_twice(run, cluster, topic, monkeypatch):

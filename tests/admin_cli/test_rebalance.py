@@ -45,7 +45,7 @@ class PlanCluster(FakeCluster):
         self.plan_refusal: Exception | None = None  # of plans alone
         self.statuses: list = []  # that come before ``status``, one at a time
         self.conf_index = 7
-        self.stays = ""  # what a plan is whatever it is told
+        self.stays = ""  # state of a plan that no control changes
         self.moved_ms = 0  # when a plan moved groups and partitions last
         self.appended: dict[int, int] = {}  # to each group between two looks
         self.read_bytes: dict[int, int] = {}  # of each group, more by so much at every look
@@ -137,7 +137,7 @@ def applied(cluster) -> list:
 
 
 def test_leaders_part_because_of_what_is_read_from_them(run, cluster, tmp_path):
-    """Two groups that are read, led by one node: only egress is balanced, and nobody appends."""
+    """Two groups with reads, led by one node, without appends: only egress is balanced."""
     cluster.read_bytes = {1: 5 << 20, 2: 5 << 20}
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps({"bands": [{"resource": "egress", "permille": 100, "floor": 0}]}))
@@ -207,7 +207,7 @@ def test_what_cannot_be_done_names_its_cause_and_the_way_out(run):
 
 def test_a_plan_is_only_checked_without_yes_and_applied_with_it(run, cluster, path):
     checked = run("rebalance", "apply", str(path))
-    assert checked.exit_code == 0 and "say --yes" in checked.output and not applied(cluster)
+    assert checked.exit_code == 0 and "Use --yes" in checked.output and not applied(cluster)
     done = run("rebalance", "apply", str(path), "--throttle", "10MiB", "--yes")
     assert done.exit_code == 0, done.output
     (request,) = applied(cluster)
@@ -340,7 +340,7 @@ def test_what_cannot_be_compared_now_is_not_called_a_cluster_that_is_silent(run,
 @pytest.mark.parametrize("spoil, why", [
     (lambda text: text.replace('"to_node": 2', '"to_node": 3', 1), "edited"),
     (lambda text: text.replace('"format": 1', '"format": 9'), "format"),
-    (lambda text: "{", "no plan"), (lambda text: "[]", "no plan")])
+    (lambda text: "{", "not a plan"), (lambda text: "[]", "not a plan")])
 def test_what_is_no_plan_is_refused(run, cluster, path, spoil, why):
     path.write_text(spoil(path.read_text()))
     done = run("rebalance", "apply", str(path), "--yes")
@@ -436,7 +436,7 @@ def test_control_asks_for_what_is_said(run, cluster, words, request_):
 
 
 @pytest.mark.parametrize("reason, way_out", [
-    ("NODE_DOWN: node 3 is down", "goes on by itself when that is over."),
+    ("NODE_DOWN: node 3 is down", "resumes by itself when the reason is over."),
     ("SLOW_COMMITS: one append in a hundred", "To accept it: multiraft rebalance resume")])
 def test_to_resume_what_would_pause_itself_again_says_why_it_does_not(run, cluster, reason,
                                                                       way_out):
@@ -483,7 +483,7 @@ def test_a_node_whose_plan_may_have_begun_stays_marked_and_it_is_said(run, clust
     done = run("node", "maintenance", "1", "--yes")
     assert done.exit_code == 1 and cluster.intents == {1: "maintenance"}
     assert "node 1 is marked as maintenance" in done.stderr.lower()
-    assert "`multiraft node undrain 1`" in done.stderr
+    assert "multiraft node undrain 1" in done.stderr
 
 
 def test_maintenance_of_which_no_plan_can_be_made_is_not_written_down(run, cluster, monkeypatch):

@@ -1,4 +1,6 @@
-"""Which replicas a forced recovery would go on from: every node has a say, none takes for ever."""
+"""Replicas from which a forced recovery could continue: every node is asked, and none delays
+without limit.
+"""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_sinks_and_what_they_left_open_are_shown(run, cluster):
 
 
 def test_an_open_run_is_given_up_once(run, cluster):
-    assert "Batch 1 of delays is given up" in run("sink", "abort", "delays").output
+    assert "Batch 1 of delays is aborted" in run("sink", "abort", "delays").output
     assert "no batch of delays is open" in run("sink", "abort", "delays").output
     assert json.loads(run("sink", "abort", "delays", "--json").stdout) == {
         "sink": "delays", "batch": None, "aborted": False}
@@ -113,7 +113,7 @@ def test_where_readers_stop_is_shown(run, held_back, topics):
 
 def test_nothing_that_holds_readers_back_is_said(run, cluster):
     cluster.table.apply(AbortRun(1, 2))
-    assert "No reader is held back" in run("sink", "blocked").stderr
+    assert "No open run blocks readers" in run("sink", "blocked").stderr
     assert json.loads(run("sink", "blocked", "--json").stdout) == {"blocked": []}
 
 

@@ -77,7 +77,8 @@ def test_a_node_that_hangs_is_a_row_and_not_the_end(run, cluster):
 def test_nodes_that_hang_are_waited_for_within_one_budget(run, cluster, monkeypatch):
     monkeypatch.setattr(cluster_facts, "BUDGET_S", 0)
     answer = json.loads(run("cluster", "status", "--json").stdout)
-    assert {node["problem"] for node in answer["nodes"]} == {"not asked, others took too long"}
+    assert {node["problem"] for node in answer["nodes"]} == {
+        "not asked: other nodes took too long to answer"}
     assert not cluster.caught_up
 
 

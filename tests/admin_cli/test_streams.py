@@ -241,7 +241,7 @@ def test_ctrl_c_is_one_line_and_130(arguments):
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_closed_descriptor_is_not_taken_by_a_file(number):
-    """What is opened first would be standard output, and get what is written there."""
+    """The first file opened would become standard output, and get its text."""
     script = ("import os, sys; from admin_cli import streams; streams.install(); "
               "file = os.open('/dev/null', os.O_RDONLY); sys.exit(0 if file > 2 else 9)")
     done = subprocess.run(["bash", "-c", f'"$@" {number}>&-', "bash", sys.executable, "-c", script],

@@ -1,4 +1,4 @@
-"""What `consume` says of waits, of what it leaves unread, and of what cannot be opened."""
+"""Reports of `consume` about waits, records left unread, and batches that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -65,4 +65,4 @@ def test_a_batch_that_cannot_be_opened_ends_it_by_name_or_is_left_out(run, seven
     assert "--partition 0 --from 5" in done.stderr and "--skip-unreadable" in done.stderr
     done = run("consume", "t", "--skip-unreadable")
     assert done.exit_code == 0 and done.stdout.count("\n") == 2
-    assert "Left out: t/0: the batch at offset 2 to 4" in done.stderr
+    assert "Skipped: t/0: the batch at offset 2 to 4" in done.stderr

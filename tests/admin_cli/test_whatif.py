@@ -61,7 +61,7 @@ def test_a_node_whose_fields_have_no_value_is_a_wrong_command_line(whatif, node)
 
 def test_a_topic_s_partitions_are_shown_where_they_would_be(whatif):
     done = whatif("flights", "--join", "4", "--all")
-    assert "flights (3 partitions): 0 would go on in another group" in done.output
+    assert "flights (3 partitions): 0 would switch to another group" in done.output
     assert "1 2 3 -> " in done.output
 
 
@@ -74,7 +74,7 @@ def test_a_larger_pool_is_imagined_with_its_new_groups(whatif):
 
 
 @pytest.mark.parametrize("words, code, why", [
-    ((), 64, "say what would change"),
+    ((), 64, "name a change"),
     (("--join", "four"), 64, "no node: write 5"), (("--join", "4,size=3"), 64, "no node: write 5"),
     (("--join", "2"), 1, "node 2 is there already"), (("--leave", "9"), 1, "no node 9"),
     (("--pool", "3"), 1, "only grows"), (("--pool", "99999"), 1, "pool_size"),

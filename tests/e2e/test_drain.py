@@ -49,7 +49,7 @@ def intents(world) -> dict[int, str]:
 def test_a_drain_is_shown_first_and_then_done(world):
     assert held(world, 2)
     shown = node(world, "drain", 2)
-    assert shown.exit_code == 0 and "say --yes" in shown.output, shown.output
+    assert shown.exit_code == 0 and "Use --yes" in shown.output, shown.output
     assert (intents(world), status(world).state) == ({}, "none")
     done = node(world, "drain", 2, "--yes", "--wait")
     assert done.exit_code == 0, done.output

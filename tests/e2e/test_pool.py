@@ -83,7 +83,7 @@ def test_without_yes_it_is_only_shown(world):
     shown = multiraft(world, "group", "pool", "grow", "8")
     assert shown.exit_code == 0, shown.stderr
     assert "4 -> 8 groups (4 new, 3 replicas each)" in shown.stdout
-    assert "Nothing was changed" in shown.stderr
+    assert "nothing was changed" in shown.stderr
     assert answer(world, "group", "pool", "show") == {
         "groups": 4, "growing_to": None, "new_groups_without_leader": 0, "groups_max": 32768}
 
@@ -152,7 +152,7 @@ def test_a_growth_goes_on_when_the_leader_that_decided_it_is_killed(world):
     with client(world) as asking:
         leader = asking.cluster_status().metadata_leader
     begun = multiraft(world, "group", "pool", "grow", "40", "--yes", "--no-wait")
-    assert begun.exit_code == 0 and "It is decided" in begun.stderr, begun.stderr
+    assert begun.exit_code == 0 and "Decided" in begun.stderr, begun.stderr
     world.kill(leader)
     wait_for(lambda: pool_size(world) == 40, "the next leader opens the pool")
     refused = multiraft(world, "group", "pool", "grow", "40", "--yes")

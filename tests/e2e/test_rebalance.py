@@ -121,7 +121,7 @@ def test_leaders_are_balanced_and_then_nothing_is_left_to_do(world, tmp_path, po
     wait_for(lambda: led_by_node_1(world), "node 1 leads all", LIMIT_S)
     path = made(world, tmp_path / "plan.json", "--scope", "leaders", "--policy", policy)
     checked = rebalance(world, "apply", path)
-    assert checked.exit_code == 0 and "say --yes" in checked.output
+    assert checked.exit_code == 0 and "Use --yes" in checked.output
     assert status(world).state == "none", "a dry run changes nothing"
     done = rebalance(world, "apply", path, "--yes", "--wait")
     assert done.exit_code == 0, done.output

@@ -178,7 +178,7 @@ class Groups:
 
 
 class Recovered:
-    """What a store knows of a group."""
+    """The recovered state of a group in a store."""
 
     changes = ()
     vote_barrier_index = 0
@@ -188,7 +188,7 @@ class Recovered:
 
 
 def settled(groups: Groups) -> dict[int, Configuration]:
-    """What is here when there is nothing left to do."""
+    """Return the groups here once there is nothing left to do."""
     while groups.replicas.due:
         groups.replicas.settle()
     return groups.here
@@ -231,7 +231,7 @@ def test_a_node_that_may_not_vote_yet_creates_nothing_until_it_may():
 
 def test_a_new_group_that_recovery_found_without_members_waits_for_the_metadata():
     """Nodes that end before their first checkpoint find a term and a vote, and no configuration:
-    with nobody as members the group would stay without a leader for ever."""
+    without members the group would have no leader, permanently."""
     groups = Groups()
     groups.groups = {7: Recovered(Configuration((1, 2, 3))), 9: Recovered()}
     groups.tails = {7: None, 9: None}
@@ -253,7 +253,7 @@ def test_a_node_that_hears_of_the_growth_by_a_snapshot_creates_its_replicas_too(
 
 def test_a_new_group_that_was_recovered_by_force_before_its_replica_was_taken_up_is_let_go(
         monkeypatch):
-    """A leader of the later incarnation is told that this one is still here, for ever."""
+    """Without that, a leader of the later incarnation would be notified of this one without end."""
     monkeypatch.setattr(replicas_module, "CREATED_PER_ROUND_MAX", 1)
     groups = Groups(GrowPool(10, TWO), RecoverGroup(10, 1, 2))
     groups.groups, groups.tails = {9: Recovered(), 10: Recovered()}, {9: None, 10: None}

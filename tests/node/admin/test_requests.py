@@ -158,7 +158,7 @@ async def test_changes_go_to_the_metadata_leader_only(tmp_path):
 @in_trio
 async def test_a_command_whose_leader_steps_down_is_ambiguous(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
-        node.storage.disk.start_next = lambda: None  # nothing is committed any more
+        node.storage.disk.start_next = lambda: None  # from here on nothing is committed
         await client.begin(CreateTopic("t"))
         await until(lambda: node.metadata.log.oldest_waiting)
         node.core.resign(0, "test")

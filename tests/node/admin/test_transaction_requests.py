@@ -1,4 +1,4 @@
-"""Runs that everybody has left are given up by whoever leads the metadata group."""
+"""The metadata leader aborts runs without a writer."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def topics(node: Node) -> set[str]:
 
 
 def is_learner(node: Node) -> bool:
-    """Whether the replica is of the incarnation that counts."""
+    """Return True if the replica is a learner of the present incarnation."""
     return (METADATA_GROUP in node.core.status.groups()
             and node.core.status.of(METADATA_GROUP).incarnation == 2)
 
@@ -108,8 +108,9 @@ async def come_back(node: Node, entries: tuple[Entry, ...], learns: bool = True)
 
 @in_trio
 async def test_what_only_lost_nodes_knew_is_forgotten_by_who_comes_back(tmp_path):
-    """It had applied commands that are nobody's any more, and took those that stand in their place
-    for applied: it looked for partitions where they are not, and took appends for them there."""
+    """The returning node had applied commands that the recovered log does not have, and took their
+    successors for applied: it looked for partitions in the wrong groups, and accepted appends for
+    them there."""
     config = first_of_three(tmp_path)
     async with running(config) as node:
         say(node, OLD_LEADER, 1, 1, history(config, 1, "kept", "lost"))
@@ -157,9 +158,9 @@ async def recovered(tmp_path, **limits):
 
 @in_trio
 async def test_what_lost_commands_gave_away_is_given_to_nobody_else(tmp_path):
-    """Groups that lost nothing have the records of a topic that nobody knows any more, and know its
-    producers: a new one of the same incarnation showed them as its own, and a new producer of the
-    same id was told that its first batches had been appended before."""
+    """Groups that lost nothing have the records of a topic that the recovered metadata do not have,
+    and know its producers: a new topic of the same incarnation showed them as its own, and a new
+    producer of the same id got receipts for batches of the old one."""
     async with running(await recovered(tmp_path)) as node:
         await until(lambda: node.core.status.is_settled(METADATA_GROUP))
         assert topics(node) == {"kept"}
@@ -172,8 +173,9 @@ async def test_what_lost_commands_gave_away_is_given_to_nobody_else(tmp_path):
 
 @in_trio
 async def test_who_has_seen_metadata_that_are_lost_does_not_wait_for_them(tmp_path):
-    """A client names the newest that it knows of, and is told to wait until the node it asks has
-    that: where little is changed for ever, and it could not even ask who leads."""
+    """A client names the newest metadata index that it has seen, and the node makes it wait for
+    that index.  A recovered cluster with few changes never reaches the index, so the client could
+    not even ask for the leader."""
     async with running(await recovered(tmp_path)) as node:
         await until(lambda: node.core.status.is_settled(METADATA_GROUP))
         async with await Client.open(node) as client:

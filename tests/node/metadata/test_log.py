@@ -54,7 +54,7 @@ class World:
         return tuple(self.entries_[first - 1:last])
 
     def commit(self, first: int, last: int) -> None:
-        """What the round loop does with a committed range."""
+        """Apply a committed range as the round loop does."""
         self.log.apply(first, last)
         self.log.lead()
 

@@ -426,7 +426,8 @@ def test_an_index_is_applied_once():
 #: The refusal of a command that is proposed again and has nothing left to do; None = it is answered
 #: as before.
 _GONE = {DeleteTopic: Code.UNKNOWN_TOPIC}
-#: What is granted once more by a repetition, which takes nothing from anybody.
+#: Commands that grant again when they are repeated, without taking an id or epoch from another
+#: producer.
 _GRANTS = (AllocateProducerIds, BumpProducerEpoch)
 
 twice = st.lists(

@@ -1,4 +1,6 @@
-"""Looking at all groups: who is behind, who is under-replicated, in slices, shared by who asks."""
+"""The group health scan: replicas behind and under-replicated groups, in slices, shared by
+requests.
+"""
 
 import itertools
 import os

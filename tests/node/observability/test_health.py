@@ -1,4 +1,4 @@
-"""What probes conclude: alive is not ready, and a reason always names what is missing."""
+"""Conclusions of probes: alive is not ready, and a reason always names what is missing."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The HTTP port: what it says in each phase of a node's life, and what abuse of it costs."""
+"""The HTTP port: its replies in each phase of a node, and the cost of abuse."""
 
 import contextlib
 import dataclasses

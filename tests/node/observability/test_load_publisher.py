@@ -49,7 +49,7 @@ def test_only_what_had_load_is_counted_and_taking_begins_anew():
     counts.appended(1, 11, 3, 100)
     counts.read(1, 11, 2, 50)
     counts.read(2, 12, 1, 10)
-    counts.appended(2, 13, 1, 7)  # one more than may be told apart
+    counts.appended(2, 13, 1, 7)  # one more than the counts can tell apart
     counts.appended(3, 11, 1, 1)  # it was switched
     taken = counts.take()
     assert taken.partitions == {11: [3, 101, 4, 2, 50, 2, 1], 12: [2, 0, 0, 0, 10, 1, 1]}

@@ -1,4 +1,6 @@
-"""One line per event, whatever strangers say; floods become few lines; nobody waits for a pipe."""
+"""One line per event, with any text from outside; floods become few lines; no caller waits for a
+pipe.
+"""
 
 import io
 import json
@@ -151,7 +153,7 @@ def test_events_beyond_the_bound_do_not_pile_up(monkeypatch):
 
 
 class Stuck(io.StringIO):
-    """A pipe that nobody empties, until it is ``released``."""
+    """A pipe without a reader, until it is ``released``."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What ``node_status`` answers and what its page says are the same."""
+"""The keys of ``node_status`` and of its page agree."""
 
 import re
 from pathlib import Path

@@ -85,7 +85,7 @@ class Group:
         self.match = {node: index for node, index in self.match.items() if node in members}
 
     def elect(self, rng: random.Random, up) -> None:
-        """Somebody of the voters that are up leads."""
+        """Elect one of the voters that are up."""
         able = [node for node in self.voters if node in up]
         if 2 * len(able) > len(self.voters):
             self.leader = rng.choice(able)
@@ -101,7 +101,7 @@ class Group:
 
 
 class Cluster:
-    """Groups, nodes, the plan, and whoever carries it out."""
+    """Groups, nodes, the plan, and its controller."""
 
     def __init__(self, seed: int, groups: dict[int, Group], nodes: int):
         self.rng = random.Random(seed)
@@ -142,7 +142,7 @@ class Cluster:
                 group.elect(self.rng, self.up)
 
     def do(self, plan, action) -> None:
-        """What the driver does with an action."""
+        """Carry out an action as the controller does."""
         self.asked += 1
         if isinstance(action, StepTo):
             self.table.step(StepMove(plan.plan_id, action.seq, action.attempt, int(action.phase),
@@ -164,7 +164,7 @@ class Cluster:
                                                                   0)
 
     def world(self, groups, partitions) -> World:
-        """What is observed."""
+        """Return the observations of these groups and partitions."""
         seen, leaders, unreachable = {}, {}, {}
         for group in groups:
             leader = self.groups[group].leader
@@ -205,7 +205,7 @@ class Cluster:
         return self.table.apply(command, CLUSTER)
 
     def check_ended(self) -> None:
-        """What a plan that is over has left behind."""
+        """Assert the state that a plan leaves at its end."""
         for seq, record in self.table.plan.records.items():
             move = self.table.plan.moves[seq]
             if move.kind != REPLICA_CHANGE:

@@ -88,7 +88,7 @@ class Cluster:
         return self.plans.plan
 
     def run(self, seconds: int) -> list[str]:
-        """What was told to the plan meanwhile."""
+        """Return the controls that the plan received meanwhile."""
         async def looks():
             until_ms = self.now_ms + 1000 * seconds
             while self.now_ms < until_ms:

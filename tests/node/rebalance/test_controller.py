@@ -33,5 +33,5 @@ async def _a_node_hangs() -> None:
 
 
 def test_a_node_that_hangs_stops_no_look():
-    """What watches over the cluster is asked once a look."""
+    """The safety check runs once per iteration."""
     trio.run(_a_node_hangs, clock=trio.testing.MockClock(autojump_threshold=0))

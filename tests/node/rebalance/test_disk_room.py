@@ -79,7 +79,7 @@ def test_what_has_come_counts_once():
     assert made.table.plan.records[2].phase is Phase.DONE
 
 
-@pytest.mark.parametrize("depends_on", [(1,), ()])  # as planned, and as somebody has edited it
+@pytest.mark.parametrize("depends_on", [(1,), ()])  # as planned, and as edited by hand
 def test_a_replica_that_leaves_has_made_no_room_until_its_disk_says_so(depends_on):
     """Node 4 gives group 1 away and gets group 2: not while its old replica learns, is replaced or
     is kept for the time of grace, and not because it was removed, but when its bytes are gone."""

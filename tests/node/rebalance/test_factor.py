@@ -1,5 +1,6 @@
-"""How many voters a group has stays, or comes nearer to the replication factor: whoever made the
-plan, nothing is written down, and no move begins, that says otherwise."""
+"""The number of voters of a group stays, or approaches the replication factor: no plan that
+violates this is recorded, and no such move starts.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def test_a_plan_with_too_few_or_too_many_voters_is_not_written_down(factor, old,
 @pytest.mark.parametrize("factor, old, new", REFUSED)
 def test_such_a_move_does_not_begin_and_says_why_and_what_to_do(factor, old, new):
     made = cluster(old, factor)
-    made.apply(plan(change(1, old=old, new=new)))  # it was let through by whoever led before
+    made.apply(plan(change(1, old=old, new=new)))  # accepted by an earlier leader
     made.look(faults=False)
     record = made.table.plan.records[1]
     assert record.phase is Phase.SKIPPED

@@ -1,4 +1,4 @@
-"""What metrics and the status of a node say of the plan under way."""
+"""Metrics and status of a node about the plan under way."""
 
 from __future__ import annotations
 

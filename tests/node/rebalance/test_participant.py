@@ -1,4 +1,4 @@
-"""What a node tells of the loads of groups, whatever it is asked for."""
+"""Reports of a node about the loads of groups, for any request."""
 
 from __future__ import annotations
 

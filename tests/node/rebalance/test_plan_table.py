@@ -48,7 +48,7 @@ class Replica:
 
 
 def restored(table):
-    """What a replica has that was restored from a checkpoint."""
+    """Return the table of a replica that was restored from a checkpoint."""
     again = PlanTable()
     again.fill(cbor2.loads(cbor2.dumps(table.snapshot())))
     again._check()

@@ -122,7 +122,8 @@ def test_a_node_that_was_up_when_a_plan_preferred_it_has_not_come_back(core, mad
 
 
 def test_what_it_led_since_it_is_up_is_remembered_before_anything_goes_back(core, made):
-    """A plan moves a group to a node that has just come up, somebody hands it on at once."""
+    """A plan moves a group to a node that has just come up, and another transfer follows at once.
+    """
     made.look(0)
     core.handed[:] = range(1, 11)
     made.look(1_000)

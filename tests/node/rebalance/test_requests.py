@@ -1,4 +1,4 @@
-"""What the metadata leader compares before it writes a plan down, or changes one in flight."""
+"""Checks of the metadata leader before it records a plan, or changes one under way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a plan pauses itself because appends are slow, and how it goes on."""
+"""Pauses of a plan because of slow appends, and their end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def test_it_pauses_and_goes_on_when_appends_have_been_fast_for_a_while():
 
 
 def test_a_plan_that_is_not_what_makes_appends_slow_goes_on_until_they_have_been_fast():
-    """It may be the cure: a pause that only its own end could end would last for ever."""
+    """The plan may be the cure: a pause that only the end of its own reason ends could last without
+    limit."""
     watched = WatchedConnection()
     watched.look(9_000, until_ms=SLOW_PATIENCE_MS + CALM_MS + 4 * LOOK_MS)
     assert [action for _, action in watched.told] == [PAUSE, RESUME]

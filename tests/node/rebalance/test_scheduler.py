@@ -1,4 +1,6 @@
-"""What the controller decides, from any state, with everything lost, doubled, late or killed."""
+"""Decisions of the scheduler from any state, with every message lost, doubled or late, and nodes
+killed.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ def test_a_change_of_replicas_step_by_step():
 
 
 def test_a_plan_that_goes_on_during_a_look_skips_nothing_that_the_look_left_out():
-    """It paused itself, so nothing that could begin was looked at; then it went on."""
+    """The plan was paused, so moves that could start were not observed; then it was resumed."""
     made = cluster()
     made.apply(plan(switch(4, partition=104), limits=LIMITS))
     made.table.control(control(PAUSE, by_safety=True))
@@ -179,7 +181,7 @@ def test_voters_are_not_exchanged_for_some_of_which_most_are_down():
 
 @pytest.mark.parametrize("is_learner", [True, False])
 def test_a_plan_whose_new_voter_is_lost_before_it_votes_comes_to_its_end(is_learner):
-    """It was written down that it shall vote, and it died before anybody asked for that."""
+    """The vote was recorded, and the node died before its group was asked for the change."""
     made = cluster()
     made.apply(plan(change(1, new=(2, 3, 4))))
     while made.table.active.records[1].phase is not Phase.JOINT:

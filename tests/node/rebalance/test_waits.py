@@ -1,4 +1,5 @@
-"""What a move that a limit holds back says: for what it waits, which limit, what ends the wait."""
+"""Reasons of moves that wait for a limit: the moves under way, the limit, and the end of the wait.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tests.node.rebalance.model import Cluster, Group
 
 
 def waits(moves, begun, **limits):
-    """What the moves wait for that have not begun, with these limits."""
+    """Return the reasons of moves that have not started, with these limits."""
     groups = {number: Group(number, (1, 2, 3), leader=1 if number < 5 else 2, last_index=2_000,
                             match=dict.fromkeys((1, 2, 3), 2_000)) for number in range(1, 9)}
     made = Cluster(1, groups, nodes=6)
