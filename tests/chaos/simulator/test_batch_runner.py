@@ -1,4 +1,4 @@
-"""Many seeds: which of them count, in how many processes, and what becomes of one that fails."""
+"""Runs of many seeds: which of them count, processes, shrinking of a failed one, recorded sums."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_processes_change_nothing_about_a_seed():
 
 
 def test_a_seed_whose_process_ends_without_a_result_is_an_error_that_names_it():
-    """As when the kernel has no memory for it."""
+    """The kernel may kill a process of a seed when it is out of memory."""
     script = """
 import os
 from chaos.simulator import campaign
@@ -122,7 +122,7 @@ def test_when_the_time_is_up_no_seed_is_started():
 
 
 def fails_while(holds):
-    """A seed that fails as long as its variant keeps what the bug needs."""
+    """Return a runner whose seed fails as long as its variant keeps what the bug needs."""
     def run(seed, variant):
         parameters = variant.parameters(seed)
         failure = "Violation: LogMatching: n1 g3" if holds(parameters) else ""
