@@ -19,7 +19,7 @@ from pathlib import Path
 
 from chaos.simulator.runner.coverage import Totals
 
-SOAK_FILE = Path(__file__).parents[1] / "soak.jsonl"
+SOAK_FILE = Path(__file__).parents[2] / "soak.jsonl"
 
 
 def commit_of_run(before: str, after: str) -> str:

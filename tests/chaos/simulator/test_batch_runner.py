@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from chaos.checkers import Anomaly, Verdict
+from chaos.run.record import RUNS_FILE
 from chaos.simulator.env.parameters import Parameters
 from chaos.simulator.runner import batch_runner, soak_log
 from chaos.simulator.runner.command import simulate
@@ -187,6 +188,12 @@ def test_processes_that_record_at_once_lose_nothing(tmp_path):
         worker.join(60)
         assert worker.exitcode == 0
     assert sorted(entry["commit"] for entry in soak_log.read(path)) == ["a"] * 50 + ["b"] * 50
+
+
+def test_soak_runs_are_recorded_beside_the_runs_of_real_clusters():
+    """A move of the module changed the path, and recorded runs were no longer found."""
+    assert soak_log.SOAK_FILE == RUNS_FILE.with_name("soak.jsonl")
+    assert soak_log.read()
 
 
 def test_a_run_during_which_the_tree_changed_is_marked():
