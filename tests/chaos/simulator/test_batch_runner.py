@@ -57,7 +57,7 @@ def test_what_only_the_checkers_see_fails_a_seed(monkeypatch):
 
 def test_the_checkers_are_not_asked_where_a_loss_was_promised(monkeypatch):
     monkeypatch.setattr(batch_runner, "check", lost)
-    monkeypatch.setattr(batch_runner.world, "run", lambda parameters, _sink, _history: result(
+    monkeypatch.setattr(batch_runner.simulation, "run", lambda parameters, _sink, _history: result(
         parameters.seed, marks=Counter(("promised loss",))))
     assert batch_runner.run_one(3, Variant()).failure == ""
 
@@ -84,8 +84,8 @@ def test_a_variant_replaces_what_it_names_and_nothing_else():
 
 def test_the_replay_command_is_the_variant(monkeypatch):
     seen = {}
-    monkeypatch.setattr(batch_runner.world, "run", lambda parameters, _sink, _history: seen.update(
-        p=parameters) or result())
+    monkeypatch.setattr(batch_runner.simulation, "run",
+                        lambda parameters, _sink, _history: seen.update(p=parameters) or result())
     variant = Variant(3, 8, 20, ("kill", "pause"), True)
     words = variant.replay(5).split()
     assert words[:3] == ["multiraft", "chaos", "sim"]
