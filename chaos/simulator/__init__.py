@@ -1,10 +1,10 @@
 """Deterministic simulation of a whole cluster: a seed decides everything that happens.
 
 Real consensus (``multiraft``) and real storage (``multiraft.storage``) run on several simulated
-nodes in one thread.  Simulated are time, the network (it loses, delays, duplicates and reorders),
-the disks (they keep what was synced and little else), crashes between any two effects, and clients
-that retry.  After every effect a state checker compares the cluster with the invariants of Raft and
-with the promises to clients.
+nodes in one thread.  Time and clients are simulated, and so are the network (it loses, delays,
+duplicates and reorders) and the disks (they keep synced bytes and little else).  A node may crash
+between any two effects.  After every effect a state checker compares the cluster with the
+invariants of Raft and with the promises to clients.
 
 Contract.  ``simulation.run(Parameters.draw(seed))`` is a function of the seed.  ``multiraft chaos
 sim --seed S`` replays it; ``docs/simulator.md`` explains the trace.

@@ -5,8 +5,8 @@ the simulated network and believe only replies.  A producer keeps a batch until 
 a timeout, a lost reply and an ambiguous reply all lead to a retry of the very same bytes, at any
 replica.  Sometimes a producer gives up: it takes a higher epoch and abandons its open batches.
 
-Appends come in bursts.  The size of a burst is what lacks for ``appends_per_second`` acknowledged
-appends over the run, so that later bursts make up for appends that were refused or lost.
+Appends come in bursts.  A burst has as many appends as are missing for ``appends_per_second`` over
+the run so far.  Later bursts thus make up for appends that were refused or lost.
 
 Invariants.  From the oldest open batch of a producer and partition to its newest are at most
 ``in_flight_max`` (<= 5, the server's window) batches.  Each value is unique and names its append.

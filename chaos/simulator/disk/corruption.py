@@ -12,9 +12,9 @@ damaged meanwhile.  The same holds for a damaged copy that repair wrote (docs/de
 may be the only evidence that the entry exists.
 
 Members.  Under every configuration that is in a log, the other voters must be a majority without
-any one damaged voter, and must remain one: callers ask ``permits`` before they change members. Then
-each majority of any later configuration has a member that holds the whole committed log (except for
-damage of its own elsewhere), because that member had to follow up to the configuration's entry.
+any one damaged voter, and must remain one: callers ask ``permits`` before they change members.  A
+majority of any later configuration then has a member that holds the whole committed log, because
+that member had to follow up to the configuration's entry.  Its own damage is at other indexes.
 
 Relaxed durability.  An entry that a power loss took from a member still counts as committed, but
 fewer members hold it: a voter is not damaged while the others could elect a leader without the

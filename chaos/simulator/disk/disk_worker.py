@@ -45,7 +45,7 @@ FLUSH_PAUSE_US = 2_000
 class Flight(NamedTuple):
     """One round's write, and the messages that wait until it is durable."""
 
-    writes: Writes | None  # None = records that repair writes
+    writes: Writes | None  # None = a record that repair writes to the journal
     staged: StagedWrite
     messages_after: Sequence[Envelope]
 

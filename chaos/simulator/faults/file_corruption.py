@@ -1,8 +1,8 @@
 """Faults of files beside the entries: checkpoints, the identity file, segment headers, directories.
 
 Contract.  Part of ``nemesis.Nemesis``.  Bit rot in these files may cost its node everything that it
-knows, so the cluster must be able to do without that node, as for the header of an entry
-(``corruption.FaultAtlas``).  A strike that finds no such node is not counted.
+knows.  The cluster must therefore be able to do without that node, as after damage of an entry's
+header (``corruption.FaultAtlas``).  A strike that finds no such node is not counted.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Nodes that lose their directory, and the operator who replaces each by a new node.
 
 Contract.  ``wipe`` ends a node and its disk permanently, and starts another node under an unused
-id.  Group by group the operator makes the new node a learner and then a voter instead of the lost
-node, by the next possible step at each check (as ``multiraft node replace``).  The lost node is
-removed when no configuration of any log contains it.  A node that is started under the old id with
-an empty directory must be refused (``node/peers.py``).
+id.  In each group the operator adds the new node as a learner, promotes it, and removes the lost
+one; at each check it takes the next possible step (as ``multiraft node replace``).  The lost node
+is removed when no configuration of any log contains it.  A node that is started under the old id
+with an empty directory must be refused (``node/peers.py``).
 
-Safety.  One copy of everything is lost for good.  So one node is replaced at a time, and only if
-every group can do without it under every configuration that is in a log, other nodes' damage
-considered (``corruption.FaultAtlas``).  Nothing else is damaged until the node is replaced.
+Safety.  One copy of everything is lost for good, so one node is replaced at a time.  It is wiped
+only if every group can do without it under every configuration that is in a log, in spite of other
+nodes' damage (``corruption.FaultAtlas``).  Nothing else is damaged until the node is replaced.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 #: Upper bound (exclusive) of the moves of one plan, switches not counted.
 MOVES_MAX = 8
-#: Probability that a command goes to the active plan instead of a new plan, that a plan is a
-#: repair, which waits for no other one, and that a move depends on the one before it.
+#: Probabilities: a command goes to the active plan, and no new plan is made; a new plan is a
+#: repair, which waits for no other plan; a move depends on the one before it.
 CONTROLLED, REPAIRS, DEPENDS = 0.5, 0.3, 0.2
 #: Expiry of plans, later than the end of any run.
 FOREVER_MS = 1 << 40

@@ -1,9 +1,9 @@
 """Restart of a follower in an idle cluster, while replies from before the restart arrive again.
 
-Contract.  ``Relived.prove`` restarts one node when everything is committed and applied.  Messages
-to the restarted node are lost at first, and meanwhile its last messages from before the restart
-arrive again, as the contract of the network allows.  The node must still learn the commit indexes,
-and its groups may quiesce only afterwards.
+Contract.  ``Relived.prove`` restarts one node when everything is committed and applied.  At first,
+appends to the restarted node are lost.  Meanwhile its last messages from before the restart arrive
+again, as the contract of the network allows.  The node must still learn the commit indexes, and its
+groups may quiesce only afterwards.
 
 Theory.  Under load a later entry corrects any wrong belief of the leader about the follower.  A
 wrong belief only shows when no entry follows.

@@ -3,7 +3,7 @@
 Contract.  Part of ``node.SimulatedNode``, as in ``node/replicas/snapshots.py``.  The state goes
 into each checkpoint.  Consensus compacts all but the newest commands that a checkpoint holds.  A
 replica that lacks compacted commands is offered a snapshot, pulls it in chunks that may be lost,
-and installs it as one checkpoint before the core and the state checker learn of it.
+and installs it as one checkpoint before the core learns of it.
 
 Invariants (``StateTruth``).  The state of every replica, applied, recovered or installed, is that
 of the committed commands up to the same index.

@@ -417,6 +417,7 @@ class SimulatedNode(Mending):
         else:
             assert not ready.messages_after_write, "messages wait for a write that is not there"
         if ready.messages:
+            # A power loss can take nothing back that these say, so they leave before the write.
             self._send_all(ready.messages)
         if ready.writes is not None:
             self._effect()
@@ -505,6 +506,7 @@ class SimulatedNode(Mending):
         if rounds:
             self._raft.written(rounds[-1])
         self._effect()
+        # Votes and acknowledgements leave only now, when what they promise is durable.
         for flight in flights:
             self._send_all(flight.messages_after)
         self._sessions.written()

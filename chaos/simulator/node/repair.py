@@ -107,7 +107,7 @@ class Mending(Moving):
         self._repair_soon()
 
     def _damaged(self, error: CorruptRange) -> None:
-        """Report damage that a read found to repair.  Raises ``Violation`` if nothing rotted there.
+        """Hand damage that a read found to repair.  Raises ``Violation`` if no bits rotted there.
         """
         if not self._has_rotted(error):
             raise Violation("NothingIsDamaged", f"n{self.node} reads what never rotted: {error}")

@@ -55,8 +55,10 @@ class Sending(Stately):
                            self._world.everyone[to].receive_peer)
 
     def _fill(self, to: int, message: Append) -> Append | None:
-        """Return the append with its entries, or None if they must be read from the disk first, or
-        if this node no longer leads the group in the append's term.
+        """Return the append with its entries, or None.
+
+        None if this node no longer leads the group in the append's term, or if the entries must be
+        read from the disk; the append then follows after the read.
         """
         first, last = message.prev_index + 1, message.last_index
         if not self._raft.status.leads(message.group, message.term):

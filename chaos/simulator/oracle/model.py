@@ -132,8 +132,8 @@ class ReplicaModel:
         self.last_life = LogModel()
         self.installing = 0  # index of the snapshot that a crash may have installed or not
         #: Relaxed durability: the highest synced index; True after a power loss; the entries that
-        #: power losses took, with the term up to which this voter may have elected leaders that
-        #: lack the entry, which is the term in which it got the entry back.
+        #: power losses took.  Leaders up to the term of such an entry may lack it, because this
+        #: voter may have elected them before it got the entry back in that term.
         self.synced = 0
         self.power_lost = False
         self.forgotten: dict[int, int] = {}  # chain -> term
@@ -282,9 +282,11 @@ class PartitionModel:
 
 
 def is_majority(configuration: Configuration, nodes: Sequence[int]) -> bool:
-    """True if ``nodes`` hold more than half of the voters, and more than half of the outgoing ones.
+    """True if ``nodes`` have a majority of the voters, and one of the outgoing voters if there are
+    some.
 
-    The rule is written again here, so that a bug of the product's quorum is not shared.
+    False without voters.  The rule is written again here, so that the model does not share a bug of
+    the product's quorum.
     """
     halves = [half for half in (configuration.voters, configuration.outgoing) if half]
     return bool(halves) and all(2 * len({*half} & {*nodes}) > len(half) for half in halves)

@@ -2,8 +2,8 @@
 
 Contract.  ``ReadBack.show`` reports the recovered log of each group to the state checker.  The
 result is the same as after reading every entry.  An entry is taken from the previous read-back only
-if the store's index has the same position and size for it, it is not known to be damaged, and the
-bytes at that position equal the bytes that were verified.
+under three conditions: the store's index has the same position and size for it; it is not known to
+be damaged; the bytes at that position equal the verified ones.
 
 Theory.  A node restarts hundreds of times in a run, and its log only grows.  Reading all of it each
 time costs the square of the run's length.  A comparison of bytes costs almost nothing beside

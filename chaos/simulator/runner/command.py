@@ -1,9 +1,10 @@
 """Command ``multiraft chaos sim``: replay a seed, or run many and print a summary.
 
 Contract.  Exit code 0 when every seed holds, 1 when one fails.  For a failed seed the command
-prints the end of its trace, the command that replays it, and, within the time for shrinking, the
-smallest variant that still fails.  Results go to standard output.  Progress goes to standard error,
-and only on a terminal.  Exit code 2, before anything runs, when ``--output`` cannot be used.
+prints the end of its trace and the command that replays it.  If there is time for shrinking, it
+also prints the smallest variant that still fails.  Results go to standard output.  Progress goes to
+standard error, and only on a terminal.  Exit code 2, before anything runs, when ``--output`` cannot
+be used.
 """
 
 from __future__ import annotations

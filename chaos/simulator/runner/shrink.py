@@ -1,8 +1,8 @@
 """Shrinking of a failed seed: fewer groups, nodes and faults, less time, while it still fails.
 
 Contract.  ``shrink`` returns the smallest variant found that fails in the same way (the same
-invariant, the same kind of error) within a budget of real seconds, and its ``Result``.  It returns
-its arguments if no smaller one was found.  Every candidate is run.
+invariant, the same kind of error), and its ``Result``.  The search ends after a budget of real
+seconds.  Without a smaller variant it returns its arguments.  Every candidate is run.
 
 Theory.  Delta debugging (Zeller & Hildebrandt, 2002) over parameters instead of inputs.  A smaller
 variant of a seed is another simulation, so only a run shows whether it fails.
