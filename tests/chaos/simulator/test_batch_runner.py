@@ -107,9 +107,9 @@ def test_a_seed_whose_process_ends_without_a_result_is_an_error_that_names_it():
     """The kernel may kill a process of a seed when it is out of memory."""
     script = """
 import os
-from chaos.simulator import campaign
-campaign.world.run = lambda *_: os._exit(9)
-campaign._run_apart(17, campaign.Variant())
+from chaos.simulator.runner import batch_runner
+batch_runner.simulation.run = lambda *_: os._exit(9)
+batch_runner._run_apart(17, batch_runner.Variant())
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
                            check=False)

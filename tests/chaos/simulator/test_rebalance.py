@@ -100,10 +100,10 @@ def test_a_change_that_comes_once_more_later_changes_nothing(monkeypatch):
 
 
 def test_moves_leave_one_trace_whatever_the_hash_seed():
-    program = ("from chaos.simulator import world\n"
+    program = ("from chaos.simulator import simulation\n"
                "from tests.chaos.simulator.test_rebalance import TOPICS, moving\n"
                "kinds = ('plan', 'plan', 'switch', 'switch', 'mover-crash', *TOPICS)\n"
-               "result = world.run(moving(5, *kinds, nodes=5))\n"
+               "result = simulation.run(moving(5, *kinds, nodes=5))\n"
                "print(result.digest, result.failure, sorted(result.marks.items()))\n")
     said = [subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[3],
                            env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True,
@@ -281,14 +281,14 @@ def test_preferred_leaders_get_their_groups_back():
 #: Bugs of the return of groups to preferred leaders, and the outage of the preferred node.
 FORGETFUL = {
     "a quick restart is no return": (0, Bug(
-        "no-return", "node.rebalance.preferred_leaders", "Preferring.look",
+        "no-return", "node.rebalance.preferred_leaders", "PreferredLeaders.look",
         "known if known[0] == life else (life, now_ms)",
         "known if known[0] else (life, now_ms)", "", Seeds())),
     "who led before it went down is owed nothing": (0, Bug(
-        "led-once", "node.rebalance.preferred_leaders", "Preferring.look",
+        "led-once", "node.rebalance.preferred_leaders", "PreferredLeaders.look",
         "if self._up[node] == before.get(node)", "if True", "", Seeds())),
     "nobody is ever near enough": (200, Bug(
-        "nobody", "node.rebalance.preferred_leaders", "Preferring._hand_back",
+        "nobody", "node.rebalance.preferred_leaders", "PreferredLeaders._hand_back",
         "status.last_index - member.match > LAG_ENTRIES_MAX", "True", "", Seeds())),
 }
 

@@ -148,7 +148,7 @@ def test_a_folder_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, m
     (tmp_path / "file").write_text("")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "history.jsonl").write_text("")
-    monkeypatch.setattr(batch_runner.world, "run", lambda *_: pytest.fail("it runs"))
+    monkeypatch.setattr(batch_runner.simulation, "run", lambda *_: pytest.fail("it runs"))
     done = sim(*which, "--output", str(tmp_path / place))
     assert done.exit_code == 2
     assert reason in done.output and "--output" in done.output

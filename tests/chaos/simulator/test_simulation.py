@@ -43,9 +43,9 @@ def test_pinned_seed_holds(seed):
 
 
 def digest_of(seed: int, hash_seed: str) -> str:
-    program = ("from chaos.simulator import world\n"
+    program = ("from chaos.simulator import simulation\n"
                "from chaos.simulator.env.parameters import Parameters\n"
-               f"result = world.run(Parameters.draw({seed}, safety_ms=15000))\n"
+               f"result = simulation.run(Parameters.draw({seed}, safety_ms=15000))\n"
                "print(result.digest, result.failure, sorted(result.faults.items()),\n"
                "      sorted(result.marks.items()), result.crashes)\n")
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
