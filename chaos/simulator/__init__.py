@@ -1,14 +1,16 @@
-"""Deterministic simulation: one seed replays the world.
+"""Deterministic simulation of a whole cluster: a seed decides everything that happens.
 
 Real consensus (``multiraft``) and real storage (``multiraft.storage``) run on several simulated
-nodes in one thread: virtual time, a network that loses, delays, duplicates and reorders, a disk
-that keeps what was synced and little else, crashes between any two effects, clients that retry.
-Every effect is shown to a witness that checks the invariants of Raft and the promises to clients.
+nodes in one thread.  Time and clients are simulated, and so are the network (it loses, delays,
+duplicates and reorders) and the disks (they keep synced bytes and little else).  A node may crash
+between any two effects.  After every effect a state checker compares the cluster with the
+invariants of Raft and with the promises to clients.
 
-Contract.  ``world.run(Parameters.draw(seed))`` is a function of the seed.  ``multiraft chaos
+Contract.  ``simulation.run(Parameters.draw(seed))`` is a function of the seed.  ``multiraft chaos
 sim --seed S`` replays it; ``docs/simulator.md`` explains the trace.
 
-Elsewhere.  events (virtual time), network, filesystem (disk), node (driver), workload (clients),
-nemesis (faults), model + witness + invariants (what must hold),
-campaign + counting + shrink + counters (many seeds, which of them count, what is kept).
+Packages.  ``env``: virtual time, network, trace, parameters.  ``disk``: file system, disk worker,
+disk faults, fault atlas.  ``node``: the driver of one node.  ``clients``: workload, topics,
+history.  ``faults``: nemesis.  ``oracle``: models and invariants.  ``runner``: batches of seeds,
+what counts as a tested seed, shrinking, folders of failed seeds.
 """

@@ -1,7 +1,8 @@
-"""What the parts of a simulated node share: its state, and what they ask of each other.
+"""Base class of a simulated node: the attributes and methods that its parts share.
 
-Contract.  ``node.SimulatedNode`` is one chain of classes, each a part, and this is its root: what
-is declared here is set or done by a part further up.
+Contract.  ``node.SimulatedNode`` is one chain of classes; each class is a part, and ``Machine`` is
+the root of the chain.  A part that is further up sets the attributes and implements the methods
+that are declared here.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Machine:
-    """Root of ``SimulatedNode``."""
+    """Root of the classes of ``SimulatedNode``: declarations only."""
 
     node: int
     alive: bool
@@ -41,10 +42,10 @@ class Machine:
     clock: Clock
     disk_hangs: bool
     rotten: bool  # bits of its disk have changed
-    is_lost: bool  # its directory, for ever
+    is_lost: bool  # its directory was wiped or put back: it is never admitted again
     identity_is_rotten: bool
     peer_frames: int
-    incarnation: int  # of its directory, once it was opened
+    incarnation: int  # of its directory, after the first open
     state: State
     metadata: MetadataState
     _world: World
@@ -56,7 +57,7 @@ class Machine:
     _marks: Counter[str]
     _filesystem: SimulatedFilesystem
     _peers: tuple[int, ...]
-    _life: int
+    _life: int  # boots so far; an event of an older boot does not run
     _store: Store | None
     _raft: MultiRaft | None
     _liveness: LivenessExchange | None
@@ -67,18 +68,18 @@ class Machine:
     _room: DiskSpaceGuard
     _connected: dict[int, Any]  # peers
     _wake_ms: int | None
-    _recovery_waits: bool  # for a disk that hangs
+    _recovery_waits: bool  # until a hung disk is released
     _effects_left: int
-    _rotted: list[tuple[int, int]]  # what rotted: (begin, end) of the journal
+    _rotted: list[tuple[int, int]]  # damaged journal offsets: (begin, end)
     _unscrubbed: bool
-    _unmet: bool  # no start has met the latest damage
+    _unmet: bool  # no recovery has read the latest damage
     _switches: Switches | None
     _planning: Planning | None
-    _image: tuple[Image, int] | None  # and when it was last asked for, milliseconds
+    _image: tuple[Image, int] | None  # snapshot image, and the time of its last request in ms
     _download: Download | None
     _installing: bool
 
-    # ---- what the driver does --------------------------------------------------------------
+    # ---- methods of the driver -------------------------------------------------------------
 
     @property
     def now_ms(self) -> int:
@@ -131,7 +132,7 @@ class Machine:
     def _arrived(self, handler: Callable[[int, tuple], None], sender: int, frame: tuple) -> None:
         raise NotImplementedError
 
-    # ---- what its parts do for each other --------------------------------------------------
+    # ---- methods that parts call on each other ---------------------------------------------
 
     def identity_lost(self) -> None:
         raise NotImplementedError

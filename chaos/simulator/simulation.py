@@ -1,14 +1,18 @@
-"""One run: a cluster, its clients and its nemesis, from a seed to a verdict.
+"""One simulated run: a cluster, its clients and its nemesis, from a seed to a verdict.
 
-Contract.  ``run(parameters)`` is a function of its parameters.  Phases: *safety* (faults on, every
-invariant after every effect), *liveness* (a random quorum is healed, the rest stays ill, then
-everybody is healed; where damage needs all of them first, everybody is healed and then a minority
-falls ill: each time every group must lead, commit an append and be equal on all its replicas that
-are well, within ``CONVERGE_MS``), *sleep* (with nothing to do no group has a timer and no peer
-frame is sent).
+Contract.  ``run(parameters)`` is a function of its parameters.  A run has three phases.
 
-Theory.  Safety without liveness is kept by a cluster that does nothing; so a run ends with
-progress, as TigerBeetle's VOPR does.
+*Safety*: faults are on, and every invariant is checked after every effect.
+
+*Liveness*: a partial heal.  A random quorum is healed while the rest stays faulty; then all nodes
+are healed.  Where repair of damage needs all nodes first, the order is the other one: all nodes are
+healed, and then a minority becomes faulty.  Each time, every group must lead, commit an append and
+be equal on all its healthy replicas within ``CONVERGE_MS``.
+
+*Quiescence*: without work no group has a timer, and no peer frame is sent.
+
+Theory.  A cluster that does nothing is safe.  A run therefore ends with a proof of progress, as in
+TigerBeetle's VOPR.
 """
 
 from __future__ import annotations
@@ -46,28 +50,28 @@ from multiraft.types import METADATA_GROUP
 
 #: Before the first fault: long enough for first elections.
 WARM_UP_MS = 1500
-#: After healing, everything must be well again within this: a hundred leases.
+#: Limit for recovery after healing: a hundred leases.
 CONVERGE_MS = 60_000
-#: Learners and nodes that were away may lack some thousand entries, and get them one by one over a
-#: network that takes its time.
+#: Learners and nodes that were down may lack some thousand entries.  With the smallest windows they
+#: receive them one by one over a slow network.
 CATCH_UP_MS = 600_000
-#: How often the parts check themselves in full while faults are on.
+#: Interval of the full checks of all parts while faults are on.
 CHECK_MS = 5_000
-#: How often convergence is looked at.
+#: Interval at which convergence is checked.
 STEP_MS = 200
-#: Groups must have gone to sleep after this long without work, and stay asleep as long again.
+#: Groups must have quiesced after so long without work, and stay quiesced for as long again.
 SLEEP_MS = 5_000
 
 
 @dataclass(slots=True)
 class Result:
-    """What came of a seed."""
+    """Outcome of one seed."""
 
     seed: int
     failure: str = ""
     digest: str = ""
     simulated_ms: int = 0
-    cpu_seconds: float = 0.0  # of this process: on a core of its own, the time it took
+    cpu_seconds: float = 0.0  # CPU time of this process
     acked: int = 0
     reads: int = 0
     leader_changes: int = 0
@@ -100,7 +104,7 @@ class World:
             self.workload.history, history.queue = history, self.queue
         self.nodes = {node: SimulatedNode(node, self, voters, self._rng(f"node {node}"))
                       for node in range(1, parameters.nodes + 1)}
-        #: Those that lost their directory, too: what is sent to them goes nowhere.
+        #: Nodes that lost their directory included: messages to them are dropped.
         self.everyone = dict(self.nodes)
         self._receivers = receivers
         self._introduce()
@@ -120,11 +124,13 @@ class World:
         self._command_count = 0
 
     def _rng(self, part: str) -> random.Random:
-        """A stream of its own for each part: more draws in one do not shift the others."""
+        """Return the random stream of a part.  More draws by one part do not shift those of the
+        others.
+        """
         return random.Random(f"{self.parameters.seed}/{part}")
 
     def _introduce(self) -> None:
-        """The first hour is over: each node knows the directories of the others."""
+        """Draw a directory incarnation for each node, and register all of them at all nodes."""
         rng = self._rng("incarnations")
         for node in self.nodes.values():
             node.incarnation = rng.getrandbits(62) + 1
@@ -133,7 +139,7 @@ class World:
             self._receivers[number] = node.receive_request
 
     def add_node(self, number: int) -> SimulatedNode:
-        """A node without replicas, not started."""
+        """Return a new node without replicas, not started."""
         node = SimulatedNode(number, self, {}, self._rng(f"node {number}"))
         self.nodes[number] = self.everyone[number] = node
         self._receivers[number] = node.receive_request
@@ -145,7 +151,7 @@ class World:
     # ---- phases ----------------------------------------------------------------------------
 
     def run(self) -> None:
-        """All phases.  Raises ``Violation`` or another ``AssertionError``."""
+        """Run all phases.  Raises ``Violation`` or another ``AssertionError``."""
         for node in self.nodes.values():
             node.start()
         self.run_for(WARM_UP_MS)
@@ -174,8 +180,12 @@ class World:
         self.sleep(self.remainder.others)
 
     def _fall_ill(self) -> None:
-        """A minority that was needed a while ago, for its copies or for its votes, may be ill as
-        soon as all damage is met and each group has all its voters."""
+        """Make a minority faulty after full recovery, then converge without it.
+
+        Called when the first heal had to include all nodes, because their copies or votes were
+        needed.  A minority is dispensable as soon as all damage is repaired and each group has all
+        its voters.
+        """
         everybody, deadline_ms = self.remainder.others, self.queue.now_ms + CONVERGE_MS
         self.remainder.restart_damaged()
         self._until(deadline_ms, lambda: not self._broken(everybody),
@@ -191,7 +201,7 @@ class World:
             self.converge(self.remainder.others)
 
     def _command_soon(self) -> None:
-        """Commands for group 0 as long as there are faults."""
+        """Schedule the next command for group 0, as long as there are faults."""
         if self.network.faulty:
             delay_us = 1 + int(self._commands.expovariate(self.parameters.commands_per_second)
                                * 1e6)
@@ -199,7 +209,7 @@ class World:
 
     def _command(self) -> None:
         if not self.network.faulty:
-            return  # it was due after the end of the faults: nothing more is asked for
+            return  # it was due after the end of the faults, when no more commands are proposed
         self._command_count += 1
         for node in self.nodes.values():
             if node.leads(METADATA_GROUP):
@@ -207,7 +217,7 @@ class World:
         self._command_soon()
 
     def _safety(self) -> None:
-        """The phase of faults, with the parts' own full checks now and then."""
+        """Run the phase of faults; every ``CHECK_MS`` the parts run their full checks."""
         left_ms = self.parameters.safety_ms
         while left_ms > 0:
             self.run_for(min(left_ms, CHECK_MS))
@@ -216,7 +226,9 @@ class World:
                 node.check()
 
     def heal(self) -> list[int]:
-        """End all faults but those of a minority, if there may be one; who is well from now on."""
+        """End all faults, except those of a minority if the atlas permits one.  Return the healthy
+        nodes.
+        """
         self.trace.line(0, -1, "phase", "heal")
         self.workload.stop()
         self.nemesis.stop()
@@ -233,24 +245,28 @@ class World:
         return self.remainder.others
 
     def _unidentified(self) -> list[int]:
-        """Nodes in whose place another one comes when they start."""
+        """Return the nodes whose identity file is damaged, and which their next start replaces."""
         return [number for number, node in self.nodes.items()
                 if node.identity_is_rotten and not node.is_up]
 
     def converge(self, live: list[int]) -> None:
-        """Within ``CONVERGE_MS`` every group commits and all live replicas are equal."""
+        """Wait until every group commits and all replicas on the nodes ``live`` are equal.
+
+        Raises ``Violation`` when that takes longer than ``CONVERGE_MS`` per step, or
+        ``CATCH_UP_MS`` for steps in which logs are copied.
+        """
         deadline_ms = self.queue.now_ms + CONVERGE_MS
         self._until(deadline_ms, lambda: not self._broken(live),
                     lambda: f"replicas that are not repaired: {self._broken(live)[:8]}")
         self._until(deadline_ms + CATCH_UP_MS, lambda: self.wipes.is_done, self.wipes.describe)
-        # Whoever comes in a node's place needs all of its logs; what follows does not wait for it.
+        # A replacing node copies all logs; the time for that does not count for the next steps.
         deadline_ms = max(deadline_ms, self.queue.now_ms + CONVERGE_MS)
         if self.workload.topics is not None:
             self._end_plan(live, deadline_ms + CATCH_UP_MS)
             self._until(self.queue.now_ms + CONVERGE_MS, lambda: not self.topics.unsettled(live),
                         lambda: f"topics: {self.topics.unsettled(live)}")
             self.topics.settled(live)
-            # A plan may take its time as well, as its throttle is.
+            # A throttled plan is slow; the time for it does not count for the next steps either.
             deadline_ms = max(deadline_ms, self.queue.now_ms + CONVERGE_MS)
         self._until(deadline_ms, lambda: self.workload.open_appends == 0,
                     lambda: f"{self.workload.open_appends} appends are never acknowledged: "
@@ -268,14 +284,16 @@ class World:
         self.trace.line(0, -1, "phase", "converged")
 
     def _end_plan(self, live: list[int], deadline_ms: int) -> None:
-        """Every move that was begun ends; what needs a node that stays down is cancelled at
-        least."""
+        """Wait until every move that was started has ended.
+
+        A move that needs a node which stays down is cancelled.
+        """
         everybody = len(live) == len(self.nodes)
         self._until(deadline_ms, lambda: not self.topics.plan(everybody),
                     lambda: f"a plan that does not end: {self.topics.plan(everybody)}")
 
     def _compare(self, live: list[int]) -> None:
-        """Every live node serves everything that is committed."""
+        """Raise ``Violation`` unless each node of ``live`` serves all committed records."""
         committed = {partition.partition: partition.next_offset
                      for group in self.witness.groups.values()
                      for partition in group.partitions.values()}
@@ -290,18 +308,18 @@ class World:
                                     f"to {end}, committed are {expected}")
 
     def _extents(self) -> list[Extent]:
-        """All that clients can read, those of topics last."""
+        """Return all extents that clients can read, those of topics last."""
         plain = [Extent(partition, group, 0, None) for group, partitions
                  in self.workload.partitions.items() for partition in partitions]
         return plain + self.topics.extents()
 
     def _broken(self, live: list[int]) -> list[str]:
-        """Live nodes with damage that is not found and repaired."""
+        """Describe the nodes of ``live`` with damage that is not found and repaired."""
         return [f"n{number} {self.nodes[number].under_repair()}" for number in live
                 if not self.nodes[number].is_whole]
 
     def _strangers(self, live: list[int]) -> list[str]:
-        """Live nodes that do not know who leads a group."""
+        """Describe the nodes of ``live`` that do not know the leader of a group."""
         leaders = {group: number for number in live
                    for group in self.nodes[number].led_groups()}
         return [f"n{number} takes n{self.nodes[number].hint(group)} for the leader of g{group}, "
@@ -310,7 +328,9 @@ class World:
                 if self.nodes[number].hint(group) != leaders.get(group, -1)]
 
     def _unequal(self, live: list[int]) -> list[str]:
-        """Live replicas that are not at their group's last committed entry."""
+        """Describe the replicas on ``live`` that are not at the last committed entry of their
+        group.
+        """
         found = []
         for number, group in self.witness.groups.items():
             for node in group.configuration().members():
@@ -322,8 +342,9 @@ class World:
         return found
 
     def _lingering(self, live: list[int]) -> list[str]:
-        """Live nodes with replicas of groups of which they are no members, or without those of
-        which they are."""
+        """Describe the nodes of ``live`` whose replicas do not match the members of the groups: a
+        replica of a group that the node is no member of, or none of a group that it is a member of.
+        """
         found = []
         for number, group in self.witness.groups.items():
             members = group.configuration().members()
@@ -339,7 +360,11 @@ class World:
             self.run_for(STEP_MS)
 
     def sleep(self, live: list[int]) -> None:
-        """With nothing to do, nothing is done."""
+        """Check quiescence on the nodes ``live``: without work there are no timers and no peer
+        frames.
+
+        Raises ``Violation`` when that does not hold, a leader is unknown, or a read is unanswered.
+        """
         self.run_for(SLEEP_MS)
         strangers = self._strangers(live)
         if strangers:
@@ -358,7 +383,9 @@ class World:
 
 
 def place_groups(parameters: Parameters) -> dict[int, tuple[int, ...]]:
-    """Group -> voters, round robin; group 0, of the state machine, beside those with partitions."""
+    """Return group -> voters, placed round robin.  Group 0 of the state machine comes in addition
+    to the groups with partitions.
+    """
     nodes = parameters.nodes
     return {group: tuple(sorted((group + place) % nodes + 1
                                 for place in range(parameters.replication_factor)))
@@ -366,7 +393,7 @@ def place_groups(parameters: Parameters) -> dict[int, tuple[int, ...]]:
 
 
 def place_partitions(parameters: Parameters) -> dict[int, tuple[int, ...]]:
-    """Group -> incarnations of its partitions."""
+    """Return group -> incarnations of its partitions."""
     return {group: tuple(group * 100 + place
                          for place in range(1, parameters.partitions_per_group + 1))
             for group in range(1, parameters.groups + 1)}
@@ -375,13 +402,15 @@ def place_partitions(parameters: Parameters) -> dict[int, tuple[int, ...]]:
 def run(parameters: Parameters, sink: Callable[[str], None] | None = None,
         history: Recording | None = None, judged: bool = True) -> Result:
     """Run one seed to its verdict: a broken invariant, an unexpected error of any part, or none.
-    ``history`` is told what clients ask and are told; ``judged``: not so when only that is to be
-    judged, by others."""
+
+    ``history`` records requests and replies of clients.  ``judged`` False switches off the
+    simulator's own judgement, for a run whose history other checkers judge.
+    """
     started = time.process_time()
     world = World(parameters, sink, history, judged)
     result = Result(parameters.seed)
     collecting = gc.isenabled()
-    gc.disable()  # a run makes few cycles, and looks for them in all that it remembers
+    gc.disable()  # a run makes few cycles, and a collection would traverse all of its memory
     try:
         world.run()
     except PromisedLoss as loss:

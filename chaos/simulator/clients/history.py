@@ -1,14 +1,14 @@
-"""A simulated run as a history: what its clients asked and were told, for the checkers of all
-layers.
+"""Recorder of a simulated run's client operations, as a history for the checkers of all layers.
 
-Contract.  A ``Recording`` is given to a run, which tells it of every append, of its end, and of
-every read at the moment it is served.  ``events`` is the history: keys are ``t@N/0`` for partition
-N, values are numbers.  The reads that compare all nodes when all are well are its final reads.  The
-run's nemesis is what ``nemesis`` makes, and is counted in ``faults``: there ``evidence.Evidence``
-looks on.  It changes nothing: a run has the same digest with it and without.
+Contract.  A ``Recording`` is given to a run.  The run reports every append, its outcome, and every
+read when it is served.  ``events`` is the history: keys are ``t@N/0`` for partition N, values are
+numbers.  The reads that compare all healed nodes are the final reads.  ``nemesis`` makes the run's
+nemesis, whose faults are counted in ``faults``; ``run_trace.Evidence`` replaces both to observe
+them.  A recording changes nothing: a run has the same digest with it and without.
 
-Theory.  The invariants of the simulator see inside; the checkers see what a client of a real
-cluster sees.  A bug that both are shown must be found by both, or the checkers are blind.
+Theory.  The simulator's invariants see internal state; the checkers see what a client of a real
+cluster sees.  A bug that is visible to both must be found by both.  Otherwise the checkers do not
+work.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
     from chaos.simulator.simulation import World
 
 _LEVELS = {ACKS_COMMIT: "commit", ACKS_LEADER: "leader", ACKS_NONE: "none"}
-#: Processes: a producer's with its epoch, plain appends and readers behind them.
+#: First process numbers of plain appends, readers and topics; below are producers with epochs.
 PLAIN, READERS, TOPICS = 1 << 30, 1 << 40, 1 << 50
 FINAL_READER = 0
 
 
 class Recording:
-    """See the module docstring."""
+    """History of one run, in the making."""
 
     def __init__(self) -> None:
         self.faults: Counter[str] = Counter()
         self.events: list[Event] = []
-        self.queue: EventQueue | None = None  # whose clock counts; the world sets it
+        self.queue: EventQueue | None = None  # clock of the history; the run sets it
         self._operations = 0
         self._open: dict[AppendOperation, int] = {}
         self._final = False
-        self.settled = False  # everybody is well: what is read to compare nodes is final
-        self._keys: dict[int, str] = {}  # of partitions of topics
-        self._asked: dict[int, dict] = {}  # operations of topics that are not done
+        self.settled = False  # all nodes are healed: reads that compare nodes are final
+        self._keys: dict[int, str] = {}  # partition of a topic -> key
+        self._asked: dict[int, dict] = {}  # open operations of topics
         self._phase(WARM_UP)
         self._nemesis(True)
 
     def nemesis(self, world: World, rng: random.Random) -> Nemesis:
-        """The nemesis of the run."""
+        """Return the nemesis of the run."""
         return Nemesis(world, rng)
 
     def _add(self, kind: str, operation: int, process: int, name: str, data: dict) -> None:
@@ -68,13 +68,13 @@ class Recording:
         self._add(PHASE, -1, -1, name, {})
 
     def _nemesis(self, on: bool) -> None:
-        """One fault that touches all, for as long as the nemesis may play with any."""
+        """Record one fault of all nodes, which lasts as long as the nemesis may cause faults."""
         self._add(FAULT, -1, -1, NEMESIS, {"on": on, "nodes": [], "text": ""})
 
     # ---- appends ---------------------------------------------------------------------------
 
     def invoke(self, append: AppendOperation) -> None:
-        """An append is sent for the first time."""
+        """Record an append that is sent for the first time."""
         self._operations += 1
         self._open[append] = self._operations
         self._add(INVOKE, self._operations, self._process(append), "append", {
@@ -83,15 +83,18 @@ class Recording:
             "sequence": append.sequence})
 
     def complete(self, append: AppendOperation, kind: str, error: str = "") -> None:
-        """It ended, as ``kind``."""
+        """Record the outcome ``kind`` of an append."""
         process = self._process(append)
         operation = self._open.pop(append)
         data = {"offset": append.base_offset} if kind == OK else {"error": error, "text": ""}
         self._add(kind, operation, process, "append", data)
 
     def _process(self, append: AppendOperation) -> int:
-        """One per producer and epoch, for whoever gives up goes on as somebody else; one per plain
-        append."""
+        """Return the process of an append.
+
+        A producer has one process per epoch, because a producer that gives up restarts as a new
+        one.  Each plain append has a process of its own.
+        """
         if append.producer < 0:
             return PLAIN + self._open[append]
         return append.producer * 1000 + append.epoch
@@ -99,7 +102,7 @@ class Recording:
     # ---- reads -----------------------------------------------------------------------------
 
     def read(self, read: ReadOperation) -> None:
-        """A node serves a read: asked and answered in one moment."""
+        """Record a read that a node serves: invocation and completion at one time."""
         final = self.settled and read.reader == FINAL_READER
         if final and not self._final:
             self._final = True
@@ -108,7 +111,7 @@ class Recording:
         self._operations += 1
         process = READERS + read.reader
         asked = {"key": self._key(read.partition), "offset": read.offset, "mode": "committed"}
-        if final:  # everything has converged: no node may be behind
+        if final:  # all replicas have converged, so no node may be behind
             asked |= {"mode": "linearizable" if read.is_last else "committed", "final": True}
         self._add(INVOKE, self._operations, process, "read", asked)
         self._add(OK, self._operations, process, "read", {
@@ -118,7 +121,10 @@ class Recording:
     # ---- topics ----------------------------------------------------------------------------
 
     def topic_asked(self, name: str, ends: bool) -> int:
-        """Somebody asks for a topic, or for its end, perhaps before it is there; the operation."""
+        """Record the request for a topic or its deletion; return the operation.
+
+        A deletion may be requested before the topic exists.
+        """
         self._operations += 1
         data = {"topic": name, **({"incarnation": -1} if ends else {"partitions": 1})}
         self._asked[self._operations] = data
@@ -127,7 +133,7 @@ class Recording:
 
     def topic_done(self, operation: int, name: str, incarnation: int, ends: bool,
                    partitions: Sequence[int]) -> None:
-        """That is committed: these partitions begin or end with it."""
+        """Record that the request is committed; ``partitions`` begin or end with it."""
         asked = self._asked.pop(operation)
         if ends:
             asked["incarnation"] = incarnation
@@ -140,10 +146,11 @@ class Recording:
         return self._keys.get(partition) or key_of("t", partition, 0)
 
     def finish(self) -> list[Event]:
-        """The history."""
+        """Return the history."""
         if self.events[-1].name != END:
             self._phase(END)
-        # Others learn of a topic, and append to it, before whoever asked for it is told.
+        # Clients may append to a topic before its creation is recorded as complete, so the keys of
+        # those appends are corrected here.
         named = {key_of("t", partition, 0): key for partition, key in self._keys.items()}
         for event in self.events:
             key = event.data.get("key")
@@ -157,13 +164,17 @@ def _topic_operation(ends: bool) -> str:
 
 
 def _values(payload: bytes) -> list[int]:
-    """Record values are "partition/producer/epoch/number ...": the number is unique."""
+    """Return the unique numbers of the records, whose values are "partition/producer/epoch/number
+    ...".
+    """
     records = core.decode_records(core.batch_header(payload), payload[layout.BATCH_HEADER_BYTES:])
     return [int(bytes(record.value).split(b" ", 1)[0].split(b"/")[3]) for record in records]
 
 
 def _runs(read: ReadOperation) -> list[list]:
-    """What was served from the offset that was asked for; a batch may begin below it."""
+    """Return runs of [first offset, values] from the requested offset on; a batch may begin below
+    it.
+    """
     runs: list[list] = []
     for data in read.batches:
         base = core.batch_header(data).base_offset

@@ -1,12 +1,12 @@
-"""Topics that come and go: who asks for it, and what clients know of it.
+"""Topics that are created and deleted during a run, and the clients' knowledge of them.
 
-Contract.  ``Topics`` is the operator, who proposes commands to whoever leads group 0 until they are
-committed, keeps every node a learner of group 0 (as ``node/cluster/metadata_learners.py``), and is
-the clients' common knowledge: now and then they take what some node says, and never go back to
-older metadata. Clients append to the incarnation they know until a node says for certain that it is
-gone.
+Contract.  ``Topics`` is the operator.  It proposes commands to the leader of group 0 until they are
+committed, and keeps every node a learner of group 0 (as ``node/cluster/metadata_learners.py``).  It
+also is the metadata cache that all clients share: now and then it takes the metadata of some node,
+and never older metadata than before.  Clients append to the incarnation that they know until a node
+replies definitely that it is gone.
 
-Sleeps.  A run whose seed plays with no topics has none of this.
+Quiescence.  In a run without topics nothing of this is scheduled.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from multiraft.wire import plans as wire
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
 
-#: How often the operator looks, and clients ask.
+#: Interval of the operator's checks and of the clients' updates.
 LOOK_US = 200_000
-#: Topics at a time, and partitions of one.
+#: Maximum number of topics at a time, and of partitions of a topic.
 TOPICS_MAX = 4
 PARTITIONS_MAX = 3
-#: Topics that a run begins with.
+#: Topics that are created at the begin of a run.
 FIRST_TOPICS = 2
 #: Share of appends and reads that go to topics.
 SHARE = 0.4
-#: Odds that the next command is proposed before the one before it is known to be committed.
+#: Probability that a command is proposed before the previous one is known to be committed.
 HURRY = 0.3
 
 
 class World(Protocol):
-    """What topics may touch."""
+    """Parts of a simulation that topics use."""
 
     queue: EventQueue
     trace: Trace
@@ -62,7 +62,7 @@ class World(Protocol):
 
 
 class Intent(NamedTuple):
-    """A command that has to be committed.  ``deleted``: the partitions that end with it."""
+    """Command that must be committed."""
 
     payload: bytes
     name: str
@@ -71,7 +71,7 @@ class Intent(NamedTuple):
 
 
 class Topics:
-    """See the module docstring."""
+    """Operator of topics and shared metadata cache of clients, in one run."""
 
     def __init__(self, world: World, rng: random.Random):
         self._world = world
@@ -79,18 +79,18 @@ class Topics:
         self.seen_index = 0  # the newest metadata that clients know
         self._known: list[metadata_oracle.LivingTopic] = []
         self._extents: dict[int, list[metadata_oracle.Extent]] = {}
-        self._gone: set[int] = set()  # partitions that somebody said are gone
+        self._gone: set[int] = set()  # partitions that a node has reported as deleted
         self._intents: deque[Intent] = deque()
-        #: name -> id of its newest life that was asked for, b"" = its end was.
+        #: name -> id of its newest requested incarnation, b"" = its deletion was requested.
         self._wanted: dict[str, bytes] = {}
         self._looking = False
-        self._plan_end = ""  # what the operator does about a plan that outlives the faults
+        self._plan_end = ""  # action that ends a plan which is active after the faults
         self._asked: dict[Intent, int] = {}  # operations of the history
 
     # ---- the operator ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Bootstrap, and the first topics."""
+        """Bootstrap the metadata, and create the first topics."""
         world = self._world
         payload = metadata_oracle.bootstrap(world.parameters, world.voters)
         self._intents.append(Intent(payload, "", b"", False))
@@ -100,7 +100,7 @@ class Topics:
         self._look()
 
     def create(self) -> bool:
-        """Ask for one more topic, if there is room."""
+        """Request one more topic; False at ``TOPICS_MAX``."""
         free = [name for name in map("t{}".format, range(TOPICS_MAX)) if not self._wanted.get(name)]
         if not free:
             return False
@@ -114,7 +114,7 @@ class Topics:
         return True
 
     def delete(self) -> str:
-        """Ask for the end of a topic; its name, empty = there is none."""
+        """Request the deletion of a topic; return its name, empty = there is no topic."""
         living = sorted(name for name, topic_id in self._wanted.items() if topic_id)
         if not living:
             return ""
@@ -124,7 +124,7 @@ class Topics:
         return name
 
     def recreate(self) -> bool:
-        """End a topic and ask for another one of its name at once."""
+        """Delete a topic and create another one of its name at once; False if there is no topic."""
         name = self.delete()
         if not name:
             return False
@@ -172,9 +172,12 @@ class Topics:
                                truth.partitions_of(incarnation))
 
     def _next(self) -> list[Intent]:
-        """The first that is not done, and perhaps the one behind it; never a topic's end before its
-        creation is committed.  Nobody knows a topic's id before that, and what is asked for again
-        and again could be committed behind the end and begin a life that nobody ends."""
+        """Return the first command that is not committed, and sometimes the one behind it.
+
+        The deletion of a topic never leaves before its creation is committed.  A real client does
+        not know the id before that.  Moreover a command is proposed repeatedly, so a creation could
+        be committed behind its deletion, and the topic would never be deleted.
+        """
         first = list(self._intents)[:1]
         hurried = list(self._intents)[1:] if self._rng.random() < HURRY else []
         return first + [each for each in hurried[:1] if each.topic_id != first[0].topic_id]
@@ -189,7 +192,7 @@ class Topics:
         return metadata_oracle.FIRST + incarnation in truth.deleted_at
 
     def _end_plan(self, node: SimulatedNode) -> None:
-        """Behind the faults an operator wants a plan to come to its end, one way or the other."""
+        """End a plan that is active after the faults: resume or cancel it."""
         world, plan = self._world, self._world.truth.metadata.state.plans.active
         if plan is None or world.network.faulty:
             return
@@ -201,7 +204,7 @@ class Topics:
                                                world.queue.now_ms))
 
     def _keep_learners(self, node: SimulatedNode) -> None:
-        """Every node has a copy of the metadata."""
+        """Make every node a member of group 0, so that it has a copy of the metadata."""
         present = node.configuration(METADATA_GROUP)
         missing = [number for number in sorted(self._world.nodes)
                    if number not in present.members()]
@@ -211,7 +214,7 @@ class Topics:
     # ---- clients ---------------------------------------------------------------------------
 
     def _learn(self) -> None:
-        """Ask some node; older metadata than are known are nobody's news."""
+        """Take the metadata of some node, unless they are older than the known ones."""
         nodes = [node for _, node in sorted(self._world.nodes.items())
                  if node.is_up and not node.paused]
         if not nodes:
@@ -224,31 +227,34 @@ class Topics:
             self._world.workload.locate(self.places())
 
     def places(self) -> Iterable[tuple[int, int]]:
-        """(partition, group) of all that clients know to live."""
+        """Return (partition, group) of all partitions that clients believe to exist."""
         return [place for living in self._known for place in living.partitions
                 if place[0] not in self._gone]
 
     def group_at(self, partition: int, offset: int) -> int:
-        """The group that holds an offset of a partition of a topic, as far as clients know; 0 = it
-        is none of a topic."""
+        """Return the group that holds an offset of a topic's partition, as far as clients know; 0 =
+        unknown.
+        """
         found = self._extents.get(partition, ())
         return next((each.group for each in reversed(found) if each.start <= offset), 0)
 
     def extents(self) -> list[metadata_oracle.Extent]:
-        """Parts of all partitions that live, by what is committed."""
+        """Return the extents of all partitions of topics, by the committed metadata."""
         state = self._world.truth.metadata.state
         found = metadata_oracle.extents_in(state, metadata_oracle.topics_of(state))
         return [extent for extents in found.values() for extent in extents]
 
     def some_partition(self) -> int:
-        """One of a topic; 0 = another one, this time."""
+        """Draw a partition of a topic; 0 = use another partition this time."""
         if self._rng.random() >= SHARE:
             return 0
         places = self.places()
         return self._rng.choice(places)[0] if places else 0
 
     def is_gone(self, node: int, partition: int) -> None:
-        """A node says for certain that there is no such partition."""
+        """Record the definite reply of a node that a partition does not exist.  Raises
+        ``Violation``.
+        """
         self._world.truth.metadata.refused(node, partition)
         self._gone.add(partition)
         self._world.marks["partition gone"] += 1
@@ -256,7 +262,9 @@ class Topics:
     # ---- the end ---------------------------------------------------------------------------
 
     def unsettled(self, live: list[int]) -> str:
-        """What is still to come, for people; empty = all is done and known everywhere."""
+        """Describe the commands, switches and metadata that are not complete on all nodes; empty =
+        none.
+        """
         world, truth = self._world, self._world.truth.metadata
         if self._intents:
             return f"{len(self._intents)} commands, {self._intents[0].name} first"
@@ -269,8 +277,11 @@ class Topics:
         return ""
 
     def plan(self, everybody: bool) -> str:
-        """The plan under way, for people; empty = there is none, or none but one that is being
-        cancelled while not ``everybody`` is there."""
+        """Describe the active plan; empty = there is none.
+
+        A plan that is being cancelled does not count unless ``everybody``, because it may wait for
+        a node that stays down.
+        """
         plan = self._world.truth.metadata.state.plans.active
         if plan is None or (plan.state == "cancelling" and not everybody):
             return ""
@@ -279,11 +290,11 @@ class Topics:
         return f"{plan.plan_id} is {plan.state} ({plan.reason}): {', '.join(left)}"
 
     def rest(self) -> None:
-        """Nothing is asked for any more."""
+        """End the checks of the operator."""
         self._looking = False
 
     def settled(self, live: list[int]) -> None:
-        """Every live node knows the living from the dead.  Raises ``Violation``."""
+        """Check the metadata of each node of ``live``.  Raises ``Violation``."""
         written = sum(batches.next_offset > 0 for group in self._world.witness.groups.values()
                       for partition, batches in group.partitions.items()
                       if partition >= metadata_oracle.FIRST)

@@ -1,18 +1,18 @@
-"""Clients: idempotent producers that retry, plain producers that do not, readers.
+"""Simulated clients: idempotent producers that retry, plain producers that do not, and readers.
 
-Contract.  Clients know nodes by number and groups by arithmetic; they talk over the simulated
-network and believe only replies.  A producer keeps a batch until it is acknowledged: a timeout, a
-lost reply and an ambiguous answer all end in a retry of the very same bytes, at any replica.
-Sometimes a producer gives up, takes a higher epoch and leaves its open batches to fate.
+Contract.  Clients know nodes by number and the groups of partitions by arithmetic.  They talk over
+the simulated network and believe only replies.  A producer keeps a batch until it is acknowledged:
+a timeout, a lost reply and an ambiguous reply all lead to a retry of the very same bytes, at any
+replica.  Sometimes a producer gives up: it takes a higher epoch and abandons its open batches.
 
-Appends come in bursts, each as large as is missing for ``appends_per_second`` to be acknowledged
-over the run: what was refused or lost while the cluster could not work is made up for.
+Appends come in bursts.  A burst has as many appends as are missing for ``appends_per_second`` over
+the run so far.  Later bursts thus make up for appends that were refused or lost.
 
 Invariants.  From the oldest open batch of a producer and partition to its newest are at most
 ``in_flight_max`` (<= 5, the server's window) batches.  Each value is unique and names its append.
 
-Theory.  As real producers do, one sends what it has for a node in one frame, waits longer from
-retry to retry, and sends again together what waits.
+Theory.  Like a real producer, one sends all batches for a node in one frame, doubles the backoff
+between retries, and sends all waiting retries together.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ if TYPE_CHECKING:
     from chaos.simulator.clients.history import Recording
     from chaos.simulator.clients.topics import Topics
 
-#: An answer that says neither that it happened nor that it did not.
+#: Error of a reply with an ambiguous outcome: the batch may be committed or not.
 AMBIGUOUS = "ambiguous"
-#: The refusal that says that there is no such partition (any more).
+#: Definite error: the partition does not exist, or was deleted.
 GONE = "NoSuchPartition"
-#: Clients' addresses on the network start here; nodes are below.
+#: Lowest network address of clients; nodes are below.
 CLIENT_BASE = 1000
 READER_BASE = CLIENT_BASE + 500
-#: Refusals of the batch that is next in line before the producer is stuck for good: each is at
-#: least one backoff apart, and a leader that just took over may need a few.
+#: Refusals of the oldest open batch after which its producer counts as stuck.  Refusals are at
+#: least one backoff apart, and a new leader may cause a few.
 OUT_OF_ORDER_REFUSALS_MAX = 200
-#: Before the first retry; doubled with each more of the same batch, so many times.
+#: Backoff before the first retry of a batch; each further retry doubles it, at most so many times.
 BACKOFF_US = (20_000, 80_000)
 BACKOFF_DOUBLINGS_MAX = 4
-#: Batches of one burst; what is missing beyond comes with the next.
+#: Maximum number of batches of a burst; the next burst makes up for the rest.
 BURST_APPENDS_MAX = 100
-#: Odds that a producer starts anew before it appends to a partition.
+#: Probability that a producer restarts before it appends to a partition.
 GIVE_UP = 0.003
 READ_BYTES_MAX = 2000
 
 
 class AppendRequest(NamedTuple):
-    """Client to node."""
+    """Append request of a client to a node."""
 
     client: int
     attempt: int
@@ -74,7 +74,7 @@ class AppendRequest(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """Client to node."""
+    """Fetch request of a client to a node."""
 
     client: int
     attempt: int
@@ -86,18 +86,18 @@ class FetchRequest(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """Node to client.  ``error``: "" = done, "ambiguous", or the name of a definite refusal."""
+    """Reply of a node.  ``error``: "" = success, "ambiguous", or the name of a definite error."""
 
     attempt: int
     error: str
     base_offset: int = -1
     leader: int = 0
     end_offset: int = -1
-    moved_to: int = 0  # group, of a partition of a topic that takes appends there
+    moved_to: int = 0  # group in which the partition takes appends; 0 = not moved
 
 
 class Cluster(NamedTuple):
-    """What every client knows from its bootstrap."""
+    """Network and placement, as every client knows them from its bootstrap."""
 
     queue: EventQueue
     network: Network
@@ -109,7 +109,7 @@ class Cluster(NamedTuple):
 
 
 class _Once:
-    """Lets the first arrival of a frame through."""
+    """Receiver that drops all copies of a frame after the first."""
 
     __slots__ = ("_receive",)
 
@@ -134,13 +134,15 @@ class Stream:
 
     @property
     def span(self) -> int:
-        """Batches from the oldest open one on, acknowledged ones between included: the server
-        remembers only so many."""
+        """Number of batches from the oldest open one on, acknowledged ones included.
+
+        The server remembers only so many batches of a producer.
+        """
         return self.next_number - self.open[0].number if self.open else 0
 
 
 class Workload:
-    """All clients of one run; the ledger of what was acknowledged."""
+    """All clients of one run, and the acknowledged offsets."""
 
     def __init__(self, cluster: Cluster, parameters: WorkloadParameters, rng: random.Random):
         self._cluster = cluster
@@ -150,7 +152,7 @@ class Workload:
         self._started_us = 0
         self._attempts: dict[int, AppendOperation] = {}
         self._attempt_count = 0
-        self._waiting: dict[int, list[AppendOperation]] = {}  # producer -> what it sends again
+        self._waiting: dict[int, list[AppendOperation]] = {}  # producer -> batches to send again
         self._value_count = 0
         self._epochs = dict.fromkeys(range(1, parameters.producers + 1), 0)
         self._streams: dict[tuple[int, int], Stream] = {}
@@ -161,9 +163,9 @@ class Workload:
         self._hints: dict[int, int] = {}
         self._acked_offsets: dict[int, int] = {}  # highest acknowledged with commit
         self._positions: dict[tuple[int, int], int] = {}  # (reading client, partition) -> next
-        #: Told of every operation, when somebody wants a history (``recording.Recording``).
+        #: Receives every operation, if a history is recorded (``history.Recording``).
         self.history: Recording | None = None
-        #: Partitions that come and go, when the seed plays with them.
+        #: Topics that are created and deleted, if the seed has them.
         self.topics: Topics | None = None
         self.open_appends = 0  # idempotent batches not yet acknowledged
         self.acked = 0
@@ -173,7 +175,7 @@ class Workload:
         self.records_read = 0
 
     def replace_node(self, old: int, new: int) -> None:
-        """Clients hear of a node in the place of another one."""
+        """Replace a node in the clients' placement."""
         voters = self._cluster.voters
         for group, nodes in voters.items():
             voters[group] = tuple(new if node == old else node for node in nodes)
@@ -187,7 +189,7 @@ class Workload:
         self._pace(self._read_some, self._parameters.reads_per_second)
 
     def stop(self) -> None:
-        """No new operations; open ones are retried until they are acknowledged."""
+        """Start no more operations; open ones are retried until they are acknowledged."""
         self._running = False
 
     def _pace(self, action: Callable[[], None], per_second: float) -> None:
@@ -200,7 +202,7 @@ class Workload:
             self._pace(action, per_second)
 
     def open_summary(self) -> str:
-        """The first few open batches."""
+        """Describe the first few open batches."""
         opened = [append for stream in self._streams.values() for append in stream.open]
         return "; ".join(f"{append!r}, group {self._group_of[append.partition]}, "
                          f"{append.attempts} attempts, last {append.last_error}"
@@ -209,7 +211,7 @@ class Workload:
     # ---- producers -------------------------------------------------------------------------
 
     def _append_some(self) -> None:
-        """A burst: runs of batches, each of one producer to one partition."""
+        """Send a burst: runs of batches, each of one producer to one partition."""
         rng, parameters = self._rng, self._parameters
         left = self._missing_appends()
         appends: list[AppendOperation] = []
@@ -231,13 +233,13 @@ class Workload:
         self._send([append for append in appends if not append.done])
 
     def _missing_appends(self) -> int:
-        """How many are lacking for the pace that is wanted; those under way are not."""
+        """Return how many appends lack for the wanted rate; open ones do not lack."""
         elapsed_us = self._cluster.queue.now_us - self._started_us
         wanted = int(self._parameters.appends_per_second * elapsed_us / 1e6)
         return min(wanted - self.acked - self.open_appends, BURST_APPENDS_MAX)
 
     def _some_partition(self) -> int:
-        """A few partitions are hot: a power of a uniform number."""
+        """Draw a partition; a power of a uniform number makes a few of them hot."""
         if self.topics is not None and (partition := self.topics.some_partition()):
             return partition
         groups = self._groups
@@ -245,7 +247,7 @@ class Workload:
         return self._rng.choice(self._cluster.partitions[group])
 
     def locate(self, places: Iterable[tuple[int, int]]) -> None:
-        """Clients hear where partitions are: (partition, group)."""
+        """Update the clients' placement with (partition, group) pairs."""
         self._group_of.update(places)
 
     @property
@@ -253,7 +255,7 @@ class Workload:
         return self.topics.seen_index if self.topics is not None else 0
 
     def _next_batch(self, producer: int, partition: int) -> AppendOperation | None:
-        """A new batch of an idempotent producer; None when its window is full."""
+        """Return a new batch of an idempotent producer; None when its window is full."""
         stream = self._streams.get((producer, partition))
         if stream is None:
             stream = self._streams[producer, partition] = Stream()
@@ -269,8 +271,10 @@ class Workload:
         return append
 
     def append_final(self) -> None:
-        """One more batch for each group and topic, of whichever producer has room: it must still
-        commit."""
+        """Send one more batch to each group and topic, which must still commit.
+
+        Each batch is from a producer whose window is not full.
+        """
         appends: list[AppendOperation] = []
         topics = self.topics.places() if self.topics is not None else ()
         for partition in (*(partitions[0] for _, partitions in sorted(self.partitions.items())),
@@ -286,7 +290,10 @@ class Workload:
         raise Violation("Liveness", f"no producer has room for a batch to partition {partition}")
 
     def _build_plain(self, partition: int) -> AppendOperation:
-        """Without a producer id, and without a retry: it may be lost, it may not be doubled."""
+        """Return a batch without a producer id.
+
+        It is not retried: it may be lost, but must not be duplicated.
+        """
         return self._build(-1, -1, -1, partition, self._rng.choice((ACKS_LEADER, ACKS_NONE)))
 
     def _build(self, producer: int, epoch: int, sequence: int, partition: int,
@@ -308,7 +315,7 @@ class Workload:
         return append
 
     def _give_up(self, producer: int) -> None:
-        """The producer restarts: a higher epoch, sequences from 0, open batches left to fate."""
+        """Restart a producer: a higher epoch, sequences from 0; its open batches are abandoned."""
         self._epochs[producer] += 1
         self._cluster.trace.line(0, -1, "producer", f"p{producer} epoch {self._epochs[producer]}")
         for (owner, _), stream in self._streams.items():
@@ -324,7 +331,7 @@ class Workload:
     # ---- attempts --------------------------------------------------------------------------
 
     def _send(self, appends: list[AppendOperation]) -> None:
-        """One frame for each client and node; plain appends go alone."""
+        """Send one frame per client and node; plain appends are sent alone."""
         frames: dict[tuple[int, int], list[AppendRequest]] = {}
         attempts = []
         for append in appends:
@@ -347,7 +354,7 @@ class Workload:
             self._cluster.queue.after(self._parameters.timeout_ms * 1000, self._timed_out, attempts)
 
     def _node_for(self, append: AppendOperation, group: int) -> int:
-        """Whom to ask: who is said to lead, or anybody but who was asked last."""
+        """Return the node to ask: the known leader, or any voter except the last one asked."""
         node = self._hints.get(group, 0)
         if not node or append.attempts % 3 == 2:
             voters = self._cluster.voters[group]
@@ -357,15 +364,18 @@ class Workload:
         return node
 
     def _deliver(self, client: int, node: int, frame: tuple, once: bool = False) -> None:
-        """``once``: the network may not double it.  A connection doubles nothing; what arrives
-        twice stands for a retry, and a plain append is not retried."""
+        """Send a frame; with ``once`` the receiver drops duplicates.
+
+        A real connection duplicates nothing.  A duplicated frame stands for a retry, and plain
+        appends are not retried.
+        """
         receive = self._cluster.receivers[node]
         if once:
             receive = _Once(receive)
         self._cluster.network.send(client, node, "client", frame, receive)
 
     def _timed_out(self, attempts: list[int]) -> None:
-        """Those of the attempts that were not answered."""
+        """Retry the attempts without a reply."""
         for attempt in attempts:
             append = self._attempts.pop(attempt, None)
             if append is not None:
@@ -373,7 +383,10 @@ class Workload:
                 self._retry(append)
 
     def _retry(self, append: AppendOperation) -> None:
-        """With the producer's next frame; after a while, if it waits for none yet."""
+        """Send a batch again with the next frame of its producer.
+
+        Without one that waits already, the next frame leaves after a backoff.
+        """
         if append.done:
             return
         if append.producer < 0:
@@ -393,10 +406,10 @@ class Workload:
         self._send([append for append in self._waiting.pop(producer) if not append.done])
 
     def receive(self, sender: int, frame: tuple) -> None:
-        """A node answers."""
+        """Receive the replies of a node."""
         for reply in frame:
             append = self._attempts.pop(reply.attempt, None)
-            if append is not None:  # else too late: it has timed out, and was sent again
+            if append is not None:  # otherwise the attempt has timed out, and was sent again
                 self._answered(append, reply, sender)
 
     def _answered(self, append: AppendOperation, reply: Reply, sender: int) -> None:
@@ -423,7 +436,7 @@ class Workload:
         self._retry(append)
 
     def _gone(self, append: AppendOperation, node: int) -> None:
-        """Its partition was deleted: nothing that is open for it will be answered otherwise."""
+        """End all open batches of a deleted partition; none of them can get another answer."""
         self.topics.is_gone(node, append.partition)
         opened = [append]
         for (_, partition), stream in self._streams.items():
@@ -456,7 +469,10 @@ class Workload:
             self.history.complete(append, kind, append.last_error)
 
     def _out_of_order(self, append: AppendOperation) -> None:
-        """Fine while a batch before it is open; else the producer is stuck, which must not be."""
+        """Accept an OutOfOrderSequence while an earlier batch is open; otherwise count it.
+
+        Fails when the producer is stuck.
+        """
         stream = self._streams[append.producer, append.partition]
         if stream.open and stream.open[0] is append:
             append.refusals += 1
@@ -479,12 +495,12 @@ class Workload:
                                                   READ_BYTES_MAX, self._seen_index),))
 
     def _group_at(self, partition: int, offset: int) -> int:
-        """Where a reader looks for an offset."""
+        """Return the group from which a reader fetches an offset."""
         group = self.topics.group_at(partition, offset) if self.topics is not None else 0
         return group or self._group_of[partition]
 
     def was_read(self, group: int, read: ReadOperation) -> None:
-        """A node serves a fetch: judged at the moment it is served."""
+        """Record a fetch and check it, when a node serves it."""
         self.reads += 1
         if self.history is not None:
             self.history.read(read)

@@ -1,23 +1,25 @@
-"""Bit rot: durable bytes change by themselves, such that at least one good copy is left.
+"""Fault atlas and the disk damage that it permits: bit rot and misdirected writes.
 
-Contract.  ``FaultAtlas.choose`` names a place whose damage the cluster must survive, or none;
-``note`` remembers that it is damaged until its node is whole again.  Damage below the durable mark
-only: the newest write is what a crash may take, too (docs/decisions/0002).
+Contract.  ``FaultAtlas.choose`` returns an entry whose damage the cluster must survive, or None;
+``note`` records the damage until its node is repaired.  Only entries below the durable watermark
+are damaged, because a crash may take what is above it as well (docs/decisions/0002).
 
 Theory.  TigerBeetle's fault atlas: faults are placed such that recovery is possible, and then it is
-required.  A damaged batch costs its node that one entry, so that every node may have some, each at
-another place (helix).  A damaged header may have been anybody's end or vote, so that its node
-counts as lost until it was cleared, and nothing else may be damaged meanwhile.  So may a damaged
-copy (docs/decisions/0009): it may be all that says that there ever was such an entry.
+required.  A damaged batch costs its node one known entry, so every node may have some, each at
+another index (helix).  A damaged header may have been the header of the last entry or of a vote of
+any group; its node counts as lost until its quarantines are cleared, and nothing else may be
+damaged meanwhile.  The same holds for a damaged copy that repair wrote (docs/decisions/0009): it
+may be the only evidence that the entry exists.
 
-Members.  Under every configuration that is in a log the others must be a majority without a voter
-that is damaged, and stay one: ``permits`` is asked before members change.  Then each majority of
-any later configuration has a member that holds the whole committed log, its own damage elsewhere
-apart, because it had to follow to the configuration's entry.
+Members.  Under every configuration that is in a log, the other voters must be a majority without
+any one damaged voter, and must remain one: callers ask ``permits`` before they change members.  A
+majority of any later configuration then has a member that holds the whole committed log, because
+that member had to follow up to the configuration's entry.  Its own damage is at other indexes.
 
-Relaxed durability.  What a loss of power took from a member counts as committed still, and fewer
-have it: a voter is not damaged while the others could elect a leader without it.  Nor does anybody
-lose what is not synced while another node is damaged (``Ailing._is_spared``).
+Relaxed durability.  An entry that a power loss took from a member still counts as committed, but
+fewer members hold it: a voter is not damaged while the others could elect a leader without the
+entry.  Conversely, no node loses unsynced records while another node is damaged
+(``Ailing._is_spared``).
 """
 
 from __future__ import annotations
@@ -49,15 +51,17 @@ class Place(NamedTuple):
 
 
 class Rot(NamedTuple):
-    """A place to be damaged."""
+    """A bit flip to be made."""
 
     place: Place
     byte: int  # of the file
-    header: bool  # nobody will know whose it was
+    header: bool  # the owner of the entry is unknown after the damage
 
 
 class Misdirected(NamedTuple):
-    """A write that landed elsewhere: its own place holds nothing, the other one these bytes."""
+    """A write that went to another position: zeros are in its own place, its bytes are in the other
+    one.
+    """
 
     place: Place
     to_path: str
@@ -65,14 +69,16 @@ class Misdirected(NamedTuple):
 
 
 class Node(Protocol):
-    """Whose disk it is."""
+    """The node that owns a disk."""
 
     node: int
     is_settled: bool
 
 
 def durable_places(images: dict[str, bytes]) -> list[Place]:
-    """Entries of a journal that a later intact entry calls durable, oldest first."""
+    """Return the entries of a journal below the durable watermark of a later intact entry, oldest
+    first.
+    """
     found: list[tuple[int, Place]] = []
     durable = 0
     for path, data in sorted(images.items()):
@@ -89,8 +95,11 @@ def durable_places(images: dict[str, bytes]) -> list[Place]:
 
 
 def copies_of(places: list[Place]) -> set[Place]:
-    """Those that are copies of damaged entries, or may be taken for one: behind a REPAIR record, or
-    where the log of their group does not go on."""
+    """Return the places that hold copies of damaged entries, or may be taken for copies.
+
+    These are entries behind a REPAIR record, and entries whose index is not above the highest index
+    of their group so far.
+    """
     found: set[Place] = set()
     ends: dict[int, int] = {}  # group -> highest index so far
     before: Place | None = None
@@ -105,28 +114,32 @@ def copies_of(places: list[Place]) -> set[Place]:
 
 
 class FaultAtlas:
-    """What is damaged where, in the whole cluster."""
+    """Record of all damage in the cluster, and the decision where more is allowed."""
 
     def __init__(self, rng: random.Random, groups: dict[int, GroupModel], nodes: Iterable[Node]):
-        """``groups`` and ``nodes`` are those of the run, as they are when asked."""
+        """``groups`` and ``nodes`` are read at each call, so they must be the live collections of
+        the run.
+        """
         self._rng = rng
         self._groups = groups
         self._nodes = nodes
         self._entries: dict[tuple[int, int], int] = {}  # (group, index) -> node
-        self._lost: int = 0  # node with damage of unknown ownership
+        self._lost: int = 0  # node with damage that may belong to any group; 0 = none
         self._seen: dict[int, list[Configuration]] = {}
         self._lasting: dict[int, set[int]] = {}
         self._lacking: dict[int, set[int]] = {}
-        self._gone: set[int] = set()  # nodes whose directory is lost
+        self._gone: set[int] = set()  # nodes whose directory was wiped or put back
         self._away: tuple[int, ...] = ()  # nodes that stay down
 
     @property
     def damaged_nodes(self) -> set[int]:
-        """Nodes that are not known to be whole."""
+        """Nodes with damage that is not known to be repaired."""
         return {*self._entries.values()} | ({self._lost} if self._lost else set())
 
     def refresh(self) -> None:
-        """Forget what was found and repaired."""
+        """Forget the damage of nodes that have found and repaired it, and all cached
+        configurations.
+        """
         whole = {node.node for node in self._nodes if node.is_settled}
         self._entries = {place: owner for place, owner in self._entries.items()
                          if owner not in whole}
@@ -137,35 +150,39 @@ class FaultAtlas:
         self._lacking.clear()
 
     def permits(self, voters: tuple[int, ...], repaired: bool = False) -> bool:
-        """Whether a group may get these voters: they can do without any of them that is damaged,
-        and without those that stay down.  ``repaired``: nobody is damaged any more, whether or not
-        a start has met it."""
+        """True if a group may get these voters.
+
+        Each damaged voter must be dispensable, and the voters that stay down must be a minority.
+        With ``repaired`` no replica is damaged any longer, even if no recovery has read the old
+        damage.
+        """
         self.refresh()
         if {*voters} & self._gone or 2 * len({*voters} & {*self._away}) >= len(voters):
             return False
         return repaired or len(voters) > 2 or not {*voters} & self.damaged_nodes
 
     def stay_down(self, nodes: Iterable[int]) -> None:
-        """These do from now on, so that no group may come to need them."""
+        """Record the nodes that stay down, so that no group comes to need them."""
         self._away = tuple(nodes)
 
     def may_lose(self, node: int) -> bool:
-        """Whether all that a node has may be lost for good."""
+        """True if everything that a node stores may be lost for good."""
         self.refresh()
         return not self.damaged_nodes - {node} and self._can_do_without(node)
 
     def lose(self, node: int) -> None:
-        """It is: nothing else may be damaged until it is replaced."""
+        """Record that a node lost its directory: nothing else may be damaged until it is replaced.
+        """
         self._entries = {place: owner for place, owner in self._entries.items() if owner != node}
         self._lost = node
         self._gone.add(node)
 
     def replaced(self, node: int) -> None:
-        """No group needs it any more."""
+        """Record that no group needs the node ``node`` any longer."""
         self._lost = 0 if self._lost == node else self._lost
 
     def choose(self, node: int, places: list[Place]) -> Rot | None:
-        """Where to damage a node."""
+        """Return a bit flip that a node must survive, or None when none is allowed."""
         others = self.damaged_nodes - {node}
         if not places or self._lost not in (0, node):
             return None
@@ -185,7 +202,10 @@ class FaultAtlas:
         return Rot(place, place.at + self._rng.randrange(checked, place.length), False)
 
     def misdirect(self, node: int, places: list[Place]) -> Misdirected | None:
-        """Which write went elsewhere, and where: by whole sectors, over what is durable."""
+        """Return a write of the node that went to another position, or None when none is allowed.
+
+        The bytes land at the right offset within a sector, over entries that are durable.
+        """
         if (not places or self.damaged_nodes - {node} or self._lost not in (0, node)
                 or not self._can_do_without(node)):
             return None
@@ -197,14 +217,14 @@ class FaultAtlas:
         return Misdirected(place, victim.path, to)
 
     def _configurations(self, group: int) -> list[Configuration]:
-        """All that are in a log, or committed."""
+        """Return all configurations of a group that are committed or in a log."""
         found = self._seen.get(group)
         if found is None:
             found = self._seen[group] = self._groups[group].configurations()
         return found
 
     def _lasting_members(self, group: int) -> set[int]:
-        """Members by each of these configurations."""
+        """Return the nodes that are members by each of these configurations."""
         found = self._lasting.get(group)
         if found is None:
             found = self._lasting[group] = set.intersection(
@@ -212,7 +232,9 @@ class FaultAtlas:
         return found
 
     def _can_do_without(self, node: int) -> bool:
-        """Whether every group can, whoever turns out to be its members."""
+        """True if every group keeps a majority without the node, whichever of its configurations
+        wins.
+        """
         return all(self._has_others(group, node) for group in self._groups)
 
     def _has_others(self, group: int, node: int) -> bool:
@@ -223,8 +245,11 @@ class FaultAtlas:
                                  for configuration in self._configurations(group))
 
     def _lacking_members(self, group: int) -> set[int]:
-        """Members without the last committed entry that a loss of power took from one of them:
-        whoever has that has those before it."""
+        """Return the members without the last committed entry that a power loss took from one of
+        them.
+
+        A member that has this entry has all entries before it.
+        """
         found = self._lacking.get(group)
         if found is None:
             found = self._lacking[group] = self._without_forgotten(self._groups[group])
@@ -244,7 +269,9 @@ class FaultAtlas:
                 or not group.replicas[node].durable.holds(last, group.committed[last - 1])}
 
     def _is_elsewhere(self, node: int, place: Place) -> bool:
-        """Whether another member's disk holds the committed entry, undamaged; now, not once."""
+        """True if another lasting member's disk holds the committed entry now, and no other node's
+        copy of it is damaged.
+        """
         group = self._groups[place.group]
         owner = self._entries.get((place.group, place.index), node)
         if owner != node or place.index > group.commit:
@@ -254,12 +281,12 @@ class FaultAtlas:
                    for other, replica in group.replicas.items())
 
     def note(self, node: int, rot: Rot) -> None:
-        """It was damaged there."""
+        """Record that ``rot`` was done to the node."""
         if rot.header:
             self.note_lost(node)
         else:
             self._entries[rot.place.group, rot.place.index] = node
 
     def note_lost(self, node: int) -> None:
-        """It was damaged, and nobody knows what that was."""
+        """Record damage of the node whose owner is unknown."""
         self._lost = node

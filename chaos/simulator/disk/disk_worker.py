@@ -1,11 +1,12 @@
-"""The disk worker of a simulated node: what is submitted becomes durable in order, after a while.
+"""Disk worker of a simulated node: submitted writes become durable in order, in virtual time.
 
-Contract.  As the real one: ``submit`` queues a staged write, ``start_next`` hands all that gathered
-to the disk unless it is busy, neighbouring parts of a file become one gathered write with one sync.
-Between rounds it prepares segments, seals full ones and writes checkpoints.  A blocking call
-returns at once and takes effect on the disk when its virtual time is over; see filesystem.py for
-what a crash makes of it.  While the disk hangs that time does not end.  A write that fails ends the
-node; what finds no room waits, or goes on by the reserve, as ``multiraft.storage.disk_space`` says.
+Contract.  As the real one: ``submit`` queues a staged write.  ``start_next`` writes everything that
+has gathered unless the disk is busy; adjacent parts of a file become one gathered write with one
+sync (group commit).  Between rounds the worker prepares segments, seals full ones and writes
+checkpoints.  A blocking call returns at once and takes effect on the disk when its virtual time has
+passed; filesystem.py describes the effects of a crash meanwhile.  While the disk hangs, that time
+does not pass.  A failed write ends the node.  A write that finds no disk space waits, or proceeds
+with the reserve, as ``multiraft.storage.disk_space`` says.
 """
 
 from __future__ import annotations
@@ -27,34 +28,34 @@ from multiraft.types import METADATA_GROUP
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
 
-#: A write that takes longer makes the node vouch for nothing until it is done.
+#: While a write takes longer, the node sends no liveness support.
 DISK_STALL_MS_MAX = 1000
-#: After this long without a write a block is written elsewhere, so that a hung disk is noticed.
+#: After this time without a write a probe block is written, so that a hung disk is noticed.
 PROBE_MS = 500
-#: Nor is a checkpoint tried for so long after one for which there was no room.
+#: Pause after a checkpoint that failed for lack of disk space.
 NO_ROOM_MS = 5000
-#: And so long after any other, as the real node asks again after a second.
+#: Pause after any other checkpoint; the real node checks again after a second.
 CHECKPOINT_PAUSE_MS = 100
 PROBE_FILE = "/data/probe"
 PROBE = b"\0" * 512
-#: A disk that is busy when a sync is due is asked again after so long.
+#: Retry interval of a due sync while the disk is busy.
 FLUSH_PAUSE_US = 2_000
 
 
 class Flight(NamedTuple):
-    """One round's write, and the messages that wait for it."""
+    """One round's write, and the messages that wait until it is durable."""
 
-    writes: Writes | None  # None = records of the journal's own
+    writes: Writes | None  # None = a record that repair writes to the journal
     staged: StagedWrite
     messages_after: Sequence[Envelope]
 
 
 class DiskWorker:
-    """One life of the worker."""
+    """Worker of one boot."""
 
     def __init__(self, node: SimulatedNode, filesystem: SimulatedFilesystem, store: Store,
                  parameters: DiskParameters, rng: random.Random, room: DiskSpaceGuard):
-        self.factor = 1  # how much slower than usual the disk is
+        self.factor = 1  # slowdown of the disk
         self.hangs = False
         self.last_write_ms = node.now_ms
         self._node = node
@@ -66,36 +67,36 @@ class DiskWorker:
         self._gathering: list[Flight] = []
         self._busy_since_ms = -1
         self._over = False
-        self._failed = False  # the last operation
-        self._unsynced: File | None = None  # whose last bytes wait for a sync
+        self._failed = False  # the last operation failed
+        self._unsynced: File | None = None  # file with bytes that wait for a sync
         self._unsynced_since_ms = 0
         self._no_checkpoint_before_ms = 0
-        self._stuck: tuple | None = None  # what settles when the disk hangs no more
+        self._stuck: tuple | None = None  # completion that waits until the disk is released
 
     @property
     def takes_writes(self) -> bool:
-        """Whether consensus is asked for writes now; else they pile up in it instead of here."""
+        """True if the core may hand out writes now; otherwise they gather in the core."""
         return self._parameters.gathers or (self._busy_since_ms < 0 and not self._gathering)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no blocking call is under way."""
+        """True if no blocking call is under way."""
         return self._busy_since_ms < 0
 
     @property
     def is_synced(self) -> bool:
-        """Relaxed: whether the operation that settles leaves nothing unsynced."""
+        """True if the operation that completes leaves no bytes unsynced (relaxed durability)."""
         return self._unsynced is None and not self._failed
 
     def is_stalled(self, now_ms: int) -> bool:
-        """Whether the disk has owed an answer for too long."""
+        """True if a blocking call has taken at least ``DISK_STALL_MS_MAX``."""
         return 0 <= self._busy_since_ms <= now_ms - DISK_STALL_MS_MAX
 
     def submit(self, flight: Flight) -> None:
         self._gathering.append(flight)
 
     def start_next(self) -> None:
-        """Write what has gathered, or else do what is due besides."""
+        """Write everything that has gathered; without writes, do the next piece of maintenance."""
         if self._busy_since_ms >= 0:
             return
         if self._gathering:
@@ -106,14 +107,14 @@ class DiskWorker:
             self._upkeep()
 
     def probe(self) -> None:
-        """Write and sync a block when nothing was written for a while."""
+        """Write and sync a block when nothing was written for ``PROBE_MS``."""
         if (self._busy_since_ms < 0 and not self._gathering
                 and self._node.now_ms - self.last_write_ms >= PROBE_MS):
             file = self._filesystem.open(PROBE_FILE)
             self._begin(lambda: file.write([PROBE], 0, True), (), _nothing)
 
     def _upkeep(self) -> None:
-        """A checkpoint, the next segment, an index."""
+        """Begin a checkpoint, or else prepare the next segment, or else seal a full one."""
         store = self._store
         if store.checkpoint_due and self._node.now_ms >= self._no_checkpoint_before_ms:
             tail = store.tails.get(METADATA_GROUP)
@@ -132,14 +133,18 @@ class DiskWorker:
         self._node.compact(applied)
 
     def _no_checkpoint(self) -> None:
-        """There was no room for one: the one before it stands."""
+        """Handle a checkpoint that failed for lack of disk space: the previous one stays valid."""
         self._store.checkpoint_failed()
         self._room.fill()
         self._no_checkpoint_before_ms = self._node.now_ms + NO_ROOM_MS
 
     def _begin(self, work: Callable[[], object], flights: Sequence[Flight],
                done: Callable[[], None], no_room: Callable[[], None] | None = None) -> None:
-        """``no_room``: what to do instead of ``done`` when it can wait for room."""
+        """Run ``work`` as a blocking call that ends in virtual time.
+
+        ``done`` runs at its end; ``no_room`` runs instead when disk space was lacking and the call
+        can wait.
+        """
         self._busy_since_ms = self._node.now_ms
         self._filesystem.begin(unseen=bool(flights) and self._rng.random() < 0.5)
         self._failed = failed = False
@@ -153,13 +158,17 @@ class DiskWorker:
         self._node.after_disk(latency_us, self._settle, () if failed else flights, done)
 
     def _ending(self, error: OSError, no_room: Callable[[], None] | None) -> Callable[[], None]:
-        """What follows from an error: nothing is tried again but what can wait for room."""
+        """Return the completion of a failed call.
+
+        Only a call that can wait for disk space is retried.  After any other error the state of the
+        page cache is unknown, so the node ends.
+        """
         if no_room is not None and is_full(error):
             return no_room
         return lambda: self.end(error)
 
     def end(self, error: OSError) -> None:
-        """The node ends, and with it this worker."""
+        """End this worker and its node."""
         self._over = True
         self._node.disk_failed(error)
 
@@ -171,7 +180,7 @@ class DiskWorker:
         return latency * self.factor
 
     def _settle(self, flights: Sequence[Flight], done: Callable[[], None]) -> None:
-        """The disk is done, whether the process is paused or not."""
+        """Make the effects of the call durable; this happens also while the process is paused."""
         if self.hangs:
             self._stuck = (flights, done)
             return
@@ -180,14 +189,14 @@ class DiskWorker:
         self._node.later(0, self._done, done)
 
     def release(self) -> None:
-        """The disk hangs no more."""
+        """End a hang: the completion that waited takes effect."""
         self.hangs = False
         stuck, self._stuck = self._stuck, None
         if stuck is not None:
             self._settle(*stuck)
 
     def _done(self, done: Callable[[], None]) -> None:
-        """The process learns of it."""
+        """Run the completion in the process, then start the next call."""
         self._busy_since_ms = -1
         self.last_write_ms = self._node.now_ms
         done()
@@ -195,7 +204,8 @@ class DiskWorker:
             self.start_next()
 
     def _write(self, staged: Sequence[StagedWrite]) -> None:
-        """All rounds, in order; one alone as the store itself would write it."""
+        """Write all rounds in order.  A single one is written as the store itself would write it.
+        """
         for one in staged:
             self._create(one)
         if self._store.relaxed:
@@ -217,18 +227,19 @@ class DiskWorker:
         if joined:
             file.write(joined, begin, True)
 
-    # ---- relaxed durability, as ``node/loop/disk_worker.py`` has it
-    # -----------------------------------------
+    # ---- relaxed durability, as in ``node/loop/disk_worker.py`` ----------------------------
 
     def _write_relaxed(self, staged: Sequence[StagedWrite]) -> None:
-        """Records alone are written and not synced, unless others have waited long enough."""
+        """Write the rounds; sync only when other entries than records are among them, or a sync is
+        due.
+        """
         now_ms = self._node.now_ms
         sync = not all(one.records_only for one in staged) or self._sync_is_due()
         parts = [part for one in staged for part in one.parts]
         for one in staged:
             one.synced = sync
         if self._unsynced is not None and self._unsynced is not parts[0].file:
-            self._unsynced.sync()  # the segment before: its marks say that it is on the disk
+            self._unsynced.sync()  # the previous segment: watermarks behind it count it as durable
             self._unsynced = None
         last = parts[-1].file
         for part in parts:
@@ -244,7 +255,7 @@ class DiskWorker:
         return self._unsynced is not None and waited_ms >= self._parameters.flush_interval_ms
 
     def _flush(self, file: File) -> None:
-        """Nothing waits for its sync because nothing follows."""
+        """Sync a file at the end of the flush interval when no later write has synced it."""
         if self._unsynced is not file or self._over:
             return
         if self._busy_since_ms >= 0 or not self._sync_is_due():
@@ -254,8 +265,10 @@ class DiskWorker:
         self._begin(file.sync, (), lambda: self._store.flushed(position))
 
     def _create(self, staged: StagedWrite) -> None:
-        """The files of a round; without all their room when there is none: the reserve makes some
-        for what goes on."""
+        """Create the files of a round.
+
+        Without disk space for preallocation, release the reserve and create them unallocated.
+        """
         if staged.native_ready:
             return
         try:
@@ -268,4 +281,4 @@ class DiskWorker:
 
 
 def _nothing() -> None:
-    """What a completed write means that nobody waits for."""
+    """Do nothing: no caller waits for the completion."""

@@ -1,13 +1,13 @@
-"""What goes wrong with one simulated disk: errors on write and on sync, and no room.
+"""Faults of one simulated disk: errors of writes and syncs, and lack of disk space.
 
-Contract.  Asked by ``filesystem.SimulatedFilesystem`` before an effect.  A write that fails has
-taken effect up to some sector.  A sync that fails leaves of each unsynced sector some version on
-the disk, and the page cache calls all of them clean: it goes on showing what was written, and the
-next sync of the file succeeds without writing any of it; so with a directory and its names.  Room
-is counted in bytes that files own, reserved or written.
+Contract.  ``filesystem.SimulatedFilesystem`` asks before each effect.  A write that fails has taken
+effect up to some sector.  A sync that fails leaves some version of each unsynced sector on the
+disk, and the page cache calls all of them clean: reads continue to return the written bytes, and
+the next sync of the file succeeds without writing any of them.  A failed sync of a directory does
+the same to its names.  Disk space is counted in bytes that files own, reserved or written.
 
 Theory.  Rebello et al., "Can applications recover from fsync failures?" (ATC 2020): after a failed
-fsync the pages are clean and in most file systems hold what the disk does not.
+fsync the pages are clean, and in most file systems they differ from the disk.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import random
 from collections import Counter
 
 SECTOR_BYTES = 512
-#: As good as endless.
+#: Capacity of a disk that is never full.
 UNLIMITED_BYTES = 1 << 60
 
 
 class DiskFaults:
-    """Of one disk, over all lives of its node."""
+    """Faults and capacity of one disk, over all boots of its node."""
 
     __slots__ = ("capacity_bytes", "used_bytes", "writes_left", "syncs_left",
                  "directory_syncs_left", "write_errors", "sync_errors", "refusals", "struck", "rng")
@@ -30,32 +30,35 @@ class DiskFaults:
     def __init__(self) -> None:
         self.capacity_bytes = UNLIMITED_BYTES
         self.used_bytes = 0
-        #: Operations until one of them fails; 0 = none will.
+        #: Operations until one of them fails; 0 = none fails.
         self.writes_left = 0
         self.syncs_left = 0
         self.directory_syncs_left = 0
-        #: How often they did.
+        #: Numbers of failed operations.
         self.write_errors = 0
         self.sync_errors = 0
-        self.refusals = 0  # for lack of room
-        #: The same by kind of fault: what is prepared and never comes is none.
+        self.refusals = 0  # for lack of disk space
+        #: Failed operations by kind of fault; an armed fault that never strikes is not counted.
         self.struck: Counter[str] = Counter()
         self.rng = random.Random(0)
 
     @property
     def free_bytes(self) -> int:
-        """What files may still take."""
+        """Bytes that files may still take."""
         return max(0, self.capacity_bytes - self.used_bytes)
 
     def take(self, size: int, path: str) -> None:
-        """A file grows by so many bytes.  Raises ``OSError`` when there is no room."""
+        """Take ``size`` bytes for the file ``path``.  Raises ``OSError`` (ENOSPC) when they are not
+        free.
+        """
         if size > self.capacity_bytes - self.used_bytes:
             self.refusals += 1
             raise OSError(errno.ENOSPC, "no space left on device", path)
         self.used_bytes += size
 
     def written_before_error(self, size: int) -> int | None:
-        """How many of the bytes of this write take effect before it fails; None = it does not."""
+        """Return the number of bytes that take effect before this write fails; None = it succeeds.
+        """
         if not self.writes_left:
             return None
         self.writes_left -= 1
@@ -66,7 +69,7 @@ class DiskFaults:
         return min(size, SECTOR_BYTES * self.rng.randrange(size // SECTOR_BYTES + 1))
 
     def sync_fails(self) -> bool:
-        """Whether this sync does."""
+        """True if this sync fails."""
         if not self.syncs_left:
             return False
         self.syncs_left -= 1
@@ -77,7 +80,7 @@ class DiskFaults:
         return True
 
     def directory_sync_fails(self) -> bool:
-        """Whether this sync of a directory does."""
+        """True if this sync of a directory fails."""
         if not self.directory_syncs_left:
             return False
         self.directory_syncs_left -= 1
@@ -88,11 +91,11 @@ class DiskFaults:
         return True
 
     def heal(self) -> None:
-        """No error any more, and all the room there can be."""
+        """Disarm all errors, and lift the limit of the capacity."""
         self.writes_left = self.syncs_left = self.directory_syncs_left = 0
         self.capacity_bytes = UNLIMITED_BYTES
 
 
 def io_error(path: str) -> OSError:
-    """As the system raises it."""
+    """Return the ``OSError`` (EIO) that a system raises for ``path``."""
     return OSError(errno.EIO, "input/output error", path)

@@ -1,17 +1,17 @@
-"""A disk that keeps exactly what was synced, and as little of the rest as the seed likes.
+"""Simulated file system: synced bytes survive a crash, and the seed decides about all others.
 
 Contract.  ``SimulatedFilesystem`` is a ``multiraft.storage.filesystem.Filesystem``.  A process sees
-its own writes at once (``view``); the disk (``disk``) learns of them at a sync.  ``power_loss``
-throws the view away: of each 512-byte sector with unsynced writes some version survives, in any
-order, the size is the old or the new one, and each unsynced create, rename and remove has happened
-or not.  ``process_death`` keeps the page cache: the view survives, still unsynced, which is how a
-recovery that trusts what it can read, and does not sync it, is found out.
+its own writes at once (``view``); they reach the disk (``disk``) at a sync.  ``power_loss``
+discards the view: of each 512-byte sector with unsynced writes some version survives, in any order;
+the size is the old or the new one; each unsynced create, rename and remove has happened or not.
+``process_death`` keeps the page cache: the view survives and is still unsynced.  This exposes a
+recovery that trusts bytes which it can read but does not sync.
 
 A blocking call of the disk worker takes virtual time although it returns at once: between ``begin``
-and ``settle`` operations go to a journal.  A crash in that interval cuts the journal at a random
-operation: what stands before the cut was issued (and its syncs hold), the rest never happened.
-``fuse`` counts operations down to a crash inside code that runs without virtual time, as recovery.
-``faults`` says which operation fails (faults.py).
+and ``settle`` operations are recorded in a journal.  A crash in that interval cuts the journal at a
+random operation: those before the cut were issued (and their syncs hold), the others never
+happened.  ``fuse`` counts operations down to a crash inside code that runs without virtual time,
+such as recovery.  ``faults`` decides which operation fails (faults.py).
 
 Theory.  ALICE (Pillai et al., OSDI 2014): crash states are what a prefix of system calls allows,
 with the unsynced ones applied in any subset.  A sector is atomic: it holds all bytes of one of its
@@ -33,20 +33,23 @@ Buffer = bytes | bytearray | memoryview
 
 
 class PowerLoss(BaseException):
-    """The fuse blew inside a call.  Not an ``Exception``: no handler may survive a crash."""
+    """Crash of the node within a call, because the fuse has run out.
+
+    It is no ``Exception``, so that no handler of the product survives a crash.
+    """
 
 
 class Inode:
-    """A file's bytes, as the process sees them and as the disk holds them."""
+    """Bytes of a file, as the process sees them and as the disk holds them."""
 
     __slots__ = ("view", "disk", "dirty", "cache", "blocks")
 
     def __init__(self) -> None:
         self.view = bytearray()
         self.disk = bytearray()
-        #: What the page cache calls clean, where the disk has something else; None = nowhere.
+        #: Clean pages after a failed sync, which differ from the disk; None = no sync failed.
         self.cache: bytearray | None = None
-        self.blocks = 0  # bytes that the file owns
+        self.blocks = 0  # bytes of disk space that the file owns
         #: (position, bytes) of writes, (size, None) of truncations, since the last sync.
         self.dirty: list[tuple[int, bytes | None]] = []
 
@@ -58,13 +61,15 @@ class Inode:
         self.dirty.clear()
 
     def copied(self) -> Inode:
-        """The same bytes in a file of its own, on the disk."""
+        """Return a file of its own that holds the visible bytes durably."""
         copy = Inode()
         copy.view, copy.disk, copy.blocks = self.view[:], self.view[:], self.blocks
         return copy
 
     def fail(self, rng: random.Random) -> None:
-        """A sync failed: the disk has some version of each sector, and the pages count as clean."""
+        """Apply a failed sync: the disk gets some version of each sector, and all pages count as
+        clean.
+        """
         if self.cache is None:
             self.cache = bytearray(self.disk)
         for position, data in self.dirty:
@@ -73,13 +78,13 @@ class Inode:
         self.dirty.clear()
 
     def show(self) -> None:
-        """What was written can be read, synced or not."""
+        """Rebuild the view from the page cache: written bytes can be read, synced or not."""
         self.view = bytearray(self.disk if self.cache is None else self.cache)
         for position, data in self.dirty:
             _apply(self.view, position, data)
 
     def lose(self, rng: random.Random) -> None:
-        """Power loss: the disk keeps some version of each sector, and of the size."""
+        """Apply a power loss: the disk keeps some version of each sector, and of the size."""
         if self.dirty:
             _tear(self.disk, self.dirty, rng)
             self.dirty.clear()
@@ -100,7 +105,7 @@ def _apply(image: bytearray, position: int, data: bytes | None) -> None:
 
 
 def _tear(disk: bytearray, dirty: list[tuple[int, bytes | None]], rng: random.Random) -> None:
-    """Leave on ``disk`` what a power loss may leave of ``dirty``."""
+    """Apply to ``disk`` a part of the writes ``dirty``, chosen at random as a power loss would."""
     mode = rng.choice(("nothing", "everything", "prefix", "sectors", "sectors", "last_only"))
     if mode == "nothing":
         return
@@ -135,7 +140,7 @@ def _mix_sectors(disk: bytearray, versions: list[bytearray], mode: str,
 
 
 class SimulatedFile:
-    """An open file of one boot; a handle from before a crash is dead."""
+    """Open file of one boot.  After a crash the handle raises EBADF."""
 
     __slots__ = ("path", "_filesystem", "_inode", "_boot")
 
@@ -154,7 +159,7 @@ class SimulatedFile:
         return bytes(self._open_inode().view[position:position + length])
 
     def read_resident(self, length: int, position: int) -> bytearray | None:
-        return None  # there is no page cache: whoever asks goes the slow way
+        return None  # no page is resident: the caller takes the path of a cold read
 
     def write(self, buffers: Sequence[Buffer], position: int, sync: bool) -> int:
         data = b"".join(buffers)
@@ -194,7 +199,7 @@ class SimulatedFile:
 
 
 class SimulatedLock:
-    """Ends with its process."""
+    """Lock of a directory; it ends with its process."""
 
     __slots__ = ("_filesystem", "_path", "_boot")
 
@@ -208,12 +213,12 @@ class SimulatedLock:
             self._filesystem.locks.pop(self._path, None)
 
 
-#: Directory operation: (directory, name, inode), inode None = the name is gone.
+#: Directory operation: (directory, name, inode), inode None = the name is removed.
 NameChange = tuple[str, str, Inode | None]
 
 
 class SimulatedFilesystem:
-    """One node's disk."""
+    """Disk of one node."""
 
     def __init__(self) -> None:
         self.boot = 1
@@ -224,15 +229,15 @@ class SimulatedFilesystem:
         self.faults = DiskFaults()
         self._directories: dict[str, dict[str, Inode]] = {"/": {}}
         self._disk_names: dict[str, dict[str, Inode]] = {"/": {}}
-        #: Unsynced name changes per directory; a rename is one item of several changes.
+        #: Unsynced changes of names, by directory; a rename is one item of two changes.
         self._dirty_names: dict[str, list[tuple[NameChange, ...]]] = {}
-        #: directory -> names that the cache shows so and calls clean, and the disk does not.
+        #: directory -> names after a failed sync that are clean in the cache, but not on the disk.
         self._lost_names: dict[str, dict[str, Inode | None]] = {}
         self._journal: list[tuple[Callable[..., None], tuple]] | None = None
         self._unseen = False
 
     def copied(self) -> SimulatedFilesystem:
-        """A disk of its own that holds what can be read here now."""
+        """Return a disk of its own that durably holds everything that can be read here now."""
         copy = SimulatedFilesystem()
         copy._directories = {path: {name: inode.copied() for name, inode in names.items()}
                              for path, names in self._directories.items()}
@@ -242,14 +247,17 @@ class SimulatedFilesystem:
     # ---- virtual time of the disk worker ---------------------------------------------------
 
     def begin(self, unseen: bool) -> None:
-        """What follows takes effect on the disk only at ``settle``, in order.  ``unseen``: nor can
-        bytes be read before, as when the writing thread has not come to its system call."""
+        """Begin a blocking call: its effects reach the disk only at ``settle``, in order.
+
+        With ``unseen`` its bytes cannot be read before ``settle`` either, as when the writing
+        thread has not yet reached its system call.
+        """
         assert self._journal is None, "one disk operation is in flight at a time"
         self._journal = []
         self._unseen = unseen
 
     def settle(self) -> None:
-        """The virtual time of the operation is over: all of it happened."""
+        """End the blocking call: all its effects happen now."""
         assert self._journal is not None, "settle without begin"
         journal, self._journal = self._journal, None
         self._unseen = False
@@ -269,7 +277,7 @@ class SimulatedFilesystem:
     # ---- crashes ---------------------------------------------------------------------------
 
     def power_loss(self, rng: random.Random) -> None:
-        """Only what the disk holds is left."""
+        """Crash and lose the page cache; only bytes and names on the disk are left."""
         self._cut_journal(rng)
         for directory, changes in self._dirty_names.items():
             names = self._disk_names[directory]
@@ -290,7 +298,9 @@ class SimulatedFilesystem:
         self._reboot()
 
     def process_death(self, rng: random.Random) -> None:
-        """The page cache outlives the process: all it wrote can be read, nothing more is synced."""
+        """Crash and keep the page cache: all written bytes can be read, and no more of them is
+        synced.
+        """
         self._cut_journal(rng)
         self._directories = {path: dict(names) for path, names in self._disk_names.items()}
         for directory, names in self._lost_names.items():
@@ -322,24 +332,30 @@ class SimulatedFilesystem:
     # ---- bit rot ---------------------------------------------------------------------------
 
     def images(self, directory: str, suffix: str) -> dict[str, bytes]:
-        """What the disk holds for good of the files of a directory, by path."""
+        """Return path -> durable bytes, of the files of a directory whose names end with
+        ``suffix``.
+        """
         return {f"{directory}/{name}": bytes(inode.disk)
                 for name, inode in self._disk_names.get(directory, {}).items()
                 if name.endswith(suffix)}
 
     def image(self, path: str) -> bytes:
-        """What a process sees of a file now, for whoever looks on: no fault, no time."""
+        """Return the bytes of a file as a process sees them, without faults and without virtual
+        time.
+        """
         return bytes(self._existing(path).view)
 
     def flip(self, path: str, at: int, bit: int) -> None:
-        """A bit changes on the disk; whoever reads the file sees it, cached or not."""
+        """Flip a bit on the disk; every reader of the file sees it, cached or not."""
         inode = self._disk_names[dirname(path)][basename(path)]
         for image in (inode.disk, inode.view, inode.cache):
             if image is not None and at < len(image):
                 image[at] ^= 1 << bit
 
     def overwrite(self, path: str, at: int, data: bytes) -> bytes:
-        """Other bytes are on the disk, and whoever reads the file sees them; what was there."""
+        """Replace bytes on the disk and in the page cache, and return the bytes that were on the
+        disk.
+        """
         inode = self._disk_names[dirname(path)][basename(path)]
         before = bytes(inode.disk[at:at + len(data)])
         for image in (inode.disk, inode.view, inode.cache):
@@ -360,20 +376,22 @@ class SimulatedFilesystem:
         self.bytes_written += len(data) if data is not None else 0
 
     def take(self, inode: Inode, size: int, path: str) -> None:
-        """The file owns room for its first ``size`` bytes.  Raises ``OSError``."""
+        """Reserve disk space for the first ``size`` bytes of the file.  Raises ``OSError``
+        (ENOSPC).
+        """
         if size > inode.blocks:
             self.faults.take(size - inode.blocks, path)
             inode.blocks = size
 
     def fail_write(self, inode: Inode, position: int, data: bytes, path: str) -> None:
-        """Raise ``OSError`` when it is this write's turn to fail."""
+        """Raise ``OSError`` if the armed error strikes this write."""
         kept = self.faults.written_before_error(len(data))
         if kept is not None:
             self.write(inode, position, data[:kept])
             raise io_error(path)
 
     def fail_sync(self, inode: Inode, path: str) -> None:
-        """Raise ``OSError`` when it is this sync's turn to fail."""
+        """Raise ``OSError`` if the armed error strikes this sync."""
         if self.faults.sync_fails():
             self._effect(Inode.fail, inode, self.faults.rng)
             raise io_error(path)
@@ -399,7 +417,7 @@ class SimulatedFilesystem:
                     lost.pop(name, None)
 
     def _fail_names(self, directory: str) -> None:
-        """Some are on the disk; the others count as clean, and are not."""
+        """Apply a failed sync of a directory: some names reach the disk, and all count as clean."""
         lost = self._lost_names.setdefault(directory, {})
         for change in self._dirty_names.pop(directory, ()):
             kept = self.faults.rng.random() < 0.5
@@ -472,7 +490,7 @@ class SimulatedFilesystem:
         self._change_names(dirname(path), (dirname(path), basename(path), None))
 
     def _give(self, inode: Inode) -> None:
-        """Nobody names the file any more: its room is free."""
+        """Return the disk space of a file that has lost its name."""
         self.faults.used_bytes -= inode.blocks
         inode.blocks = 0
 
@@ -504,7 +522,7 @@ class SimulatedFilesystem:
 
 @lru_cache(maxsize=4096)
 def _split(path: str) -> tuple[str, str]:
-    """(directory, name)."""
+    """Return (directory, name)."""
     return dirname(path), basename(path)
 
 

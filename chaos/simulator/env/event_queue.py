@@ -1,11 +1,11 @@
-"""Virtual time and the queue of everything that is going to happen.
+"""Virtual clock and event queue of a simulation.
 
-Contract.  Time is an integer of microseconds that only ``run_until`` moves.  Two events of one
+Contract.  Time is an integer of microseconds; only ``run_until`` moves it.  Two events of one
 instant run in the order in which they were scheduled, so a run is a function of its seed alone.
 
-Theory.  There is no scheduler to trust and none to blame: one heap, one thread, plain calls
-(FoundationDB's sim2, TigerBeetle's VOPR).  A cancelled event stays in the heap and is skipped,
-which is cheaper than finding it.
+Theory.  One heap, one thread, plain calls, as in FoundationDB's sim2 and TigerBeetle's VOPR: no
+scheduler of an event loop or of the system can change the order.  A cancelled event stays in the
+heap and is skipped, which is cheaper than finding it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from chaos.simulator.env.violations import Livelock
 
 
 class Event:
-    """Something scheduled that may be called off."""
+    """A scheduled call that can be cancelled."""
 
     __slots__ = ("callback", "arguments")
 
@@ -31,13 +31,13 @@ class Event:
         self.arguments = ()
 
     def fire(self) -> None:
-        """Happen, unless it was cancelled."""
+        """Run the callback, unless the event was cancelled."""
         if self.callback is not None:
             self.callback(*self.arguments)
 
 
 class EventQueue:
-    """A heap of (time, order, callback, arguments)."""
+    """Heap of (time, order, callback, arguments)."""
 
     __slots__ = ("now_us", "events_run", "_order", "_heap")
 
@@ -68,13 +68,16 @@ class EventQueue:
                               callback, arguments))
 
     def timer(self, delay_us: int, callback: Callable[..., None], *arguments: Any) -> Event:
-        """As ``after``, to be cancelled perhaps."""
+        """Schedule a call like ``after``; return an ``Event`` that can cancel it."""
         event = Event(callback, arguments)
         self.after(delay_us, event.fire)
         return event
 
     def run_until(self, until_us: int) -> None:
-        """Run what is due up to and including ``until_us``; time is ``until_us`` afterwards."""
+        """Run all events due up to and including ``until_us``; then set the time to ``until_us``.
+
+        Raises ``Livelock`` when more than ``INSTANT_EVENTS_MAX`` events run at one instant.
+        """
         heap = self._heap
         instant_us, instant_events = -1, 0
         while heap and heap[0][0] <= until_us:

@@ -1,19 +1,19 @@
-"""The limits of the real parts, as the seed has them."""
+"""Configurations of consensus and storage, built from the parameters of a seed."""
 
 from __future__ import annotations
 
 from multiraft.raft.config import RaftConfig
 from multiraft.storage.config import StorageConfig
 
-#: As the defaults have it.
+#: As in the defaults of ``RaftConfig``.
 QUESTIONS_PER_LEASE = 4
 LIVENESS_INTERVAL_MS_MIN = 150
-#: Batches and commands are small.
+#: Batches and commands of the workload are small.
 ENTRY_BYTES_MAX = 4096
 
 
 def raft_config(parameters) -> RaftConfig:
-    """The seed's overrides on the defaults."""
+    """Return the default ``RaftConfig`` with the overrides of the seed, validated."""
     raft = parameters.raft
     return RaftConfig(
         append_bytes_max=raft.append_bytes_max, peer_window_bytes=raft.peer_window_bytes,
@@ -29,7 +29,7 @@ def raft_config(parameters) -> RaftConfig:
 
 
 def storage_config(parameters) -> StorageConfig:
-    """The seed's sizes."""
+    """Return the ``StorageConfig`` with the sizes of the seed, validated."""
     disk = parameters.disk
     return StorageConfig(
         entry_bytes_max=ENTRY_BYTES_MAX, first_segment_bytes=disk.first_segment_bytes,

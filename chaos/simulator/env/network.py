@@ -1,14 +1,15 @@
-"""A network that loses, delays, duplicates, reorders and splits, as the seed likes.
+"""Simulated network that loses, delays, duplicates, reorders and partitions.
 
-Contract.  ``send`` takes a frame (a tuple of items) from one node to another; every item arrives
-once, never, or twice, in the order of its link unless the frame is picked to overtake;
-``repeat`` lets the last of a node arrive again when that lives anew.  A frame
-that was under way when its sender or receiver crashed still arrives: old bytes outlive processes
-(scenario S7).  Links are one-way; ``block`` and ``clog`` act on one direction, ``block`` on one
-channel of it when the link names one: connections of a pair of nodes may fail one by one.
+Contract.  ``send`` takes a frame (a tuple of items) from one node to another.  Every item arrives
+once, never or twice, in the order of its link unless the frame is picked to overtake.  ``repeat``
+delivers the last append frames of a node again after that node was restarted.  A frame that was
+under way when its sender or receiver crashed still arrives, because bytes outlive processes
+(scenario S7).  Links are one-way.  ``block`` and ``clog`` act on one direction; ``block`` acts on
+one channel of the direction when the link names a channel, because connections between two nodes
+may fail one by one.
 
-Theory.  Items of a coalesced frame share a fate only as far as the frame does: ``item_loss`` takes
-one group's item out of a frame, which a broken demultiplexer would do (scenario S5).
+Theory.  The items of a frame share its fate, with one exception: ``item_loss`` removes one group's
+item from a frame, as a broken demultiplexer would (scenario S5).
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ class Network:
         self._parameters = parameters
         self._faults = faults
         self._damaged = parameters.loss + parameters.duplication + parameters.item_loss
-        self._blocked: dict[Link, int] = {}  # how many partitions cut this link
+        self._blocked: dict[Link, int] = {}  # number of partitions that cut the link
         self._clogged: dict[Link, int] = {}  # extra delay, microseconds
         self._busy_until: dict[tuple[int, int, str], int] = {}
-        #: (sender, receiver) -> the last frame of consensus on that link, and who takes it.
+        #: (sender, receiver) -> the last append frame on that link, and its ``deliver``.
         self._last: dict[tuple[int, int], tuple[Frame, Callable[[int, Frame], None]]] = {}
         self.faulty = True
         self.frames = 0
@@ -68,7 +69,7 @@ class Network:
             self._clogged.pop(link, None)
 
     def heal(self) -> None:
-        """No fault from now on but those already under way."""
+        """End all faults; frames that are already delayed or duplicated still arrive so."""
         self.faulty = False
         self._blocked.clear()
         self._clogged.clear()
@@ -77,7 +78,7 @@ class Network:
 
     def send(self, sender: int, to: int, channel: str, frame: Frame,
              deliver: Callable[[int, Frame], None]) -> None:
-        """Put ``frame`` on the way; ``deliver(sender, frame)`` runs when it arrives."""
+        """Send ``frame``; ``deliver(sender, frame)`` runs when it arrives."""
         self.frames += 1
         self.items += len(frame)
         if channel == "append":
@@ -92,15 +93,17 @@ class Network:
             self._queue.at(self._arrival_us(sender, to, channel), deliver, sender, frame)
 
     def repeat(self, sender: int, rng: random.Random, within_us: int) -> None:
-        """What a node said last arrives once more, at random within that time: when it lives anew
-        by then those are words of its earlier life."""
+        """Deliver the last append frame of each link of ``sender`` once more, within ``within_us``.
+
+        When the node has been restarted by then, the frames are from its previous boot.
+        """
         for (said_by, _), (frame, deliver) in sorted(self._last.items(), key=lambda last: last[0]):
             if said_by == sender:
                 self._faults["repeat"] += 1
                 self._queue.after(rng.randrange(within_us), deliver, sender, frame)
 
     def _damage(self, frame: Frame, draw: float) -> tuple[Frame, int]:
-        """What is left of the frame, and how often it arrives."""
+        """Return the frame that is left of ``frame``, and the number of its copies that arrive."""
         parameters = self._parameters
         if draw < parameters.loss:
             self._faults["loss"] += 1

@@ -1,4 +1,4 @@
-"""What one seed plays with: sizes, limits, odds and rates, all drawn from the seed.
+"""Parameters of a simulation: sizes, limits, probabilities and rates, all drawn from the seed.
 
 Contract.  ``Parameters.draw(seed)`` is a pure function of its arguments.  Limits are often absurdly
 small, so that an edge (a full window, a new segment, a batch that does not fit) is the common case.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, fields, replace
 
-#: Every kind of fault a nemesis can cause.  A run plays with a random subset.
+#: Every kind of fault that the nemesis can cause.  A run uses a random subset.
 FAULT_KINDS = (
     "power-loss", "kill", "crash-midway", "cluster-power", "pause", "partition-one",
     "partition-halves", "partition-one-way", "clog", "disk-slow", "disconnect", "transfer",
@@ -24,16 +24,17 @@ FAULT_KINDS = (
     "rot-identity", "eio-directory", "switch", "plan", "mover-crash", "older-copy",
 )
 
-#: Those for which there are topics.
+#: Kinds that need a workload with topics.
 TOPIC_KINDS = frozenset(("topic-create", "topic-delete", "topic-recreate", "switch", "plan"))
-#: Those after which another node is in the place of one.
+#: Kinds after which a new node replaces the struck one.
 REPLACING = frozenset(("wipe", "rot-identity", "older-copy"))
-#: Those that are drawn beside the others, so that they shift nothing.
+#: Kinds that were added later.  A random stream of their own draws them, so that the draws of the
+#: other kinds stay as they were for each seed.
 LATER_KINDS = TOPIC_KINDS | {"wipe", "rot-checkpoint", "rot-header", "rot-identity",
                              "eio-directory", "mover-crash", "older-copy"}
-LATER_ODDS = 0.33  # of each
+LATER_ODDS = 0.33  # probability of each of ``LATER_KINDS``
 
-#: A run plays with at least so many.
+#: Minimum number of kinds in a run, ``LATER_KINDS`` not counted.
 KINDS_MIN = 8
 
 #: Simulated time with faults, long enough for a seed to count (docs/simulator.md).
@@ -42,7 +43,7 @@ SAFETY_MS = 300_000
 
 @dataclass(frozen=True, slots=True)
 class NetworkParameters:
-    """Odds per frame; times in microseconds."""
+    """Probabilities per frame; times in microseconds."""
 
     delay_min_us: int
     delay_spread_us: int
@@ -55,11 +56,11 @@ class NetworkParameters:
 
 @dataclass(frozen=True, slots=True)
 class DiskParameters:
-    """How long a write takes, and how much a segment and a cache hold."""
+    """Latency of writes, sizes of segments and caches, checkpoints."""
 
     write_min_us: int
     write_spread_us: int
-    stall: float  # odds that a write takes stall_us longer
+    stall: float  # probability that a write takes stall_us longer
     stall_us: int
     first_segment_bytes: int
     segment_bytes_max: int
@@ -68,9 +69,9 @@ class DiskParameters:
     checkpoint_bytes: int
     checkpoint_growth_factor: int
     checkpoints_kept: int
-    reserved_bytes: int  # for what goes on when the disk is full
+    reserved_bytes: int  # disk space for votes, metadata and checkpoints on a full disk
     flush_interval_ms: int  # > 0: relaxed durability, records wait so long for their sync
-    gathers: bool  # several rounds queue for one sync; else one is in flight and consensus waits
+    gathers: bool  # group commit; else one write is in flight and consensus waits for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class RaftParameters:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadParameters:
-    """Clients and what they do."""
+    """Number of clients, and their rates and sizes."""
 
     producers: int
     appends_per_second: float  # of all producers together, acknowledged
@@ -97,16 +98,16 @@ class WorkloadParameters:
     records_per_batch_max: int
     value_bytes_max: int
     in_flight_max: int
-    skew: float  # 1 = all groups alike, more = a few hot ones
+    skew: float  # 1 = uniform over groups, more = a few hot groups
     timeout_ms: int
     readers: int
     reads_per_second: float
-    acks_leader: float  # share of producers that ask for less than ``commit``
+    acks_leader: float  # share of producers with acks ``leader``
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """One run."""
+    """All parameters of one run."""
 
     seed: int
     nodes: int
@@ -116,12 +117,12 @@ class Parameters:
     safety_ms: int
     faults: tuple[str, ...]
     fault_interval_ms: int  # mean time from one fault to the next
-    fault_duration_ms: int  # mean time until it is healed
+    fault_duration_ms: int  # mean time until a fault is healed
     commands_per_second: float  # for group 0
-    round_us: int  # from the first thing that arrives at a node to the round that it is in
-    commands_kept: int  # of its log, when a checkpoint has them
+    round_us: int  # from the first input of a node to the round that processes it
+    commands_kept: int  # commands of group 0 that compaction leaves in the log
     snapshot_chunk_bytes: int
-    control: bool  # relaxed with power losses: what is acknowledged must get lost
+    control: bool  # control experiment: relaxed with power losses must lose acknowledged records
     network: NetworkParameters
     disk: DiskParameters
     raft: RaftParameters
@@ -129,14 +130,18 @@ class Parameters:
 
     @property
     def spares_power(self) -> bool:
-        """Relaxed: nodes lose their power one at a time, and then what was not synced
-        (docs/decisions/0010)."""
+        """True if a power loss strikes one node at a time, and then loses unsynced records.
+
+        This holds with relaxed durability (docs/decisions/0010), but not in a control experiment.
+        """
         return self.disk.flush_interval_ms > 0 and not self.control
 
     @classmethod
     def draw(cls, seed: int, nodes: int | None = None, groups: int | None = None,
              safety_ms: int | None = None) -> Parameters:
-        """Everything from the seed; what is given is not drawn, and shifts nothing else."""
+        """Draw all parameters from the seed.  An argument that is given replaces the drawn value
+        and leaves all other draws as they are.
+        """
         rng = random.Random(f"{seed}/parameters")
         durability_rng = random.Random(f"{seed}/parameters of durability")
         state_rng = random.Random(f"{seed}/parameters of group 0")
@@ -170,14 +175,14 @@ class Parameters:
         )
 
     def with_members(self) -> Parameters:
-        """The same world, in which members change all the time."""
+        """Return these parameters with frequent changes of members."""
         kinds = tuple(kind for kind in self.faults if kind != "bit-rot")
         more = ("members", "members", "return") * max(1, len(kinds) // 2)
         return replace(self, faults=kinds + more,
                        fault_interval_ms=min(self.fault_interval_ms, 400))
 
     def describe(self) -> list[str]:
-        """One line per part, for ``--trace`` and the report of a failure."""
+        """Return one line per field, for ``--trace`` and the report of a failure."""
         lines = []
         for field in fields(self):
             lines.append(f"{field.name:<22} {getattr(self, field.name)}")
@@ -192,11 +197,11 @@ def _draw_faults(rng: random.Random) -> tuple[str, ...]:
 
 
 def _draw_later(seed: int, chosen: tuple[str, ...]) -> tuple[str, ...]:
-    """With those of the kinds that came later."""
+    """Return ``chosen`` with the drawn kinds of ``LATER_KINDS``."""
     rng = random.Random(f"{seed}/parameters of lifetimes")
     later = [kind for kind in FAULT_KINDS if kind in LATER_KINDS and rng.random() < LATER_ODDS]
     if "plan" in later and "older-copy" in later:
-        later.remove("older-copy")  # the metadata are not told of nodes that are replaced
+        later.remove("older-copy")  # the metadata do not learn of replaced nodes
     if REPLACING & {*later} and "plan" in later:
         later.remove("plan")  # for the same reason
     return (*chosen, *later)

@@ -1,4 +1,4 @@
-"""What happened, one fixed-width line per transition, and a digest of all of it.
+"""Trace of a run: one fixed-width line per transition, and a digest of all lines.
 
 Contract.  A line is ``seconds node group kind text``; columns never move, so two traces can be
 compared with ``diff`` and cut with ``cut``.  ``digest()`` covers every line and every number given
@@ -18,7 +18,7 @@ TAIL_LINES = 60
 
 
 class Trace:
-    """Collects lines; ``sink`` sees each of them when it is given."""
+    """Collector of trace lines; it passes each line to ``sink``, if one was given."""
 
     def __init__(self, queue: EventQueue, sink: Callable[[str], None] | None = None,
                  tail_lines: int = TAIL_LINES):
@@ -28,7 +28,7 @@ class Trace:
         self.tail: deque[str] = deque(maxlen=tail_lines)
 
     def line(self, node: int, group: int, kind: str, text: str = "") -> None:
-        """One transition; node 0 = the world, group -1 = the whole node."""
+        """Add the line of one transition; node 0 = the simulation, group -1 = the whole node."""
         where = f"n{node}" if node else "-"
         which = f"g{group:03d}" if group >= 0 else "-"
         line = "%12.6f %-4s %-5s %-10s %s" % (self._queue.now_us / 1e6, where, which, kind, text)
@@ -38,7 +38,7 @@ class Trace:
             self._sink(line)
 
     def mix(self, *numbers: int) -> None:
-        """Put numbers into the digest without making a line of them."""
+        """Add numbers to the digest without a line in the trace."""
         self._hasher.update(b",".join(b"%d" % number for number in numbers))
 
     def digest(self) -> str:

@@ -1,9 +1,8 @@
-"""The nemesis and the files beside the entries: checkpoints, the identity, headers of segments, and
-names in directories.
+"""Faults of files beside the entries: checkpoints, the identity file, segment headers, directories.
 
-Contract.  Part of ``nemesis.Nemesis``.  What rots here may cost its node all that it knows, so the
-cluster has to be able to do without that node, as for a header of which nobody knows whose it was
-(``rot.FaultAtlas``).  A strike for which there is no such node is not counted.
+Contract.  Part of ``nemesis.Nemesis``.  Bit rot in these files may cost its node everything that it
+knows.  The cluster must therefore be able to do without that node, as after damage of an entry's
+header (``corruption.FaultAtlas``).  A strike that finds no such node is not counted.
 """
 
 from __future__ import annotations
@@ -16,28 +15,28 @@ from multiraft.codec import layout
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
 
-#: The sync of a directory fails within so many of them.
+#: One of the next syncs of a directory fails, at most so many.
 DIRECTORY_SYNCS_MAX = 4
 
 
 class Decay(Striking):
-    """Part of ``Nemesis``."""
+    """Part of ``Nemesis``: damage of files beside the entries."""
 
     def _dispensable(self) -> SimulatedNode | None:
-        """A node that is up and may lose what it knows."""
+        """Return a node that is up and may lose everything that it knows; None = no node may."""
         nodes = [node for _, node in sorted(self._world.nodes.items())
                  if node.is_up and not node.paused and self._world.atlas.may_lose(node.node)]
         return self._rng.choice(nodes) if nodes else None
 
     def _flip_and_crash(self, node: SimulatedNode, path: str, at: int) -> None:
-        """Only a start reads these files."""
+        """Flip a bit and crash the node, because only a start reads these files."""
         self._world.atlas.note_lost(node.node)
         self._say(node.node, f"rot of {path} at {at}")
         node.rot(path, at, self._rng.randrange(8))
         self._crash(node, self._rng.random() < 0.5)
 
     def cause_rot_checkpoint(self) -> None:
-        """A checkpoint rots: the one before it, or the journal alone, has to do."""
+        """Damage a checkpoint: recovery uses the one before it, or the journal alone."""
         node = self._dispensable()
         files = node.checkpoint_files() if node is not None else {}
         if not files:
@@ -47,7 +46,8 @@ class Decay(Striking):
         self._flip_and_crash(node, path, self._rng.randrange(files[path]))
 
     def cause_rot_header(self) -> None:
-        """The header of a segment rots: whose the entries behind it are cannot be trusted."""
+        """Damage the header of a segment, so that the entries behind it belong to unknown groups.
+        """
         node = self._dispensable()
         paths = sorted({place.path for place in node.durable_places()}) if node is not None else ()
         if not paths:
@@ -57,7 +57,7 @@ class Decay(Striking):
                              self._rng.randrange(layout.SEGMENT_HEADER_BYTES))
 
     def cause_rot_identity(self) -> None:
-        """``node.json`` rots: the node cannot start any more, and another one takes its place."""
+        """Damage ``node.json``: the node can no longer start, and another one replaces it."""
         nodes = [node for _, node in sorted(self._world.nodes.items())
                  if node.is_up and self._world.wipes.may_wipe(node)]
         if not nodes:
@@ -72,8 +72,11 @@ class Decay(Striking):
         self._crash(node, self._rng.random() < 0.5)
 
     def cause_eio_directory(self) -> None:
-        """The sync of a directory fails: of the names that changed some are on the disk, and nobody
-        writes the others any more.  Counted when it fails."""
+        """Fail the sync of a directory: some changed names are on the disk, and the others are
+        never written.
+
+        Counted when the sync fails.
+        """
         self._world.faults["eio-directory"] -= 1
         node, syncs = self._node(), self._rng.randrange(1, DIRECTORY_SYNCS_MAX)
         self._say(node.node, f"sync {syncs} of a directory fails")

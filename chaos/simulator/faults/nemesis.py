@@ -1,12 +1,12 @@
-"""The nemesis: one fault after the other, at random, each healed after a while.
+"""Nemesis of the simulator: random faults, each of which is healed after a while.
 
-Contract.  ``start`` begins, ``stop`` ends and heals everything; what a fault does is one method
-named after it.  Faults overlap freely: safety holds whatever is broken, only liveness needs a
-quorum, and it is asked for after ``stop``.  ``World.faults`` counts what was done: a strike that
-finds nothing to do is taken back, and what is only prepared is counted when it happens.
+Contract.  ``start`` begins, ``stop`` ends and heals all faults.  Each kind of fault is one method
+``cause_*``.  Faults overlap freely: safety holds under any of them, and liveness, which needs a
+quorum, is checked only after ``stop``.  ``World.faults`` counts the faults by kind.  A strike that
+finds no target is not counted, and an armed fault is counted when it happens.
 
-Elsewhere.  Which kinds a seed plays with, how often and how long: parameters.py.  Loss, duplication
-and reordering of single frames: network.py.
+Elsewhere.  Kinds, rates and durations of a seed: parameters.py.  Loss, duplication and reordering
+of single frames: network.py.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from chaos.simulator.node.node import RECOVERY_US, SimulatedNode
 if TYPE_CHECKING:
     from chaos.simulator.simulation import World
 
-#: A crash midway happens within this many effects: a round has 5 to 50.
+#: A crash midway happens within so many effects; a round has 5 to 50.
 MIDWAY_EFFECTS_MAX = 40
-#: How much slower a slow disk is.
+#: Slowdown of a slow disk.
 SLOW_DISK_FACTOR = 50
 #: Delay added to each frame of a clogged link.
 CLOG_US = 300_000
-#: A disk error strikes within this many operations.
+#: A disk error strikes one of the next operations, at most so many.
 ERROR_OPERATIONS_MAX = 12
-#: A node's clock runs at a rate between these, and may jump ahead by so much.
+#: Range of the rate of a node's clock, and maximum of its jump ahead.
 CLOCK_RATES = (0.9, 1.1)
 CLOCK_JUMP_US_MAX = 5_000_000
-#: What two nodes have between them, each over connections of its own.
+#: Channels between two nodes, each with connections of its own.
 CHANNELS = ("append", "liveness", "bulk")
 
 
 class Nemesis(Moves):
-    """Draws a fault, causes it, schedules its end."""
+    """Draw a fault, cause it, and schedule its end."""
 
     def __init__(self, world: World, rng: random.Random):
         self._world = world
@@ -54,7 +54,7 @@ class Nemesis(Moves):
             self._schedule()
 
     def stop(self) -> None:
-        """No new faults; those that last are healed in the order in which they began."""
+        """Cause no more faults, and heal the open ones in the order in which they began."""
         self._running = False
         for number in sorted(self._heals):
             self._heals.pop(number)()
@@ -72,7 +72,7 @@ class Nemesis(Moves):
         self._schedule()
 
     def _lasting(self, heal: Callable[[], None]) -> None:
-        """Heal after a random while, or at ``stop`` if that is sooner."""
+        """Heal a fault after a random time, or at ``stop`` if that is sooner."""
         self._heal_count += 1
         number = self._heal_count
         self._heals[number] = heal
@@ -88,7 +88,7 @@ class Nemesis(Moves):
         return self._world.nodes[self._rng.choice(sorted(self._world.nodes))]
 
     def _not_done(self, kind: str) -> None:
-        """Takes a strike back."""
+        """Subtract a strike that found no target, or that is counted later."""
         self._world.faults[kind] -= 1
 
     def _say(self, node: int, text: str) -> None:
@@ -105,7 +105,7 @@ class Nemesis(Moves):
             self._not_done("kill")
 
     def _crash(self, node: SimulatedNode, power: bool) -> bool:
-        """Whether it was alive."""
+        """Crash a node; False if it was not alive."""
         if not node.alive:
             return False
         self._say(node.node, "power loss" if power else "kill")
@@ -114,7 +114,7 @@ class Nemesis(Moves):
         return True
 
     def cause_crash_in_write(self) -> None:
-        """The crash comes while the disk is at it.  Counted when it happens."""
+        """Crash during the next disk operation.  Counted when it happens."""
         self._not_done("crash-in-write")
         node, power = self._node(), self._rng.random() < 0.5
         node.ambush(lambda: self._crash_in_write(node, power))
@@ -123,8 +123,10 @@ class Nemesis(Moves):
         self._world.faults["crash-in-write"] += self._crash(node, power)
 
     def cause_double_crash(self) -> None:
-        """A crash during a write, and the power goes before much of the next life: what recovery
-        made of the first has to be on the disk.  Counted when it happens."""
+        """Crash during a write, and lose the power early in the next boot.
+
+        Recovery must have made the result of the first crash durable.  Counted when it happens.
+        """
         self._not_done("double-crash")
         node, power = self._node(), self._rng.random() < 0.3
         node.ambush(lambda: self._crash_twice(node, power))
@@ -142,8 +144,8 @@ class Nemesis(Moves):
             action(*arguments)
 
     def cause_crash_midway(self) -> None:
-        """The crash comes between two effects of a round, or of the next recovery.  Counted when it
-        happens."""
+        """Crash between two effects of a round or of the next recovery.  Counted when it happens.
+        """
         self._not_done("crash-midway")
         node = self._node()
         effects = self._rng.randrange(1, MIDWAY_EFFECTS_MAX)
@@ -152,7 +154,7 @@ class Nemesis(Moves):
         self._arm_crash(node, "crash-midway", effects, power)
 
     def _arm_crash(self, node: SimulatedNode, kind: str, effects: int, power: bool) -> None:
-        """The node is started again some time after the crash, whenever that comes."""
+        """Arm a crash; the node is started again some time after it."""
         node.arm_crash(effects, power, lambda: self._struck(node, kind))
 
     def _struck(self, node: SimulatedNode, kind: str) -> None:
@@ -179,11 +181,11 @@ class Nemesis(Moves):
 
     @staticmethod
     def _acts(node: SimulatedNode) -> bool:
-        """Whether it has recovered and goes on."""
+        """True if the node has recovered and is not paused."""
         return node.is_up and not node.paused
 
     def cause_bit_rot(self) -> None:
-        """A bit of something durable changes; it is found by a scrub, or by a restart first."""
+        """Flip a durable bit; a scrub or a restart finds it."""
         node, atlas = self._node(), self._world.atlas
         atlas.refresh()
         rot = atlas.choose(node.node, node.durable_places()) if self._acts(node) else None
@@ -196,15 +198,17 @@ class Nemesis(Moves):
         self._find_damage(node)
 
     def _find_damage(self, node: SimulatedNode) -> None:
-        """By a restart, or by a scrub."""
+        """Restart the node or schedule a scrub, at random."""
         if self._rng.random() < 0.5:
             self._crash(node, power=self._rng.random() < 0.5)
         else:
             node.scrub_soon()
 
     def cause_misdirected(self) -> None:
-        """A write went to another place of its file, or to another file: its own place has none of
-        it, and what stood there is overwritten."""
+        """Turn a durable write into one that went to another position or file.
+
+        Its own place holds none of it, and the bytes in the other place are overwritten.
+        """
         node, atlas = self._node(), self._world.atlas
         atlas.refresh()
         write = atlas.misdirect(node.node, node.durable_places()) if self._acts(node) else None
@@ -217,9 +221,11 @@ class Nemesis(Moves):
         self._find_damage(node)
 
     def cause_rot_beside(self) -> None:
-        """An index file rots, which only spares work: nobody may come to think of damage.  But
-        where segments are damaged it may be all that told where one of them ends, so that its node
-        is in doubt once more: then no other one may be."""
+        """Flip a bit of an index file, which is a cache: no damage may be reported for it.
+
+        Where segments are damaged as well, the index file may be the only record of the end of a
+        log.  Its node then has a recovering head again, which is allowed on one node at a time.
+        """
         node, atlas = self._node(), self._world.atlas
         files = node.index_files() if self._acts(node) else {}
         if not files or (node.rotten and not atlas.may_lose(node.node)):
@@ -240,28 +246,31 @@ class Nemesis(Moves):
         self._lasting(lambda: node.slow_disk(1))
 
     def cause_disk_hung(self) -> None:
-        """What is being written stays so, for seconds; the network goes on."""
+        """Complete no disk operation for seconds; the network continues to work."""
         node = self._node()
         self._say(node.node, "hung disk")
         node.hang_disk()
         self._lasting(node.release_disk)
 
     def cause_eio_write(self) -> None:
-        """Counted when the write fails (disk/faults.py)."""
+        """Fail one of the next writes.  Counted when the write fails (disk/faults.py)."""
         self._not_done("eio-write")
         node, writes = self._node(), self._rng.randrange(1, ERROR_OPERATIONS_MAX)
         self._say(node.node, f"write {writes} fails")
         node.arm_write_error(writes)
 
     def cause_eio_sync(self) -> None:
-        """Counted when the sync fails."""
+        """Fail one of the next syncs.  Counted when the sync fails."""
         self._not_done("eio-sync")
         node, syncs = self._node(), self._rng.randrange(1, ERROR_OPERATIONS_MAX)
         self._say(node.node, f"sync {syncs} fails")
         node.arm_sync_error(syncs)
 
     def cause_disk_full(self) -> None:
-        """Others took the room: nothing is left, or not much more than what makes a node refuse."""
+        """Take nearly all disk space, like another program.
+
+        None is left, or little more than the limit below which the node refuses records.
+        """
         node = self._node()
         left = int(self._rng.random() ** 2 * self._world.parameters.disk.reserved_bytes / 2)
         self._say(node.node, f"{left} bytes of room left")
@@ -269,7 +278,7 @@ class Nemesis(Moves):
         self._lasting(node.free_disk)
 
     def cause_clock_drift(self) -> None:
-        """A clock runs fast or slow for the rest of the run, unless it is set again; some jump."""
+        """Run a clock fast or slow until its next drift, some after a jump ahead."""
         node, rate = self._node(), self._rng.uniform(*CLOCK_RATES)
         jump_us = self._rng.randrange(CLOCK_JUMP_US_MAX) if self._rng.random() < 0.3 else 0
         self._say(node.node, f"clock at {rate:.3f}, {jump_us / 1e6:.3f} s ahead")
@@ -306,7 +315,7 @@ class Nemesis(Moves):
         self._block(links, f"one way cut {links}")
 
     def cause_majorities_ring(self) -> None:
-        """Each node hears a majority, no two the same (Jepsen)."""
+        """Let each node hear a majority, no two nodes the same one (Jepsen)."""
         ring = sorted(self._world.nodes)
         self._rng.shuffle(ring)
         heard = len(ring) // 2
@@ -317,7 +326,7 @@ class Nemesis(Moves):
         self._block(links, f"majorities ring {ring}")
 
     def cause_bridge(self) -> None:
-        """Two halves and one node that sees both (Jepsen)."""
+        """Partition the nodes into two halves, and one node that reaches both (Jepsen)."""
         nodes = sorted(self._world.nodes)
         self._rng.shuffle(nodes)
         half = len(nodes) // 2
@@ -326,7 +335,7 @@ class Nemesis(Moves):
                     f"{sorted(left)} | {sorted(right)}, n{nodes[half]} sees both")
 
     def cause_client_cut(self) -> None:
-        """Nodes lose clients and keep each other."""
+        """Cut clients off from some nodes; the nodes still reach each other."""
         workload = self._world.parameters.workload
         clients = [CLIENT_BASE + number for number in range(workload.producers + 1)]
         clients += [READER_BASE + number for number in range(workload.readers)]
@@ -341,15 +350,17 @@ class Nemesis(Moves):
         self._block(links, f"{ways} between clients and {sorted(cut)} are lost")
 
     def cause_channel_cut(self) -> None:
-        """One of the connections that two nodes have is dead, the others live."""
+        """Cut one channel between two nodes; their other channels work."""
         a, b = self._rng.sample(sorted(self._world.nodes), 2)
         channel = self._rng.choice(CHANNELS)
         links = [(a, b, channel)] + [(b, a, channel)] * (self._rng.random() < 0.5)
         self._block(links, f"{channel} cut {links}")
 
     def cause_isolate_leader(self) -> None:
-        """The leader of a hot group keeps its clients and loses its followers: it appends what will
-        be dropped, and others go on without it."""
+        """Cut the leader of a hot group off from all nodes, but not from its clients.
+
+        It appends entries that will be truncated, while the other voters elect a leader.
+        """
         group = self._rng.choice(sorted(self._world.witness.groups)[:3])
         for number, node in sorted(self._world.nodes.items()):
             if node.leads(group):
@@ -361,7 +372,7 @@ class Nemesis(Moves):
         self._not_done("isolate-leader")
 
     def cause_clog(self) -> None:
-        """Swizzle-clog (FoundationDB): links become slow together and quick again one by one."""
+        """Make links slow together, and fast again one by one (swizzle-clog, FoundationDB)."""
         nodes = sorted(self._world.nodes)
         links = [(a, b) for a in nodes for b in nodes if a != b and self._rng.random() < 0.4]
         if not links:
@@ -375,7 +386,7 @@ class Nemesis(Moves):
         self._lasting(lambda: self._world.network.unclog(links))
 
     def cause_disconnect(self) -> None:
-        """A connection breaks and is made anew at once: what was under way may be lost."""
+        """Break a connection and make it again at once; frames under way may be lost."""
         a, b = self._rng.sample(sorted(self._world.nodes), 2)
         if not (self._world.nodes[a].is_up or self._world.nodes[b].is_up):
             self._not_done("disconnect")
@@ -386,7 +397,7 @@ class Nemesis(Moves):
     # ---- leadership ------------------------------------------------------------------------
 
     def cause_members(self) -> None:
-        """Members come, vote, and go."""
+        """Change members of groups: add learners, promote them, remove voters."""
         node = self._node()
         if not self._leads(node):
             self._not_done("members")
@@ -394,8 +405,9 @@ class Nemesis(Moves):
             node.change_some(self._rng)
 
     def cause_return(self) -> None:
-        """A voter is removed and added again as fast as its leader lets it, while what it said
-        before is still on its way."""
+        """Remove a voter and add it again as fast as its leader can, while its old messages are
+        under way.
+        """
         node, peer = self._rng.sample(sorted(self._world.nodes), 2)
         if not self._leads(self._world.nodes[node]):
             self._not_done("return")
@@ -413,5 +425,5 @@ class Nemesis(Moves):
             node.transfer_some(self._rng)
 
     def _leads(self, node: SimulatedNode) -> bool:
-        """Whether it leads a group, and so can hand over or change members."""
+        """True if the node leads a group, so that it can transfer leadership or change members."""
         return self._acts(node) and bool(node.led_groups())

@@ -1,14 +1,14 @@
-"""Nodes that lose their directory, and the operator who puts a new node in the place of each.
+"""Nodes that lose their directory, and the operator who replaces each by a new node.
 
-Contract.  ``wipe`` ends a node for ever, its disk with it, and starts another one under an id that
-nobody had.  Group by group the operator makes the new node a learner and then a voter in the place
-of the lost one, by whatever step is next when he looks (as ``multiraft node replace``); when the
-lost node is in no configuration of any log it is removed.  A node that is started under the old id
-with an empty directory has to be refused (``acquainted``).
+Contract.  ``wipe`` ends a node and its disk permanently, and starts another node under an unused
+id.  In each group the operator adds the new node as a learner, promotes it, and removes the lost
+one; at each check it takes the next possible step (as ``multiraft node replace``).  The lost node
+is removed when no configuration of any log contains it.  A node that is started under the old id
+with an empty directory must be refused (``node/peers.py``).
 
-Safety.  What is lost for good is one copy of everything.  So one node is replaced at a time, and
-only when every group can do without it under every configuration that is in a log, with nobody
-else's damage in the way (``rot.FaultAtlas``); nothing else is damaged until it is replaced.
+Safety.  One copy of everything is lost for good, so one node is replaced at a time.  It is wiped
+only if every group can do without it under every configuration that is in a log, in spite of other
+nodes' damage (``corruption.FaultAtlas``).  Nothing else is damaged until the node is replaced.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from chaos.simulator.node.node import SimulatedNode
 from chaos.simulator.oracle.observer import StateChecker
 from multiraft.types import Configuration
 
-#: How often the operator looks.
+#: Interval of the operator's checks.
 LOOK_US = 300_000
-#: From the loss to the start of the new node, and of the old one when it is tried again.
+#: Range of the delay from the loss to the start of the new node, and of the old one.
 START_US = (50_000, 1_500_000)
-#: Until a node hears that another one was registered or removed.
+#: Range of the delay until a node learns that another one was registered or removed.
 HEAR_US = (1_000, 600_000)
-#: Odds that the old node is started again, with nothing in its directory.
+#: Probability that the old node is started again with an empty directory.
 COMES_BACK = 0.6
-#: Odds that a lost voter is taken out before the new one is one.
+#: Probability that a lost voter is removed before the new node becomes a voter.
 OUT_FIRST = 0.3
 
 
 class World(Protocol):
-    """What wipes may touch."""
+    """Parts of a simulation that replacements use."""
 
     queue: EventQueue
     trace: Trace
@@ -53,38 +53,40 @@ class World(Protocol):
     everyone: dict[int, SimulatedNode]
 
     def add_node(self, number: int) -> SimulatedNode:
-        """A node without replicas, not started."""
+        """Return a node without replicas, not started."""
 
 
 class Wipes:
-    """All of one run, one at a time."""
+    """Replacements of one run, one at a time."""
 
     def __init__(self, world: World, rng: random.Random):
         self._world = world
         self._rng = rng
-        self._lost = self._new = 0  # 0 = nobody is being replaced
+        self._lost = self._new = 0  # 0 = no node is being replaced
         self._out_first = False
-        self._owed: set[int] = set()  # groups in which the new node is to be a voter
+        self._owed: set[int] = set()  # groups in which the new node must become a voter
 
     @property
     def is_done(self) -> bool:
-        """Whether every lost node is replaced and removed."""
+        """True if every lost node is replaced and removed."""
         return not self._lost
 
     def describe(self) -> str:
-        """What is not done yet, for people."""
+        """Describe the replacement that is not finished."""
         left = [number for number, group in self._world.witness.groups.items()
                 if self._lost in group.configuration().members()]
         return (f"n{self._lost} is not replaced by n{self._new}: it is in groups {left[:8]}, the "
                 f"new one is no voter of {sorted(self._owed)[:8]}")
 
     def may_wipe(self, node: SimulatedNode) -> bool:
-        """Whether the cluster must survive the loss of this node's disk, now."""
+        """True if the cluster must survive the loss of this node's disk now."""
         return self.is_done and self._world.atlas.may_lose(node.node)
 
     def wipe(self, node: SimulatedNode, put_back: Callable[[], None] | None = None) -> None:
-        """Its disk is gone, and a new node is on its way.  ``put_back`` gives it what it held some
-        lives ago."""
+        """End a node and its disk, and schedule the start of a new one.
+
+        ``put_back`` replaces the disk by an older copy instead of emptying it.
+        """
         world, lost = self._world, node.node
         self._lost, self._new = lost, max(world.everyone) + 1
         self._out_first = self._rng.random() < OUT_FIRST
@@ -112,7 +114,9 @@ class Wipes:
         self._world.queue.after(self._rng.randrange(*bounds_us), callback, *arguments)
 
     def _join(self, new: SimulatedNode) -> None:
-        """It is told of the others, registered, and started; they hear of it in their time."""
+        """Register the new node and start it; the other nodes learn of it after delays of their
+        own.
+        """
         for number, other in sorted(self._world.everyone.items()):
             if other is not new and not other.is_lost:
                 new.meet(number, other.incarnation)
@@ -122,7 +126,8 @@ class Wipes:
     # ---- the operator ----------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Do what is next in each group; the lost node goes when it is nowhere any more."""
+        """Do the next step in each group; remove the lost node once no configuration contains it.
+        """
         world, lost = self._world, self._lost
         for node in list(world.nodes.values()):
             if node.is_up and not node.paused:
@@ -138,7 +143,7 @@ class Wipes:
 
     def _next(self, group: int,
               present: Configuration) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """(voters, learners) to ask for: a step that consensus may refuse as too early."""
+        """Return (voters, learners) of the next step, which consensus may refuse as too early."""
         lost, new = self._lost, self._new
         voters, learners = present.voters, present.learners
         if lost in learners:
@@ -153,14 +158,14 @@ class Wipes:
         return (*left, new), tuple(node for node in learners if node != new)
 
     def _is_nowhere(self, lost: int) -> bool:
-        """Whether no log names it as a member."""
+        """True if no configuration of any log contains the node."""
         for group in self._world.witness.groups.values():
             if any(lost in {*each.members(), *each.outgoing} for each in group.configurations()):
                 return False
         return True
 
     def _remove(self, lost: int) -> None:
-        """It is forgotten for ever."""
+        """Remove the lost node permanently at all others."""
         world = self._world
         world.trace.line(lost, -1, "replaced", f"by n{self._new}")
         world.marks["replaced"] += 1

@@ -1,13 +1,14 @@
-"""Who is well when the faults are over: a random quorum first, everybody later.
+"""Partial heal at the end of the faults: first a random quorum, later all nodes.
 
-Contract.  ``choose`` names the nodes that stay ill, which every group can do without whatever
-configuration of it is in a log, and how: off, on a disk that hangs, or up and cut off in one
-direction or in both.  ``apply`` makes them so; ``lift`` makes them well.
+Contract.  ``choose`` draws the nodes that stay faulty, and their fault: off, on a disk that hangs,
+or up and cut off in one direction or in both.  Every group can do without these nodes under each
+configuration that is in a log.  ``apply`` makes them faulty; ``lift`` heals them.
 
-Theory.  A cluster in which all is well again goes on even where a quorum alone would wait for the
-rest; so the quorum has to converge beside nodes that are in its way (TigerBeetle's VOPR, "liveness
-mode": a core is healed, faults of the others are permanent).  A node that hears nobody and is heard
-is the worst of them: it asks for votes for ever (scenario S1).
+Theory.  A cluster in which all faults are healed makes progress even where a quorum alone would
+wait for the other nodes.  Hence the quorum must converge beside nodes that disturb it
+(TigerBeetle's VOPR, "liveness mode": a core is healed, faults of the others are permanent).  The
+worst of them is a node that hears no other node and is heard: it asks for votes without end
+(scenario S1).
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ if TYPE_CHECKING:
     from multiraft.types import Configuration
 
 OFF, HUNG, CUT, DEAF, MUTE = "off", "hung", "cut", "deaf", "mute"
-#: How those stay that are not healed yet.
+#: Faults of the nodes that are not healed yet.
 WAYS = (OFF, HUNG, CUT, DEAF, MUTE)
-#: Those beside which a quorum without work falls silent.  Who is up and cut off is asked twice a
-#: second which groups it leads, by each node that had not heard it: per pair, not per group.
+#: Faults beside which an idle quorum quiesces.  A node that is up and cut off is asked twice a
+#: second for the groups that it leads, by each node that lacks them: per pair, not per group.
 SILENT = frozenset((OFF, HUNG))
 
 
 class Remainder:
-    """The nodes of one run that are healed last."""
+    """Nodes of one run that are healed last."""
 
     def __init__(self, world: World, rng: random.Random):
         self._world = world
@@ -42,8 +43,11 @@ class Remainder:
         self.way = ""
 
     def choose(self) -> None:
-        """Draw them: none while a node is damaged, for it may need each of the others, for its
-        copies or to be cleared."""
+        """Draw the nodes that stay faulty.
+
+        None does while a node is damaged, because that node may need all others for copies, or to
+        end its quarantines.
+        """
         world, rng = self._world, self._rng
         world.atlas.refresh()
         way = rng.choice(WAYS)
@@ -54,7 +58,7 @@ class Remainder:
         world.trace.line(0, -1, "phase", f"all are well but {nodes} {self.way}".rstrip())
 
     def _draw(self) -> list[int]:
-        """As many as can be done without, at random."""
+        """Return as many nodes as every group can do without, at random."""
         world = self._world
         minority = (world.parameters.replication_factor - 1) // 2
         for size in range(minority, 0, -1):
@@ -65,15 +69,17 @@ class Remainder:
         return []
 
     def restart_damaged(self) -> None:
-        """Damage that no start has met yet is met."""
+        """Restart the nodes with damage that no recovery has read."""
         self._world.atlas.refresh()
         for number in sorted(self._world.atlas.damaged_nodes & {*self._world.nodes}):
             self._world.nodes[number].crash(power=False)
             self._world.nodes[number].start()
 
     def fill_up(self) -> list[int]:
-        """The operator gives groups that have wandered all their voters again, a step at a time.
-        Groups that lack some still."""
+        """Add voters to groups that lack some, one step per call; return these groups.
+
+        Groups lose voters when the nemesis changes their members.
+        """
         world = self._world
         wanted = world.parameters.replication_factor
         for node in world.nodes.values():
@@ -86,7 +92,7 @@ class Remainder:
 
     def _one_more(self, group: int,
                   present: Configuration) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """(voters, learners): a learner becomes a voter, or somebody becomes a learner."""
+        """Return (voters, learners) of the next step: promote a learner, or add one."""
         voters, learners = present.voters, present.learners
         if learners:
             chosen = learners[group % len(learners)]
@@ -97,15 +103,15 @@ class Remainder:
 
     @property
     def others(self) -> list[int]:
-        """Those that are well."""
+        """The healthy nodes."""
         return [node for node in sorted(self._world.nodes) if node not in self.nodes]
 
     def keeps_off(self, node: int) -> bool:
-        """Whether it is not to be started yet."""
+        """True if the node must not be started yet."""
         return self.way == OFF and node in self.nodes
 
     def apply(self) -> None:
-        """From now on they are as they were drawn."""
+        """Make the drawn nodes faulty."""
         for number in self.nodes:
             node = self._world.nodes[number]
             node.resume()
@@ -113,12 +119,12 @@ class Remainder:
                 node.crash(power=True)
                 continue
             node.start()
-            if self.way == HUNG:  # its network stays up: it must not be in the way (S1)
+            if self.way == HUNG:  # its network stays up: it must not disturb the quorum (S1)
                 node.hang_disk()
         self._world.network.block(self._links())
 
     def lift(self) -> None:
-        """They are well, too."""
+        """Heal the nodes that stayed faulty."""
         world = self._world
         world.trace.line(0, -1, "phase", f"{self.nodes} are well, too")
         world.network.unblock(self._links())
@@ -131,7 +137,7 @@ class Remainder:
         self.nodes, self.way = [], ""
 
     def _links(self) -> list[Link]:
-        """What is cut, to and from those that are well."""
+        """Return the links to and from healthy nodes that are cut."""
         links: list[Link] = []
         for ill in self.nodes:
             if self.way in (CUT, DEAF):
@@ -141,8 +147,8 @@ class Remainder:
         return links
 
     def _can_do_without(self, nodes: Iterable[int]) -> bool:
-        """Whether each group has a majority without these nodes, whatever configuration of it is
-        still in a log."""
+        """True if each group has a majority without these nodes, under each configuration in a log.
+        """
         left = [node for node in self._world.nodes if node not in nodes]
         return all(is_majority(configuration, left)
                    for group in self._world.witness.groups.values()

@@ -1,7 +1,8 @@
-"""The nemesis and what moves: partitions that are switched, plans that are applied and cancelled.
+"""Faults of rebalancing: switches and plans in the middle of other faults, and crashes of their
+driver.
 
-Contract.  Part of ``nemesis.Nemesis``.  What is asked for is drawn from what is committed, and
-asked once, of whoever leads the metadata group: it may be lost, late, or out of date by then.  A
+Contract.  Part of ``nemesis.Nemesis``.  Each request is drawn from the committed metadata and sent
+once, to the leader of the metadata group.  It may be lost, late, or out of date when it arrives.  A
 strike that finds nothing to move is not counted.
 """
 
@@ -19,25 +20,25 @@ if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
     from multiraft.raft.status import GroupStatus
 
-#: Moves of one plan.
+#: Upper bound (exclusive) of the moves of one plan, switches not counted.
 MOVES_MAX = 8
-#: Odds that a plan under way is told something instead of getting company, that a plan is a repair,
-#: which does not wait for its turn, and that a move waits for the one before it.
+#: Probabilities: a command goes to the active plan, and no new plan is made; a new plan is a
+#: repair, which waits for no other plan; a move depends on the one before it.
 CONTROLLED, REPAIRS, DEPENDS = 0.5, 0.3, 0.2
-#: A plan never expires here.
+#: Expiry of plans, later than the end of any run.
 FOREVER_MS = 1 << 40
-#: Whoever moves something dies within so many steps, and so many effects after the last of them.
+#: The driver of a move crashes within so many steps, and so many effects after the last of them.
 STEPS_MAX, EFFECTS_MAX = 8, 12
 
 
 class Moves(Lifetimes):
-    """Part of ``Nemesis``."""
+    """Part of ``Nemesis``: switches and plans."""
 
-    #: Until somebody dies; 0 = nobody has to.
+    #: Steps of moves until a node crashes; 0 = no crash is armed.
     _steps_left: int = 0
 
     def cause_switch(self) -> None:
-        """A partition of a topic is to go on in another group."""
+        """Decide the switch of a topic's partition to another group."""
         state = self._world.truth.metadata.state
         places = [
             place for living in metadata_oracle.topics_of(state) for place in living.partitions
@@ -52,7 +53,7 @@ class Moves(Lifetimes):
         self._command(metadata_oracle.decide_switch(partition, place.epoch + 1, to_group))
 
     def cause_plan(self) -> None:
-        """A plan is applied, or the one under way is paused, resumed, throttled or cancelled."""
+        """Apply a plan; or pause, resume, throttle or cancel the active one."""
         active = self._world.truth.metadata.state.plans.active
         if active is not None and self._rng.random() < CONTROLLED:
             action = self._rng.choice(wire.ACTIONS)
@@ -90,7 +91,7 @@ class Moves(Lifetimes):
             commit_ms_max=0)
 
     def _draw_moves(self) -> list[wire.PlannedMove]:
-        """Of groups as their leaders see them now, each once."""
+        """Draw moves of groups as their leaders see them now, each group once."""
         led = {group: node.status(group) for _, node in sorted(self._world.nodes.items())
                if node.is_up and not node.paused for group in node.led_groups() if group}
         groups = self._rng.sample(sorted(led), min(len(led), self._rng.randrange(MOVES_MAX)))
@@ -112,7 +113,8 @@ class Moves(Lifetimes):
             new[rng.randrange(len(new))] = outside.pop(rng.randrange(len(outside)))
         if outside and len(new) < factor:
             new.append(outside[0])
-        if new == list(voters):  # one too few, unless there was one too many: not to be begun
+        if new == list(voters):
+            # One voter less: a move that must not start, unless the group had one too many.
             new.pop(rng.randrange(len(new)))
         leader = rng.choice(new) if rng.random() < 0.5 else 0
         return self._move(seq, wire.REPLICA_CHANGE, status, tuple(new), leader)
@@ -141,13 +143,15 @@ class Moves(Lifetimes):
         return moves
 
     def cause_mover_crash(self) -> None:
-        """Whoever carries a switch or a plan out dies at one of the next steps.  Counted when it
-        happens."""
+        """Crash the node that executes one of the next steps of a switch or a plan.
+
+        Counted when it happens.
+        """
         self._world.faults["mover-crash"] -= 1
         self._steps_left = self._rng.randrange(1, STEPS_MAX)
 
     def mover_steps(self, node: SimulatedNode, what: str) -> None:
-        """A node is about to ask for something, or to write something down."""
+        """Count a step of a move: a request or a command that ``node`` is about to send."""
         if not self._running or not self._steps_left:
             return
         self._steps_left -= 1

@@ -1,12 +1,12 @@
-"""A follower that lives anew while all is quiet, and what it said before arrives once more.
+"""Restart of a follower in an idle cluster, while replies from before the restart arrive again.
 
-Contract.  ``Relived.prove`` restarts one node when everything is committed and applied.  What is
-sent to its new life is lost at first, and its last words of the old one come again meanwhile, as
-the contract of the network allows.  It has to learn all the same what is committed, and the groups
-fall asleep only then.
+Contract.  ``Relived.prove`` restarts one node when everything is committed and applied.  At first,
+appends to the restarted node are lost.  Meanwhile its last messages from before the restart arrive
+again, as the contract of the network allows.  The node must still learn the commit indexes, and its
+groups may quiesce only afterwards.
 
-Theory.  While there is work a later entry tells it, whatever was believed of it: what is wrong
-shows where nothing follows.
+Theory.  Under load a later entry corrects any wrong belief of the leader about the follower.  A
+wrong belief only shows when no entry follows.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chaos.simulator.simulation import World
 
-#: Nothing reaches the new life for so long: others have found out that it lives and have asked it.
+#: Time in which no append reaches the restarted node: long enough for its peers to notice the start
+#: and to probe it.
 LOST_MS = 600
-#: Its last words arrive so often, at random while it hears nothing.
+#: Repetitions of its last messages, at random within that time.
 REPEATS = 4
 
 
 class Relived:
-    """See the module docstring."""
+    """Proof that a restarted follower learns what is committed."""
 
     def __init__(self, world: World, rng: random.Random, until: Callable[..., None]):
         self._world = world
@@ -34,7 +35,9 @@ class Relived:
 
     def prove(self, live: list[int], unequal: Callable[[list[int]], list[str]],
               deadline_ms: int) -> None:
-        """Raises ``Violation`` when replicas differ still at the deadline."""
+        """Restart a node of ``live``.  Raises ``Violation`` if replicas still differ at the
+        deadline.
+        """
         world = self._world
         number = self._rng.choice(live)
         world.trace.line(number, -1, "phase", "lives anew, and is heard from before")

@@ -1,14 +1,14 @@
-"""Data directories that are put back to an older copy of themselves.
+"""Data directories that are replaced by an older copy of themselves.
 
-Contract.  While a run plays with it, ``keep`` copies a node's disk before each of its starts.
-``put_back`` lays one of these copies, some lives old, in the place of what the node had, which is
-lost for good as in a wipe, and starts it a few times, sometimes laid there anew in between.
-``beside`` starts such a copy while the original runs, as the real node does it up to the point
-where it would take part: it asks every peer that is up what it remembers.  Each start has to be
-refused, and a refused start changes nothing that a peer knows.
+Contract.  In a run with this fault, ``keep`` copies a node's disk before each of its starts.
+``_put_back`` replaces the node's directory by one of these copies, some boots old.  The original is
+lost for good as in a wipe.  The copy is started a few times, and sometimes restored again in
+between.  ``_beside`` starts such a copy while the original runs, up to the point where a real node
+would take part: the copy asks every peer that is up which boot id it remembers.  Each start must be
+refused, and a refused start changes nothing that a peer remembers.
 
-Safety.  A copy is told from the original by those that have met a later life of it.  So one is
-taken only when every other node has met the latest: whoever is up when the copy starts knows it.
+Safety.  A peer detects a copy if it has met a later boot of the original.  So a copy is taken only
+when every other node has met the latest boot: then any peer that is up detects it.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from chaos.simulator.node.peers import DIRECTORY
 from multiraft.liveness import peer_identity
 from multiraft.storage import identity, refusal
 
-#: Copies kept of each node: how many lives old one may be.
+#: Copies kept of each node, so the maximum age of a copy in boots.
 KEPT_MAX = 4
 #: Starts of a copy in a row: enough for its boot epoch to overtake the original's.
 STARTS_MAX = 8
-#: From one start of a copy to the next.
+#: Range of the delay between two starts of a copy.
 START_US = (100_000, 1_000_000)
-#: Odds that the same copy is laid there again before a start, without what was written since.
+#: Probability that the copy is restored again before a start, without its own later writes.
 LAID_AGAIN = 0.3
 
 
 class Copy(NamedTuple):
-    """A disk as it was before a start, and the last life that it knows."""
+    """Disk before a start, and the last boot id on it."""
 
     disk: SimulatedFilesystem
     life: peer_identity.Life
 
 
 class World(Protocol):
-    """What copies may touch."""
+    """Parts of a simulation that copies use."""
 
     queue: EventQueue
     trace: Trace
@@ -56,7 +56,7 @@ class World(Protocol):
 
 
 class Copies:
-    """All of one run."""
+    """Older copies of one run."""
 
     def __init__(self, world: World, rng: random.Random):
         self._world = world
@@ -64,9 +64,9 @@ class Copies:
         self._kept: dict[int, deque[Copy]] = {}
 
     def keep(self, node: SimulatedNode) -> None:
-        """Copy the disk of a node that is about to start, unless it cannot say whose it is."""
+        """Copy the disk of a node that is about to start, unless its identity file is damaged."""
         if node.identity_is_rotten:
-            return  # the start finds that out itself
+            return  # the start finds the damage itself
         disk = node.copied_directory()
         found = identity.read(disk, DIRECTORY)
         if found is not None and found.lives:
@@ -74,7 +74,8 @@ class Copies:
             kept.append(Copy(disk, found.lives[-1]))
 
     def strike(self) -> bool:
-        """Put a node's directory back, or start a copy beside it; whether there was one to take."""
+        """Put a node's directory back, or start a copy beside it; False if there is no copy to use.
+        """
         ready = [node for _, node in sorted(self._world.nodes.items())
                  if self._older(node) and node.is_up]
         if not ready:
@@ -88,7 +89,7 @@ class Copies:
         return True
 
     def _older(self, node: SimulatedNode) -> list[Copy]:
-        """The copies of a node that every other node can tell from it."""
+        """Return the copies of a node that every other node can tell from the original."""
         remembered = {other.remembers(node.node) for number, other in self._world.everyone.items()
                       if other is not node and not other.is_lost}
         if len(remembered) != 1:
@@ -125,7 +126,7 @@ class Copies:
                 self._ask_all(node, disk)
 
     def _ask_all(self, node: SimulatedNode, disk: SimulatedFilesystem) -> None:
-        """One start of a copy: refused by each peer that is up."""
+        """Start a copy once: each peer that is up must refuse it.  Raises ``Violation``."""
         number = peer_identity.DURABLE | self._rng.getrandbits(63)
         claimed = identity.claim(disk, DIRECTORY,
                                  identity.Identity(CLUSTER_ID, node.node, life=number), True)

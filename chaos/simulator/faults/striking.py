@@ -1,7 +1,8 @@
-"""What the parts of the nemesis share: whom they strike, and what they ask of each other.
+"""Base class of the nemesis: the attributes and methods that its parts share.
 
-Contract.  ``nemesis.Nemesis`` is one chain of classes, each a part, and this is its root: what is
-declared here is set or done by a part further up.
+Contract.  ``nemesis.Nemesis`` is one chain of classes; each class is a part, and ``Striking`` is
+the root of the chain.  A part that is further up sets the attributes and implements the methods
+that are declared here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Striking:
-    """Root of ``Nemesis``."""
+    """Root of the classes of ``Nemesis``: declarations only."""
 
     _world: World
     _rng: random.Random

@@ -1,6 +1,6 @@
-"""The nemesis and the lives of things: what ends for ever, and what takes its name or place.
+"""Faults that end nodes and topics permanently, and replace them.
 
-Contract.  Part of ``nemesis.Nemesis``.  A strike that finds nothing that may end is not counted.
+Contract.  Part of ``nemesis.Nemesis``.  A strike that finds no target is not counted.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from chaos.simulator.faults.file_corruption import Decay
 
 
 class Lifetimes(Decay):
-    """Part of ``Nemesis``."""
+    """Part of ``Nemesis``: wiped nodes, older copies, topics."""
 
     def cause_wipe(self) -> None:
-        """A node loses its directory for ever, and a new one comes in its place."""
+        """Wipe the directory of a node permanently; a new node replaces it."""
         nodes = [node for _, node in sorted(self._world.nodes.items())
                  if self._world.wipes.may_wipe(node)]
         if nodes:
@@ -21,22 +21,23 @@ class Lifetimes(Decay):
             self._world.faults["wipe"] -= 1
 
     def cause_older_copy(self) -> None:
-        """A directory is put back to what it was some lives ago, and started again and again; or
-        such a copy is started beside the original."""
+        """Replace a directory by an older copy of itself and start it repeatedly, or start such a
+        copy beside the original.
+        """
         if not self._world.copies.strike():
             self._world.faults["older-copy"] -= 1
 
     def cause_topic_create(self) -> None:
-        """One more topic, if there is room."""
+        """Create a topic, if there are fewer than the maximum."""
         if not self._world.topics.create():
             self._world.faults["topic-create"] -= 1
 
     def cause_topic_delete(self) -> None:
-        """A topic ends while clients append to it."""
+        """Delete a topic while clients append to it."""
         if not self._world.topics.delete():
             self._world.faults["topic-delete"] -= 1
 
     def cause_topic_recreate(self) -> None:
-        """A topic ends, and another one takes its name at once."""
+        """Delete a topic, and create another one of its name at once."""
         if not self._world.topics.recreate():
             self._world.faults["topic-recreate"] -= 1

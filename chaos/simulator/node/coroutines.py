@@ -1,13 +1,13 @@
-"""Coroutines of the product, run by the simulator's queue instead of an event loop.
+"""Coroutines of the product, run by the event queue of the simulator.
 
-Contract.  ``start(coroutine, later, over)`` runs a coroutine up to its first ``Pending`` that is
-not settled; whoever settles that one lets it go on, as an event of its own (``later``), never
-inside the call that settled it.  ``over(value, error)`` is told its end; errors that are no
-``MultiRaftError`` are defects and pass through.  A fibre whose node dies is never resumed: its
-events belong to a life that is over.
+Contract.  ``start(coroutine, later, over)`` runs a coroutine up to its first ``Pending`` without a
+result.  ``Pending.settle`` resumes the coroutine as an event of its own (``later``), never within
+the call of ``settle``.  ``over(value, error)`` receives the result; errors that are no
+``MultiRaftError`` are defects and propagate.  A coroutine whose node crashes is never resumed,
+because ``later`` drops the events of an older boot.
 
-Theory.  What the product's tasks await is handed to them by the simulator, so no event loop is
-needed to run their code; and one that has none cannot bring a scheduler of its own into a run.
+Theory.  The simulator supplies everything that the product's tasks await, so no event loop is
+needed to run them.  Without an event loop, no second scheduler can influence a run.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 
 from multiraft.errors import MultiRaftError
 
-#: (delay in microseconds, callback, arguments) in the life of a node.
+#: (delay in microseconds, callback, arguments), within one boot of a node.
 Later = Callable[..., None]
 Over = Callable[[Any, MultiRaftError | None], None]
 
 
 class Pending:
-    """Something that a fibre waits for; it is settled once, later ends of it change nothing."""
+    """Result that a coroutine awaits.  The first result counts; later ones are ignored."""
 
     __slots__ = ("_settled", "_value", "_error", "_resume")
 
@@ -41,24 +41,26 @@ class Pending:
         return self._value
 
     def settle(self, value: Any = None, error: MultiRaftError | None = None) -> None:
-        """It has come to this."""
+        """Set the result, or the error that the waiting coroutine gets, and resume that coroutine.
+        """
         if not self._settled:
             self._settled, self._value, self._error = True, value, error
             if self._resume is not None:
                 self._resume()
 
     def fail(self, error: MultiRaftError) -> None:
-        """It has come to nothing."""
+        """Set an error."""
         self.settle(None, error)
 
     def then(self, resume: Callable[[], None]) -> None:
-        """Who goes on."""
+        """Set the callback that resumes the waiting coroutine."""
         self._resume = resume
 
 
 def start(coroutine: Coroutine[Pending, None, Any], later: Later,
           over: Over = lambda _value, _error: None) -> None:
-    """See the module's docstring."""
+    """Run ``coroutine`` up to its first ``Pending`` without a result; ``over`` receives its result.
+    """
 
     def step() -> None:
         try:
@@ -75,7 +77,7 @@ def start(coroutine: Coroutine[Pending, None, Any], later: Later,
 
 async def together(calls: Sequence[Callable[[], Coroutine[Pending, None, Any]]],
                    later: Later) -> None:
-    """All of them, until the last one is over.  Raises the first of their errors then."""
+    """Run all calls concurrently.  When the last one has ended, raise the first of their errors."""
     left: int = len(calls)
     failed: list[MultiRaftError] = []
     done = Pending()

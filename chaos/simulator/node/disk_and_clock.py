@@ -1,10 +1,10 @@
-"""What a simulated node does about a disk that fails, fills up or hangs, and a clock that is off.
+"""Reactions of a simulated node to disk faults and clock faults.
 
-Contract.  Part of ``node.SimulatedNode``, and as the real node does it: a write or a sync that
-failed ends the process, and nothing is tried again; records are refused while there is no room;
-a node whose disk owes an answer for too long vouches for nothing (``leases``).
+Contract.  Part of ``node.SimulatedNode``, as in the real node.  A write or sync that failed ends
+the process, and is not retried.  Records are refused while the disk is full.  While a disk
+operation takes too long, the node sends no liveness support (``multiraft.liveness``).
 
-Invariants.  A node's clock never goes back in one of its lives.
+Invariants.  A node's clock never goes back within one boot.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from multiraft.types import Entry, EntryKind
 if TYPE_CHECKING:
     from chaos.simulator.env.event_queue import EventQueue
 
-#: How often the room is looked at.
+#: Interval at which free disk space is checked.
 LOOK_US = 500_000
 RESERVE_FILE = "/data/reserve"
-#: A process that ended by itself is started again after so long.
+#: Range of the delay after which a process that ended by itself is started again.
 RESTART_US = (100_000, 2_000_000)
 
 
 class SimulatedReserve:
-    """A file that holds room and nothing else."""
+    """File that reserves disk space and holds no data."""
 
     def __init__(self, filesystem: SimulatedFilesystem, bytes_wanted: int):
         self._filesystem = filesystem
@@ -42,13 +42,16 @@ class SimulatedReserve:
 
     @property
     def held_bytes(self) -> int:
-        """What it holds now: nothing when a loss of power has undone that it was removed."""
+        """Bytes that the file holds now.
+
+        0 without the file, or when a power loss has undone its removal, which had freed the bytes.
+        """
         if not self._filesystem.exists(RESERVE_FILE):
             return 0
         return self._filesystem.open(RESERVE_FILE).allocated()
 
     def take(self) -> bool:
-        """Take all of it, or nothing."""
+        """Take all bytes of the reserve, or none; True if they are taken."""
         exists = self._filesystem.exists(RESERVE_FILE)
         file = (self._filesystem.open if exists else self._filesystem.create)(RESERVE_FILE)
         try:
@@ -61,12 +64,12 @@ class SimulatedReserve:
         return True
 
     def give_back(self) -> None:
-        """Hold nothing any more."""
+        """Remove the file, which frees its disk space."""
         self._filesystem.remove(RESERVE_FILE)
 
 
 class Clock:
-    """A node's own time: it may run fast or slow, and jump ahead."""
+    """Clock of a node; it may run fast or slow, and jump ahead."""
 
     __slots__ = ("rate", "_queue", "_here_us", "_there_us")
 
@@ -83,12 +86,12 @@ class Clock:
         return int(self._here_us + (self._queue.now_us - self._there_us) * self.rate) // 1000
 
     def until_us(self, deadline_ms: int) -> int:
-        """Microseconds of the world until this clock shows ``deadline_ms``."""
+        """Return the virtual time, in microseconds, until this clock shows ``deadline_ms``."""
         now_us = self._here_us + (self._queue.now_us - self._there_us) * self.rate
         return max(0, int((deadline_ms * 1000 - now_us) / self.rate) + (self.rate != 1.0))
 
     def drift(self, rate: float, jump_us: int = 0) -> None:
-        """From now on at this rate, after a jump ahead."""
+        """Run at ``rate`` from now on, after a jump ahead."""
         passed_us = (self._queue.now_us - self._there_us) * self.rate
         self._here_us += int(passed_us) + jump_us
         self._there_us = self._queue.now_us
@@ -96,24 +99,24 @@ class Clock:
 
 
 class Ailing(Armed):
-    """Part of ``SimulatedNode``."""
+    """Part of ``SimulatedNode``: disk and clock faults."""
 
     # ---- slow and hung ---------------------------------------------------------------------
 
     def slow_disk(self, factor: int) -> None:
-        """From now on, over all lives."""
+        """Slow the disk down from now on, over all boots."""
         self._disk_factor = factor
         if self._disk is not None:
             self._disk.factor = factor
 
     def hang_disk(self) -> None:
-        """No write completes from now on, in whatever life."""
+        """Complete no write from now on, over all boots."""
         self.disk_hangs = True
         if self._disk is not None:
             self._disk.hangs = True
 
     def release_disk(self) -> None:
-        """What hung goes on."""
+        """End the hang: operations and recovery that waited proceed."""
         self.disk_hangs = False
         if self._disk is not None:
             self._disk.release()
@@ -123,16 +126,17 @@ class Ailing(Armed):
 
     @property
     def disk_is_stalled(self) -> bool:
-        """Whether the disk has owed an answer for too long: nothing may be vouched for."""
+        """True if a disk operation takes too long, so that the node may send no liveness support.
+        """
         return self._disk is not None and self._disk.is_stalled(self.clock.now_ms)
 
     def probe_disk(self) -> None:
-        """Called by the liveness thread."""
+        """Write the probe block if it is due; the liveness thread calls this."""
         if self._disk is not None:
             self._disk.probe()
 
     def clock_changed(self) -> None:
-        """Deadlines are somewhere else now."""
+        """Compute all deadlines again."""
         if self._raft is not None:
             self._wake_ms = None
             self.request_round()
@@ -141,21 +145,24 @@ class Ailing(Armed):
     # ---- errors ----------------------------------------------------------------------------
 
     def arm_write_error(self, writes: int) -> None:
-        """One of the next writes fails, of this life or of the next recovery."""
+        """Fail the ``writes``-th next write, of this boot or of the next recovery."""
         self._filesystem.faults.writes_left = writes
 
     def arm_sync_error(self, syncs: int) -> None:
-        """One of the next syncs fails, of this life or of the next recovery."""
+        """Fail the ``syncs``-th next sync of a file, of this boot or of the next recovery."""
         self._filesystem.faults.syncs_left = syncs
 
     def arm_directory_error(self, syncs: int) -> None:
-        """The sync of a directory fails, of this life or of the next recovery."""
+        """Fail the ``syncs``-th next sync of a directory, of this boot or of the next recovery."""
         self._filesystem.faults.directory_syncs_left = syncs
 
     def _is_spared(self) -> bool:
-        """Whether the page cache outlives a loss of power: relaxed, one node loses it at a time,
-        none while another one is damaged, whose copies and vote do not count, and none that is a
-        majority by itself (members change: a group may have one voter)."""
+        """True if the page cache survives a power loss (relaxed durability).
+
+        Nodes lose unsynced records one at a time.  A node loses none while another node is down,
+        damaged or being replaced, since that node's copies and vote do not count.  A node that is a
+        majority by itself never loses any: members change, so a group may have one voter.
+        """
         if not self._world.parameters.spares_power:
             return False
         if not self._world.wipes.is_done or not all(
@@ -168,10 +175,12 @@ class Ailing(Armed):
                    for configuration in (replica.configuration(), replica.group.configuration()))
 
     def disk_failed(self, error: OSError) -> None:
-        """The process ends: what the page cache holds is anybody's guess, and it is kept or lost
-        with the power."""
+        """End the process after a disk error.
+
+        The state of the page cache is unknown, so it is lost with the power or kept, at random.
+        """
         if error.errno not in (errno.EIO, errno.ENOSPC):
-            raise error  # nobody injected that
+            raise error  # no fault injects this error
         reserve = SimulatedReserve(self._filesystem, self._world.parameters.disk.reserved_bytes)
         if is_full(error) and reserve.held_bytes:
             raise Violation("FullDiskGoesOn", f"n{self.node} ends for lack of room, its reserve "
@@ -185,13 +194,19 @@ class Ailing(Armed):
         self._queue.after(self._rng.randrange(*RESTART_US), self._start_again)
 
     def _start_again(self) -> None:
-        """Whoever watches the process does, also when the faults are over: what had failed by then
-        may be noticed later."""
+        """Start the process, as its supervisor would.
+
+        This also happens after the end of the faults, because an error from before may be noticed
+        later.
+        """
         if self.faulty or not (self.is_lost or self._world.remainder.keeps_off(self.node)):
             self.start()
 
     def _open_store(self, open_store: Callable[[], Store]) -> Store | None:
-        """As the real start: without any room the reserve makes some; None = it could not start."""
+        """Open the store like a real start; None = the node could not start.
+
+        Without any free disk space the reserve is released first.
+        """
         reserve = SimulatedReserve(self._filesystem, self._world.parameters.disk.reserved_bytes)
         try:
             try:
@@ -213,8 +228,10 @@ class Ailing(Armed):
             return None
 
     def _make_probe(self) -> bool:
-        """The block that is written when nothing else is, with its room: it is never refused.
-        Whether there was a block for it; the process ends without."""
+        """Create the probe block with its disk space, so that its write is never refused.
+
+        Return False when there was no disk space for it; the process ends then.
+        """
         exists = self._filesystem.exists(PROBE_FILE)
         file = self._filesystem.open(PROBE_FILE) if exists else self._filesystem.create(PROBE_FILE)
         try:
@@ -228,7 +245,7 @@ class Ailing(Armed):
             file.reserve(len(PROBE))
         return True
 
-    # ---- room ------------------------------------------------------------------------------
+    # ---- disk space ------------------------------------------------------------------------
 
     def _make_room(self, store: Store) -> DiskSpaceGuard:
         reserved_bytes = self._world.parameters.disk.reserved_bytes
@@ -239,13 +256,13 @@ class Ailing(Armed):
         return room
 
     def fill_disk(self, left_bytes: int) -> None:
-        """Somebody else takes all of this disk but so many bytes."""
+        """Take all disk space except ``left_bytes``, like another program."""
         faults = self._filesystem.faults
         faults.capacity_bytes = faults.used_bytes + left_bytes
         self._look_at_room()
 
     def free_disk(self) -> None:
-        """There is room again."""
+        """Free the disk space again."""
         self._filesystem.faults.heal()
 
     def _look_at_room(self) -> None:
@@ -261,7 +278,7 @@ class Ailing(Armed):
         self.request_round()
 
     def _make_way(self) -> None:
-        """As the real node: groups led here go to nodes that take records."""
+        """Shed leadership: transfer groups to nodes that accept records, as the real node does."""
         for group in self.led_groups():
             if self._raft.make_way(group):
                 self._marks["made way for records"] += 1
@@ -269,17 +286,19 @@ class Ailing(Armed):
 
     @property
     def disk_is_full(self) -> bool:
-        """Whether records are refused here."""
+        """True if records are refused on this node."""
         return self._room.full
 
     def _keep_looking(self) -> None:
-        """As long as this life lasts."""
+        """Check the disk space now and then, until this boot ends."""
         self._look_at_room()
         self.later(LOOK_US, self._keep_looking)
 
     def _is_lost_for_room(self, entries: Sequence[Entry]) -> bool:
-        """Whether an append is dropped, which is always safe: it carries records, and there is no
-        room for them."""
+        """True if an append is dropped because it carries records and the disk is full.
+
+        Dropping an append is always safe.
+        """
         if not self._room.full or all(entry.kind != EntryKind.DATA for entry in entries):
             return False
         self._room.refused += 1

@@ -1,8 +1,9 @@
-"""What is prepared for a simulated node: a crash at one of its next effects, an ambush at its disk.
+"""Fail points of a simulated node: crash after the n-th effect, or act during the next disk
+operation.
 
 Contract.  Part of ``node.SimulatedNode``, whose driver calls ``_effect`` before each effect of a
-round and ``disk_began`` when an operation of the disk begins.  What is prepared ends with the life
-that it was prepared for, but for a node that is down: its next recovery meets it.
+round and ``disk_began`` when a disk operation begins.  An armed fail point ends with the boot that
+it was armed in.  A fail point that is armed while the node is down strikes the next recovery.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from chaos.simulator.ports import Machine
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Do nothing when the crash strikes."""
 
 
 class Armed(Machine):
-    """Part of ``SimulatedNode``."""
+    """Part of ``SimulatedNode``: armed fail points."""
 
     def _nothing_prepared(self) -> None:
         self._effects_left = 0
@@ -27,33 +28,37 @@ class Armed(Machine):
         self._ambush: Callable[[], None] | None = None
 
     def _effect(self) -> None:
-        """A crash may come here."""
+        """Count an effect; raise ``PowerLoss`` at the armed one."""
         if self._effects_left:
             self._effects_left -= 1
             if not self._effects_left:
                 raise PowerLoss
 
     def arm_crash(self, effects: int, power: bool, struck: Callable[[], None] = _nothing) -> None:
-        """Crash after this many effects, of this life or of the next recovery; ``struck`` then."""
+        """Crash after ``effects`` effects of this boot, or of the next recovery; then call
+        ``struck``.
+        """
         self._effects_left, self._crash_power, self._struck = effects, power, struck
 
     def _strike(self) -> None:
-        """It is time for the crash."""
+        """Crash at the armed effect."""
         self.crash(self._crash_power)
         self._struck()
 
     def ambush(self, act: Callable[[], None]) -> None:
-        """Do something while the next disk operation is under way."""
+        """Call ``act`` while the next disk operation is under way."""
         self._ambush = act
 
     def disk_began(self, latency_us: int) -> None:
-        """A disk operation that will take so long."""
+        """Handle the begin of a disk operation that takes ``latency_us``: schedule the armed action
+        within it.
+        """
         act, self._ambush = self._ambush, None
         if act is not None:
             self.after_disk(int(self._rng.random() * latency_us), act)
 
     def disarm(self) -> None:
-        """No crash is prepared any more, and no error."""
+        """Disarm the crash, the action and all disk errors."""
         self._ambush = None
         self._effects_left = 0
         self._filesystem.fuse = -1

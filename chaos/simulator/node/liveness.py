@@ -1,10 +1,10 @@
-"""The liveness thread of a simulated node: ``leases.StoreLiveness`` over the simulated network.
+"""Liveness thread of a simulated node: ``StoreLiveness`` over the simulated network.
 
-Contract.  Runs beside the round loop: questions leave and answers come while the loop or the disk
-is busy, what is found out reaches the loop as an event of its own, and the loop publishes its
-digests when they change.  The thread itself sees whether the disk owes an answer for too long: such
-a node asks nobody and answers nobody; and whether it is full, which its answers say.  A paused
-node's thread is paused with it.
+Contract.  The thread runs beside the round loop: heartbeats leave and answers arrive while the loop
+or the disk is busy.  Its findings reach the loop as an event of their own, and the loop publishes
+its leadership digests when they change.  The thread itself checks the disk.  While a disk operation
+takes too long, the node sends no heartbeats and answers none; answers also say whether the disk is
+full.  A paused node's thread is paused as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LivenessExchange:
-    """One life of the thread."""
+    """Liveness thread of one boot."""
 
     def __init__(self, node: SimulatedNode, raft: MultiRaft, config: RaftConfig, boot_epoch: int,
                  peers: tuple[int, ...]):
@@ -36,20 +36,20 @@ class LivenessExchange:
         self._healthy, self._full = True, False
 
     def add(self, peer: int) -> None:
-        """There is one more."""
+        """Add a peer."""
         self._peers += (peer,) * (peer not in self._peers)
         self._liveness.add_peer(peer)
         self.reschedule()
 
     def remove(self, peer: int) -> None:
-        """It is none any more."""
+        """Remove a peer."""
         if peer in self._peers:
             self._peers = tuple(each for each in self._peers if each != peer)
             self._liveness.remove_peer(peer)
             self._hand_over()
 
     def publish(self) -> None:
-        """What the loop knows, for the thread to compare and to send."""
+        """Publish the leadership digests of the loop, which the thread compares and sends."""
         raft = self._raft
         self._published = ({peer: raft.status.leading_digest(peer) for peer in self._peers},
                            {peer: raft.status.followed_digest(peer) for peer in self._peers},
@@ -63,7 +63,9 @@ class LivenessExchange:
             self._liveness.publish(*self._published, *health)
 
     def wake(self, now_ms: int) -> None:
-        """Ask whom it is time to ask, end what is over, sleep until the next deadline."""
+        """Send due heartbeats, expire support that was not renewed, and sleep until the next
+        deadline.
+        """
         self._node.probe_disk()
         self._look_at_health()
         self._liveness.expire(now_ms)
@@ -89,7 +91,7 @@ class LivenessExchange:
             self._node.deliver_leases(events)
 
     def reschedule(self) -> None:
-        """The clock is another one than before."""
+        """Compute the next wake-up again, after the clock has changed."""
         self._wake_ms = -1
         self._schedule(self._node.now_ms)
 

@@ -1,8 +1,8 @@
-"""Members of the simulated groups: what the nemesis makes of them, and what a node does about it.
+"""Membership changes of the simulated groups: random changes of the nemesis, and their execution.
 
-Contract.  What is asked for is a pure function of the random stream and the present configuration,
-never nobody.  Groups wander over all nodes, about as many voters as they began with, so that nodes
-leave a group and come back to it.
+Contract.  The next members are a pure function of the random stream and the present configuration;
+there is always a voter.  Groups wander over all nodes with about as many voters as they began with,
+so that nodes leave a group and return to it.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from multiraft.storage.repair.coordinator import RepairCoordinator
 from multiraft.storage.store import Store
 from multiraft.types import Configuration
 
-#: Of every group: none is created twice here.
+#: Incarnation of every group; the simulator creates no group twice.
 INCARNATION = 1
-#: Groups whose members change at a time.
+#: Groups whose members one fault changes.
 CHANGES_AT_ONCE = 3
-#: Groups to which one node returns at a time; pace and number of the steps that are tried.
+#: Groups that one fault removes a node from and adds it to again; interval and number of the tries.
 RETURNS_AT_ONCE = 2
 RETURN_US = 15_000
 RETURN_STEPS = 60
-#: While a change is open so many linearizable reads are asked for, one round after the other.
+#: Linearizable reads during an open change, one round after the other.
 ASKED_MAX = 12
 
 Members = tuple[tuple[int, ...], tuple[int, ...]]  # voters, learners
-#: Asks the core for (group, voters, learners).  Raises ``ProposalError``.
+#: Proposes (group, voters, learners) to the core.  Raises ``ProposalError``.
 Change = Callable[[int, tuple[int, ...], tuple[int, ...]], None]
 
 
 def draw_members(rng: random.Random, present: Configuration, nodes: Sequence[int],
                  factor: int) -> Members:
-    """What to change to."""
+    """Draw the next members of a group."""
     voters, learners = list(present.voters), list(present.learners)
     outsiders = [node for node in sorted(nodes) if node not in present.members()]
     kinds = ["add"] * 3 * bool(outsiders) + ["promote", "swap", "swap", "drop"] * bool(learners)
@@ -65,7 +65,8 @@ def draw_members(rng: random.Random, present: Configuration, nodes: Sequence[int
 def change_members(raft: MultiRaft, rng: random.Random, nodes: Sequence[int], factor: int,
                    permits: Callable[[tuple[int, ...]], bool], change: Change,
                    trace: Trace) -> None:
-    """Change the members of some of the groups led here, if nobody's damage is in the way."""
+    """Change the members of some groups led here, where ``permits`` allows it in spite of damage.
+    """
     led = [group for group in raft.status.groups() if raft.status.is_leader(group)]
     for group in rng.sample(led, min(len(led), CHANGES_AT_ONCE)):
         wanted = draw_members(rng, raft.status.of(group).configuration, nodes, factor)
@@ -80,7 +81,7 @@ def change_members(raft: MultiRaft, rng: random.Random, nodes: Sequence[int], fa
 
 def groups_with(raft: MultiRaft, peer: int,
                 rng: random.Random) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(group, voters) of some groups led here that can do without ``peer`` for a while."""
+    """Yield (group, voters) of some groups led here that can do without ``peer`` for a while."""
     led = [group for group in raft.status.groups() if raft.status.is_leader(group)]
     for group in rng.sample(led, min(len(led), RETURNS_AT_ONCE)):
         voters = raft.status.of(group).configuration.voters
@@ -90,8 +91,7 @@ def groups_with(raft: MultiRaft, peer: int,
 
 def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...],
                 permits: Callable[[tuple[int, ...]], bool], change: Change) -> bool:
-    """What is next for a voter that is removed and added again, if it is accepted now; whether
-    there is more to do."""
+    """Try the next step for a voter that is removed and added again; True = steps are left."""
     if not raft.status.is_leader(group):
         return False
     present = raft.status.of(group).configuration
@@ -108,16 +108,18 @@ def return_step(raft: MultiRaft, group: int, peer: int, voters: tuple[int, ...],
 
 def create_wanted(store: Store, raft: MultiRaft, witness: StateChecker, repairer: RepairCoordinator,
                   event: Event) -> None:
-    """A leader has this node as a member, and there is no replica here: make an empty one, as the
-    real node does (``node/replicas/lifecycle.py``)."""
+    """Create an empty replica of a group whose leader has this node as a member.
+
+    As in the real node (``node/replicas/lifecycle.py``).
+    """
     group, (incarnation, _, term, _) = event.group, event.fields
     if incarnation != INCARNATION or group in raft.status.groups():
         return
     if store.is_removed(group):
         if term < store.tombstone(group)[0]:
-            return  # from before it was removed
+            return  # the event is older than the removal
     elif group in store.groups:
-        return  # its tombstone is on its way
+        return  # its tombstone is being written
     restored = store.create_group(group, INCARNATION, Configuration(()))
     witness.created(raft.node, group, restored)
     raft.add_group(group, INCARNATION, restored, store.tails[group])
@@ -125,7 +127,7 @@ def create_wanted(store: Store, raft: MultiRaft, witness: StateChecker, repairer
 
 
 class Regrouping(Sending):
-    """Part of ``SimulatedNode``."""
+    """Part of ``SimulatedNode``: membership changes."""
 
     def change_some(self, rng: random.Random) -> None:
         """Change the members of some of the groups led here."""
@@ -140,11 +142,11 @@ class Regrouping(Sending):
         self.request_round()
 
     def configuration(self, group: int) -> Configuration:
-        """Of a group here, by its log."""
+        """Return the configuration of a group by this node's log."""
         return self._raft.status.of(group).configuration
 
     def set_members(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
-        """An operator asks for these members; it may be too early."""
+        """Propose these members like an operator; the core may refuse, when it is too early."""
         self.later(0, self._set_members, group, voters, learners)
 
     def _set_members(self, group: int, voters: tuple[int, ...], learners: tuple[int, ...]) -> None:
@@ -158,12 +160,13 @@ class Regrouping(Sending):
         self._ask_soon(group, ASKED_MAX)
 
     def _ask_soon(self, group: int, left: int) -> None:
-        """Ask when what the change sends first is on its way."""
+        """Schedule linearizable reads for after the first messages of the change."""
         self.later(self._round_us + 1, self._ask_meanwhile, group, left)
 
     def _ask_meanwhile(self, group: int, left: int) -> None:
-        """A linearizable read while the members of a group that is led here change, and again in
-        the next round."""
+        """Start a linearizable read while a change of a group led here is open, and again in the
+        next round.
+        """
         if not left or not self._raft.status.is_leader(group):
             return
         status = self._raft.status.of(group)
@@ -174,14 +177,17 @@ class Regrouping(Sending):
             self.request_round()
 
     def members_changed(self, group: int) -> None:
-        """A leader here goes by others from now on; the round that tells of it is to come, and a
-        fault that comes before it has to leave those alone whom the group needs now."""
+        """Report the configuration that a leader on this node uses from now on.
+
+        Its messages leave in the next round.  A fault before that round has to spare the nodes that
+        the group needs under this configuration.
+        """
         status = self._raft.status.of(group)
         self._witness.replica(self.node, group).adopt(status.configuration,
                                                       status.configuration_index)
 
     def return_some(self, peer: int, rng: random.Random) -> None:
-        """Remove a voter of groups led here, and make it a voter again."""
+        """Remove a voter from groups led here, and make it a voter again."""
         if self._raft is not None and not self.paused:
             for group, voters in groups_with(self._raft, peer, rng):
                 self.later(0, self._return, group, peer, voters, RETURN_STEPS)
@@ -193,15 +199,18 @@ class Regrouping(Sending):
         self.request_round()
 
     def _ask_all(self) -> None:
-        """Linearizable reads that waited for a process that was stopped, and that it sees before it
-        hears how long that was: a lease would answer them wrongly."""
+        """Start the linearizable reads that waited for a stopped process, before its clock
+        advances.
+
+        A read that relied on a lease would be answered wrongly here.
+        """
         if self._raft is not None:
             for group in self.led_groups():
                 self._ask_index(group)
             self._round()
 
     def _ask_index(self, group: int) -> None:
-        """A linearizable read, beside each fetch that reaches a leader."""
+        """Start a linearizable read; this happens beside each fetch that reaches a leader."""
         if self._raft.status.is_leader(group):
             with contextlib.suppress(ProposalError):
                 self._raft.read_index(group, self._witness.groups[group].commit)

@@ -1,15 +1,15 @@
-"""Group 0: a replicated state machine whose log is compacted, and snapshots of its state.
+"""Group 0 of a simulated node: a replicated state machine with a compacted log and snapshots.
 
-Contract.  Part of ``node.SimulatedNode``, and as ``node/replicas/snapshots.py`` does it: the state
-goes into each checkpoint, consensus forgets all but the newest commands that a checkpoint holds,
-whoever lacks forgotten ones is offered a snapshot, pulls it in chunks that may be lost, and
-installs it as one checkpoint before anybody is told.
+Contract.  Part of ``node.SimulatedNode``, as in ``node/replicas/snapshots.py``.  The state goes
+into each checkpoint.  Consensus compacts all but the newest commands that a checkpoint holds.  A
+replica that lacks compacted commands is offered a snapshot, pulls it in chunks that may be lost,
+and installs it as one checkpoint before the core learns of it.
 
 Invariants (``StateTruth``).  The state of every replica, applied, recovered or installed, is that
 of the committed commands up to the same index.
 
 Theory.  The state is a hash of all commands in order: a command that is lost, doubled, reordered or
-taken from another log makes it another one for ever.
+taken from another log changes the hash permanently.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ from multiraft.storage.disk_space import is_full
 from multiraft.storage.errors import CorruptRange
 from multiraft.types import METADATA_GROUP, Configuration, EntryKind
 
-#: An image is served unchanged as long as somebody asked for it so recently.
+#: An image is served unchanged while its last request is at most so old.
 IMAGE_LIFE_MS = 2_000
-#: Commands that stay in the log for somebody who is being brought up: few, so that it is not enough
-#: now and then.
+#: Commands that stay in the log for a replica that catches up: few, so that it sometimes needs a
+#: snapshot all the same.
 COMMANDS_HELD_MAX = 50
-#: Of an image: metadata take more than a few of the smallest chunks.
+#: Maximum number of chunks of an image; chunks grow beyond the drawn size for large metadata.
 CHUNKS_MAX = 64
-#: While the disk is at something else, installing waits.
+#: Retry interval of an installation while the disk is busy.
 INSTALL_PAUSE_US = 1_000
 
 
 class UnreadableCommand(Exception):
-    """A committed command that is damaged: the round fails, and the process with it."""
+    """A committed command is damaged, so the round fails and the process ends."""
 
 
 class State(NamedTuple):
-    """What the commands up to ``version`` come to."""
+    """Result of the commands up to ``version``."""
 
     version: int = 0  # index of the last command
     chain: bytes = b""
 
     def after(self, index: int, command: bytes) -> State:
-        """The state when that command was applied."""
+        """Return the state after the command at ``index``."""
         hasher = hashlib.blake2b(self.chain + index.to_bytes(8, "little"), digest_size=16)
         hasher.update(command)
         return State(index, hasher.digest())
 
 
 class StateTruth:
-    """What the state has to be at each version."""
+    """Expected state at each index."""
 
     def __init__(self, group: GroupModel):
         self._group = group
@@ -71,7 +71,8 @@ class StateTruth:
         self.metadata = metadata_oracle.Truth()
 
     def check(self, node: int, state: State, index: int) -> None:
-        """A node's state at ``index``.  Raises ``Violation``."""
+        """Compare a node's state at ``index`` with the committed commands.  Raises ``Violation``.
+        """
         for place in range(self._seen, self._group.commit):
             entry = self._group.entries[self._group.committed[place]]
             if entry.kind == EntryKind.METADATA:
@@ -87,21 +88,23 @@ class StateTruth:
 
 
 class Image(NamedTuple):
-    """A state at one index, encoded; it never changes."""
+    """Encoded state at one index; it never changes."""
 
     bounds: LogBounds
     data: bytes
 
 
 class ChunkRequest(NamedTuple):
-    """Follower to leader: the image of ``index`` from ``offset`` on, 0 = whichever there is."""
+    """Request of a follower: the image of ``index`` from ``offset``; 0, 0 = any image from its
+    start.
+    """
 
     index: int
     offset: int
 
 
 class Chunk(NamedTuple):
-    """Leader to follower; ``total`` 0 = there is nothing to give."""
+    """Reply of the leader; ``total`` 0 = it has no image to give."""
 
     index: int
     term: int
@@ -112,7 +115,7 @@ class Chunk(NamedTuple):
 
 
 class Download(NamedTuple):
-    """What has arrived of an image."""
+    """Part of an image that has arrived."""
 
     index: int
     term: int
@@ -122,12 +125,12 @@ class Download(NamedTuple):
 
 
 class Stately(Acquainted):
-    """Part of ``SimulatedNode``."""
+    """Part of ``SimulatedNode``: the replica of group 0."""
 
     # ---- commands --------------------------------------------------------------------------
 
     def command(self, command: bytes) -> None:
-        """Propose it, if this node leads."""
+        """Propose a command, if this node leads group 0."""
         if self.is_up and not self.paused:
             self.later(0, self._command, command)
 
@@ -137,7 +140,7 @@ class Stately(Acquainted):
         self.request_round()
 
     def _restore_state(self) -> None:
-        """As the newest checkpoint has it."""
+        """Restore the state from the newest checkpoint."""
         if self._store.extra:
             self._take_state(self._store.extra)
         if METADATA_GROUP in self._store.groups:
@@ -146,7 +149,7 @@ class Stately(Acquainted):
             self._world.truth.metadata.check(self.node, self.metadata)
 
     def extra(self) -> list:
-        """What a checkpoint and a snapshot have of the state."""
+        """Return the state as a checkpoint and a snapshot hold it."""
         return [*self.state, metadata_oracle.encoded(self.metadata)]
 
     def _take_state(self, extra: list) -> None:
@@ -154,11 +157,13 @@ class Stately(Acquainted):
         self.state, self.metadata = State(version, bytes(chain)), metadata_oracle.decoded(encoded)
 
     def _place_for(self, partition: int, seen_index: int) -> metadata_oracle.Location:
-        """Where a topic's partition is.  Raises ``NoSuchPartition``, ``StaleMetadata``."""
+        """Return the location of a topic's partition.  Raises ``NoSuchPartition``,
+        ``StaleMetadata``.
+        """
         return metadata_oracle.place_for(self.metadata, partition, seen_index)
 
     def _accepts(self, partition: int, group: int) -> None:
-        """A batch is about to be appended here."""
+        """Report a batch that is about to be appended to a topic's partition."""
         self._world.truth.metadata.accepted(self.node, self.metadata, partition, group)
 
     def _apply_commands(self, first: int, last: int) -> None:
@@ -176,11 +181,13 @@ class Stately(Acquainted):
                     result = metadata_oracle.apply(self.metadata, entry.index, command)
                     self._command_applied(entry.index, entry.term, result)
         self._metadata_moved()
-        # A replica that was removed and came back applies again what this node knows already.
+        # A replica that was removed and added again applies commands that this node's state has.
         self._world.truth.check(self.node, self.state, max(last, self.state.version))
 
     def command_unreadable(self, error: UnreadableCommand) -> None:
-        """A committed command cannot be read: the process ends, its next start knows why."""
+        """End the process because a committed command is damaged; the next recovery finds the
+        damage.
+        """
         self._trace.line(self.node, METADATA_GROUP, "unreadable", str(error))
         self.crash(False)
         self._restart_soon()
@@ -188,11 +195,13 @@ class Stately(Acquainted):
     # ---- checkpoints and compaction --------------------------------------------------------
 
     def compact(self, applied: int) -> None:
-        """A checkpoint holds what the commands up to ``applied`` did: forget all but the newest and
-        those that somebody who is being brought up needs."""
+        """Compact the commands up to ``applied``, which a checkpoint holds.
+
+        The newest commands stay, and those that a replica needs which catches up.
+        """
         if (METADATA_GROUP not in self._raft.status.groups()
                 or applied > self._raft.status.applied_index(METADATA_GROUP)):
-            return  # it may be another replica by now than the one that the checkpoint speaks of
+            return  # the checkpoint may be of a replica that was removed meanwhile
         first_index = snapshot.log_start(applied, self._world.parameters.commands_kept,
                                          COMMANDS_HELD_MAX, self._needed_from())
         if first_index > 1:
@@ -235,7 +244,9 @@ class Stately(Acquainted):
     # ---- fetching --------------------------------------------------------------------------
 
     def snapshot_offered(self, leader: int) -> None:
-        """``leader`` has forgotten what this replica needs next."""
+        """Request the next chunk, because ``leader`` has compacted the entries that this replica
+        needs.
+        """
         self._world.faults["snapshot-offered"] += 1
         known = self._download
         self._send_bulk(leader, ChunkRequest(known.index, len(known.data)) if known
@@ -246,10 +257,11 @@ class Stately(Acquainted):
             return
         known = self._download
         if known is None or known[:4] != chunk[:4]:
-            # Of another image, perhaps one of the same index by another leader: from its start.
+            # The chunk is of another image, perhaps of the same index but from another leader, so
+            # the download starts again.
             known = self._download = Download(*chunk[:4], b"")
         if chunk.offset != len(known.data):
-            return  # twice, or late: the next offer asks again
+            return  # a duplicate or late chunk; the next offer leads to a new request
         known = self._download = known._replace(data=known.data + chunk.data)
         if len(known.data) < known.total:
             self._send_bulk(sender, ChunkRequest(known.index, len(known.data)))
@@ -258,13 +270,13 @@ class Stately(Acquainted):
             self._install(known)
 
     def _install(self, whole: Download) -> None:
-        """All in one step of the loop, between two operations of the disk."""
+        """Install an image in one step of the loop, while the disk is idle."""
         if not self._disk.is_idle:
             self.later(INSTALL_PAUSE_US, self._install, whole)
             return
         self._installing, self._download = False, None
         if not self._raft.may_install(METADATA_GROUP, whole.index, whole.term):
-            self.request_round()  # not needed any more, or the next offer finds it possible
+            self.request_round()  # no longer needed, or possible only after the next offer
             return
         index, configuration, tail, state = marshal.loads(whole.data)
         members = Configuration(*map(tuple, configuration))
@@ -286,7 +298,10 @@ class Stately(Acquainted):
         self.request_round()
 
     def _checkpoint_now(self) -> bool:
-        """As ``Checkpoints.write_now``; a crash may come between any two of its calls."""
+        """Write a checkpoint at once, like ``Checkpoints.write_now``; False = the disk failed.
+
+        An armed crash may strike between any two of its file operations.
+        """
         plan = self._store.checkpoint_plan(self.commits(), self.extra())
         if self._effects_left:
             self._filesystem.fuse, self._effects_left = self._effects_left, 0

@@ -1,16 +1,16 @@
-"""A simulated node: the driver that obeys ``Ready`` exactly as the real one does.
+"""Driver of one simulated node; it executes ``Ready`` in the order of the real one.
 
-Contract.  One round takes the inbox, steps and proposes, asks for a ``Ready`` and obeys it in field
-order: stage, messages, disk write (which takes virtual time), written, messages_after_write, apply,
-answer clients.  Each of these is an effect; ``arm_crash`` puts a crash between any two of them.
-Every effect is reported to the witness at the moment it takes place.
+Contract.  One round takes the inbox, steps and proposes, asks for a ``Ready``, and executes it in
+the order of its fields: stage, messages, disk write (which takes virtual time), written,
+messages_after_write, apply, answers to clients.  Each of these is an effect; ``arm_crash`` places a
+crash between any two of them.  Every effect is reported to the state checker when it takes place.
 
-Invariants.  One write is in flight at a time.  Nothing of an earlier life acts: every event that is
-scheduled carries the life in which it was scheduled.
+Invariants.  One disk operation is in flight at a time.  Every event carries the boot in which it
+was scheduled, and does not run in a later one.
 
-Theory.  A node that is paused keeps its memory and its page cache and hears everything later, as a
-stopped process does; a node that was killed keeps its page cache only; one that lost power keeps
-what was synced.
+Theory.  A paused node keeps its memory and its page cache and receives everything later, like a
+stopped process.  A killed node keeps only its page cache.  A node that lost power keeps only what
+was synced.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ if TYPE_CHECKING:
     from chaos.simulator.simulation import World
 
 CLUSTER_ID = b"simulated-------"
-#: A process notices so late that a peer's is gone.
+#: Time until a process notices that a peer's process has ended.
 HANG_UP_US = 100
-#: From a peer's start to an append connection with it.
+#: Time from a peer's start to an append connection with it.
 CONNECT_US = 2_000
-#: A node that was started answers after this long: recovery reads the disk.
+#: Duration of recovery, which reads the disk.
 RECOVERY_US = 20_000
-#: What a node said last before it was started arrives within this time, every other time.
+#: At every other start, the last messages from before it arrive again within this time.
 REPEAT_US = 500_000
-#: Events of consensus that make a line in the trace.
+#: Events of consensus that are written to the trace.
 TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "member", "drop",
                            "needs_snapshot", "doubt", "cleared", "repaired", "membership",
                            "removed", "wanted"})
 
 
 class SimulatedNode(Mending):
-    """One node over all its lives."""
+    """One node over all its boots."""
 
     def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
                  rng: random.Random):
@@ -81,7 +81,7 @@ class SimulatedNode(Mending):
         self.peer_frames = 0
         self.rotten = self._unmet = False  # bits of its disk have changed
         self._rotted: list[tuple[int, int]] = []
-        self.is_lost = False  # its directory, for ever
+        self.is_lost = False  # its directory was wiped or put back
         self.identity_is_rotten = False
         self._know_nobody(world.parameters.seed)
         self._world = world
@@ -92,7 +92,7 @@ class SimulatedNode(Mending):
         self._rng = rng
         self._repeats = random.Random(f"{world.parameters.seed}/repeats {node}")
         self._voters = {group: members for group, members in voters.items() if node in members}
-        first = range(1, world.parameters.nodes + 1)  # whoever comes later is told of the others
+        first = range(1, world.parameters.nodes + 1)  # a later node is registered with ``meet``
         self._peers = tuple(peer for peer in first if peer != node and node in first)
         self._marks = world.marks
         self._relaxed = world.parameters.disk.flush_interval_ms > 0
@@ -100,7 +100,7 @@ class SimulatedNode(Mending):
         self._read_back = ReadBack()
         self._filesystem.faults.rng = random.Random(f"{world.parameters.seed}/disk {node}")
         self._filesystem.faults.struck = world.faults
-        #: A round begins this long after the first thing arrived: what comes meanwhile is in it.
+        #: Delay from the first input to the round, which takes all input that arrives meanwhile.
         self._round_us = world.parameters.round_us
         self._life = 0
         self._nothing_prepared()
@@ -108,7 +108,7 @@ class SimulatedNode(Mending):
         self._begin_life()
 
     def _begin_life(self) -> None:
-        """Memory is empty."""
+        """Begin a new boot with empty memory."""
         self._life += 1
         self._raft: MultiRaft | None = None
         self._store: Store | None = None
@@ -119,7 +119,7 @@ class SimulatedNode(Mending):
         self._round_due = False
         self._wake_ms: int | None = None
         self._disk: DiskWorker | None = None
-        self._recovery_waits = False  # for a disk that hangs
+        self._recovery_waits = False  # until a hung disk is released
         self._connected: dict[int, None] = {}  # peers
         self._missed.clear()
         self._repairer: RepairCoordinator | None = None
@@ -135,11 +135,11 @@ class SimulatedNode(Mending):
 
     @property
     def now_ms(self) -> int:
-        """By this node's clock."""
+        """Milliseconds of this node's clock."""
         return self.clock.now_ms
 
     def later(self, delay_us: int, callback: Callable[..., None], *arguments: object) -> None:
-        """Run ``callback`` in this life; while paused, it waits."""
+        """Run ``callback`` in this boot; a paused node runs it after ``resume``."""
         self._queue.after(delay_us, self._run, self._life, callback, arguments)
 
     def _run(self, life: int, callback: Callable[..., None], arguments: tuple) -> None:
@@ -155,10 +155,10 @@ class SimulatedNode(Mending):
         except UnreadableCommand as error:
             self.command_unreadable(error)
 
-    # ---- life and death --------------------------------------------------------------------
+    # ---- start, crash, pause ---------------------------------------------------------------
 
     def start(self) -> None:
-        """Boot and recover; nothing when it is up."""
+        """Start the process and recover.  Does nothing when the node is up."""
         if self.alive:
             return
         self.alive = True
@@ -229,7 +229,7 @@ class SimulatedNode(Mending):
         self.request_round()
 
     def crash(self, power: bool) -> None:
-        """End this life, with or without the page cache."""
+        """End this boot, with or without the page cache."""
         if not self.alive:
             return
         power = power and not self._is_spared()
@@ -253,7 +253,7 @@ class SimulatedNode(Mending):
         self.paused = True
 
     def resume(self) -> None:
-        """Everything that was missed happens now, in order."""
+        """Continue a paused process; everything that it missed happens now, in order."""
         if not self.paused:
             return
         self.paused = False
@@ -267,21 +267,21 @@ class SimulatedNode(Mending):
 
     @property
     def is_up(self) -> bool:
-        """Whether it has recovered and takes connections."""
+        """True if the node has recovered and accepts connections."""
         return self.alive and self._raft is not None
 
     def reconnect(self, peer: int) -> None:
-        """The append connection broke and is up again, if there is a peer."""
+        """Break the append connection, and connect again if the peer is up."""
         self.later(0, self._disconnect, peer)
         if self._world.everyone[peer].is_up:
             self.later(0, self._connect, peer)
 
     def peer_down(self, peer: int) -> None:
-        """The peer's process is gone: its side of the connection is closed."""
+        """Handle the end of a peer's process, which closes its side of the connection."""
         self.later(HANG_UP_US, self._disconnect, peer)
 
     def peer_up(self, peer: int) -> None:
-        """The peer takes connections (again)."""
+        """Handle the start of a peer, which accepts connections (again)."""
         self.later(CONNECT_US, self._connect, peer)
 
     def _disconnect(self, peer: int) -> None:
@@ -304,7 +304,7 @@ class SimulatedNode(Mending):
         self._arrived(self._serve_all, sender, frame)
 
     def receive_liveness(self, sender: int, frame: tuple) -> None:
-        """The liveness thread is not the round loop's: it answers at once."""
+        """Receive a frame of the liveness thread, which answers at once, without the round loop."""
         self._run(self._life, self._liveness_arrived, (sender, frame))
 
     def send_liveness(self, peer: int, item: tuple) -> None:
@@ -317,7 +317,7 @@ class SimulatedNode(Mending):
                 self._liveness.receive(self.now_ms, sender, item)
 
     def deliver_leases(self, events: list[LeaseEvent]) -> None:
-        """What the liveness thread found out is in the next round."""
+        """Queue the findings of the liveness thread for the next round."""
         self._inbox.append((self._take_leases, self.node, events))
         self.request_round()
 
@@ -348,11 +348,13 @@ class SimulatedNode(Mending):
                 self._ask_index(request.group)
 
     def _answer(self, client: int, reply: tuple) -> None:
-        """With the client's next frame, before the round or what follows a write is over."""
+        """Queue a reply for the client's next frame, which leaves before the round or the
+        completion ends.
+        """
         self._answers.setdefault(client, []).append(reply)
 
     def _send_answers(self) -> None:
-        """One frame for each client."""
+        """Send one frame to each client with replies."""
         if not self._answers:
             return
         answers, self._answers = self._answers, {}
@@ -371,18 +373,18 @@ class SimulatedNode(Mending):
     def _round(self) -> None:
         self._round_due = False
         if self._raft is None:
-            return  # still recovering: what arrived waits in the inbox
+            return  # recovery has not finished: the frames wait in the inbox
         inbox, self._inbox = self._inbox, []
         for handler, sender, frame in inbox:
             handler(sender, frame)
             if not self.is_up:
-                return  # its disk failed while it was at it
+                return  # the disk failed during the handler
         self._raft.tick(self.clock.now_ms)
         changed = False
         while self._raft.has_work:
             ready = self._raft.ready(with_writes=self._disk.takes_writes)
             if not ready:
-                break  # what is left waits for the disk
+                break  # the rest of the work waits for the disk
             changed = changed or bool(ready.events)
             self._obey(ready)
         self._send_answers()
@@ -391,7 +393,7 @@ class SimulatedNode(Mending):
             self._liveness.publish()
 
     def _rest(self) -> None:
-        """Nothing to do until the next deadline."""
+        """Schedule the next round at the core's next deadline."""
         deadline_ms = self._raft.next_deadline_ms()
         if deadline_ms is None or self._wake_ms is not None and self._wake_ms <= deadline_ms:
             return
@@ -404,7 +406,7 @@ class SimulatedNode(Mending):
         self.request_round()
 
     def _obey(self, ready: Ready) -> None:
-        """The order of effects is the order of fields."""
+        """Execute a ``Ready``; the order of effects is the order of its fields."""
         if ready.events:
             self._note(ready.events)
         if ready.writes is not None:
@@ -415,6 +417,7 @@ class SimulatedNode(Mending):
         else:
             assert not ready.messages_after_write, "messages wait for a write that is not there"
         if ready.messages:
+            # A power loss can take nothing back that these say, so they leave before the write.
             self._send_all(ready.messages)
         if ready.writes is not None:
             self._effect()
@@ -467,7 +470,8 @@ class SimulatedNode(Mending):
     # ---- disk ------------------------------------------------------------------------------
 
     def after_disk(self, delay_us: int, callback: Callable[..., None], *arguments: object) -> None:
-        """Run ``callback`` in this life, also while the process is paused: the disk is not."""
+        """Run ``callback`` in this boot, also while the process is paused, because the disk is not.
+        """
         self._queue.after(delay_us, self._unless_dead, self._life, callback, arguments)
 
     def _unless_dead(self, life: int, callback: Callable[..., None], arguments: tuple) -> None:
@@ -476,16 +480,16 @@ class SimulatedNode(Mending):
 
     @property
     def faulty(self) -> bool:
-        """Whether the phase of faults lasts."""
+        """True during the phase of faults."""
         return self._network.faulty
 
     def commits(self) -> dict[int, int]:
-        """Commit index of each group here."""
+        """Return the commit index of each group on this node."""
         status = self._raft.status
         return {group: status.commit_index(group) for group in status.groups()}
 
     def settled(self, flights: Sequence[Flight]) -> None:
-        """These writes are on the disk."""
+        """Report writes to the state checker that are durable now."""
         for flight in flights:
             if flight.writes is not None:
                 self._witness.durable(self.node, flight.writes)
@@ -493,7 +497,8 @@ class SimulatedNode(Mending):
             self._witness.synced(self.node)
 
     def wrote(self, flights: Sequence[Flight]) -> None:
-        """The disk worker says so."""
+        """Handle the completion of writes: advance durable indexes, send the messages that waited.
+        """
         self._effect()
         for flight in flights:
             self._store.finish(flight.staged)
@@ -501,6 +506,7 @@ class SimulatedNode(Mending):
         if rounds:
             self._raft.written(rounds[-1])
         self._effect()
+        # Votes and acknowledgements leave only now, when what they promise is durable.
         for flight in flights:
             self._send_all(flight.messages_after)
         self._sessions.written()
@@ -511,7 +517,7 @@ class SimulatedNode(Mending):
     # ---- leadership ------------------------------------------------------------------------
 
     def transfer_some(self, rng: random.Random) -> None:
-        """Hand one of the groups led here to another voter, or give it up."""
+        """Transfer the leadership of one group to another node, or resign it."""
         if self._raft is not None and not self.paused:
             self.later(0, self._transfer, rng)
 
@@ -531,15 +537,15 @@ class SimulatedNode(Mending):
             self._trace.line(self.node, group, "refused", str(error))
         self.request_round()
 
-    # ---- questions of the world ------------------------------------------------------------
+    # ---- queries of the simulation ---------------------------------------------------------
 
     def leads(self, group: int) -> bool:
-        """Whether it believes so."""
+        """True if this node believes that it leads the group."""
         return (self.is_up and group in self._raft.status.groups()
                 and self._raft.status.leader_hint(group)[0] == self.node)
 
     def awake(self) -> list[str]:
-        """Groups that have a timer though they have nothing to do."""
+        """Describe the timer of this node and its groups that have not quiesced."""
         if self._raft is None:
             return [f"n{self.node} is not up"]
         deadline_ms = self._raft.next_deadline_ms()
@@ -548,36 +554,38 @@ class SimulatedNode(Mending):
         return timers + [f"n{self.node} {status}" for status in statuses if not status.asleep]
 
     def unanswered(self) -> list[str]:
-        """Linearizable reads that wait here."""
+        """Describe the linearizable reads that wait on this node."""
         return [f"n{self.node} {text}" for text in self._open_reads.unanswered()]
 
     def check(self) -> None:
-        """Full invariants of the parts, O(everything)."""
+        """Check all invariants of the core and of the logs.  O(everything stored in memory)."""
         if self._raft is not None:
             self._raft._check()
             for tail in self._store.tails.values():
                 tail._check()
 
     def status(self, group: int) -> GroupStatus:
-        """A replica here, as it sees its group."""
+        """Return the status of a replica of this node."""
         return self._raft.status.of(group)
 
     def led_groups(self) -> list[int]:
-        """Groups that this node leads."""
+        """Return the groups that this node leads."""
         return [group for group in self._raft.status.groups() if self._raft.status.is_leader(group)]
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """Groups of which there is a replica here."""
+        """Groups with a replica on this node."""
         return self._raft.status.groups() if self._raft is not None else ()
 
     def hint(self, group: int) -> int:
-        """Who leads a group, of any group of the pool; 0 = it does not know."""
+        """Return the leader of any group of the pool; 0 = this node does not know it."""
         return self._raft.status.leader_hint(group)[0]
 
     def read_everything(self, extents: Sequence[Extent]) -> list[tuple[Extent, int]]:
-        """Fetch each part of a partition that is here from its start; the offset after its last
-        record, by part."""
+        """Fetch each extent whose group has a replica here, from its start.
+
+        Return (extent, offset after its last record) pairs.
+        """
         ends = []
         for extent in extents:
             if extent.group in self._raft.status.groups():

@@ -1,12 +1,12 @@
-"""Partition switches in a simulated node: the product's driver, step by step.
+"""Partition switches of a simulated node: the product's driver, step by step in virtual time.
 
-Contract.  ``Switches`` is what ``node.replicas.partition_switch.PartitionSwitcher`` is in a node:
-``look`` begins to drive each switch that is decided and has a leader here.  The steps, and what the
-next group's leader does about them, are the product's; only their pace and what they await are the
+Contract.  ``Switches`` has the place of ``node.replicas.partition_switch.PartitionSwitcher``:
+``look`` starts to drive each decided switch that has a leader on this node.  The steps, and the
+reactions of the next group's leader, are the product's; only their pace and what they await are the
 simulator's.
 
-Theory.  A switch has no state but what the metadata and two logs say, so that a node may die
-between any two effects of a step and nothing has to be told to whoever goes on.
+Theory.  A switch has no state except the metadata and two logs.  A node may therefore die between
+any two effects of a step, and the next leader needs nothing from it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ SECOND_US = 1_000_000
 
 
 class _Placed(NamedTuple):
-    switches: Mapping[int, Switch]  # by partition, as the groups know it
+    switches: Mapping[int, Switch]  # by partition number of the simulator's groups
 
 
 class _Seen(NamedTuple):
-    """Metadata whose partitions are numbered as in the simulator's groups."""
+    """Metadata with the partition numbers of the simulator's groups."""
 
     state: MetadataState
 
@@ -67,7 +67,7 @@ class _Metadata:
 
 
 class _Leader:
-    """Asks the metadata leader, by the metadata's own numbers."""
+    """Requests to the metadata leader, with the partition numbers of the metadata."""
 
     def __init__(self, node: SimulatedNode):
         self._node = node
@@ -78,7 +78,9 @@ class _Leader:
 
 
 class _Driver(PartitionSwitcher):
-    """Looks when the simulator does, and says what it is about to do."""
+    """The product's driver, which checks at the simulator's pace and reports each step to the
+    nemesis.
+    """
 
     def __init__(self, look: Callable[[], None], steps: Callable[[str], None], *parts: Any):
         super().__init__(*parts)
@@ -99,19 +101,19 @@ class _Driver(PartitionSwitcher):
 
 
 class Switches:
-    """One life of the driver."""
+    """Driver of switches in one boot."""
 
     def __init__(self, node: SimulatedNode, raft: MultiRaft, store: Store):
         self._node = node
         metadata = _Metadata(node)
         self._driver = _Driver(self.look, node.steps, raft, store.tails, metadata, metadata,
                                node, _Leader(node), node.request_round, None)
-        self._at_work: dict[int, Pending] = {}  # partition -> its pause
+        self._at_work: dict[int, Pending] = {}  # partition -> pause between two steps
         self._looking = False
 
     @property
     def handlers(self) -> dict:
-        """What other nodes ask."""
+        """Handlers of requests from other nodes, by type."""
         return {wire.OpenPartition: self._driver.open, wire.PublishSwitch: self._publish}
 
     async def _publish(self, request: wire.PublishSwitch) -> wire.PublishSwitchReply:
@@ -123,7 +125,7 @@ class Switches:
         return wire.PublishSwitchReply()
 
     def look(self) -> None:
-        """Something changed that a switch may wait for.  O(switches)."""
+        """Drive or resume all switches after a change that they may wait for.  O(switches)."""
         switches = self._node.metadata.placed.switches
         if not switches:
             return
@@ -147,7 +149,7 @@ class Switches:
         start(self._drive(partition, switch), self._node.later)
 
     async def _drive(self, partition: int, switch: Switch) -> None:
-        """As ``PartitionSwitcher._drive``, in virtual time."""
+        """Drive a switch like ``PartitionSwitcher._drive``, in virtual time."""
         pause_s = RETRY_S_MIN
         while self._driver.has_part(partition, switch):
             self._at_work[partition] = pause = Pending()
@@ -155,7 +157,7 @@ class Switches:
                 if await self._driver.step(partition, switch):
                     pause_s = RETRY_S_MIN
                     continue
-            except MultiRaftError:  # somebody is electing, away, or not so far yet
+            except MultiRaftError:  # a group has no leader, a node is down, or a step is too early
                 self._node.count("switch waits")
             self._node.later(int(pause_s * SECOND_US), pause.settle)
             await pause

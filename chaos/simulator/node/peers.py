@@ -1,14 +1,14 @@
-"""Whom a simulated node knows and lets in, and what it does when it is refused itself.
+"""Known peers of a simulated node: admission of peers, and its own refusal by them.
 
-Contract.  Part of ``node.SimulatedNode``, and as the real node does it: each connection begins with
-an introduction that the other side judges by ``multiraft.liveness.peer_identity``.  Who is refused
-for good ends by itself, and its directory is marked; who is not known yet, or comes too early,
-tries again.  A life asks all peers that are up what they remember before it takes part
-(docs/decisions/0052).  A directory that nobody registered takes part only when a majority of the
-others has let it in (docs/decisions/0008).
+Contract.  Part of ``node.SimulatedNode``, as in the real node.  Each connection begins with a peer
+hello, which the other side judges by ``multiraft.liveness.peer_identity``.  A node that is refused
+permanently ends itself and marks its directory as refused; a node that is not known yet, or comes
+too early, retries.  Before it takes part, each boot asks all peers that are up which boot id they
+remember of it (docs/decisions/0052).  A directory that is not registered takes part only after a
+majority of the others has admitted it (docs/decisions/0008).
 
-Simplified.  What is registered reaches each node after a while of its own and is never lost there;
-the real node keeps it in ``known_nodes.json``, which has tests of its own.
+Simplified.  A registration reaches each node after a delay of its own, and is never lost there. The
+real node keeps it in ``known_nodes.json``, which has tests of its own.
 """
 
 from __future__ import annotations
@@ -23,67 +23,67 @@ from chaos.simulator.node.disk_and_clock import Ailing
 from multiraft.liveness import peer_identity
 from multiraft.storage import refusal
 
-#: A connection that was refused for now is tried again after so long.
+#: Retry interval of a connection that was refused temporarily.
 HELLO_RETRY_US = 200_000
 
-#: Refusals that pass by themselves.
+#: Temporary refusals.
 PASSING = frozenset({peer_identity.Refusal.UNKNOWN, peer_identity.Refusal.RUNS})
-#: Where a node's store is on its disk.
+#: Directory of the store on a node's disk.
 DIRECTORY = "/data"
 
 
 class Acquainted(Ailing):
-    """Part of ``SimulatedNode``."""
+    """Part of ``SimulatedNode``: registered nodes, peer hellos, refusals."""
 
     def _know_nobody(self, seed: int) -> None:
-        self.incarnation = 0  # of its directory, once it was opened
-        self.is_registered = True  # the others were told of its directory, by whoever made it
+        self.incarnation = 0  # of its directory, after the first open
+        self.is_registered = True  # the other nodes know the incarnation of its directory
         self._known: dict[int, int] = {}  # node -> incarnation of its directory
         self._removed: set[int] = set()
         self._lives: dict[int, peer_identity.Life] = {}
-        self._named: dict[int, peer_identity.Life] = {}  # peer -> what it was told to remember
+        self._named: dict[int, peer_identity.Life] = {}  # peer -> boot id that it remembers of us
         self._numbers = random.Random(f"{seed}/lives {self.node}")
-        self.is_copy = False  # its directory was put back to an older one
+        self.is_copy = False  # its directory was replaced by an older copy
 
     def lose_directory(self, incarnation: int) -> None:
-        """The disk is empty.  Started again it would be initialised anew, under the old id."""
+        """Empty the disk.  The next start initialises a new directory under the old node id."""
         self.is_lost, self.is_registered, self.incarnation = True, False, incarnation
         faults = self._filesystem.faults
         self._filesystem = SimulatedFilesystem()
         self._filesystem.faults.rng, self._filesystem.faults.struck = faults.rng, faults.struck
 
     def put_back(self, older: SimulatedFilesystem) -> None:
-        """The disk is what it was some lives ago."""
+        """Replace the disk by an older copy of it, from some boots ago."""
         self.is_lost = self.is_copy = True
         faults = self._filesystem.faults
         self._filesystem = older
         self._filesystem.faults.rng, self._filesystem.faults.struck = faults.rng, faults.struck
 
     def copied_directory(self) -> SimulatedFilesystem:
-        """What a copy of its disk holds now."""
+        """Return a copy of the disk as it is now."""
         return self._filesystem.copied()
 
     def draw_life(self) -> int:
-        """The number of a life."""
+        """Draw the random number of a boot id."""
         return peer_identity.DURABLE | self._numbers.getrandbits(63)
 
     def remembers(self, peer: int) -> peer_identity.Life:
-        """The life of a peer that was let in last."""
+        """Return the boot id with which a peer was admitted last."""
         return self._lives.get(peer, peer_identity.NO_LIFE)
 
-    # ---- whom there is ---------------------------------------------------------------------
+    # ---- registered nodes ------------------------------------------------------------------
 
     def know(self, incarnations: dict[int, int]) -> None:
-        """Take over what is registered of others."""
+        """Add registrations of other nodes: node -> incarnation of its directory."""
         self._known |= incarnations
         self._removed -= {*incarnations}
 
     def knows(self, nodes: Iterable[int]) -> bool:
-        """Whether it has heard of all of these."""
+        """True if all of these nodes are peers of this one, or this node itself."""
         return {*nodes} <= {self.node, *self._peers}
 
     def meet(self, peer: int, incarnation: int) -> None:
-        """A node was registered: it is a peer from now on."""
+        """Add a newly registered node as a peer."""
         self.know({peer: incarnation})
         if peer not in self._peers:
             self._peers += (peer,)
@@ -93,7 +93,7 @@ class Acquainted(Ailing):
             self._world.everyone[peer].peer_up(self.node)
 
     def part(self, peer: int) -> None:
-        """A node was removed: it is none any more, for ever."""
+        """Remove a peer permanently."""
         self._removed.add(peer)
         self._lives.pop(peer, None)
         self._peers = tuple(each for each in self._peers if each != peer)
@@ -104,12 +104,16 @@ class Acquainted(Ailing):
     # ---- introductions ---------------------------------------------------------------------
 
     def introduction(self, peer: int) -> peer_identity.Introduction:
-        """What this life says of itself to a peer."""
+        """Return this boot's hello to a peer."""
         return peer_identity.Introduction(self.node, self.incarnation, *self._store.lives[-1],
                                   self._named.get(peer))
 
     def _ask(self, peer: int) -> peer_identity.Verdict | None:
-        """What a peer says to this life; who is asked for the life before names it."""
+        """Return a peer's verdict on this boot; None = admitted.
+
+        A peer that remembers an older boot id gets a second hello which names that boot id, if this
+        directory has had it.
+        """
         other = self._world.everyone[peer]
         verdict = other.judge(self.introduction(peer))
         if (
@@ -122,12 +126,12 @@ class Acquainted(Ailing):
         return verdict
 
     def _recalls(self, verdict: peer_identity.Verdict) -> bool:
-        """Tell whether this directory has had the life that a peer remembers."""
+        """True if this directory has had the boot id that a peer remembers."""
         history = peer_identity.History(self._store.lives)
         return history.recall(verdict.remembered) is peer_identity.Recall.OWN
 
     def judge(self, said: peer_identity.Introduction) -> peer_identity.Verdict | None:
-        """Why this node refuses who says so; else his life is the one that counts."""
+        """Return why this node refuses a hello; None = admitted, and its boot id is remembered."""
         incarnation = self._known.get(said.node)
         life = self._lives.get(said.node, peer_identity.NO_LIFE)
         known = peer_identity.Known(incarnation, 0, life) if incarnation is not None else None
@@ -145,7 +149,7 @@ class Acquainted(Ailing):
                 and self._raft.status.supported_epoch(peer) == life.boot_epoch != 0)
 
     def _is_let_in(self, peer: int) -> bool:
-        """Whether a peer lets this node in now; one that is refused for good ends."""
+        """True if a peer admits this node now.  After a permanent refusal this node ends itself."""
         verdict = self._ask(peer)
         if verdict is None:
             return True
@@ -165,7 +169,7 @@ class Acquainted(Ailing):
         self.crash(False)
 
     def _was_refused(self) -> bool:
-        """Tell whether its directory is marked; the process ends then."""
+        """True if the directory is marked as refused; the process ends then."""
         if refusal.read(self._filesystem, DIRECTORY) is None:
             return False
         self._trace.line(self.node, -1, "refused", "before")
@@ -173,16 +177,19 @@ class Acquainted(Ailing):
         self.crash(False)
         return True
 
-    # ---- a directory that nobody knows -----------------------------------------------------
+    # ---- a directory that is not registered ------------------------------------------------
 
     def _may_take_part(self) -> bool:
-        """Whether no peer that is up knows this directory as an older copy, and it is one that the
-        others know, or a majority of them lets it in."""
+        """True if this boot may take part.
+
+        No peer that is up may know this directory as an older copy.  In addition the directory is
+        registered, or a majority of the other nodes admits it.
+        """
         self._named.clear()
         others = [self._world.everyone[peer] for peer in self._peers]
         up = [other for other in others if other.is_up]
         if self.is_copy and not any(other.remembers(self.node).is_durable for other in up):
-            self.crash(False)  # whoever could tell is away: tried again by whoever put it back
+            self.crash(False)  # no peer that is up could detect the copy; ``Copies`` tries again
             return False
         for other in up:
             verdict = other.judge(self.introduction(other.node))
@@ -193,7 +200,7 @@ class Acquainted(Ailing):
         return self.is_registered or self._is_new_to(others)
 
     def _is_new_to(self, others: list[Any]) -> bool:
-        """Tell whether a majority of the others lets a directory in that nobody registered."""
+        """True if a majority of the other nodes admits a directory that is not registered."""
         verdicts = [self._ask(other.node) for other in others if other.is_up]
         for verdict in verdicts:
             if verdict is not None and verdict.refusal not in PASSING:

@@ -1,32 +1,33 @@
-"""Linearizable reads that nobody has answered yet, at one node.
+"""Linearizable reads of one node that are not answered yet.
 
-Contract.  One ``Asked`` per life.  A read that was asked for is answered, or its node stops leading
-the group: then whoever asked sees that.  ``unanswered`` is empty once all is well.
+Contract.  One ``Asked`` per boot.  Each read is answered, or its node stops leading the group, and
+the client learns that from the loss of leadership.  At the end of a run, ``unanswered`` is empty.
 """
 
 from __future__ import annotations
 
 
 class Asked:
-    """How many reads of which group wait."""
+    """Numbers of waiting reads, by group."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, int] = {}
 
     def asked(self, group: int) -> None:
-        """One more of a group that is led here."""
+        """Count a read of a group that this node leads."""
         self._waiting[group] = self._waiting.get(group, 0) + 1
 
     def answered(self, group: int) -> None:
-        """One less; also of a leader that has stepped down in the very round that answers."""
+        """Count an answer, also from a leader that steps down in the round of the answer."""
         left = self._waiting.pop(group, 0) - 1
         if left > 0:
             self._waiting[group] = left
 
     def ended(self, group: int) -> None:
-        """It is not led here any more: nobody waits for an answer."""
+        """Drop the reads of a group that this node no longer leads; their clients expect no answer.
+        """
         self._waiting.pop(group, None)
 
     def unanswered(self) -> list[str]:
-        """One line for each group that owes an answer."""
+        """Return one line for each group with waiting reads."""
         return [f"g{group} {count} reads" for group, count in sorted(self._waiting.items())]

@@ -1,13 +1,13 @@
-"""Plans in a simulated node: the product's controller, observer and handlers, in virtual time.
+"""Rebalance plans of a simulated node: the product's controller and handlers, in virtual time.
 
-Contract.  ``Planning`` is what ``node.rebalance.service.Plans`` is in a node: it paces what this
-node sends, answers what controllers ask of group leaders, and carries the plan out while this node
-leads the metadata group.  What is decided, observed, guarded, paused and written down is the
-product's; only time, concurrency and the way of a request are the simulator's.
+Contract.  ``Planning`` has the place of ``node.rebalance.service.Plans``: it throttles what this
+node sends, answers the requests of controllers to group leaders, and carries out the plan while
+this node leads the metadata group.  All decisions, observations, preconditions, pauses and commands
+are the product's; only time, concurrency and the transport of requests are the simulator's.
 
-Invariants.  Whatever a controller asks of a group, its voters are those that it has or those that
-the move leads to, nothing between (``OldOrNewVoters``); and it is done to the members that
-the controller had looked at, or not at all (``ChangedAsSeen``).
+Invariants.  The voters that a controller asks for are either the present ones or those that the
+move leads to, never a mixture (``OldOrNewVoters``).  The request changes the configuration that the
+controller had observed, or nothing (``ChangedAsSeen``).
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class _Metadata:
 
 
 class _Tasks:
-    """As ``node.rebalance.runtime.Tasks``, by the node's clock and with fibres."""
+    """Clock and concurrency of the controller, like ``node.rebalance.runtime.Tasks``, with the
+    node's clock and coroutines of the simulator.
+    """
 
     def __init__(self, node: SimulatedNode):
         self._node = node
@@ -74,11 +76,11 @@ class _Tasks:
         return await done
 
     async def checkpoint(self) -> None:
-        """Nobody else is kept from anything."""
+        """Do nothing: no other task waits for the thread."""
 
 
 class _Log:
-    """What the controller tells people, as lines of the trace."""
+    """Log messages of the controller, as lines of the trace."""
 
     def __init__(self, node: SimulatedNode):
         self._node = node
@@ -95,11 +97,11 @@ class _Log:
 class _Survey(NamedTuple):
     damaged_voters: int
     disk_used_bytes: int = 0
-    disk_free_bytes: int = 1 << 40  # a disk that is full says so otherwise (``DiskSpaceGuard``)
+    disk_free_bytes: int = 1 << 40  # a full disk is reported by ``DiskSpaceGuard`` instead
 
 
 class _Facts:
-    """How this node is: ``surveying`` and ``latency`` of the handlers."""
+    """State of this node, as ``surveying`` and ``latency`` of the handlers."""
 
     def __init__(self, node: SimulatedNode):
         self._node = node
@@ -113,7 +115,7 @@ class _Facts:
 
 
 class Planning:
-    """One life of a node's part in plans."""
+    """A node's part in plans, in one boot."""
 
     def __init__(self, node: SimulatedNode, raft: MultiRaft, store: Store):
         self._node = node
@@ -128,11 +130,13 @@ class Planning:
 
     @property
     def handlers(self) -> dict:
-        """What controllers ask."""
+        """Handlers of requests from controllers, by type."""
         return {**self._looking.peer_handlers, wire.PlanChange: self._change}
 
     async def _change(self, request: wire.PlanChange) -> wire.PlanChangeReply:
-        """Somebody looks at the damage first, as everywhere here (``rot.FaultAtlas``)."""
+        """Change the members of a group led here, if the fault atlas (``corruption.FaultAtlas``)
+        permits.
+        """
         if not self._node.permits(request.voters):
             raise TimedOut(f"group {request.group} needs a replica that is damaged "
                            f"or stays down")
@@ -154,7 +158,7 @@ class Planning:
         return await self._node.ask(peer, request)
 
     def _check(self, request: wire.PlanChange) -> None:
-        """Raises ``Violation``."""
+        """Check that the requested voters are the old or the new ones.  Raises ``Violation``."""
         seen = self._node.configurations_at(request.group, request.expected_index)
         if any({*request.voters} == {*configuration.voters} for configuration in seen):
             return

@@ -1,9 +1,9 @@
-"""Preferred leaders: nodes hand groups back by the product's code, and whoever returns leads again.
+"""Preferred leaders: nodes hand groups back with the product's code after a restart.
 
-Contract.  ``Handing`` is one life of a node's part (``node.rebalance.preferred_leaders``), in
-virtual time. ``Returns`` is what the end of a run asks of it: ``settle`` waits until nobody is owed
-a group, so that a silent cluster may fall asleep; ``prove`` takes a node that plans have preferred
-down once more, and it has to lead its groups again within ``BACK_MS`` of its start
+Contract.  ``Handing`` is the part of one node in one boot (``node.rebalance.preferred_leaders``),
+in virtual time.  ``Returns`` checks it at the end of a run.  ``settle`` waits until no node is
+about to hand a group back, so that an idle cluster can quiesce.  ``prove`` restarts the node that
+plans prefer most; that node has to lead its groups again within ``BACK_MS`` of its start
 (docs/operations.md).
 """
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from chaos.simulator.simulation import World
 
 LOOK_MS = int(LOOK_S * 1000)
-#: A restart within one look, one that costs the leases, and one that is an outage.
+#: A restart within one check interval, one that loses the liveness support, and an outage.
 DOWN_MS = (0, 200, 5_000)
-#: It catches up for five seconds, and gets a few groups per second then.
+#: The node catches up for five seconds, and then gets back a few groups per second.
 BACK_MS = 30_000
 
 
 class Handing(PreferredLeaders):
-    """One life of a node's part."""
+    """Preferred leaders in one boot of a node."""
 
     def __init__(self, node: SimulatedNode, raft: MultiRaft, metadata, log):
         super().__init__(raft, metadata, node.request_round, log)
@@ -47,14 +47,14 @@ class Handing(PreferredLeaders):
         self._again()
 
     def owes(self, group: int, node: int) -> bool:
-        """Whether the group would be handed to the node, if it were led here."""
+        """True if this node would hand the group to ``node``, if it led the group."""
         _, since_ms = self._up.get(node, (0, -WINDOW_MS))
         return (self._node.now_ms - since_ms < WINDOW_MS
                 and group not in self._led.get(node, ()))
 
 
 class Returns:
-    """See the module docstring."""
+    """Check that groups return to their preferred leaders."""
 
     def __init__(self, world: World, rng: random.Random, until: Callable[..., None]):
         self._world = world
@@ -62,14 +62,14 @@ class Returns:
         self._until = until
 
     def _preferred(self) -> dict[int, int]:
-        """Group -> preferred leader, of those that vote there."""
+        """Return group -> preferred leader, of leaders that are voters of their group."""
         world = self._world
         preferred = world.truth.metadata.state.plans.preferred
         return {group: node for group, node in preferred.items() if node in world.nodes
                 and node in world.witness.groups[group].configuration().voters}
 
     def _led_elsewhere(self, node: int) -> list[str]:
-        """Groups that prefer the node and do not have it."""
+        """Describe the groups that prefer the node and are not led by it."""
         return [f"g{group}" for group, preferred in self._preferred().items()
                 if preferred == node and not self._world.nodes[node].leads(group)]
 
@@ -80,15 +80,17 @@ class Returns:
                 and self._world.nodes[other].owes(group, node)]
 
     def settle(self, live: list[int]) -> None:
-        """Groups have gone back to those that came up again lately.  Raises ``Violation``."""
+        """Wait until groups are back at nodes that restarted lately.  Raises ``Violation``."""
         world = self._world
         if self._preferred() and not world.truth.metadata.state.plans.active:
-            world.run_for(2 * LOOK_MS)  # until everybody has looked who is up
+            world.run_for(2 * LOOK_MS)  # until every node has checked which peers are up
             self._until(world.queue.now_ms + BACK_MS, lambda: not self._owed(live),
                         lambda: f"groups that are not handed back: {self._owed(live)[:8]}")
 
     def prove(self) -> None:
-        """Whoever is preferred most goes down and comes back.  Raises ``Violation``."""
+        """Restart the node that most groups prefer, and wait until it leads them.  Raises
+        ``Violation``.
+        """
         world = self._world
         wanted = Counter(node for node in self._preferred().values()
                          if world.nodes[node].is_settled)

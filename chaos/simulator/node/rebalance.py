@@ -1,11 +1,11 @@
-"""What a simulated node does for moves: asks others, waits for commits, switches partitions, plans.
+"""Services of a simulated node for moves: requests to other nodes, metadata commands, waiting.
 
 Contract.  Part of ``node.SimulatedNode``.  The steps of a switch and of a plan are the product's
-own code (``partition_switch.py``, ``planning.py``); this is what it stands on in a node: requests
-to other nodes and their answers over the connection for bulk, commands of the metadata group, and
-waiting until something is applied.  All of it ends with the node's life.
+own code (``partition_switch.py``, ``plan_controller.py``).  This module gives them what they need
+of a node: requests over the bulk connection and their replies, commands of the metadata group, and
+waiting until an index is applied.  Everything pending ends with the node's boot.
 
-Sleeps.  A node of a run without topics has nothing of this to do.
+Quiescence.  In a run without topics these services schedule no events.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from multiraft.storage.disk_space import DiskSpaceGuard
 from multiraft.types import METADATA_GROUP, Configuration, EntryKind
 from multiraft.wire.errors import AmbiguousOutcome, LeaderUnknown, TimedOut
 
-#: A request that was not answered by then is given up.
+#: Timeout of a request.
 ASK_US = 2_000_000
-#: A command whose outcome is not known by then may be committed or not.
+#: Timeout of a metadata command; its outcome is ambiguous then.
 COMMAND_US = 10_000_000
 
 
 class Question(NamedTuple):
-    """Node to node."""
+    """Request of one node to another."""
 
     number: int
     request: Any
 
 
 class Told(NamedTuple):
-    """The answer to a question: a value, or why there is none."""
+    """Reply to a request: a value, or the error."""
 
     number: int
     value: Any
@@ -46,77 +46,83 @@ class Told(NamedTuple):
 
 
 class Moving(Regrouping):
-    """Part of ``SimulatedNode``."""
+    """Part of ``SimulatedNode``: services for moves."""
 
-    #: Goes on in the next life: an answer to this one may still be on its way.
+    #: Not reset by a restart: a late reply must not match a request of the next boot.
     _ask_count = 0
 
     def _forget_moves(self) -> None:
-        """A life begins."""
+        """Drop everything that is pending, at the begin of a boot."""
         self._asked: dict[int, Pending] = {}
-        self._commands: dict[int, tuple[int, Pending]] = {}  # index -> (term, who waits)
-        self._versions: list[tuple[int, Pending]] = []  # (metadata index, who waits)
-        self._applying: list[tuple[int, int, Pending]] = []  # (group, index, who waits)
+        self._commands: dict[int, tuple[int, Pending]] = {}  # index -> (term, outcome)
+        self._versions: list[tuple[int, Pending]] = []  # (metadata index, waiting coroutine)
+        self._applying: list[tuple[int, int, Pending]] = []  # (group, index, waiting coroutine)
         self._switches = self._planning = None
 
     def _start_moves(self) -> None:
-        """Recovery is over."""
+        """Start the drivers of switches and plans after recovery."""
         if self._world.workload.topics is not None:
             self._switches = Switches(self, self._raft, self._store)
             self._planning = Planning(self, self._raft, self._store)
             self._look_at_moves()
 
     def _look_at_moves(self) -> None:
-        """Metadata were applied, or a role changed."""
+        """Drive pending switches, after metadata were applied or a role changed."""
         if self._switches is not None:
             self._switches.look()
 
-    # ---- what the product's parts ask of their node ------------------------------------------
+    # ---- interface for the product's parts ---------------------------------------------------
 
     def say(self, kind: str, text: str) -> None:
-        """A line of the trace."""
+        """Write a line to the trace."""
         self._trace.line(self.node, -1, kind, text)
 
     @property
     def damaged_voters(self) -> int:
-        """Replicas here that vote and are under repair."""
+        """Number of replicas on this node that are voters and under repair."""
         return sum(is_voter(self._raft.status.of(group).configuration, self.node)
                    for group in self._repairer.groups)
 
     @property
     def room(self) -> DiskSpaceGuard:
-        """Of its disk."""
+        """Disk space guard of this node."""
         return self._room
 
     def permits(self, voters: tuple[int, ...]) -> bool:
-        """Whether these could do without whoever is damaged or stays down.  When the faults are
-        over and all is repaired, nobody is damaged again."""
+        """True if these voters could do without the damaged ones and those that stay down.
+
+        After the faults have ended and all damage is repaired, no node is damaged again.
+        """
         world = self._world
         repaired = not world.network.faulty and all(node.is_whole for node in world.nodes.values()
                                                     if node.is_up)
         return world.atlas.permits(voters, repaired)
 
     def configurations_at(self, group: int, index: int) -> list[Configuration]:
-        """Members of a group by what anybody's log has there."""
+        """Return all configurations that any log of the group has had at ``index``."""
         return self._world.witness.groups[group].configurations_at(index)
 
     def owes(self, group: int, node: int) -> bool:
-        """Whether this node is about to hand a group that it leads to a preferred leader."""
+        """True if this node is about to hand a group that it leads back to the preferred leader
+        ``node``.
+        """
         return self._planning is not None and self._planning.handing.owes(group, node)
 
     def count(self, mark: str) -> None:
-        """Something worth a mark happened."""
+        """Count an event for the coverage of the run."""
         self._world.marks[mark] += 1
 
     def steps(self, what: str) -> None:
-        """Something is about to be asked for, or written down, on the way of a move."""
+        """Report the next request or command of a move, a place for a crash, to the nemesis."""
         self._world.nemesis.mover_steps(self, what)
 
     # ---- requests --------------------------------------------------------------------------
 
     async def ask(self, peer: int, request: Any) -> Any:
-        """The answer of any node, this one included.  Raises what it refuses with,
-        ``LeaderUnknown`` without a connection, ``TimedOut``."""
+        """Return the reply of any node, this one included.
+
+        Raises the error of the reply, ``LeaderUnknown`` without a connection, ``TimedOut``.
+        """
         if peer == self.node:
             return await self._handler(request)(request)
         if peer not in self._connected:
@@ -130,7 +136,7 @@ class Moving(Regrouping):
         return await answer
 
     async def ask_leader(self, request: Any) -> Any:
-        """The answer of the metadata group's leader."""
+        """Return the reply of the metadata group's leader.  Raises the errors of ``ask``."""
         leader = self._raft.status.leader_hint(METADATA_GROUP)[0]
         if not leader:
             raise LeaderUnknown("the metadata group has no leader that this node knows of")
@@ -155,8 +161,10 @@ class Moving(Regrouping):
     # ---- the metadata group ----------------------------------------------------------------
 
     async def propose(self, payload: bytes) -> Any:
-        """What a command did when it was applied here.  Raises ``NotLeader``, ``ProposalError``,
-        ``AmbiguousOutcome``."""
+        """Return the result of a command when it is applied on this node.
+
+        Raises ``NotLeader``, ``ProposalError``, ``AmbiguousOutcome``.
+        """
         if not self._raft.status.is_leader(METADATA_GROUP):
             raise NotLeader(METADATA_GROUP, self._raft.status.leader_hint(METADATA_GROUP)[0])
         proposed = self._raft.propose(METADATA_GROUP, EntryKind.METADATA, payload)
@@ -167,7 +175,9 @@ class Moving(Regrouping):
         return await done
 
     def _command_applied(self, index: int, term: int, result: Any) -> None:
-        """``result`` of the command at ``index``."""
+        """Complete the command at ``index`` with its result, or as ambiguous when the term is
+        another one.
+        """
         expected, waiting = self._commands.pop(index, (0, None))
         if waiting is not None and expected == term:
             waiting.settle(result)
@@ -175,7 +185,7 @@ class Moving(Regrouping):
             waiting.fail(AmbiguousOutcome("another leader's command is committed in its place"))
 
     def _metadata_moved(self) -> None:
-        """Commands were applied, or a snapshot installed."""
+        """Resume the waiting coroutines after commands were applied or a snapshot was installed."""
         version = self.metadata.version
         for waiting in [each for each in self._versions if each[0] <= version]:
             self._versions.remove(waiting)
@@ -183,7 +193,7 @@ class Moving(Regrouping):
         self._look_at_moves()
 
     async def metadata_applied(self, index: int, timeout_s: float) -> bool:
-        """Whether the metadata of ``index`` are applied here within the time."""
+        """True if the metadata up to ``index`` are applied on this node within ``timeout_s``."""
         if self.metadata.version < index:
             waiting = (index, Pending())
             self._versions.append(waiting)
@@ -197,7 +207,7 @@ class Moving(Regrouping):
     # ---- waiting for a group ---------------------------------------------------------------
 
     async def wait_applied(self, group: int, index: int, timeout_s: float) -> bool:
-        """Whether an entry is applied here within the time."""
+        """True if the entry ``index`` of the group is applied on this node within ``timeout_s``."""
         if not self._has_applied(group, index):
             waiting = (group, index, Pending())
             self._applying.append(waiting)
@@ -212,7 +222,7 @@ class Moving(Regrouping):
         return tail is not None and tail.applied_index >= index
 
     def _tell_applied(self, group: int, last: int) -> None:
-        """Entries of a group up to ``last`` are being applied."""
+        """Resume the coroutines that wait for entries of the group up to ``last``."""
         for waiting in [each for each in self._applying if each[0] == group and each[1] <= last]:
             self._applying.remove(waiting)
             waiting[2].settle()

@@ -1,8 +1,8 @@
-"""A simulated node's damage: found by a scrub or a read, and repaired as the real node does it.
+"""Damage of a simulated node: found by a scrub or a read, and repaired as in the real node.
 
-Contract.  Part of ``node.SimulatedNode``, which brings the store, the core, the disk and the
-network.  A node that was never damaged must find nothing; one that was is whole again when a scrub
-has been over its journal and nothing is under repair.
+Contract.  Part of ``node.SimulatedNode``, which supplies the store, the core, the disk and the
+network.  A node that was never damaged must find no damage.  A damaged node is whole again when a
+scrub has read its journal and no replica is under repair.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from multiraft.storage.repair.scrub import Scrubber
 from multiraft.storage.strays import SEGMENT_SUFFIX
 from multiraft.types import Entry
 
-#: A scrub comes this long after the rot, or after the start of a node that has some.
+#: Delay of a scrub after bit rot, or after the start of a damaged node.
 SCRUB_US = 200_000
-#: Pace of repairs.
+#: Interval of the steps of repair.
 REPAIR_US = 50_000
 
 
 class Mending(Moving):
-    """What ``SimulatedNode`` does about damage."""
+    """Part of ``SimulatedNode``: damage and its repair."""
 
     def durable_places(self) -> list[Place]:
-        """Entries whose damage must be found."""
+        """Return the entries whose damage must be found."""
         return durable_places(self._filesystem.images(f"{DIRECTORY}/lane-0", ".segment"))
 
     def rot(self, path: str, at: int, bit: int) -> None:
-        """A bit of this node's disk changes."""
+        """Flip a bit of this node's disk."""
         self.rotten = self._unscrubbed = self._unmet = True
         self._note_rotted(path, at, 1)
         self._filesystem.flip(path, at, bit)
@@ -50,40 +50,42 @@ class Mending(Moving):
             self._rotted.append((begin, begin + length))
 
     def rot_beside(self, path: str, at: int, bit: int) -> None:
-        """The same, of a file without which nothing is lost: no damage may be found for it, but
-        what was known already may be known less well by the next start."""
+        """Flip a bit of a file that can be rebuilt.
+
+        No damage may be found for it, but the next recovery may know less of older damage.
+        """
         self._unmet |= self.rotten
         self._filesystem.flip(path, at, bit)
 
     def index_files(self) -> dict[str, bytes]:
-        """Index files with what they hold."""
+        """Return path -> contents of the index files that are not empty."""
         images = self._filesystem.images(f"{DIRECTORY}/lane-0", ".index")
         return {path: image for path, image in images.items() if image}
 
     def checkpoint_files(self) -> dict[str, int]:
-        """Checkpoints with their sizes."""
+        """Return path -> size of the checkpoints."""
         names = checkpoint_names(self._filesystem, DIRECTORY)
         paths = [f"{DIRECTORY}/{name}" for name in names]
         durable = self._filesystem.images(DIRECTORY, "")
         return {path: len(durable[path]) for path in paths if durable.get(path)}
 
     def identity_file(self) -> tuple[str, int]:
-        """Path and size of the file that says whose directory this is."""
+        """Return path and size of the identity file."""
         path = f"{DIRECTORY}/{NODE_FILE}"
         return path, len(self._filesystem.image(path))
 
     def rot_identity(self, at: int, bit: int) -> None:
-        """It rots; the next start finds it."""
+        """Flip a bit of the identity file; the next start finds it."""
         self.identity_is_rotten = True
         self.rot(self.identity_file()[0], at, bit)
 
     def identity_lost(self) -> None:
-        """The process ends with that; its directory is as good as empty, and is replaced."""
+        """Replace this node: without its identity file, the directory counts as empty."""
         self._world.marks["identity lost"] += 1
         self._world.wipes.wipe(self)
 
     def misdirect(self, write: Misdirected) -> None:
-        """A write of this node's disk turns out to have gone elsewhere."""
+        """Turn a durable write of this node into one that went to another position."""
         self.rotten = self._unscrubbed = self._unmet = True
         place = write.place
         self._note_rotted(place.path, place.at, place.length)
@@ -92,7 +94,7 @@ class Mending(Moving):
         self._filesystem.overwrite(write.to_path, write.to, data)
 
     def scrub_soon(self) -> None:
-        """Look at the whole journal in a while."""
+        """Schedule a scrub of the whole journal."""
         self.later(SCRUB_US, self._scrub)
 
     def _scrub(self) -> None:
@@ -105,16 +107,17 @@ class Mending(Moving):
         self._repair_soon()
 
     def _damaged(self, error: CorruptRange) -> None:
-        """A read found damage: there is some, or the index leads astray."""
+        """Hand damage that a read found to repair.  Raises ``Violation`` if no bits rotted there.
+        """
         if not self._has_rotted(error):
             raise Violation("NothingIsDamaged", f"n{self.node} reads what never rotted: {error}")
         self._take_damage(error)
 
     def _has_rotted(self, error: CorruptRange) -> bool:
-        """Whether bits of the entry's place have changed, or it is known to be missing."""
+        """True if bits of the entry have changed, or the entry is known to be missing."""
         log = self._store.table.logs.get(error.group)
         if log is None or not log.index.first_index <= error.index <= log.index.last_index:
-            return self.rotten  # it is gone since
+            return self.rotten  # the entry was truncated or compacted meanwhile
         position, size = log.index.position(error.index), log.index.size(error.index)
         return error.index in log.missing or any(
             begin < position + size and position < end for begin, end in self._rotted)
@@ -128,14 +131,19 @@ class Mending(Moving):
 
     @property
     def is_whole(self) -> bool:
-        """Whether no damage is left here, of replicas for which nothing can be done either."""
+        """True if no damage is left on this node, damage of replicas that cannot be repaired
+        included.
+        """
         return not self.rotten or (self.is_up and not self._unscrubbed
                                    and not self._repairer.groups
                                    and not any(self._quarantined()))
 
     def _is_known_damaged(self, group: int) -> bool:
-        """Whether its disk has been found to be damaged: consensus alone, which cannot take what a
-        leader sends, has another reason than that bits changed once."""
+        """True if the storage has found damage of the group.
+
+        Otherwise the core quarantined the replica for another reason, because it cannot accept what
+        a leader sends; bit rot on the node does not excuse that.
+        """
         log = self._store.table.logs.get(group)
         return log is None or log.removed or bool(log.quarantined)
 
@@ -146,11 +154,14 @@ class Mending(Moving):
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is whole after a start that met the damage: nobody doubts it from then on."""
+        """True if the node is whole, and has started since its latest damage.
+
+        From then on all of its copies and votes count.
+        """
         return self.is_whole and not self._unmet
 
     def under_repair(self) -> list[str]:
-        """What is not whole, for people."""
+        """Describe the damage that is left."""
         if not self.is_up:
             return ["is down"]
         return sorted(self._quarantined())
@@ -206,7 +217,7 @@ class Mending(Moving):
                 continue
             found = self._repairer.answer_plans(item)
             if found is None:
-                continue  # no such group here (any more)
+                continue  # this node has no replica of the group, or no longer
             plans, answer = found
             entries: list[Entry] = []
             for plan in plans:

@@ -1,9 +1,9 @@
-"""The client side of a simulated node: propose, wait for the commit, answer; serve reads.
+"""Client sessions of a simulated node: propose, wait for the commit, answer; serve reads.
 
-Contract.  Refusals of consensus go back as definite refusals, everything that was appended and then
-lost sight of as ``ambiguous``.  An append with acks ``commit`` is answered when its entry is
-applied here, with ``leader`` when it is durable here, with ``none`` never.  Fetches are served from
-applied state, by any replica.
+Contract.  A refusal of consensus is answered as a definite error.  A batch that was appended and
+whose outcome is unknown is answered as ``ambiguous``.  An append with acks ``commit`` is answered
+when its entry is applied here, with ``leader`` when it is durable here, with ``none`` never.
+Fetches are served from applied state, by any replica.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PARTITION_EPOCH = 1
 
 
 class Moved(ProposalError):
-    """The partition takes appends in another group."""
+    """The partition takes appends in another group, ``group``."""
 
     def __init__(self, group: int):
         super().__init__(f"it is in group {group}")
@@ -47,7 +47,7 @@ class Moved(ProposalError):
 
 
 class Waiter(NamedTuple):
-    """A client that waits for an index."""
+    """Client that waits for an index."""
 
     client: int
     attempt: int
@@ -55,7 +55,7 @@ class Waiter(NamedTuple):
 
 
 class Sessions:
-    """Requests under way on one node, in one of its lives."""
+    """Requests under way on one node, in one boot."""
 
     def __init__(self, raft: MultiRaft, store: Store, answer: Callable[[int, Reply], None],
                  was_read: Callable[[int, ReadOperation], None], node: int,
@@ -64,7 +64,7 @@ class Sessions:
                  accepts: Callable[[int, int], None]):
         self._room = room
         self._place_for = place_for  # (partition of a topic, metadata seen)
-        self._accepts = accepts  # (partition of a topic, group): told before a batch is appended
+        self._accepts = accepts  # (partition of a topic, group), called before a batch is appended
         self._raft = raft
         self._store = store
         self._answer = answer
@@ -107,7 +107,7 @@ class Sessions:
                 group.setdefault(proposed.index, []).append(waiter)
 
     def _propose(self, request: AppendRequest) -> Proposed:
-        """As the real session: the first batch of a partition opens it."""
+        """Propose a batch, as the real session does: the first batch of a partition opens it."""
         if request.partition >= FIRST:
             return self._propose_to_topic(request)
         payload = bytearray(request.payload)
@@ -120,7 +120,11 @@ class Sessions:
             return self._raft.propose_batch(request.group, request.partition, payload, info)
 
     def _propose_to_topic(self, request: AppendRequest):
-        """To a partition that the metadata know, or do not know any more."""
+        """Propose a batch to a partition of a topic.
+
+        Raises ``NotLeader``, ``Moved``, and the errors of ``place_for`` when the metadata of this
+        node do not contain the partition.
+        """
         group, partition = request.group, request.partition
         if not self._raft.status.has_group(group) or not self._raft.status.is_leader(group):
             raise NotLeader(group, self._raft.status.leader_hint(group)[0])
@@ -153,7 +157,7 @@ class Sessions:
         self._answer(waiter.client, Reply(waiter.attempt, "", waiter.base_offset))
 
     def applied(self, group: int, first: int, last: int) -> None:
-        """Answer who waited for these indexes."""
+        """Answer the clients that wait for indexes up to ``last``."""
         waiting = self._waiting.get(group)
         if not waiting:
             return
@@ -162,7 +166,7 @@ class Sessions:
                 self._done(waiter)
 
     def written(self) -> None:
-        """This node's own durable index moved."""
+        """Answer the clients with acks ``leader`` whose index has become durable."""
         for group in list(self._durable):
             durable = self._raft.status.durable_index(group)
             left = []
@@ -177,7 +181,9 @@ class Sessions:
                 del self._durable[group]
 
     def stepped_down(self, group: int) -> None:
-        """What was proposed may or may not be committed by the next leader."""
+        """Answer ``ambiguous`` to all clients of the group: the next leader may commit their
+        entries or not.
+        """
         for _, waiters in sorted(self._waiting.pop(group, {}).items()):
             for waiter in waiters:
                 self._answer(waiter.client, Reply(waiter.attempt, AMBIGUOUS))
@@ -187,16 +193,16 @@ class Sessions:
     # ---- reads -----------------------------------------------------------------------------
 
     def fetch(self, request: FetchRequest) -> None:
-        """Serve what is applied here."""
+        """Serve records that are applied on this node."""
         limit = None
         if request.partition >= FIRST:
             try:
                 place = self._place_for(request.partition, request.seen_index)
             except ProposalError:
-                return  # the reader asks somebody else, or for something else
+                return  # the reader asks another node, or for another partition
             extent = extent_at(place, request.partition, request.offset)
             if extent.group != request.group:
-                return  # the reader is sent on
+                return  # the reader learns the group of its offset from the metadata
             limit = extent.end
             if limit is None and self._is_behind(place, request):
                 return
@@ -204,15 +210,20 @@ class Sessions:
                   request.bytes_max, limit)
 
     def _is_behind(self, place: Location, request: FetchRequest) -> bool:
-        """Whether it went on elsewhere and came back, which the metadata here do not know yet."""
+        """True if the partition left this group and returned, and the metadata of this node lack
+        that switch.
+        """
         tail = self._store.tails.get(place.group)
         state = tail.applied(request.partition) if tail is not None else None
         return state is not None and state.epoch > place.epoch
 
     def read(self, reader: int, group: int, partition: int, offset: int,
              bytes_max: int = READ_BYTES_MAX, limit: int | None = None) -> int:
-        """One fetch, judged at once, for a reply may be lost; the offset after what was read.
-        ``limit``: where the part of the partition that is in this group ends."""
+        """Serve one fetch; return the offset after the last record read.
+
+        The fetch is judged at once, because its reply may be lost.  ``limit`` is the end of the
+        partition's extent in this group.
+        """
         if group not in self._store.groups:
             return offset  # no replica here
         try:

@@ -1,7 +1,8 @@
-"""How a simulated node sends what consensus wants sent: one frame per peer and round.
+"""Outgoing messages of consensus: one frame per peer and round.
 
 Contract.  Part of ``node.SimulatedNode``.  An append gets its entries here, framed as the journal
-has them; entries that are no longer in memory are read first, and what that finds damaged is told.
+frames them.  Entries that are no longer in memory are read from the disk first; damage that this
+read finds is reported to repair.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from multiraft.storage.errors import CorruptRange
 from multiraft.storage.io_jobs import ReadJob
 from multiraft.types import Entry
 
-#: Blocking reads of cold entries take this long.
+#: Duration of a blocking read of entries that are not in memory.
 COLD_READ_US = 400
 
 
 class Sending(Stately):
-    """Part of ``SimulatedNode``."""
+    """Part of ``SimulatedNode``: messages to peers."""
 
     def _send_all(self, envelopes: Sequence[Envelope]) -> None:
-        """One frame per peer; appends of cold ranges follow when they were read."""
+        """Send one frame per peer.  An append whose entries are not in memory follows after a disk
+        read.
+        """
         frames: dict[int, list[Message]] = {}
         for to, message in envelopes:
             if type(message) is Append and message.last_index != message.prev_index:
@@ -52,7 +55,11 @@ class Sending(Stately):
                            self._world.everyone[to].receive_peer)
 
     def _fill(self, to: int, message: Append) -> Append | None:
-        """An append gets its entries, framed as the journal has them."""
+        """Return the append with its entries, or None.
+
+        None if this node no longer leads the group in the append's term, or if the entries must be
+        read from the disk; the append then follows after the read.
+        """
         first, last = message.prev_index + 1, message.last_index
         if not self._raft.status.leads(message.group, message.term):
             return None
@@ -65,7 +72,7 @@ class Sending(Stately):
 
     def _send_cold(self, to: int, message: Append, plan: ReadJob) -> None:
         if not self._raft.status.leads(message.group, message.term):
-            return  # as the real node: it may have been removed meanwhile
+            return  # as in the real node: the replica may have been removed during the read
         try:
             self._send(to, [self._framed(message, plan.execute())])
         except CorruptRange as error:
@@ -79,8 +86,9 @@ class Sending(Stately):
 
 
 def with_entries(message: Append, entries: tuple[Entry, ...] | bytes) -> Append:
-    """The message with these entries, as they are or framed.  ``_replace`` takes five times as
-    long."""
+    """Return the message with these entries, as values or framed.  ``_replace`` takes five times as
+    long.
+    """
     group, incarnation, term, prev_index, prev_term, last_index, commit, _, stamp = message
     return Append(group, incarnation, term, prev_index, prev_term, last_index, commit, entries,
                   stamp)

@@ -1,12 +1,13 @@
-"""What must hold after every step, one class each.
+"""Invariants that hold after every effect, one class each.
 
-Contract.  An invariant has methods named after what it wants to see (``HOOKS``); ``StateChecker``
-calls them right after the model has moved.  Each costs O(1) per effect, or O(members).  A broken
-one raises ``Violation`` naming itself.  ``ALL`` is the list; the order is the order of checking.
+Contract.  The methods of an invariant are named after the effects that it checks (``HOOKS``);
+``StateChecker`` calls them right after the model was updated.  A call costs O(1), or O(members).  A
+broken invariant raises ``Violation`` with its own name.  ``ALL`` lists the invariants in the order
+of checking.
 
-Theory.  The safety properties of figure 3 of the Raft paper, the durability rule of this system
-(nothing is said that a power loss can take back), and what clients were promised
-(anomalies A1-A4, A14, A17-A20, A23, A25, A32).
+Theory.  The safety properties of figure 3 of the Raft paper; the durability rule of this system (a
+node says nothing that a power loss can take back); and the promises to clients (anomalies A1-A4,
+A14, A17-A20, A23, A25, A32).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from multiraft.raft.log_reader import GroupRestored
 from multiraft.raft.messages import AppendReply, Message, Status, VoteReply, VoteRequest
 from multiraft.types import Entry, EntryKind, HardState
 
-#: A batch's first value begins within so many bytes of its records.
+#: The first value of a batch begins within so many bytes of its records.
 FIRST_VALUE_BYTES = 48
 
 HOOKS = ("on_stage", "on_send", "on_leader", "on_commit", "on_apply", "on_recover", "on_found",
@@ -39,13 +40,15 @@ HOOKS = ("on_stage", "on_send", "on_leader", "on_commit", "on_apply", "on_recove
 
 
 class PromisedLoss(Exception):
-    """Relaxed durability lost what it may lose (docs/decisions/0010): the run is over, and held."""
+    """Relaxed durability lost records that it may lose (docs/decisions/0010): the run ends without
+    a violation.
+    """
 
 
 class Invariant:
-    """Base: a name and a way to fail."""
+    """Base class: ways to raise ``Violation`` with the name of the invariant."""
 
-    messages: ClassVar[tuple[type, ...]] = ()  # what ``on_send`` wants to see
+    messages: ClassVar[tuple[type, ...]] = ()  # types of messages that ``on_send`` receives
 
     def require(self, holds: bool, text: str, *parts: object) -> None:
         """Raise ``Violation`` unless ``holds``; ``text`` is formatted only then."""
@@ -53,7 +56,9 @@ class Invariant:
             self.fail(text, *parts)
 
     def fail(self, text: str, *parts: object) -> None:
-        """Raise ``Violation``: as ``require``, for what is asked most often."""
+        """Raise ``Violation``.  Checks on the hottest paths call this in an ``if``, instead of
+        ``require``.
+        """
         raise Violation(type(self).__name__, text.format(*parts))
 
 
@@ -67,8 +72,9 @@ class OneLeaderPerTerm(Invariant):
 
 
 class VoteOncePerTerm(Invariant):
-    """A voter supports one candidate per term, across restarts, and its disk knows before anyone
-    else does (paper 5.2, A19, S21)."""
+    """A voter supports one candidate per term, across restarts, and its vote is durable before it
+    is sent (paper 5.2, A19, S21).
+    """
 
     messages: ClassVar[tuple[type, ...]] = (VoteReply, VoteRequest)
 
@@ -90,8 +96,9 @@ class VoteOncePerTerm(Invariant):
 
 
 class TermMonotonic(Invariant):
-    """A replica's term never goes down, its vote never changes within a term, and a restart finds
-    both as they were (A19)."""
+    """A replica's term never decreases, its vote never changes within a term, and a restart finds
+    both unchanged (A19).
+    """
 
     def on_stage(self, replica: ReplicaModel, write: PendingWrite, before: tuple) -> None:
         after = write.hard_state
@@ -108,8 +115,8 @@ class TermMonotonic(Invariant):
         for write in replica.pending:
             if write.hard_state is not None:
                 known.append(write.hard_state)
-                # Entries stand before the hard state of their round, so a torn round may have left
-                # them alone; nobody has been told of its vote.
+                # Entries precede the hard state of their round in the journal, so a torn round may
+                # leave the entries without it.  The vote was not durable, so it was not sent.
                 if write.hard_state.term in write.terms and write.hard_state.term in log.terms:
                     known.append(HardState(write.hard_state.term, 0))
         self.require(restored.hard_state in known,
@@ -132,8 +139,9 @@ class LogMatching(Invariant):
 
 
 class LeaderAppendOnly(Invariant):
-    """A leader drops nothing from its log in its term, and nobody drops what is committed here
-    (paper 5.3)."""
+    """A leader truncates nothing in its own term, and no replica truncates entries that it has
+    applied (paper 5.3).
+    """
 
     def on_stage(self, replica: ReplicaModel, write: PendingWrite, before: tuple) -> None:
         if not write.drop_from or replica.damaged:
@@ -147,7 +155,7 @@ class LeaderAppendOnly(Invariant):
 
 
 class LeaderCompleteness(Invariant):
-    """What was committed in a term is in the log of every later leader (paper 5.4, A20)."""
+    """The log of a leader holds everything that was committed in earlier terms (paper 5.4, A20)."""
 
     def on_leader(self, replica: ReplicaModel, term: int) -> None:
         group = replica.group
@@ -160,8 +168,12 @@ class LeaderCompleteness(Invariant):
 
     @staticmethod
     def _or_promised_loss(replica: ReplicaModel, term: int, index: int) -> None:
-        """Raise ``PromisedLoss`` when each committed entry that the leader lacks was forgotten by a
-        relaxed node that lost its power, and had not got it back in an earlier term."""
+        """Raise ``PromisedLoss`` if a relaxed power loss explains each committed entry that the
+        leader lacks.
+
+        It does if a node forgot the entry in a power loss, and had not got it back in an earlier
+        term.
+        """
         committed, chains = replica.group.committed, replica.staged.chains
         common = min(index, len(chains))
         while common and chains[common - 1] != committed[common - 1]:
@@ -174,7 +186,8 @@ class LeaderCompleteness(Invariant):
 
 
 class CommittedNeverChanges(Invariant):
-    """What one replica takes as committed, every replica has at that index, for ever (A17)."""
+    """Entries that one replica takes as committed are the same on every replica, permanently (A17).
+    """
 
     def on_commit(self, replica: ReplicaModel, index: int, added: int) -> None:
         if not replica.staged.holds(index, replica.group.committed[index - 1]):
@@ -192,8 +205,9 @@ class CommittedNeverChanges(Invariant):
 
 
 class CommitIsDurable(Invariant):
-    """An index is committed only when a majority's disks hold it (A25; the leader's own counts only
-    when it is durable, too)."""
+    """An index is committed only when it is durable on a majority; the leader itself counts only
+    when the entry is durable there as well (A25).
+    """
 
     def on_commit(self, replica: ReplicaModel, index: int, added: int) -> None:
         if not added:
@@ -205,7 +219,9 @@ class CommitIsDurable(Invariant):
 
 
 class CommitOwnTermOnly(Invariant):
-    """A leader counts replicas for entries of its own term only (paper 5.4.2, figure 8, A25)."""
+    """A leader commits by counting replicas only for entries of its own term (paper 5.4.2, figure
+    8, A25).
+    """
 
     def on_commit(self, replica: ReplicaModel, index: int, added: int) -> None:
         term = replica.hard_state[0]
@@ -222,9 +238,11 @@ class CommitOwnTermOnly(Invariant):
 
 
 class AcknowledgedIsDurable(Invariant):
-    """A follower acknowledges what its disk holds and what its leader holds, nothing more (S3).
-    What waited for the disk may leave late, as through a slow network: when the replica was removed
-    by then, it speaks of the one that was (leaders tell them apart)."""
+    """A follower acknowledges only entries that are durable on it and in its leader's log (S3).
+
+    A reply that waited for the disk may leave late, as through a slow network.  When the replica
+    was removed by then, the reply is about the removed replica; leaders tell the two apart.
+    """
 
     messages: ClassVar[tuple[type, ...]] = (AppendReply,)
 
@@ -258,7 +276,7 @@ class AppliedInOrder(Invariant):
 
 
 class DurableSurvives(Invariant):
-    """A restart finds every entry that was durable, and of a write in flight a prefix."""
+    """A restart finds every entry that was durable, and a prefix of each write in flight."""
 
     def on_recover(self, replica: ReplicaModel, log: LogModel, restored: GroupRestored) -> None:
         if replica.power_lost and self._is_promised_loss(replica, log):
@@ -282,8 +300,10 @@ class DurableSurvives(Invariant):
 
 
     def _is_promised_loss(self, replica: ReplicaModel, log: LogModel) -> bool:
-        """Relaxed, and the power was lost: a prefix is left that has all that was synced, and what
-        is gone are records."""
+        """True if a power loss with relaxed durability explains the recovered log.
+
+        The log must be a prefix that has everything synced, and the lost entries must be records.
+        """
         left, held = log.last_index, replica.durable
         if not replica.synced <= left < held.last_index or log.chains != held.chains[:left]:
             return False
@@ -296,23 +316,28 @@ class DurableSurvives(Invariant):
 
 
 class DamagedReadsTrue(Invariant):
-    """What a damaged disk can still read is what somebody wrote at that index and term: a leader
-    clears its replica by the end of its log, and compares nothing before."""
+    """Entries that a damaged disk can still read are entries that were written at their index and
+    term.
+
+    A leader clears the quarantine of a replica by the end of its log, without comparing entries
+    before.
+    """
 
     def on_found(self, replica: ReplicaModel, entry: Entry) -> None:
         group = replica.group
         chain = group.chain_at.get((entry.index, entry.term), 0)
         self.require(chain != 0, "{} reads an entry {}@{} that nobody wrote", replica, entry.index,
                      entry.term)
-        # Below it something may be in question: the contents alone are compared.
+        # Entries below it may be damaged, so only the contents of this entry are compared.
         self.require(chain_of(0, entry) == chain_of(0, group.entries[chain]),
                      "{} reads other contents at {}@{} than were written", replica, entry.index,
                      entry.term)
 
 
 class OffsetsDense(Invariant):
-    """Offsets of a partition are dense from 0, a batch is contiguous (A32), over all groups that it
-    was in: what one group has committed no other one has."""
+    """Offsets of a partition are dense from 0, and a batch is contiguous (A32), over all groups
+    that the partition was in.  No two groups commit the same offset.
+    """
 
     def __init__(self) -> None:
         self._partitions: dict[int, PartitionModel] = {}
@@ -347,13 +372,14 @@ class OffsetsDense(Invariant):
 
 
 def sent_to(payload: bytes, partition: int) -> bool:
-    """Whether the first record of a batch names this partition: values say where they were sent."""
+    """True if the first record of a batch names this partition: values name where they were sent.
+    """
     head = layout.BATCH_HEADER_BYTES
     return payload.find(b"%d/" % partition, head, head + FIRST_VALUE_BYTES) >= 0
 
 
 class RetriesExactlyOnce(Invariant):
-    """A producer's batches are committed once each, in the order of its sequences (A2, A23)."""
+    """Each batch of a producer is committed once, in the order of the sequences (A2, A23)."""
 
     def __init__(self) -> None:
         self._next: dict[tuple[int, int], tuple[int, int]] = {}  # -> (epoch, next sequence)
@@ -381,8 +407,9 @@ class RetriesExactlyOnce(Invariant):
 
 
 class AckedIsCommitted(Invariant):
-    """What was acknowledged with ``commit`` is committed where the acknowledgement says; later
-    appends get higher offsets (A3, A14, A14b)."""
+    """An append acknowledged with ``commit`` is committed at the acknowledged offset, and later
+    appends get higher offsets (A3, A14, A14b).
+    """
 
     def __init__(self) -> None:
         self.acked: dict[int, list[AppendOperation]] = {}  # by partition
@@ -411,7 +438,9 @@ class AckedIsCommitted(Invariant):
 
 
 class ReadsAreCommitted(Invariant):
-    """A read returns whole committed batches, dense from the offset on (A1, A7, A17, A25)."""
+    """A read returns whole committed batches, dense from the requested offset on (A1, A7, A17,
+    A25).
+    """
 
     def on_read(self, group: GroupModel, read: ReadOperation) -> None:
         partition = group.partitions.get(read.partition) or PartitionModel(read.partition)
@@ -438,8 +467,10 @@ class ReadsAreCommitted(Invariant):
 
 
 class ReadNeverUnread(Invariant):
-    """What one read saw at an offset, every later read sees: the client's view, which trusts no
-    model (A17)."""
+    """Later reads of an offset return what the first one returned (A17).
+
+    This is the client's view, compared without the model.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, int], int] = {}  # (partition, base offset) -> batch CRC
@@ -454,7 +485,7 @@ class ReadNeverUnread(Invariant):
 
 
 class ReplicasAgree(Invariant):
-    """When all is healed every replica has the same log, applied to its end (A18)."""
+    """After all faults are healed, every replica has the same log, applied to its end (A18)."""
 
     def on_converged(self, group: GroupModel, live: list[int]) -> None:
         for node in live:

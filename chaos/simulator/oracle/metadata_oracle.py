@@ -1,14 +1,14 @@
-"""The real metadata state machine in the simulator's group 0: its commands, and what must hold.
+"""Metadata state machine of the product in the simulator's group 0: commands and invariants.
 
 Contract.  Each node applies the metadata commands of group 0 to a ``MetadataState`` of its own,
-which goes into checkpoints and snapshots; ``Truth`` applies the committed ones once, for whoever
-judges.  A partition of a topic is known to the rest of the simulator by ``FIRST + incarnation``, so
-that it is none of those that live as long as the run.
+which is part of checkpoints and snapshots.  ``Truth`` applies the committed commands once, and
+other parts compare with it.  The rest of the simulator numbers a partition of a topic ``FIRST +
+incarnation``, so that it differs from the partitions that exist for the whole run.
 
-Theory.  What comes from ``node`` here is a function of state and command (docs/decisions/0026);
-what drives switches and plans is in ``switching`` and ``planning``.  What a topic's incarnations
-are, where its partitions go, and what a replica says that has not heard of a deletion yet are the
-product's own answers.
+Theory.  The code of ``node`` that is used here is a function of state and command
+(docs/decisions/0026); the drivers of switches and plans are in ``node/partition_switch.py`` and
+``node/plan_controller.py``.  The incarnations of a topic, the groups of its partitions, and the
+reply of a replica that does not know of a deletion yet are the product's own.
 """
 
 from __future__ import annotations
@@ -36,54 +36,54 @@ from node.metadata.commands import (
 from node.metadata.result import Result
 from node.metadata.state_machine import Location, MetadataState, Switch, Topic
 
-#: Partitions of topics are known by this and their incarnation.
+#: Number of a topic's partition, minus its incarnation.
 FIRST = 1 << 20
 CLUSTER_ID = b"simulated-------"
-#: First byte of an encoded command at the least: CBOR maps begin here; plain commands are digits.
+#: Lowest first byte of a metadata command: CBOR maps begin here; plain commands are digits.
 _COMMAND = 0xA0
 
 
 class NoSuchPartition(ProposalError):
-    """The incarnation is unknown, and this node has all the metadata that the client has seen."""
+    """The incarnation is unknown to a node that has all the metadata that the client has seen."""
 
 
 class StaleMetadata(ProposalError):
-    """The client has seen metadata that this node has not."""
+    """The client has seen newer metadata than this node."""
 
 
 def is_command(payload: bytes) -> bool:
-    """Whether an entry of group 0 is one of the metadata state machine."""
+    """True if an entry of group 0 is a command of the metadata state machine."""
     return payload[0] >= _COMMAND
 
 
 def apply(state: MetadataState, index: int, payload: bytes) -> Result:
-    """Apply the command at ``index``; what it did."""
+    """Apply the command at ``index``; return its result."""
     return state.apply(index, decode_command(payload))
 
 
 def encoded(state: MetadataState) -> list | None:
-    """A state as plain values; None = that of the beginning."""
+    """Return a state as plain values; None = the initial state."""
     if not state.version:
         return None
     return _plain([(key, value) for key, value in state.snapshot().items()])
 
 
 def decoded(data: list | None) -> MetadataState:
-    """The state that ``encoded`` gave."""
+    """Return the state of ``encoded`` values."""
     if data is None:
         return MetadataState()
     return MetadataState.restore({key: value for key, value in data})
 
 
 def _plain(value: Any) -> Any:
-    """Lists for all that is a sequence: every codec gives the same back."""
+    """Return the value with lists for all sequences, which every codec returns unchanged."""
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     return value
 
 
 def fingerprint(state: MetadataState) -> bytes:
-    """Equal for equal states."""
+    """Return a hash that is equal for equal states."""
     return hashlib.blake2b(repr(encoded(state)).encode(), digest_size=16).digest()
 
 
@@ -91,7 +91,7 @@ def fingerprint(state: MetadataState) -> bytes:
 
 
 def bootstrap(parameters: Parameters, voters: dict[int, tuple[int, ...]]) -> bytes:
-    """The first command: the nodes and groups of the run."""
+    """Return the first command: the nodes and groups of the run."""
     nodes = tuple(NodeRecord(node, node, 0, f"n{node}:1", f"n{node}:2")
                   for node in range(1, parameters.nodes + 1))
     return encode_command(Bootstrap(
@@ -100,43 +100,47 @@ def bootstrap(parameters: Parameters, voters: dict[int, tuple[int, ...]]) -> byt
 
 
 def create_topic(name: str, topic_id: bytes, partitions: int) -> bytes:
-    """A topic comes into being, or is there already under this id."""
+    """Return the command that creates a topic, unless a topic has this id already."""
     return encode_command(CreateTopic(name, topic_id, partitions))
 
 
 def delete_topic(name: str, topic_id: bytes) -> bytes:
-    """That life of the topic ends."""
+    """Return the command that deletes the topic with this id."""
     return encode_command(DeleteTopic(name, topic_id))
 
 
 def decide_switch(partition: int, epoch: int, to_group: int) -> bytes:
-    """A partition of a topic is to go on in another group, if ``epoch`` is its next one."""
+    """Return the command that switches a partition to another group, if ``epoch`` is its next one.
+    """
     return encode_command(DecideSwitch(partition - FIRST, epoch, to_group))
 
 
 def apply_plan(plan_id: str, scope: str, expires_ms: int, now_ms: int, limits: PlanLimits,
                moves: tuple[PlannedMove, ...]) -> bytes:
-    """These moves are to be carried out."""
+    """Return the command that applies a plan."""
     return encode_command(ApplyPlan(plan_id, CLUSTER_ID.hex(), scope, expires_ms, now_ms, limits,
                                     moves))
 
 
 def control_plan(plan_id: str, action: str, value: int, now_ms: int) -> bytes:
-    """An operator pauses, resumes, throttles or cancels a plan."""
+    """Return the command of an operator that pauses, resumes, throttles or cancels a plan."""
     return encode_command(ControlPlan(plan_id, action, value, "", False, now_ms))
 
 
-# ---- what a node knows ---------------------------------------------------------------------------
+# ---- queries -------------------------------------------------------------------------------------
 
 
 def place_of(state: MetadataState, partition: int) -> Location | None:
-    """Where a partition of a topic takes appends, as far as this node knows."""
+    """Return the location where a partition of a topic takes appends by this state; None = unknown.
+    """
     return state.locate(partition - FIRST)
 
 
 def place_for(state: MetadataState, partition: int, seen_index: int) -> Location:
-    """As ``node.clients.router``: only who is not behind may say that there is no such partition.
-    Raises ``NoSuchPartition``, ``StaleMetadata``."""
+    """Return the location of a partition, as ``node.clients.router`` does.
+
+    Raises ``NoSuchPartition``, or ``StaleMetadata`` when this node is behind the client's metadata.
+    """
     place = place_of(state, partition)
     if place is not None:
         return place
@@ -146,41 +150,41 @@ def place_for(state: MetadataState, partition: int, seen_index: int) -> Location
 
 
 def opening(place: Location) -> bytes:
-    """Payload of the entry with which a partition begins, or goes on, where the metadata put it."""
+    """Return the payload of the partition open entry for a location."""
     return partition_open.opening_of(place)
 
 
 class Extent(NamedTuple):
-    """A part of a partition: its offsets from ``start`` up to ``end`` are in ``group``."""
+    """Part of a partition: its offsets from ``start`` up to ``end`` are in ``group``."""
 
     partition: int
     group: int
     start: int
-    end: int | None  # None = there it goes on
+    end: int | None  # None = the extent that takes appends
 
 
 def extents_of(place: Location, partition: int) -> list[Extent]:
-    """The parts of a partition, in order.  O(links)."""
+    """Return the extents of a partition, in order.  O(extents)."""
     ends = [*(link.start_offset for link in place.chain[1:]), None]
     return [Extent(partition, link.group, link.start_offset, end)
             for link, end in zip(place.chain, ends, strict=True)]
 
 
 def extent_at(place: Location, partition: int, offset: int) -> Extent:
-    """The part that holds an offset.  O(links)."""
+    """Return the extent that holds an offset.  O(extents)."""
     found = extents_of(place, partition)
     return next(each for each in reversed(found) if each.start <= max(offset, found[0].start))
 
 
 class LivingTopic(NamedTuple):
-    """One life of a topic: where each of its partitions is."""
+    """One incarnation of a topic, with the groups of its partitions."""
 
     topic: Topic
     partitions: tuple[tuple[int, int], ...]  # (partition, group)
 
 
 def topics_of(state: MetadataState) -> list[LivingTopic]:
-    """All that live, by name.  O(partitions)."""
+    """Return all topics that exist, by name.  O(partitions)."""
     found = []
     for topic in state.list_topics()[0]:
         last = topic.incarnation + topic.partitions
@@ -191,29 +195,29 @@ def topics_of(state: MetadataState) -> list[LivingTopic]:
 
 
 def extents_in(state: MetadataState, living: list[LivingTopic]) -> dict[int, list[Extent]]:
-    """The parts of each living partition.  O(partitions + links)."""
+    """Return the extents of each partition of these topics.  O(partitions + extents)."""
     return {partition: extents_of(state.locate(partition - FIRST), partition)
             for topic in living for partition, _ in topic.partitions}
 
 
-# ---- what has to be true -------------------------------------------------------------------------
+# ---- invariants ----------------------------------------------------------------------------------
 
 
 class Truth:
-    """What the committed commands come to, and what follows for partitions."""
+    """State after the committed commands, and the invariants of topics and partitions."""
 
     def __init__(self) -> None:
         self.state = MetadataState()
         self.created: dict[bytes, int] = {}  # topic id -> incarnation
         self.deleted_at: dict[int, int] = {}  # partition -> index of its deletion
-        #: partition -> its groups: the first, and those that switches to were decided
+        #: partition -> its groups: the first one, and the targets of decided switches
         self.groups: dict[int, tuple[int, ...]] = {}
         self._fingerprints = {0: fingerprint(self.state)}
         self._sizes: dict[int, int] = {}  # incarnation of a topic -> partitions
-        self._incarnations = 0  # all up to this one have been given
+        self._incarnations = 0  # highest incarnation that was assigned
 
     def apply(self, index: int, payload: bytes) -> None:
-        """The next committed command."""
+        """Apply the next committed command."""
         before = self.state.topics_count
         code, value, _ = apply(self.state, index, payload)
         self._fingerprints[index] = fingerprint(self.state)
@@ -242,17 +246,18 @@ class Truth:
             self.groups[FIRST + incarnation] = (self.state.locate(incarnation).group,)
 
     def partitions_of(self, incarnation: int) -> range:
-        """The partitions of one life of a topic."""
+        """Return the partitions of a topic's incarnation."""
         return range(FIRST + incarnation, FIRST + incarnation + self._sizes[incarnation])
 
     def check(self, node: int, state: MetadataState) -> None:
-        """A node's state, restored, installed or at the end.  Raises ``Violation``."""
+        """Compare a node's state, restored, installed or final.  Raises ``Violation``."""
         if self._fingerprints.get(state.version) != fingerprint(state):
             raise Violation("MetadataAreWhatWasCommanded", f"n{node} has metadata of index "
                             f"{state.version} that the commands up to there do not give")
 
     def accepted(self, node: int, state: MetadataState, partition: int, group: int) -> None:
-        """A node that has these metadata appends to a partition.  Raises ``Violation``."""
+        """Check that a node with these metadata may append to a partition.  Raises ``Violation``.
+        """
         deleted = self.deleted_at.get(partition)
         if deleted is not None and state.version >= deleted:
             raise Violation("DeletedStaysDeleted", f"n{node} appends to partition {partition}, "
@@ -262,7 +267,7 @@ class Truth:
                             f"{group}, it is in {self.groups.get(partition)}")
 
     def refused(self, node: int, partition: int) -> None:
-        """A node says for certain that there is no such partition.  Raises ``Violation``."""
+        """Check a definite reply that a partition does not exist.  Raises ``Violation``."""
         if partition not in self.deleted_at:
             raise Violation("CreatedIsFound", f"n{node} says that there is no partition "
                             f"{partition}, which was created and not deleted")

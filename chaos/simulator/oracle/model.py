@@ -1,12 +1,11 @@
-"""What a witness of every effect knows: each replica's log as staged and as durable, and the truth.
+"""Model of a cluster: each replica's log as staged and as durable, and the committed log.
 
-Contract.  The driver reports effects at the moment they take place (``witness.StateChecker``); this
-module keeps what follows from them, in O(1) per entry.  Nothing here asks the code under test what
-it believes.
+Contract.  The driver reports effects when they take place (``observer.StateChecker``); this module
+computes their consequences, in O(1) per entry.  It never asks the code under test for its state.
 
 Theory.  A log is represented by one 64-bit *chain* per index: the hash of the entry and of the
-chain before it.  Two logs that have equal chains at an index are equal up to it, so log matching,
-leader completeness and "committed never changes" are comparisons of two integers.
+chain before it.  Two logs that have equal chains at an index are equal up to it.  Log matching,
+leader completeness and "committed never changes" are therefore comparisons of two integers.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 _IDENTITY = struct.Struct("<QQQBQq")  # chain before, term, index, kind, partition, base offset
 NO_HARD_STATE = HardState(0, 0)
-#: Who counts where nobody is known to.
+#: Configuration of a replica that knows no members.
 NOBODY = Configuration(())
 #: Above all terms.
 ANY_TERM = 1 << 63
 
 
 def chain_of(previous: int, entry: Entry) -> int:
-    """The chain at ``entry`` when ``previous`` is the chain before it."""
+    """Return the chain at ``entry``, when ``previous`` is the chain before it."""
     hasher = hashlib.blake2b(
         _IDENTITY.pack(previous, entry.term, entry.index, entry.kind, entry.partition,
                        entry.base_offset), digest_size=8)
@@ -39,8 +38,11 @@ def chain_of(previous: int, entry: Entry) -> int:
 
 
 class LogModel:
-    """A log as chains and terms; place i holds index i + 1.  ``members`` is kept for logs that
-    entries are appended to: (index, configuration) of each entry that says so."""
+    """Log as chains and terms; place i holds index i + 1.
+
+    ``members`` holds (index, configuration) of the configuration entries, for logs that entries are
+    appended to.
+    """
 
     __slots__ = ("chains", "terms", "members")
 
@@ -70,7 +72,7 @@ class LogModel:
         return chain
 
     def append_known(self, chain: int, entry: Entry) -> None:
-        """The next entry is ``entry``, and ``chain`` the chain at it: nobody has to read it."""
+        """Append ``entry``, whose chain is already known to be ``chain``."""
         self.chains.append(chain)
         self.terms.append(entry.term)
         if entry.kind == EntryKind.MEMBERSHIP:
@@ -83,7 +85,7 @@ class LogModel:
             self.members.pop()
 
     def put(self, write: PendingWrite, count: int | None = None) -> None:
-        """What ``write`` does to this log with its first ``count`` entries (None = all)."""
+        """Apply ``write`` with its first ``count`` entries (None = all)."""
         if write.buried:
             self.drop_from(1)
         if write.drop_from:
@@ -105,11 +107,11 @@ class PendingWrite(NamedTuple):
     chains: tuple[int, ...]
     terms: tuple[int, ...]
     hard_state: HardState | None
-    buried: bool = False  # a tombstone: the replica's life is over
+    buried: bool = False  # the write is a tombstone: the replica is removed
 
 
 class ReplicaModel:
-    """One group on one node, over all its lives."""
+    """One group on one node, over all boots, removals and returns."""
 
     __slots__ = ("node", "group", "staged", "durable", "hard_state", "durable_hard_state",
                  "pending", "applied", "damaged", "buried", "durably_buried", "installing",
@@ -124,30 +126,33 @@ class ReplicaModel:
         self.durable_hard_state = NO_HARD_STATE
         self.pending: deque[PendingWrite] = deque()
         self.applied = 0
-        #: There is a tombstone and nothing else, as staged and as durable.
+        #: The replica is a tombstone, as staged and as durable.
         self.buried = self.durably_buried = False
-        #: What was durable when it was removed, until it is a replica with entries again.
+        #: The durable log when the replica was removed, until a new replica has entries.
         self.last_life = LogModel()
         self.installing = 0  # index of the snapshot that a crash may have installed or not
-        #: Relaxed: entries that a power loss leaves; whether there was one; what such took, and the
-        #: term up to which this voter may have helped leaders that lack it: until it had it again.
+        #: Relaxed durability: the highest synced index; True after a power loss; the entries that
+        #: power losses took.  Leaders up to the term of such an entry may lack it, because this
+        #: voter may have elected them before it got the entry back in that term.
         self.synced = 0
         self.power_lost = False
         self.forgotten: dict[int, int] = {}  # chain -> term
-        #: Chains that were durable here until damage took them; until it is repaired.
+        #: Chains that were durable here until they were damaged; cleared by repair.
         self.lost: set[int] = set()
-        self.damaged = False  # quarantined: whatever it led, it leads no more
-        #: Who the members are where its log says nothing: it was here from the beginning, or a
-        #: leader wanted it, and it knows nobody until it hears of them.
+        self.damaged = False  # quarantined: it no longer leads
+        #: Configuration before the first configuration entry of its log: the initial one, or
+        #: ``NOBODY`` for a replica that a leader created later.
         self.first = group.initial if node in group.initial.voters else NOBODY
-        #: (index, configuration) that it goes by, perhaps before that entry is staged.
+        #: (index, configuration) in force, perhaps before that entry is staged.
         self.adopted = (0, self.first)
 
     def __repr__(self) -> str:
         return f"n{self.node} g{self.group.group}"
 
     def stage(self, sequence: int, write: GroupWrite) -> PendingWrite:
-        """The log in memory moves; the chains of the new entries are computed from their bytes."""
+        """Apply a write to the log in memory; compute the chains of the new entries from their
+        bytes.
+        """
         log, mark = self.staged, write.mark
         buried = mark is not None and mark.kind == EntryKind.TOMBSTONE
         if buried:
@@ -171,7 +176,7 @@ class ReplicaModel:
         return pending
 
     def settle(self, sequence: int) -> None:
-        """The writes up to ``sequence`` are on the disk."""
+        """Make the writes up to ``sequence`` durable."""
         while self.pending and self.pending[0].sequence <= sequence:
             write = self.pending.popleft()
             if write.buried or write.chains:
@@ -187,69 +192,75 @@ class ReplicaModel:
             self.forgotten[chain] = min(self.forgotten[chain], self.hard_state.term)
 
     def forget(self, chains: Iterable[int]) -> None:
-        """Relaxed: a loss of power took these."""
+        """Relaxed durability: record entries that a power loss took."""
         self.forgotten |= dict.fromkeys(chains, ANY_TERM)
 
     def restart(self, log: LogModel, hard_state: HardState, applied: int) -> None:
-        """A new life begins with what recovery found."""
+        """Begin a new boot with the recovered log."""
         self.staged, self.durable = log, log.copy()
         self.hard_state = self.durable_hard_state = hard_state
         self.pending.clear()
         self.applied = applied
         self.adopted = (0, self.first)
         self.installing = 0
-        self.synced, self.power_lost = log.last_index, False  # recovery writes all of it anew
+        self.synced, self.power_lost = log.last_index, False  # recovery syncs all of the log
         self.buried = self.durably_buried = False
         self.last_life = LogModel()
 
     def lose(self, log: LogModel) -> None:
-        """Damage has left this of what was durable, perhaps with the help of a loss of power."""
+        """Record the durable entries that ``log`` lacks as damaged, after a power loss partly as
+        forgotten.
+        """
         if self.power_lost:
             self.forget_unsynced(log)
         self.lost.update(chain for index, chain in enumerate(self.durable.chains, 1)
                          if not log.holds(index, chain))
 
     def repaired(self) -> None:
-        """It is a replica like any other."""
+        """End the quarantine of the replica."""
         self.damaged = False
         self.lost.clear()
 
     def forget_unsynced(self, log: LogModel) -> None:
-        """Relaxed, and the power was lost at a disk that is damaged besides: records that were not
-        synced and that recovery did not find may be gone for that."""
+        """Relaxed durability, after a power loss on a damaged disk: record unsynced records that
+        ``log`` lacks as forgotten, because the power loss may be the reason.
+        """
         entries = self.group.entries
         self.forget(
             chain for index, chain in enumerate(self.durable.chains[self.synced:], self.synced + 1)
             if entries[chain].kind == EntryKind.DATA and not log.holds(index, chain))
 
     def tombstones(self) -> list[HardState]:
-        """Of those that a restart may find: the durable one, and those in flight."""
+        """Return the hard states of the tombstones that a restart may find: durable or in flight.
+        """
         return [self.durable_hard_state] * self.durably_buried + [
             write.hard_state for write in self.pending if write.buried]
 
     def restart_buried(self, hard_state: HardState) -> None:
-        """A new life finds the tombstone, and nothing else."""
+        """Begin a new boot in which the replica is a tombstone."""
         self.restart(LogModel(), hard_state, 0)
         self.buried = self.durably_buried = True
 
     def configuration(self) -> Configuration:
-        """Who counts, by this replica's log."""
+        """Return the newest configuration of the staged log."""
         return self.staged.members[-1][1] if self.staged.members else self.first
 
     def adopt(self, configuration: Configuration, index: int) -> None:
-        """It goes by that of ``index`` from now on."""
+        """Record that the configuration of entry ``index`` is in force on this replica."""
         self.adopted = index, configuration
         self.group.seen.setdefault(index, set()).add(configuration)
 
     def configurations(self) -> list[Configuration]:
-        """The one of its log, and one that it goes by while its disk has not been given it."""
+        """Return the newest configuration of the staged log, and the one in force if its entry is
+        not staged yet.
+        """
         index, adopted = self.adopted
         is_ahead = index > (self.staged.members[-1][0] if self.staged.members else 0)
         return [self.configuration(), adopted] if is_ahead else [self.configuration()]
 
 
 class BatchModel(NamedTuple):
-    """A committed batch."""
+    """Committed batch."""
 
     index: int
     base_offset: int
@@ -260,7 +271,7 @@ class BatchModel(NamedTuple):
 
 
 class PartitionModel:
-    """The committed contents of a partition."""
+    """Committed contents of a partition."""
 
     __slots__ = ("partition", "next_offset", "batches")
 
@@ -271,13 +282,18 @@ class PartitionModel:
 
 
 def is_majority(configuration: Configuration, nodes: Sequence[int]) -> bool:
-    """Counted by hand: more than half of the voters, and of the outgoing ones."""
+    """True if ``nodes`` have a majority of the voters, and one of the outgoing voters if there are
+    some.
+
+    False without voters.  The rule is written again here, so that the model does not share a bug of
+    the product's quorum.
+    """
     halves = [half for half in (configuration.voters, configuration.outgoing) if half]
     return bool(halves) and all(2 * len({*half} & {*nodes}) > len(half) for half in halves)
 
 
 class GroupModel:
-    """The truth about one group: who led, who voted, what is committed."""
+    """Truth about one group: leaders, votes, and the committed log."""
 
     __slots__ = ("group", "initial", "replicas", "leaders", "votes", "chain_at", "entries",
                  "committed", "commit_marks", "partitions", "seen", "_configured",
@@ -296,34 +312,37 @@ class GroupModel:
         self.partitions: dict[int, PartitionModel] = {}
         self.seen: dict[int, set[Configuration]] = {}  # by index of the entry
         self._configuration = self.initial
-        self._configured = 0  # entries up to which that is known
+        self._configured = 0  # committed entries that ``_configuration`` covers
 
     @property
     def commit(self) -> int:
         return len(self.committed)
 
     def replica(self, node: int) -> ReplicaModel:
-        """The replica on a node; it may be its first."""
+        """Return the replica on a node; create its model at the first call."""
         found = self.replicas.get(node)
         if found is None:
             found = self.replicas[node] = ReplicaModel(node, self)
         return found
 
     def log_at(self, index: int) -> LogModel:
-        """The committed log up to there."""
+        """Return the committed log up to ``index``."""
         log = LogModel()
         for chain in self.committed[:index]:
             log.append_known(chain, self.entries[chain])
         return log
 
     def follows(self, chain: int, log: LogModel) -> bool:
-        """Whether ``chain`` may come next: a committed one follows the committed log alone."""
+        """True if ``chain`` may follow ``log``: a committed entry follows only the committed log.
+        """
         index = log.last_index
         return (index >= self.commit or chain != self.committed[index]
                 or log.holds(index, self.committed[index - 1] if index else 0))
 
     def configuration(self) -> Configuration:
-        """Who counts, by what is committed.  Amortised O(1): what is committed stays so."""
+        """Return the newest committed configuration.  Amortised O(1), because committed entries
+        stay so.
+        """
         committed = self.committed
         while self._configured < len(committed):
             entry = self.entries[committed[self._configured]]
@@ -333,24 +352,31 @@ class GroupModel:
         return self._configuration
 
     def configurations(self) -> list[Configuration]:
-        """All by which somebody may go: the committed one, and that of each log, on its way to the
-        disk or not; who knows of no members elects nobody.  O(replicas)."""
+        """Return all configurations that may be in force on a replica: the committed one, and those
+        of each log, staged or not.
+
+        A replica without known members elects no leader, so ``NOBODY`` is left out.  O(replicas).
+        """
         return [self.configuration(), *[each for replica in self.replicas.values()
                                         if not replica.buried for each
                                         in replica.configurations() if each != NOBODY]]
 
     def configurations_at(self, index: int) -> list[Configuration]:
-        """Those that anybody ever went by at ``index``: of one that was lost or dropped somebody
-        may have heard; 0 = the first."""
+        """Return all configurations that were in force at ``index`` on any replica, in truncated
+        logs as well, because other nodes may have seen them.  Index 0 is the initial one.
+        """
         if not index:
             return [self.initial]
         return sorted(self.seen.get(index, ()))
 
     def configurations_from(self, replica: ReplicaModel, index: int) -> list[Configuration]:
-        """Those under which ``index`` may have been committed in the replica's term: the one in
-        force there and those behind it in its log or in its leader's.  A leader goes by the last
-        one of its log also while its disk is busy and the entry is not staged yet (paper 6: as soon
-        as it is in the log, committed or not)."""
+        """Return the configurations under which ``index`` may have been committed in the replica's
+        term.
+
+        These are the one in force at ``index``, and the later ones in its log and in its leader's
+        log.  A configuration is in force on a leader as soon as it is in the log (paper 6), which
+        is before its entry is staged if the disk is busy.
+        """
         found = []
         leader = self.replicas.get(self.leaders.get(replica.hard_state[0], 0), replica)
         if leader.adopted[0] >= index:
@@ -362,27 +388,29 @@ class GroupModel:
         return found
 
     def durable_holders(self, index: int, chain: int) -> list[int]:
-        """Nodes whose disk holds the log that ends with ``chain`` at ``index``, or held it before a
-        relaxed node's loss of power, or before damage that is not repaired: what it said of it was
-        true, and may come late."""
+        """Return the nodes with a durable log that ends with ``chain`` at ``index``.
+
+        Nodes that lost the entry in a relaxed power loss, or in damage that is not repaired, are
+        included: their acknowledgements were true, and may arrive late.
+        """
         return [node for node, replica in self.replicas.items()
                 if replica.durable.holds(index, chain) or chain in replica.forgotten
                 or chain in replica.lost]
 
     def is_enough(self, replica: ReplicaModel, index: int, holders: Sequence[int]) -> bool:
-        """Whether these are a majority under a configuration that may have decided."""
+        """True if ``holders`` are a majority under a configuration that may have decided."""
         return any(is_majority(configuration, holders)
                    for configuration in self.configurations_from(replica, index))
 
     def committed_before_term(self, term: int) -> int:
-        """Highest index known to be committed by a leader of a term below ``term``."""
+        """Return the highest index known to be committed by a leader of a term below ``term``."""
         for mark_term, index in reversed(self.commit_marks):
             if mark_term < term:
                 return index
         return 0
 
     def batch_of(self, entry: Entry) -> BatchModel:
-        """A committed DATA entry as a batch."""
+        """Return a committed DATA entry as a batch."""
         assert entry.kind == EntryKind.DATA and entry.batch is not None, entry
         info = entry.batch
         return BatchModel(entry.index, entry.base_offset, info.count,

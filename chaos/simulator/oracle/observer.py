@@ -1,7 +1,7 @@
-"""The witness: told of every effect, keeps the model, asks the invariants.
+"""State checker: receives every effect, updates the model, and checks the invariants.
 
-Contract.  Calls come at the moment of the effect, in its order.  The witness never changes what the
-system under test does.  O(1) per effect for each invariant.
+Contract.  Calls come at the moment of the effect, in the order of effects.  The state checker never
+changes what the system under test does.  O(1) per effect for each invariant.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ from multiraft.types import Entry, HardState
 
 
 class DamagedEntry(NamedTuple):
-    """An entry that a restarted node knows to have, and cannot read."""
+    """An entry that a restarted node knows to have stored, and cannot read."""
 
     index: int
-    term: int  # 0 = all that is known is that it is committed
-    in_question: bool  # may have been dropped: what is committed there, if anything is, replaces it
+    term: int  # 0 = unknown; the entry is known to be committed
+    in_question: bool  # may have been truncated: a committed entry of its index replaces it
 
 
 class StateChecker:
-    """Model and invariants of one run.  Not ``judged``: it knows what is committed, and asks no
-    invariant but the one that keeps the partitions of the model."""
+    """Model and invariants of one run.
+
+    With ``judged`` False it only tracks what is committed, and checks no invariant except the one
+    that maintains the partitions of the model.
+    """
 
     def __init__(self, groups: Iterable[GroupModel], judged: bool = True):
         self.groups = {group.group: group for group in groups}
         self.leader_changes = 0
-        #: node -> replicas of which something was written there since its last sync
+        #: node -> replicas with writes since the node's last sync
         self._unsynced: dict[int, dict[int, ReplicaModel]] = {}
         invariants: list[Invariant] = [
             kind() for kind in ((*ALL, *partition_invariants.ALL) if judged else (OffsetsDense,))
@@ -64,7 +67,8 @@ class StateChecker:
             if write.drop_from:
                 self._follows(replica, write.drop_from, replica.staged.last_index + 1)
                 if write.drop_from == replica.staged.last_index + 1:
-                    write = write._replace(drop_from=0)  # a doubter makes sure that nothing follows
+                    # Truncation at the end of the log, as head recovery does it: nothing is lost.
+                    write = write._replace(drop_from=0)
             before, entries = replica.hard_state, write.entries
             if entries and not write.drop_from:
                 self._follows(replica, entries[0].index, entries[0].index)
@@ -89,12 +93,14 @@ class StateChecker:
             replica.settle(writes.sequence)
 
     def synced(self, node: int) -> None:
-        """Relaxed: all that was written there is on the disk now.  O(replicas written to)."""
+        """Relaxed durability: mark everything written on the node as synced.  O(replicas written
+        to).
+        """
         for replica in self._unsynced.pop(node, {}).values():
             replica.synced = replica.durable.last_index
 
     def power_lost(self, node: int) -> None:
-        """Relaxed: records that were not synced may be gone there."""
+        """Relaxed durability: unsynced records of the node may be lost."""
         for group in self.groups.values():
             if node in group.replicas:
                 group.replicas[node].power_lost = True
@@ -102,9 +108,11 @@ class StateChecker:
     def recovered(self, node: int, group: int, restored: GroupRestored,
                   entries: Iterable[Entry | DamagedEntry], damaged: bool = False,
                   known: LogModel | None = None, knows_its_damage: bool = False) -> LogModel:
-        """A restart found this; ``entries`` are all that it can read behind ``known``, verified,
-        and those that it knows to be damaged; ``knows_its_damage``: nothing else is wrong.  What it
-        found, as a log."""
+        """Compare a recovered replica with the model; return the recovered log.
+
+        ``entries`` are all verified entries that follow ``known``, and the damaged ones among them.
+        ``knows_its_damage``: the replica knows every entry that it lost, and has lost nothing else.
+        """
         replica = self.replica(node, group)
         first_index = restored.bounds.first_index
         if first_index - 1 > replica.group.commit:
@@ -118,10 +126,10 @@ class StateChecker:
                     log = replica.group.log_at(entry.index - 1)
                 log.append_known(chain, replica.group.entries[chain])
             else:
-                if damaged:  # else all of the log is compared
+                if damaged:  # otherwise ``on_recover`` compares the whole log
                     self._ask("on_found", replica, entry)
                 replica.group.entries.setdefault(log.append(entry), entry)
-        if first_index > 1:  # a snapshot says who they were before it
+        if first_index > 1:  # a snapshot names the members at its index
             replica.first = replica.group.initial
         hard_state = HardState(*restored.hard_state)
         if log.last_index != restored.bounds.last_index:
@@ -138,7 +146,7 @@ class StateChecker:
         return log
 
     def installing(self, node: int, group: int, index: int, term: int) -> None:
-        """A snapshot of the state at (index, term) is about to replace the replica's log."""
+        """Check a snapshot at (index, term) that is about to replace the replica's log."""
         replica = self.replica(node, group)
         committed = replica.group.committed
         if index > len(committed) or replica.group.entries[committed[index - 1]].term != term:
@@ -150,7 +158,7 @@ class StateChecker:
         replica.installing = index
 
     def installed(self, node: int, group: int) -> None:
-        """It is durable."""
+        """Replace the log of the model, because the snapshot is durable."""
         replica = self.replica(node, group)
         index, replica.first = replica.installing, replica.group.initial
         replica.restart(replica.group.log_at(index), replica.hard_state, index)
@@ -160,7 +168,7 @@ class StateChecker:
     def sent(self, node: int, to: int, message: Message) -> None:
         kind = type(message)
         if kind not in self._sent:
-            return  # of no group
+            return  # a message that belongs to no group
         group = self.groups.get(message.group)
         replica = group.replicas.get(node) if group is not None else None
         if replica is None:
@@ -172,7 +180,7 @@ class StateChecker:
             check(replica, to, message)
 
     def created(self, node: int, group: int, restored: GroupRestored) -> None:
-        """An empty replica, where there was none or a tombstone was left."""
+        """Check an empty replica that was created where the node had none, or a tombstone."""
         replica = self.replica(node, group)
         if restored.bounds.last_index or replica.staged.last_index:
             raise Violation("LivesAreApart", f"{replica} is created with a log that ends at "
@@ -187,8 +195,11 @@ class StateChecker:
 
     def absent(self, node: int, here: Iterable[int], tombstones: Mapping[int, HardState],
                damaged: bool) -> None:
-        """A restart found replicas of these groups only, and of some a tombstone with this hard
-        state; ``damaged``: what else there was may be what its disk has lost."""
+        """Check the groups without a replica after a recovery.
+
+        ``here`` are the groups with a replica; ``tombstones`` holds the hard states of tombstones.
+        With ``damaged`` the disk may have lost other replicas and tombstones.
+        """
         for number, group in self.groups.items():
             replica = group.replicas.get(node)
             if number in here or replica is None:
@@ -201,7 +212,7 @@ class StateChecker:
             if used and damaged:
                 replica.lose(LogModel())
                 replica.restart(LogModel(), left, 0)
-                replica.damaged = replica.buried = True  # nobody goes by what it was
+                replica.damaged = replica.buried = True  # its configuration counts no longer
                 continue
             if known:
                 raise Violation("TermMonotonic", f"{replica} was removed with hard state {known}, "
@@ -211,20 +222,25 @@ class StateChecker:
             replica.restart_buried(left)
 
     def wiped(self, node: int) -> None:
-        """Its disk is gone for good.  What it held counts as held: it was, when it was said."""
+        """Record that the node lost its disk permanently.
+
+        Its entries still count as held, because its acknowledgements were true when it sent them.
+        """
         for group in self.groups.values():
             if node in group.replicas:
                 group.replicas[node].buried = True
 
     def forgotten(self, node: int) -> None:
-        """It goes on under its id with an empty directory, which nobody should let it."""
+        """Record that a node takes part under its old id with an empty directory, which its peers
+        should have refused.
+        """
         for group in self.groups.values():
             if node in group.replicas:
                 group.replicas[node].restart(LogModel(), NO_HARD_STATE, 0)
 
     @property
     def first_leaders(self) -> int:
-        """Groups that had one at all: the first is no change."""
+        """Groups that have had a leader; their first leader is no change of leaders."""
         return sum(1 for group in self.groups.values() if group.leaders)
 
     def leads(self, replica: ReplicaModel, term: int) -> None:
@@ -233,7 +249,7 @@ class StateChecker:
             self._ask("on_leader", replica, term)
 
     def committed(self, node: int, group: int, first: int, last: int) -> None:
-        """``node`` applies first..last now."""
+        """Check the entries first..last, which ``node`` applies now."""
         replica = self.replica(node, group)
         self._commit(replica, last, replica.hard_state.term)
         self._ask("on_apply", replica, first, last)
@@ -255,7 +271,7 @@ class StateChecker:
             check(replica, index, added if added > 0 else 0)
 
     def confirmed(self, node: int, group: int, index: int, floor: int) -> None:
-        """A linearizable read that was asked for when ``floor`` was committed may be answered."""
+        """Check a confirmed linearizable read that started when ``floor`` was committed."""
         if index < floor:
             raise Violation("ReadsAreLinearizable", f"n{node} answers a read of g{group} at index "
                             f"{index}, {floor} was committed before it was asked")
@@ -263,7 +279,11 @@ class StateChecker:
     # ---- clients -----------------------------------------------------------------------------
 
     def acked(self, group: int, append: AppendOperation) -> None:
-        """``group``: where its client believes the partition to be; it may have been elsewhere."""
+        """Check an acknowledged append.
+
+        ``group`` is where the client believes the partition to be; the partition may be in another
+        group.
+        """
         believed = self.groups[group]
         if append.partition not in believed.partitions:
             believed = next((each for each in self.groups.values()
@@ -279,7 +299,7 @@ class StateChecker:
 
 
 def _chain_of_damaged(group: GroupModel, entry: DamagedEntry) -> int:
-    """Of the entry that stands there, or will when the node has asked for it."""
+    """Return the chain at the damaged entry, or at the entry that repair will put there."""
     if not entry.term or (entry.in_question and entry.index <= group.commit):
         return group.committed[entry.index - 1]
     return group.chain_at[entry.index, entry.term]

@@ -1,8 +1,8 @@
-"""What clients ask: appends and reads, with what they know at invocation and at completion.
+"""Operations of clients: appends and reads, with the state at invocation and at completion.
 
-Contract.  Plain records, filled in by the workload and judged by the invariants.  An append keeps
-its identity (producer, epoch, sequence) over all its attempts; values are unique and say who wrote
-them, so that a read value names its append.
+Contract.  Plain records; the workload fills them in and the invariants judge them.  An append keeps
+its identity (producer, epoch, sequence) over all its attempts.  Values are unique and name their
+writer, so that a value that was read identifies its append.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class AppendOperation:
     floor: int  # highest acknowledged offset of the partition at invocation; -1 = none
     number: int = 0  # counts the batches of its producer and partition
     attempts: int = 0
-    asked: int = 0  # the node that was asked last
+    asked: int = 0  # the node that received the last attempt
     refusals: int = 0
     base_offset: int = -1
     done: bool = False
-    ambiguous: bool = False  # given up; it may have happened
+    ambiguous: bool = False  # given up; it may be committed
     last_error: str = ""
 
     def __repr__(self) -> str:
@@ -49,4 +49,4 @@ class ReadOperation:
     offset: int
     high_watermark: int
     batches: tuple[bytes, ...]
-    is_last: bool = True  # of the parts of a partition: its end is the partition's
+    is_last: bool = True  # read in the last extent, whose end is the end of the partition

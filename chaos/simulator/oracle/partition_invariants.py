@@ -1,10 +1,10 @@
-"""What must hold of partitions that move between groups, and of groups that move between nodes.
+"""Invariants of partitions that move between groups, and of groups that move between nodes.
 
-Contract.  Invariants of ``invariants.Invariant``'s kind, judged when an entry is committed, which
-is the same moment for whichever replica says so first.
+Contract.  Classes like ``invariants.Invariant``, checked when an entry is committed: at the first
+replica that reports it.
 
-Theory.  A switch is one entry in each of two logs (docs/decisions/0028).  What they have to agree
-on is in their contents, so it can be judged without asking anybody how far the switch is.
+Theory.  A switch is one entry in each of two logs (docs/decisions/0028).  Everything that they have
+to agree on is in their contents, so they are checked without the state of the switch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from multiraft.types import Configuration, Entry, EntryKind
 
 
 class _Place:
-    """Where a partition takes batches, and what it has to take along."""
+    """Group that accepts batches of a partition, and the state that a switch has to carry over."""
 
     __slots__ = ("group", "epoch", "sealed", "end", "stamp", "producers")
 
@@ -33,9 +33,13 @@ class _Place:
 
 
 class ExtentsFollow(Invariant):
-    """A partition takes batches in one group at a time, in the group and epoch that its last
-    opening names: where it goes on it is opened once the seal before is committed, at the offset of
-    that seal, and no batch follows a seal.  Stamped leader epochs never go down.  (A1, A31, S42)"""
+    """A partition takes batches in one group at a time, in the group and epoch of its last open
+    entry.
+
+    An open entry in the next group follows the committed seal of the previous group, at the offset
+    of that seal, and no batch follows a seal.  Stamped leader epochs never decrease.  (A1, A31,
+    S42)
+    """
 
     def __init__(self) -> None:
         self._places: dict[int, _Place] = {}
@@ -105,7 +109,10 @@ class ExtentsFollow(Invariant):
 
 class VotersChangeJointly(Invariant):
     """Voters change through a joint configuration of the old and the new ones, one change at a
-    time, so that none is gone before its successors count (thesis 4.3, S29)."""
+    time.
+
+    No old voter is gone before its successors count (thesis 4.3, S29).
+    """
 
     def __init__(self) -> None:
         self._last: dict[int, Configuration] = {}  # by group

@@ -1,14 +1,13 @@
-"""What a restarted node can read of its logs: every entry verified, and none twice for nothing.
+"""Read-back of a restarted node's logs: every entry verified, and no entry verified twice.
 
-Contract.  ``ReadBack.show`` tells the witness what a recovery left of each group's log.  The result
-is that of reading every entry: an entry is taken from the earlier look only if the store's index
-still puts it at the same place and size, nothing calls it damaged, and the bytes of that place are,
-compared, the very bytes that were verified then.
+Contract.  ``ReadBack.show`` reports the recovered log of each group to the state checker.  The
+result is the same as after reading every entry.  An entry is taken from the previous read-back only
+under three conditions: the store's index has the same position and size for it; it is not known to
+be damaged; the bytes at that position equal the verified ones.
 
 Theory.  A node restarts hundreds of times in a run, and its log only grows.  Reading all of it each
-time costs the square of the run's length and finds what the look before it found.  Comparing bytes
-costs nothing beside parsing them, and trusts nobody: whatever changes a disk, a crash, a repair or
-rot, is seen.
+time costs the square of the run's length.  A comparison of bytes costs almost nothing beside
+parsing them, and it sees every change of the disk: by a crash, a repair or bit rot.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ from multiraft.types import Entry
 
 Found = Entry | DamagedEntry
 
-#: Behind every journal position.
+#: Above every journal offset.
 _BEYOND = 1 << 62
 
 
 class _Look(NamedTuple):
-    """One group's log as it was read last."""
+    """Log of one group at the last read-back."""
 
     incarnation: int
     positions: array
     ends: array
-    log: LogModel  # as far as nothing was damaged
+    log: LogModel  # only of logs without damage
 
 
 class ReadBack:
-    """All looks at one node's disk."""
+    """Read-backs of one node's disk."""
 
     def __init__(self) -> None:
         self._images: dict[str, bytes] = {}  # segment -> bytes up to its last entry
@@ -51,8 +50,10 @@ class ReadBack:
 
     def show(self, store: Store, image: Callable[[str], bytes], witness: StateChecker, node: int,
              rotten: bool) -> None:
-        """Tell the witness all that can be read; ``image`` gives a file's bytes.  Raises
-        ``CorruptRange`` when an entry is damaged on a disk that is not ``rotten``."""
+        """Report all readable entries to the state checker; ``image`` returns the bytes of a file.
+
+        Raises ``CorruptRange`` when an entry is damaged on a disk that is not ``rotten``.
+        """
         self._begin(store.table.journal, image)
         for group, restored in sorted(store.groups.items()):
             known, entries = self._read(store, group, rotten)
@@ -62,7 +63,7 @@ class ReadBack:
             self._note(store, group, log, damaged)
 
     def _begin(self, journal: Journal, image: Callable[[str], bytes]) -> None:
-        """Find out which parts of the journal are not as they were."""
+        """Find the ranges of the journal that differ from the last read-back."""
         before, self._images = self._images, {}
         self._changed = []
         for segment in journal.segments:
@@ -78,7 +79,8 @@ class ReadBack:
         self._changed.append((last.start + last.capacity if last else 0, _BEYOND))
 
     def _read(self, store: Store, group: int, rotten: bool) -> tuple[LogModel | None, list[Found]]:
-        """The group's log: the part that is as it was, None when there is none, and the rest."""
+        """Return the unchanged part of a group's log (None = no part), and the entries behind it.
+        """
         log = store.table.logs[group]
         known = self._known(store, log)
         found: list[Found] = []
@@ -98,7 +100,7 @@ class ReadBack:
         return known, found
 
     def _note(self, store: Store, group: int, log: LogModel, damaged: bool) -> None:
-        """That is what was found; remembered for the next look unless some of it is ``damaged``."""
+        """Keep the recovered log for the next read-back, unless some of it is ``damaged``."""
         held = store.table.logs[group]
         if damaged:
             self._looks.pop(group, None)
@@ -107,8 +109,10 @@ class ReadBack:
         self._looks[group] = _Look(held.incarnation, positions[:], ends[:], log.copy())
 
     def _known(self, store: Store, log: StoredLog) -> LogModel | None:
-        """As much of the last look as still holds; None of a log that is compacted, which is
-        short."""
+        """Return the part of the last read-back that is still valid.
+
+        None for a compacted log, which is short.
+        """
         look = self._looks.get(log.group)
         if (look is None or look.incarnation != log.incarnation or log.missing
                 or log.index.first_index != 1):
@@ -123,10 +127,11 @@ class ReadBack:
 
     def _first_other(self, store: Store, group: int, known: LogModel, indexes: list[int],
                      none: int) -> int:
-        """The first of the indexes at which no entry is, or another one than is known; ``none``
-        when there is none."""
+        """Return the first of the indexes with no entry, or with another one than known; else
+        ``none``.
+        """
         for first, last in _runs(indexes):
-            # What is damaged ``_read`` comes upon, and knows whether it may be.
+            # ``_read`` reads a damaged entry again, and decides whether damage is allowed.
             entries, damaged = _readable(store, group, first, last)
             for at, entry in enumerate(entries, first):
                 self.entries_read += 1
@@ -139,9 +144,11 @@ class ReadBack:
 
 def _readable(store: Store, group: int, first: int,
               last: int) -> tuple[tuple[Entry, ...], CorruptRange | None]:
-    """The entries from ``first`` on up to the first that is damaged, and what is said of that one;
-    None = all up to ``last`` can be read.  At once: damage is rare, and one read costs about as
-    much as ten entries."""
+    """Return the entries from ``first`` up to the first damaged one, and the error of that one.
+
+    The error is None when all entries up to ``last`` can be read.  All are read at once first:
+    damage is rare, and one read costs about as much as ten entries.
+    """
     try:
         return store.read_plan(group, first, last).execute(), None
     except CorruptRange as error:
@@ -157,12 +164,14 @@ def _readable(store: Store, group: int, first: int,
 
 
 def _knows_its_damage(log: StoredLog) -> bool:
-    """Whether all that is wrong is entries that cannot be read, and is known of each of them."""
+    """True if all damage of the log is known: entries that cannot be read, each with index and
+    term.
+    """
     return not (log.doubtful or log.lasting or log.unsure or log.questioned)
 
 
 def _runs(indexes: list[int]) -> Iterator[tuple[int, int]]:
-    """First and last of each run of consecutive ones; they ascend."""
+    """Yield first and last of each run of consecutive numbers, which ascend."""
     begin = 0
     for at in range(1, len(indexes) + 1):
         if at == len(indexes) or indexes[at] != indexes[at - 1] + 1:
@@ -171,7 +180,7 @@ def _runs(indexes: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _common(before: array, now: array) -> int:
-    """Length of the common beginning.  O(n) at the speed of a comparison of bytes."""
+    """Return the length of the common prefix.  O(n) at the speed of a comparison of bytes."""
     low, high = 0, min(len(before), len(now))
     if before[:high] == now[:high]:
         return high

@@ -1,14 +1,14 @@
-"""Many seeds, in as many processes as there are cores to spend on them.
+"""Runner of many seeds in parallel processes.
 
 Contract.  Seeds are judged twice: by the simulator's invariants while they run, and by the checkers
-of all layers from what their clients were told.  ``run_seeds`` yields each seed's ``Result`` as it
-is done, in no order; a seed is a function of itself, whichever process runs it.  When the time is
-up no seed is started any more, and those under way are finished.  Closing the generator ends the
-processes after the seed they are at.
+of all layers from the history of their clients.  ``run_seeds`` yields each seed's ``Result`` when
+it is complete, in no order.  The result of a seed does not depend on the process that runs it.
+When the time is up, no more seeds are started, and running ones are finished.  Closing the
+generator ends the processes after their current seed.
 
-Theory.  A world is full of circles: what a seed leaves is found by looking at each of more than a
-million objects, which took a sixth of the time of the seed.  So each has a process of its own, and
-nothing of it is looked for.
+Theory.  A simulation has many reference cycles.  To free one, the garbage collector visits more
+than a million objects, which took a sixth of the time of the seed.  So each seed has a process of
+its own, and its memory is never collected.
 """
 
 from __future__ import annotations
@@ -29,23 +29,26 @@ from chaos.simulator.clients.history import Recording
 from chaos.simulator.runner.variant import Variant
 from chaos.simulator.simulation import Result
 
-#: Fresh seeds are drawn below this: short enough to be typed.
+#: Upper bound (exclusive) of fresh seeds: short enough to be typed.
 FRESH_BELOW = 1 << 40
 
 
 def fresh_seed() -> int:
-    """A seed that hardly anybody has run."""
+    """Return a random seed, which has very likely never run."""
     return secrets.randbelow(FRESH_BELOW)
 
 
 def run_one(seed: int, variant: Variant, sink: Callable[[str], None] | None = None,
             recording: Recording | None = None) -> Result:
-    """One seed, in this process; ``sink`` gets every line of its trace, ``recording``, which is
-    new, what its clients ask and are told."""
+    """Run one seed in this process.
+
+    ``sink`` gets every line of its trace.  ``recording``, which must be new, gets the operations of
+    its clients.
+    """
     recording = Recording() if recording is None else recording
     with planted(BUGS.get(variant.bug)):
         result = simulation.run(variant.parameters(seed), sink, recording)
-    # What relaxed durability may lose, clients miss.
+    # The checkers would report records that relaxed durability was allowed to lose.
     if not result.failure and not result.marks["promised loss"]:
         result.failure = "\n".join(f"{found.id} {found.name}: {found.text}"
                                    for found in check(recording.finish()).anomalies)
@@ -53,7 +56,9 @@ def run_one(seed: int, variant: Variant, sink: Callable[[str], None] | None = No
 
 
 def numbers(first: int, seeds: int | None, minutes: float | None) -> Iterator[int]:
-    """Seeds from ``first`` on, so many or for so long; both = whichever ends first."""
+    """Yield seeds from ``first`` on, ``seeds`` of them or for ``minutes``; with both, whichever
+    ends first.
+    """
     deadline = time.monotonic() + minutes * 60 if minutes is not None else None
     number = first
     while ((seeds is None or number < first + seeds)
@@ -63,12 +68,12 @@ def numbers(first: int, seeds: int | None, minutes: float | None) -> Iterator[in
 
 
 def run_seeds(seeds: Iterator[int], variant: Variant, jobs: int) -> Iterator[Result]:
-    """Run them all, ``jobs`` at a time."""
+    """Yield the results of all seeds, ``jobs`` of which run at a time."""
     if jobs == 1:
         for seed in seeds:
             yield run_one(seed, variant)
         return
-    # Spawned: a fork of a process that has threads may inherit a lock that nobody releases.
+    # Spawned: a fork of a process with threads may inherit a lock that no thread releases.
     executor = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
     try:
         yield from _in_pool(executor, seeds, variant, jobs)
@@ -88,7 +93,7 @@ def _in_pool(executor: ProcessPoolExecutor, seeds: Iterator[int], variant: Varia
 
 
 def _run_apart(seed: int, variant: Variant) -> Result:
-    """One seed, in a fork of this process, which has no threads and has all of the code."""
+    """Run one seed in a fork of this process, which has no threads and has imported all code."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_run_and_tell, args=(seed, variant, sender))
@@ -111,7 +116,7 @@ def _run_and_tell(seed: int, variant: Variant, sender: Connection) -> None:
 
 
 def _finished(running: list[Future[Result]]) -> Iterator[Result]:
-    """Wait for one at least, in the order in which they were started."""
+    """Yield the finished results in the order of their start; wait until there is one."""
     done, _ = wait(running, return_when=FIRST_COMPLETED)
     finished = [future for future in running if future in done]
     running[:] = [future for future in running if future not in done]

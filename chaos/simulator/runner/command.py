@@ -1,9 +1,10 @@
-"""The command: replay a seed, or run many and say what they went through.
+"""Command ``multiraft chaos sim``: replay a seed, or run many and print a summary.
 
-Contract.  Exit code 0 when every seed holds, 1 when one does not.  A failing seed is printed with
-the end of its trace, the one command that replays it, and, when there was time for it, the smallest
-variant that still fails.  Results go to standard output, progress to standard error, and that only
-on a terminal.  Exit code 2, before anything runs, when ``--output`` cannot be had.
+Contract.  Exit code 0 when every seed holds, 1 when one fails.  For a failed seed the command
+prints the end of its trace and the command that replays it.  If there is time for shrinking, it
+also prints the smallest variant that still fails.  Results go to standard output.  Progress goes to
+standard error, and only on a terminal.  Exit code 2, before anything runs, when ``--output`` cannot
+be used.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from chaos.simulator.runner.variant import Variant
 from chaos.simulator.simulation import Result
 
 SEEDS = 20
-#: Failing seeds that are reported in full before a run of many gives up.
+#: Failed seeds, all reported in full, after which a run of many seeds ends.
 FAILURES_MAX = 5
 SHRINK_SECONDS = 60.0
-#: A seed is a number of 63 bits; a week of seeds, and more processes than a machine has cores.
+#: Limits of options: 63 bits of a seed, a week of running, more processes than any machine's cores.
 SEED_MAX = (1 << 63) - 1
 MINUTES_MAX = 7 * 24 * 60
 JOBS_MAX = 1_024
@@ -105,12 +106,12 @@ def simulate(seed: int | None, seeds: int | None, minutes: float | None, first: 
 
 
 def _folders() -> ModuleType:
-    """What writes folders, imported when one is wanted: charts are not every seed's price."""
+    """Import and return the module that writes folders, because importing charts takes long."""
     return importlib.import_module("chaos.simulator.runner.run_folder")
 
 
 def _prepare(output: Path) -> None:
-    """Where folders go is refused before anything runs."""
+    """Create the folder of the output.  Raises ``click.BadParameter`` before anything runs."""
     try:
         _folders().prepare(output)
     except OSError as error:
@@ -119,7 +120,7 @@ def _prepare(output: Path) -> None:
 
 
 def _keep(failures: list[Result], variant: Variant, output: Path) -> None:
-    """A folder for each seed that failed, which is run again for that."""
+    """Run each failed seed again, and write its folder."""
     for failed in failures:
         click.echo(f"seed {failed.seed}: running it again for its folder", err=True)
         kept = _folders().Kept(output / str(failed.seed), failed.seed, variant)
@@ -128,7 +129,7 @@ def _keep(failures: list[Result], variant: Variant, output: Path) -> None:
 
 
 def _write(kept) -> None:
-    """The folder of a seed; one that cannot be written takes nothing else with it."""
+    """Write the folder of a seed; an error is printed, and ends nothing else."""
     try:
         click.echo(f"seed {kept.result.seed}: {kept.write()}")
     except OSError as error:
@@ -136,7 +137,7 @@ def _write(kept) -> None:
 
 
 def _replay(seed: int, variant: Variant, trace: bool, output: Path | None) -> Result:
-    """One seed, with all that can be said about it."""
+    """Run one seed, and print its parameters, result and summary."""
     click.echo("\n".join(variant.parameters(seed).describe()))
     also = click.echo if trace else None
     kept = _folders().Kept(output, seed, variant) if output is not None else None
@@ -154,7 +155,7 @@ def _replay(seed: int, variant: Variant, trace: bool, output: Path | None) -> Re
 
 def _run_many(variant: Variant, first: int, seeds: int | None, minutes: float | None, jobs: int,
               record: bool) -> list[Result]:
-    """Run seeds and print the sums; those that failed."""
+    """Run seeds and print the summary; return the failed ones."""
     totals, failures = Totals(), []
     commit = commit_of(soak_log.SOAK_FILE.parent) if record else ""
     seeds = SEEDS if seeds is None and minutes is None else seeds
@@ -179,7 +180,7 @@ def _run_many(variant: Variant, first: int, seeds: int | None, minutes: float | 
 
 @contextlib.contextmanager
 def _progress(totals: Totals, seeds: int | None, minutes: float | None) -> Iterator:
-    """A bar on a terminal, a line per seed elsewhere."""
+    """Show a bar on a terminal, and a line per seed elsewhere."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda result: click.echo(_line(result))
@@ -200,7 +201,7 @@ def _progress(totals: Totals, seeds: int | None, minutes: float | None) -> Itera
 
 
 def _line(result: Result) -> str:
-    """One seed in one line."""
+    """Return the line of one seed."""
     speed = result.simulated_ms / 1000 / max(result.cpu_seconds, 1e-9)
     verdict = "FAILED" if result.failure else "short" if why_not(result) else "ok"
     return (f"seed {result.seed:<8} {verdict:<6} {result.simulated_ms / 1000:7.1f} s  "
@@ -215,7 +216,7 @@ def _report_failure(result: Result, variant: Variant, traced: bool) -> None:
 
 
 def _report_smaller(result: Result, variant: Variant, budget_seconds: float) -> None:
-    """Look for a smaller variant of a failed seed, and print it."""
+    """Shrink a failed seed, and print the smallest variant."""
     if budget_seconds <= 0:
         return
     click.echo(f"seed {result.seed}: looking for a smaller variant, {budget_seconds:.0f} s at most",

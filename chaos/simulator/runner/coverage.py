@@ -1,8 +1,7 @@
-"""Which seeds count, and the sums of many.
+"""Coverage of runs: the seeds that count, and sums over many seeds.
 
-Contract.  A seed *counts* when it ran long enough, got enough done, and was disturbed enough to
-have proved something (``why_not``); a summary never counts another one.  A seed that fails does not
-count either.
+Contract.  A seed *counts* when it ran long enough, acknowledged enough appends, and met enough
+faults to be evidence (``why_not``).  A summary counts no other seed.  A failed seed does not count.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections import Counter
 from chaos.simulator.env.parameters import FAULT_KINDS
 from chaos.simulator.simulation import Result
 
-#: What a seed must have gone through to count.
+#: Minimums for a seed that counts.
 SIMULATED_MS_MIN = 300_000
 ACKED_MIN = 2_000
 LEADER_CHANGES_MIN = 3
@@ -20,13 +19,15 @@ FAULT_KINDS_MIN = 5
 
 
 def fault_kinds(result: Result) -> int:
-    """Kinds of fault that the nemesis caused: frames that are lost by the odds of the network, and
-    what is counted beside faults, are none."""
+    """Return the number of kinds of fault that the nemesis caused.
+
+    Frames that the network lost at random, and other counters beside faults, are no kinds.
+    """
     return sum(result.faults[kind] > 0 for kind in FAULT_KINDS)
 
 
 def why_not(result: Result) -> str:
-    """Why a seed does not count; empty when it does."""
+    """Return why a seed does not count; empty if it counts."""
     if result.failure:
         return "it failed"
     wanted = (("simulated seconds", result.simulated_ms // 1000, SIMULATED_MS_MIN // 1000),
@@ -38,7 +39,7 @@ def why_not(result: Result) -> str:
 
 
 class Totals:
-    """The sums of the summary."""
+    """Sums over seeds."""
 
     def __init__(self) -> None:
         self.seeds = 0
@@ -52,10 +53,10 @@ class Totals:
         self.faults: Counter[str] = Counter()
         self.marks: Counter[str] = Counter()
         self.failed: list[int] = []
-        self.short: dict[int, str] = {}  # seeds that hold and do not count, and why
+        self.short: dict[int, str] = {}  # seed without failure that does not count -> why
 
     def add(self, result: Result) -> None:
-        """One more seed."""
+        """Add the result of a seed."""
         self.seeds += 1
         self.simulated_ms += result.simulated_ms
         self.cpu_seconds += result.cpu_seconds
@@ -84,7 +85,7 @@ class Totals:
         return self.acked / self.simulated_ms * 1000 if self.simulated_ms else 0.0
 
     def lines(self) -> list[str]:
-        """The summary, for people."""
+        """Return the lines of the summary."""
         return [
             f"seeds {self.seeds}, of which {self.counting} count   failed {len(self.failed)}   "
             f"simulated {self.simulated_ms / 1000:.0f} s   speed {self.speed:.0f} x per core",

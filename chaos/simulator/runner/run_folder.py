@@ -1,13 +1,12 @@
-"""A simulated run as a folder: what ``multiraft chaos run`` leaves, of a seed.
+"""Folder of a simulated run, with the same files as ``multiraft chaos run`` writes.
 
-Contract.  ``prepare(path)`` makes the folder before anything runs, and raises ``OSError`` when it
-holds a run, or runs, or cannot be written.  ``Kept(path, seed, variant)`` is one seed: ``run`` runs
-it, ``write`` leaves everything and returns the page.  What a seed broke (an invariant, or an error
-that nobody expected) is in ``findings.json``; the verdict adds what the checkers see, as
-``multiraft chaos check`` does on the folder.
+Contract.  ``prepare(path)`` creates the folder before anything runs.  ``Kept(path, seed, variant)``
+is one seed: ``run`` runs it, ``write`` writes all files and returns the path of the page.  Failures
+that the simulator found (a broken invariant, an unexpected error) are in ``findings.json``; the
+verdict adds the anomalies of the checkers, as ``multiraft chaos check`` does on the folder.
 
-Theory.  A seed is a function of itself.  So a campaign keeps nothing while it runs: what failed is
-run once more, for the folder.
+Theory.  A seed is a function of itself.  So a batch of seeds keeps nothing while it runs, and a
+failed seed is run again for its folder.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ BROKEN = "Violation: "
 
 
 def prepare(path: Path) -> None:
-    """See the module docstring."""
+    """Create the folder.  Raises ``OSError`` when it holds runs already or cannot be written."""
     Folder(path).create()
     if any(Folder(below).history.exists() for below in path.iterdir()):
         raise FileExistsError(f"{path} holds folders of runs already")
-    with tempfile.TemporaryFile(dir=path):  # or it cannot be written
+    with tempfile.TemporaryFile(dir=path):  # raises ``OSError`` in a read-only folder
         pass
 
 
 class Kept:
-    """See the module docstring."""
+    """One seed and its folder."""
 
     def __init__(self, path: Path, seed: int, variant: Variant):
         self.result = Result(seed)
@@ -67,7 +66,7 @@ class Kept:
         return self.result
 
     def write(self) -> Path:
-        """The folder; its page.  Raises ``OSError``."""
+        """Write the folder; return the path of its page.  Raises ``OSError``."""
         folder, evidence, result = self._folder, self._evidence, self.result
         folder.create()
         folder.note(**self._facts())
@@ -81,7 +80,7 @@ class Kept:
         return build(folder.path)
 
     def _facts(self) -> dict[str, Any]:
-        """For ``run.json``."""
+        """Return the contents of ``run.json``."""
         result, seed = self.result, self.result.seed
         return {"parameters": parameters_of(self._variant.parameters(seed), self._variant),
                 "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -96,17 +95,19 @@ class Kept:
 
 
 def parameters_of(parameters: Parameters, variant: Variant) -> dict[str, Any]:
-    """For ``run.json``, under the names that a run has, where it has them."""
+    """Return the parameters for ``run.json``, under the names that ``multiraft chaos run`` uses."""
     drawn = asdict(parameters)
-    del drawn["control"]  # of proofs alone, and no arm of a run
+    del drawn["control"]  # only proofs set it, and they write no folder
     return {"backend": SIMULATOR, "seed": drawn.pop("seed"), "nodes": drawn.pop("nodes"),
             "groups": drawn.pop("groups"), "seconds": drawn.pop("safety_ms") / 1000,
             "planted": [variant.bug] if variant.bug else [], **drawn}
 
 
 def broken_off(events: Iterable[Event]) -> Iterator[Event]:
-    """A history that ended before all was read for the last time: who says that final reads began
-    is told what nobody ever read, so those that there are count as reads like others."""
+    """Yield a history that ended before the final reads, as one without final reads.
+
+    A checker that sees the phase of final reads would expect a final read of every record.
+    """
     for event in events:
         if event.kind == PHASE and event.name == FINAL:
             continue
@@ -115,7 +116,7 @@ def broken_off(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def findings_of(result: Result) -> OwnFindings:
-    """What the simulator itself has to say of a seed."""
+    """Return what the simulator itself found in a seed."""
     found = OwnFindings()
     reason = why_not(result)
     if result.marks["promised loss"]:
@@ -123,7 +124,7 @@ def findings_of(result: Result) -> OwnFindings:
                              "and the checkers were not asked")
     elif not result.failure:
         found.notes += [f"the seed does not count: {reason}"] * bool(reason)
-    elif "\n    at " in result.failure:  # else the checkers found it, and find it again
+    elif "\n    at " in result.failure:  # otherwise the checkers found it, and will again
         said = result.failure.removeprefix(BROKEN)
         name, _, text = said.partition(": ")
         found.anomalies.append(Anomaly(INVARIANT, name, text, time_us=result.simulated_ms * 1000))

@@ -1,17 +1,16 @@
-"""All of a simulated run that a person may want to look at: a recording that keeps the trace, too,
-each fault from its beginning to its end, and who led.
+"""Recorder of the evidence of a run: its trace, the begin and end of each fault, and the leaders.
 
-Contract.  An ``Evidence`` is given to one run in the place of a ``Recording``, and its ``line`` as
-the sink of the run's trace.  Then ``lines`` are the trace, ``leadership`` rows of
-``leadership.jsonl``, ``phases`` the run's, and ``events`` has a fault for whatever the nemesis
-counted, of the kinds that it knows; ``DOWN`` is a node that goes down without one, of what was
-prepared or done before; ``STAYS`` and the way are nodes that are ill while the rest converge.  A
-fault is over when the nemesis has healed it and the nodes that went
-down with it are up, or replaced; what does not last is a point.  Two of one kind at the same nodes
-are one while they overlap.  It changes nothing: a run has the same digest with it and without.
+Contract.  An ``Evidence`` is given to one run instead of a ``Recording``, and its ``line`` as the
+sink of the run's trace.  Then ``lines`` are the trace, ``leadership`` the rows of
+``leadership.jsonl``, ``phases`` the phases of the run, and ``events`` also has the faults: those
+that the nemesis counted, by kind; ``DOWN`` for a node that crashes without a fault at that moment,
+because of an armed or earlier one; ``STAYS`` with its way for nodes that stay faulty in a partial
+heal.  A fault ends when the nemesis has healed it and the nodes that it crashed are up or replaced.
+A fault that does not last begins and ends at one time.  Overlapping faults of one kind at the same
+nodes are merged.  The recorder changes nothing: a run has the same digest with it and without.
 
-Theory.  What happens in one moment of virtual time belongs together: the nemesis counts a fault,
-says in the trace what it does to whom, and leaves a way to heal it, in this order or another.
+Theory.  Everything at one moment of virtual time belongs together: the nemesis counts a fault,
+writes its target to the trace, and registers how to heal it, in this order or another.
 """
 
 from __future__ import annotations
@@ -31,29 +30,29 @@ from multiraft.raft.status import Role
 if TYPE_CHECKING:
     from chaos.simulator.simulation import World
 
-#: See the module docstring.
+#: Kinds of fault that the nemesis does not count.
 DOWN = "down"
 STAYS = "stays"
-#: Lines of the trace that one fault is described with, at most.
+#: Maximum number of trace lines in the description of a fault.
 TEXT_LINES_MAX = 3
-#: Lines of the trace that say what a fault is, besides those of kind ``fault``: a disk that failed,
-#: and a topic.
+#: Kinds of trace lines that describe a fault: injected faults, failed disks, topics.
 TELLING = ("fault", "disk", "topic")
-#: Counted when a disk fails, a moment before its node's line of kind ``disk``, if it makes one.
+#: Kinds that are counted when a disk operation fails.  The node's line of kind ``disk`` follows
+#: when the node notices the failure, if it does.
 DISK_KINDS = ("eio-write", "eio-sync", "eio-directory")
-#: Within this, also of a slow disk.
+#: Maximum time between the two, also on a slow disk.
 NOTICED_US = 20_000_000
-#: What the phases of the trace are for those who look at the run.
+#: Phase in the trace -> phase of the run.
 PHASES = {"heal": "heal", "converged": "sleep"}
-#: What the trace says of nodes that are left ill, and of their end.
+#: Texts of the trace at the begin and end of a partial heal.
 LEFT_ILL = re.compile(r"all are well but \[(.+)\] (\w+)$")
 WELL_TOO = re.compile(r"\[.+\] are well, too$")
-#: Nodes in what is said of the network: by name, or as numbers of links and sides.
+#: Nodes in texts about the network: by name, or as numbers of links and sides.
 NAMED, NUMBERED = re.compile(r"\bn(\d+)\b"), re.compile(r"\b(\d+)\b")
 
 
 class Counted(Counter):
-    """A counter that tells of each change."""
+    """Counter that reports each change to ``tell``."""
 
     tell: Callable[[str, int], None] | None = None
 
@@ -65,7 +64,7 @@ class Counted(Counter):
 
 
 class Watched(Nemesis):
-    """A nemesis that says of each fault that lasts how it is healed."""
+    """Nemesis that reports each lasting fault to ``lasting``, together with its heal."""
 
     def __init__(self, world: World, rng: random.Random,
                  lasting: Callable[[Callable[[], None]], Callable[[], None]]):
@@ -77,25 +76,25 @@ class Watched(Nemesis):
 
 
 class Moment:
-    """What happened at one microsecond; from then on the faults that began there."""
+    """Events at one microsecond; later the faults that began then."""
 
     def __init__(self, at_us: int):
         self.at_us = at_us
         self.counts: Counter[str] = Counter()
         self.nodes: set[int] = set()
         self.texts: list[str] = []
-        self.heals = 0  # that have not come yet
-        self.down: set[int] = set()  # nodes that have not come back
-        self.faults: list[tuple[str, tuple[int, ...]]] = []  # kind and nodes, when it is over
+        self.heals = 0  # heals that are still to come
+        self.down: set[int] = set()  # crashed nodes that are not up again
+        self.faults: list[tuple[str, tuple[int, ...]]] = []  # kind and nodes, set at the end
 
     @property
     def lasts(self) -> bool:
-        """Whether something is still broken."""
+        """True if a heal is still to come or a node is still down."""
         return bool(self.heals or self.down)
 
 
 class Evidence(Recording):
-    """See the module docstring."""
+    """Trace, faults and leaders of one run."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -103,23 +102,23 @@ class Evidence(Recording):
         self.phases: dict[str, float] = {}  # name -> second
         self._moment = Moment(0)
         self._lasting: list[Moment] = []
-        self._failed: list[tuple[int, str]] = []  # microsecond and kind, of disks, not noticed yet
+        self._failed: list[tuple[int, str]] = []  # (microsecond, kind) of unnoticed disk errors
         self._on: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self._led: dict[int, tuple[int, int]] = {}  # group -> term, leader
-        self._ill: tuple[str, tuple[int, ...]] | None = None  # kind and nodes that are left ill
+        self._ill: tuple[str, tuple[int, ...]] | None = None  # (kind, nodes) of a partial heal
         self._lost: set[int] = set()  # nodes that lost their directory and are not replaced yet
         super().__init__()
         self.faults = Counted()
         self.faults.tell = self._counted
 
-    # ---- what the run tells ----------------------------------------------------------------
+    # ---- reports of the run ----------------------------------------------------------------
 
     def nemesis(self, world: World, rng: random.Random) -> Nemesis:
-        """The nemesis of the run."""
+        """Return the nemesis of the run."""
         return Watched(world, rng, self._told_of)
 
     def line(self, line: str) -> None:
-        """A line of the trace."""
+        """Evaluate a line of the trace."""
         self.lines.append(line)
         _, where, which, kind, *text = line.split(None, 4)
         node = int(where[1:]) if where != "-" else 0
@@ -151,7 +150,7 @@ class Evidence(Recording):
     def _counted(self, kind: str, change: int) -> None:
         if kind in DISK_KINDS and change > 0:
             self._failed.append((self._now_us, kind))
-        elif kind in DISK_KINDS:  # it is only prepared
+        elif kind in DISK_KINDS:  # the strike only armed the error
             self._failed = [row for row in self._failed if row != (self._now_us, kind)]
         elif kind in FAULT_KINDS:
             self._now().counts[kind] += change
@@ -173,9 +172,9 @@ class Evidence(Recording):
         super()._add(kind, operation, process, name, data)
 
     def finish(self) -> list[Event]:
-        """The history."""
+        """Return the history with the faults."""
         self._settle()
-        for at_us, kind in self._failed:  # nobody noticed
+        for at_us, kind in self._failed:  # errors that no node noticed
             self._fault(at_us, (kind, ()), True, "")
             self._fault(at_us, (kind, ()), False, "")
         self._failed.clear()
@@ -189,13 +188,13 @@ class Evidence(Recording):
         return self.queue.now_us if self.queue is not None else 0
 
     def _now(self) -> Moment:
-        """This moment; the one before it is settled."""
+        """Return this moment; complete the one before it."""
         if self._moment.at_us != self._now_us:
             self._settle()
         return self._moment
 
     def _settle(self) -> None:
-        """What was counted in the last moment has begun there."""
+        """Begin the faults that were counted in the last moment."""
         moment, self._moment = self._moment, Moment(self._now_us)
         nodes, text = tuple(sorted(moment.nodes)), "; ".join(moment.texts[:TEXT_LINES_MAX])
         moment.faults = [(kind, nodes) for kind, count in moment.counts.items() if count > 0]
@@ -239,7 +238,7 @@ class Evidence(Recording):
             moment.down.add(node)
 
     def _noticed(self) -> None:
-        """A node ends because of its disk."""
+        """Assign the disk errors of the last time to a node that ends because of its disk."""
         moment = self._now()
         for at_us, kind in self._failed:
             if moment.at_us - at_us <= NOTICED_US:
@@ -247,7 +246,7 @@ class Evidence(Recording):
         self._failed = [row for row in self._failed if moment.at_us - row[0] > NOTICED_US]
 
     def _back(self, node: int) -> None:
-        """A node runs again, or another one is in its place."""
+        """Record that a node is up again, or was replaced."""
         self._now()
         self._lost.discard(node)
         for moment in (*self._lasting, self._moment):
@@ -269,7 +268,7 @@ class Evidence(Recording):
                 self._lead(group, term, 0)
 
     def _lead(self, group: int, term: int, leader: int) -> None:
-        """A leader of a term that is over already is none."""
+        """Record a leader, unless a later term is known already."""
         if term >= self._led.get(group, (0, 0))[0]:
             self._led[group] = term, leader
             self.leadership.append((self._now_us, group, term, leader))

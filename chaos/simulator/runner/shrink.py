@@ -1,11 +1,11 @@
-"""A failing seed made smaller: fewer groups, nodes, faults, less time, as long as it still fails.
+"""Shrinking of a failed seed: fewer groups, nodes and faults, less time, while it still fails.
 
 Contract.  ``shrink`` returns the smallest variant found that fails in the same way (the same
-invariant, the same kind of error) within a budget of real seconds, and its ``Result``; at worst
-what it was given.  Every candidate is run; nothing is assumed.
+invariant, the same kind of error), and its ``Result``.  The search ends after a budget of real
+seconds.  Without a smaller variant it returns its arguments.  Every candidate is run.
 
-Theory.  Delta debugging (Zeller & Hildebrandt, 2002) over parameters instead of inputs: in a seeded
-world a smaller variant is another world, so a step is a guess, and only a run tells.
+Theory.  Delta debugging (Zeller & Hildebrandt, 2002) over parameters instead of inputs.  A smaller
+variant of a seed is another simulation, so only a run shows whether it fails.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from chaos.simulator.simulation import Result
 
 
 def way_of(failure: str) -> str:
-    """What two failures that are the same have in common: error and invariant, without figures."""
+    """Return the error and invariant of a failure without figures, equal for failures of the same
+    kind.
+    """
     return ":".join(failure.split("\n", 1)[0].split(":")[:2 if failure.startswith("Viol") else 1])
 
 
 def shrink(result: Result, variant: Variant, budget_seconds: float,
            run: Callable[[int, Variant], Result] = run_one) -> tuple[Variant, Result]:
-    """The smallest variant of a failed seed, and how it fails."""
+    """Return the smallest failing variant found within ``budget_seconds``, and its result."""
     deadline = time.monotonic() + budget_seconds
     way, progress = way_of(result.failure), True
     while progress:

@@ -1,10 +1,9 @@
-"""What soak runs went through, kept per commit.
+"""Record of soak runs: what many seeds went through, per commit.
 
-Contract.  One JSON object per run and line, appended to ``SOAK_FILE``, which is in the repository:
-the record of what was proved about which commit goes where the commit goes.  A run on a tree with
-changes, or that changed meanwhile, is marked so.  Several processes may record at once: a line is
-one write at the end of the file, under a lock.  Branches that both recorded are merged by keeping
-the lines of both (``.gitattributes``).
+Contract.  ``SOAK_FILE`` has one JSON object per run and line.  It is part of the repository, so the
+evidence about a commit is kept with the code.  A run on a tree with changes, or with changes made
+meanwhile, is marked.  Several processes may record at once: a line is one write at the end of the
+file, under a lock.  A merge keeps the lines of both branches (``.gitattributes``).
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from pathlib import Path
 
 from chaos.simulator.runner.coverage import Totals
 
-SOAK_FILE = Path(__file__).parents[1] / "soak.jsonl"
+SOAK_FILE = Path(__file__).parents[2] / "soak.jsonl"
 
 
 def commit_of_run(before: str, after: str) -> str:
-    """What a run is recorded for that began at one commit and ended at another."""
+    """Return the commit to record for a run that began at ``before`` and ended at ``after``."""
     return before if before == after else before.rstrip("+") + "+"
 
 
 def entry_of(totals: Totals, first: int, commit: str) -> dict:
-    """A run as a line of the file."""
+    """Return a run as the object of a line."""
     return {"commit": commit, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "first": first, "seeds": totals.seeds, "counting": totals.counting,
             "simulated_seconds": totals.simulated_ms // 1000, "acked": totals.acked,
@@ -53,14 +52,15 @@ def record(entry: dict, path: Path = SOAK_FILE) -> None:
 
 
 def read(path: Path = SOAK_FILE) -> list[dict]:
-    """All runs, oldest first."""
+    """Return all runs, oldest first."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
 
 
 def table(entries: Iterable[dict]) -> list[str]:
-    """The sums of each commit, in the order of their first runs, for people."""
+    """Return the lines of a table with the sums of each commit, in the order of their first runs.
+    """
     sums: dict[str, Counter[str]] = {}
     faults: dict[str, Counter[str]] = {}
     for entry in entries:

@@ -1,8 +1,8 @@
-"""What a seed is run with besides what it draws itself, and the command that says so.
+"""Variant of a seed: overrides of its drawn parameters, and the command that replays it.
 
-Contract.  ``Variant().parameters(seed)`` are the seed's own; each field that is given replaces one
-thing and shifts nothing else.  ``replay(seed)`` is the one command that runs it again, ``smaller``
-the variants of it that are worth a try when it fails.
+Contract.  ``Variant().parameters(seed)`` are the seed's own parameters.  Each field that is set
+overrides one of them and leaves all others as drawn.  ``replay(seed)`` is the command that runs it
+again; ``smaller`` yields the variants that are worth a try when it fails.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import NamedTuple
 
 from chaos.simulator.env.parameters import Parameters
 
-#: Of nodes: fewer have no majority to lose.
+#: Minimum number of nodes: with fewer, no node may fail.
 NODES_MIN = 3
 GROUPS_TRIED = (1, 2, 4, 8, 16, 32)
 
 
 class Variant(NamedTuple):
-    """None and empty = as the seed has it."""
+    """Overrides; None and empty = as the seed draws it."""
 
     nodes: int | None = None
     groups: int | None = None
     seconds: int | None = None  # of the phase of faults
-    faults: tuple[str, ...] | None = None  # the nemesis knows only these
+    faults: tuple[str, ...] | None = None  # the nemesis causes only these
     calm_network: bool = False  # no loss, duplication, reordering of single frames
-    bug: str | None = None  # planted
+    bug: str | None = None  # name of a planted bug
 
     def parameters(self, seed: int) -> Parameters:
-        """The seed's parameters, changed."""
+        """Return the seed's parameters with the overrides."""
         safety_ms = self.seconds * 1000 if self.seconds is not None else None
         drawn = Parameters.draw(seed, self.nodes, self.groups, safety_ms)
         if self.faults is not None:
@@ -41,7 +41,7 @@ class Variant(NamedTuple):
         return drawn
 
     def replay(self, seed: int) -> str:
-        """The one command that shows this seed again, line by line."""
+        """Return the command that replays the seed and prints its trace."""
         options = [("--nodes", self.nodes), ("--groups", self.groups), ("--seconds", self.seconds),
                    ("--only-faults", ",".join(self.faults) if self.faults is not None else None),
                    ("--planted", self.bug)]
@@ -50,8 +50,10 @@ class Variant(NamedTuple):
         return f"multiraft chaos sim --seed {seed}{given}{calm} --trace"
 
     def smaller(self, seed: int, failed_after_ms: int) -> Iterator[Variant]:
-        """Variants with less in them, those that save most first.  ``failed_after_ms``: simulated
-        time at which this one failed."""
+        """Yield smaller variants, those that save most time first.
+
+        ``failed_after_ms`` is the simulated time at which this variant failed.
+        """
         now = self.parameters(seed)
         seconds = now.safety_ms // 1000
         for shorter in sorted({failed_after_ms // 1000 + 1, seconds // 2, seconds * 3 // 4}):
@@ -68,7 +70,7 @@ class Variant(NamedTuple):
             yield self._replace(calm_network=True)
 
     def _fewer_faults(self, kinds: tuple[str, ...]) -> Iterator[Variant]:
-        """Halves first, then all but one."""
+        """Yield variants with half of the kinds of fault, then with all but one."""
         if len(kinds) < 2:
             return
         half = len(kinds) // 2

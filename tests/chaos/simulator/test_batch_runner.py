@@ -1,4 +1,4 @@
-"""Many seeds: which of them count, in how many processes, and what becomes of one that fails."""
+"""Runs of many seeds: which of them count, processes, shrinking of a failed one, recorded sums."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from chaos.checkers import Anomaly, Verdict
+from chaos.run.record import RUNS_FILE
 from chaos.simulator.env.parameters import Parameters
 from chaos.simulator.runner import batch_runner, soak_log
 from chaos.simulator.runner.command import simulate
@@ -56,7 +57,7 @@ def test_what_only_the_checkers_see_fails_a_seed(monkeypatch):
 
 def test_the_checkers_are_not_asked_where_a_loss_was_promised(monkeypatch):
     monkeypatch.setattr(batch_runner, "check", lost)
-    monkeypatch.setattr(batch_runner.world, "run", lambda parameters, _sink, _history: result(
+    monkeypatch.setattr(batch_runner.simulation, "run", lambda parameters, _sink, _history: result(
         parameters.seed, marks=Counter(("promised loss",))))
     assert batch_runner.run_one(3, Variant()).failure == ""
 
@@ -83,8 +84,8 @@ def test_a_variant_replaces_what_it_names_and_nothing_else():
 
 def test_the_replay_command_is_the_variant(monkeypatch):
     seen = {}
-    monkeypatch.setattr(batch_runner.world, "run", lambda parameters, _sink, _history: seen.update(
-        p=parameters) or result())
+    monkeypatch.setattr(batch_runner.simulation, "run",
+                        lambda parameters, _sink, _history: seen.update(p=parameters) or result())
     variant = Variant(3, 8, 20, ("kill", "pause"), True)
     words = variant.replay(5).split()
     assert words[:3] == ["multiraft", "chaos", "sim"]
@@ -103,12 +104,12 @@ def test_processes_change_nothing_about_a_seed():
 
 
 def test_a_seed_whose_process_ends_without_a_result_is_an_error_that_names_it():
-    """As when the kernel has no memory for it."""
+    """The kernel may kill a process of a seed when it is out of memory."""
     script = """
 import os
-from chaos.simulator import campaign
-campaign.world.run = lambda *_: os._exit(9)
-campaign._run_apart(17, campaign.Variant())
+from chaos.simulator.runner import batch_runner
+batch_runner.simulation.run = lambda *_: os._exit(9)
+batch_runner._run_apart(17, batch_runner.Variant())
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
                            check=False)
@@ -122,7 +123,7 @@ def test_when_the_time_is_up_no_seed_is_started():
 
 
 def fails_while(holds):
-    """A seed that fails as long as its variant keeps what the bug needs."""
+    """Return a runner whose seed fails as long as its variant keeps what the bug needs."""
     def run(seed, variant):
         parameters = variant.parameters(seed)
         failure = "Violation: LogMatching: n1 g3" if holds(parameters) else ""
@@ -187,6 +188,12 @@ def test_processes_that_record_at_once_lose_nothing(tmp_path):
         worker.join(60)
         assert worker.exitcode == 0
     assert sorted(entry["commit"] for entry in soak_log.read(path)) == ["a"] * 50 + ["b"] * 50
+
+
+def test_soak_runs_are_recorded_beside_the_runs_of_real_clusters():
+    """A move of the module changed the path, and recorded runs were no longer found."""
+    assert soak_log.SOAK_FILE == RUNS_FILE.with_name("soak.jsonl")
+    assert soak_log.read()
 
 
 def test_a_run_during_which_the_tree_changed_is_marked():

@@ -1,4 +1,4 @@
-"""The simulator's rot leaves a good copy of everything, whoever decides about it."""
+"""Damage that the fault atlas permits: a good copy of everything must be left."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Whole:
 
 
 def group_with(holders: tuple[int, ...]) -> GroupModel:
-    """Three voters; a batch is committed, and on the disks of ``holders``."""
+    """Return a group of three voters, with a committed batch on the disks of ``holders``."""
     group = GroupModel(1, (1, 2, 3))
     entry = Entry(EntryKind.DATA, 1, 1, 1, 1, 101, 0, b"a batch")
     for node in holders:
@@ -38,7 +38,7 @@ def atlas_of(group: GroupModel) -> FaultAtlas:
 
 
 def rots(group: GroupModel) -> bool:
-    """Whether the batch of n1 may ever be damaged, known as such."""
+    """Return True if the atlas may damage the batch of n1 in a known way."""
     places = [Place("0.segment", 512, 512, EntryKind.DATA, 1, 1, 1)]
     atlas = atlas_of(group)
     atlas._can_do_without = lambda node: False  # no header
@@ -64,7 +64,7 @@ def test_what_another_node_held_once_is_no_copy(how):
 
 
 def test_a_voter_may_not_be_lost_where_a_leader_goes_by_two_that_are_not_staged_yet():
-    """Its disk hangs; nobody's log has the configuration by which it decides already."""
+    """The leader's disk hangs, so the configuration that it decides by is in no log yet."""
     group = group_with((1, 2, 3))
     assert atlas_of(group).may_lose(2)
     group.replica(1).adopt(Configuration((1, 2), (), (1, 2, 3)), 2)
@@ -81,8 +81,10 @@ def test_what_a_replica_goes_by_is_what_is_staged_once_it_is():
 
 
 def test_who_has_what_a_loss_of_power_took_from_others_is_spared():
-    """Relaxed: n2 has forgotten the batch and n3 does not have it yet; n1 was damaged all the same,
-    and the run ended as if the loss had been promised."""
+    """With relaxed durability n2 has forgotten the batch, and n3 does not have it yet.
+
+    n1 was damaged all the same, and the run ended as if its loss had been promised.
+    """
     group = group_with((1, 2))
     assert atlas_of(group).may_lose(1)
     replica = group.replica(2)
@@ -90,5 +92,5 @@ def test_who_has_what_a_loss_of_power_took_from_others_is_spared():
     replica.durable.drop_from(1)
     assert not atlas_of(group).may_lose(1)
     assert atlas_of(group).may_lose(2) and atlas_of(group).may_lose(3)
-    replica.durable = group.replica(1).durable.copy()  # it has got it again
+    replica.durable = group.replica(1).durable.copy()  # n2 has the batch again
     assert atlas_of(group).may_lose(1)

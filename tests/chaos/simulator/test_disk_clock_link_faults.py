@@ -1,4 +1,4 @@
-"""Faults of disks, clocks and links do what they are named after, and nodes do what they should."""
+"""Faults of disks, clocks and links: their effects, and the reactions of nodes."""
 
 from __future__ import annotations
 
@@ -102,8 +102,10 @@ def test_room_is_taken_by_files_and_given_back():
 
 
 def test_a_reserve_that_a_loss_of_power_brings_back_holds_what_it_owns():
-    """Its room had been given away: a write that found none was said to end its node with the
-    reserve untouched."""
+    """The disk space of a removed reserve is free, even if a power loss undoes the removal.
+
+    A write that found no disk space was reported to have ended its node with an untouched reserve.
+    """
     for seed in range(40):
         filesystem = filesystem_with(b"")
         filesystem.make_directory("/data")
@@ -156,7 +158,7 @@ def test_one_channel_of_a_link_can_be_cut():
 
 
 def running(seed: int, **parameters) -> World:
-    """A cluster under load, without faults."""
+    """Yield a cluster under load, without faults."""
     drawn = Parameters.draw(seed, nodes=3, groups=8, safety_ms=1000)
     calm = dataclasses.replace(drawn.network, loss=0, duplication=0, item_loss=0, reorder=0)
     made = World(dataclasses.replace(drawn, faults=("disk-full",), network=calm, **parameters))
@@ -169,7 +171,7 @@ def running(seed: int, **parameters) -> World:
 
 
 def finish(made: World) -> None:
-    """Everything is well again."""
+    """Heal everything and check convergence."""
     live = made.heal()
     made.converge(live)
 
@@ -239,7 +241,7 @@ def test_full_disks_refuse_records_and_keep_their_leaders():
     made = running(7)
     for node in made.nodes.values():
         node.fill_disk(0)
-    made.run_for(2000)  # until each has heard that the others are full as well
+    made.run_for(2000)  # until each node knows that the others are full as well
     changes = made.witness.leader_changes
     refused, acked = made.workload.refused, made.workload.acked
     made.run_for(5000)
@@ -251,7 +253,7 @@ def test_full_disks_refuse_records_and_keep_their_leaders():
     assert "StorageFull" in last
     assert made.witness.leader_changes == changes
     node = max(made.nodes.values(), key=lambda node: len(node.led_groups()))
-    for _ in range(10):  # terms and votes are written meanwhile
+    for _ in range(10):  # terms and votes are still written
         node.transfer_some(random.Random(1))
         made.run_for(300)
     assert made.witness.leader_changes > changes
@@ -282,15 +284,18 @@ def test_relaxed_nodes_lose_nothing_when_their_processes_die():
 
 
 def test_relaxed_nodes_lose_records_when_the_power_goes_everywhere():
-    """The control arm: a simulator that sees no loss here would see none anywhere."""
+    """Control experiment: without a loss here, the simulator could not find one anywhere."""
     results = [simulation.run(relaxed(seed, control=True, faults=("cluster-power",)))
                for seed in range(1, 9)]
     assert any("DurableSurvives" in result.failure for result in results)
 
 
 def test_nobody_forgets_what_is_not_synced_while_another_node_is_damaged():
-    """The copies and the vote of a damaged node do not count: what is on its disk and was not
-    synced elsewhere had the only other copy lost, and the run ended as a loss that was promised."""
+    """The copies and the vote of a damaged node do not count.
+
+    An unsynced record elsewhere was the only other copy of a damaged one.  A power loss took it,
+    and the run ended as if the loss had been promised.
+    """
     drawn = Parameters.draw(3)
     made = running(3, disk=dataclasses.replace(drawn.disk, flush_interval_ms=500))
     damaged, other = made.nodes[1], made.nodes[2]
@@ -304,7 +309,9 @@ def test_nobody_forgets_what_is_not_synced_while_another_node_is_damaged():
 
 
 def test_a_replica_that_no_repair_brings_back_is_not_whole():
-    """Its repairer lets go of it; the node counted as whole, and others could be damaged."""
+    """The repair coordinator gave the replica up, the node counted as whole, and others could be
+    damaged.
+    """
     node = running(3).nodes[1]
     node.rotten, node._unscrubbed = True, False
     assert node.is_whole
@@ -316,7 +323,9 @@ def test_a_replica_that_no_repair_brings_back_is_not_whole():
 
 
 def test_old_rot_does_not_excuse_a_quarantine_of_which_the_disk_knows_nothing():
-    """Whose disk had rotted once could quarantine itself for anything from then on."""
+    """After bit rot on its node, a replica could quarantine itself for any reason without a
+    violation.
+    """
     made = running(3)
     node = made.nodes[1]
     node.rotten = True
@@ -353,8 +362,11 @@ def test_rot_of_an_index_file_excuses_nothing():
 
 
 def test_an_index_file_of_a_damaged_node_rots_only_while_all_others_are_whole():
-    """Seed 790000003019: it had told where a segment ends whose header had rotted, so its node was
-    in doubt again while another one was, and nobody could be elected any more."""
+    """Seed 790000003019: the file was the only record of the end of a segment whose header was
+    damaged.
+
+    Its node had a recovering head again while another node had one, so no leader could be elected.
+    """
     made = running(3)
     node, other = made.nodes[1], made.nodes[2]
     while not node.index_files():
@@ -373,7 +385,7 @@ def test_an_index_file_of_a_damaged_node_rots_only_while_all_others_are_whole():
 
 
 def leader_of_three(made: World) -> tuple[int, int, int, int]:
-    """(group, its leader, the other voters)."""
+    """Return (group, its leader, the other voters)."""
     return next((group, number, *(other for other in (1, 2, 3) if other != number))
                 for number, node in made.nodes.items() for group in node.led_groups()
                 if group and node.configuration(group).voters == (1, 2, 3))
@@ -381,8 +393,10 @@ def leader_of_three(made: World) -> tuple[int, int, int, int]:
 
 @pytest.mark.parametrize("way", ["asked", "drawn", "returned", "planned"])
 def test_nobody_is_lost_whom_a_leader_has_just_come_to_need(way, monkeypatch):
-    """Its next round was to say so, a moment later: a fault in between could take one of the two
-    voters that it goes by, and its group decided nothing any more."""
+    """A configuration is in force on the leader one round before its messages leave.
+
+    A fault in between could take one of its two voters, and the group made no more progress.
+    """
     made = running(3)
     group, leader, kept, left = leader_of_three(made)
     node, wanted = made.nodes[leader], tuple(sorted((leader, kept)))
@@ -406,8 +420,10 @@ def test_nobody_is_lost_whom_a_leader_has_just_come_to_need(way, monkeypatch):
 
 
 def test_relaxed_nodes_write_although_a_checkpoint_is_always_due():
-    """What is not synced yet makes the next checkpoint due as soon as one is done; rounds that wait
-    for an idle disk must come to it all the same."""
+    """Unsynced bytes make the next checkpoint due as soon as one is written.
+
+    Rounds that wait for an idle disk must be written all the same.
+    """
     drawn = Parameters.draw(11)
     disk = dataclasses.replace(drawn.disk, flush_interval_ms=60_000, gathers=False,
                                checkpoint_bytes=1, checkpoint_growth_factor=0)
@@ -433,7 +449,7 @@ def test_a_node_behind_the_log_start_gets_a_snapshot_of_the_state():
         return any(node.leads(0) and node._raft.status.of(0).first_index > replica.applied
                    for node in made.nodes.values())
 
-    for _ in range(10):  # once there was enough for a checkpoint
+    for _ in range(10):  # until there is enough for a checkpoint
         made.run_for(20_000)
         if is_compacted():
             break
@@ -466,7 +482,7 @@ def test_members_change_while_disks_rot():
     assert marks["membership"] > 20 and marks["repaired"] > 10
 
 
-#: Bugs in what happens to a node behind the log's start, where commands come fast and few are kept.
+#: Bugs of snapshots for a node behind the log start, with many commands of which few are kept.
 STATE_BUGS = {
     "applied-state-not-in-snapshot": Bug(
         "applied-state-not-in-snapshot",
@@ -496,8 +512,8 @@ STATE_BUGS = {
         Seeds((11,)),
     ),
 }
-#: So many commands come a second that more than are held arrive while an image is fetched: else
-#: none is outdated before its life ends.
+#: Commands per second, enough that more commands than are held arrive while an image is fetched.
+#: Otherwise no image would be outdated while it is still served.
 HURRIED = {"outdated-image": 150.0}
 AWAY = ("partition-one", "kill", "power-loss", "isolate-leader", "crash-midway", "double-crash",
         "members", "return", "partition-halves", "pause")
@@ -526,17 +542,18 @@ def test_planted_bug_of_snapshots_is_caught(name):
     pytest.fail(f"{name} was not caught")
 
 
-# ---- armed crashes, and who is healed last ---------------------------------------------------
+# ---- armed crashes and partial heals ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["crash-midway", "double-crash"])
 def test_a_crash_that_comes_late_is_healed_after_it_came(kind):
-    """The end of such a strike was counted from when it was prepared: a node whose crash came later
-    stayed down for good."""
+    """The heal of an armed crash was scheduled when it was armed, so a node that crashed later
+    stayed down permanently.
+    """
     made = running(3, fault_duration_ms=1)
     made.nemesis._running = True
     for _ in range(20):
-        made.faults[kind] += 1  # a strike, which the kind takes back until it happens
+        made.faults[kind] += 1  # a strike, which the method subtracts until the crash happens
         getattr(made.nemesis, "cause_" + kind.replace("-", "_"))()
         made.run_for(500)
     assert made.faults[kind] >= 5
@@ -554,7 +571,7 @@ def test_a_crash_that_does_not_come_is_not_counted():
 
 
 def test_a_disk_that_had_failed_when_the_faults_ended_is_noticed_later_and_its_node_comes_back():
-    """It was started again only as long as there were faults, and was missed for good."""
+    """The node was started again only during the phase of faults, and stayed down permanently."""
     made = running(3)
     node = made.nodes[1]
     node.arm_sync_error(1)

@@ -1,4 +1,4 @@
-"""Virtual time moves by events alone, in one order."""
+"""Virtual time: moved only by events, which run in one order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files beside the entries rot, and the sync of a directory fails."""
+"""Damage of files beside the entries, and failed syncs of directories."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = ("rot-checkpoint", "rot-header", "rot-identity", "eio-directory")
 
 
 def directory_with_a_failed_sync(seed: int) -> SimulatedFilesystem:
-    """A durable file "old", and a file "new" that the failed sync was to make durable."""
+    """Return a disk with a durable file "old", and a file "new" whose directory sync failed."""
     filesystem = SimulatedFilesystem()
     filesystem.make_directory("/d")
     filesystem.create("/d/old").write([b"x"], 0, True)
@@ -39,7 +39,7 @@ def test_a_directory_whose_sync_failed_goes_on_showing_what_the_disk_may_not_hav
     lost = 0
     for seed in range(40):
         filesystem = directory_with_a_failed_sync(seed)
-        filesystem.sync_directory("/d")  # says that all is well
+        filesystem.sync_directory("/d")  # succeeds, although the name is not durable
         filesystem.process_death(random.Random(seed))
         assert filesystem.list("/d") == ["new", "old"]
         filesystem.power_loss(random.Random(seed))
@@ -72,7 +72,7 @@ def test_nodes_go_on_without_what_rotted_or_are_replaced():
     for kind in KINDS:
         assert sum(result.faults[kind] for result in results) > 0, kind
     assert sum(result.marks["identity lost"] for result in results) >= 2
-    assert sum(result.marks["repaired"] for result in results) > 0  # behind a header
+    assert sum(result.marks["repaired"] for result in results) > 0  # entries behind a header
     for result in results:
         assert result.marks["replaced"] == result.marks["identity lost"]
 
@@ -85,11 +85,12 @@ def test_whoever_overlooks_a_rotten_checkpoint_is_noticed():
 
 
 def test_a_copy_of_a_damaged_entry_is_told_from_what_it_stands_for():
-    """A damaged copy is damage of unknown ownership: only a node that all groups can do without may
-    have it.  Seed 790000000000."""
+    """A damaged copy is damage of unknown ownership, so it is allowed only on a node that all
+    groups can do without (seed 790000000000).
+    """
     disk, _, _ = small_journal()
     places = durable_places(segments(disk))
-    assert {(place.group, place.index) for place in copies_of(places)} == {(1, 4)}  # after a drop
+    assert {(place.group, place.index) for place in copies_of(places)} == {(1, 4)}  # truncated once
     healthy = open_store(disk.restored(disk.files()).filesystem, DIRECTORY)
     peer_entries = {group: entries_of(healthy, group) for group in healthy.groups}
     victim = next(place for place in places if (place.group, place.index) == (1, 3))
@@ -98,7 +99,7 @@ def test_a_copy_of_a_damaged_entry_is_told_from_what_it_stands_for():
     store = open_store(disk.filesystem, DIRECTORY)
     copy_missing(store, peer_entries)
     rounds = Rounds(store)
-    for index in (6, 7):  # an entry knows that those before its round are durable
+    for index in (6, 7):  # the watermark of an entry covers the rounds before its own
         rounds.run(write(1, noop_entry(1, index, 3)))
     store.close()
     copy, = [place for place in copies_of(durable_places(segments(disk))) if place.index == 3]

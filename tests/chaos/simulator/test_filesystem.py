@@ -1,4 +1,4 @@
-"""The simulated disk keeps what was synced and forgets the rest in every way a real one may."""
+"""Simulated disk: it keeps synced bytes, and loses others in every way that a real disk may."""
 
 from __future__ import annotations
 

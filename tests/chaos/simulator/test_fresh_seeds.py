@@ -1,9 +1,10 @@
-"""Seeds that nobody has run before, for a while: each commit's ``make test`` looks somewhere else.
+"""Fresh seeds, for a limited time: each commit's ``make test`` runs other ones.
 
-The first seed follows from the commit, so that whoever tests a commit again tests the same, and a
-red run is red again; outside of a repository it is drawn.  ``MULTIRAFT_FRESH_SEEDS_SECONDS`` sets
-for how long (180), ``MULTIRAFT_FRESH_SEEDS_FIRST`` which seed comes first.  What was run is in the
-summary; a failing seed comes with the command that replays it.
+The first seed follows from the commit, so that a second test run of a commit runs the same seeds,
+and a failure is reproducible.  Outside of a repository it is drawn at random.
+``MULTIRAFT_FRESH_SEEDS_SECONDS`` sets the time in seconds (180), ``MULTIRAFT_FRESH_SEEDS_FIRST``
+the first seed.  The seeds that ran are in the summary; a failing seed comes with the command that
+replays it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from chaos.simulator.runner.variant import Variant
 
 SECONDS = float(os.environ.get("MULTIRAFT_FRESH_SEEDS_SECONDS", "180"))
 FIRST = os.environ.get("MULTIRAFT_FRESH_SEEDS_FIRST", "")
-#: The other tests go on beside these.
+#: One process, because the other tests run beside these.
 JOBS = max(1, (os.cpu_count() or 1) // 2)
 #: Time to look for a smaller variant of a seed that failed.
 SHRINK_SECONDS = 60.0
 
 
 def first_seed() -> int:
-    """As told, else that of the commit, else any."""
+    """Return the given seed, or that of the commit, or a random one."""
     if FIRST:
         return int(FIRST)
     try:

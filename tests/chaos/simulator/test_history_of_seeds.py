@@ -1,5 +1,6 @@
-"""The checkers and the simulator watch each other: what seeds do passes the checkers, and a bug
-that clients can see is found by them too."""
+"""Checkers and simulator test each other: histories of seeds pass the checkers, which also find
+bugs that clients can see.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from chaos.simulator.oracle.operations import ACKS_COMMIT, AppendOperation
 from tests.storage.world import data_entry
 
 SAFETY_MS = 8_000
-#: Bugs that a client can see, and what the checkers call what it sees.
+#: Bugs that a client can see -> anomaly of the checkers.
 VISIBLE = {
     "reader-sees-uncommitted": {"A1", "A17"},
     "unknown-producer-anywhere": {"A23"},
@@ -37,7 +38,7 @@ def recorded(parameters: Parameters) -> tuple[simulation.Result, Verdict]:
     return result, check(recording.finish())
 
 
-#: Seeds in whose histories the checkers saw plain appends twice, when the network doubled them.
+#: Seeds in whose histories the checkers found plain appends twice, because of duplicated frames.
 DOUBLED = (134, 146, 147)
 
 
@@ -62,11 +63,12 @@ PARTITION = (1 << 20) + 6
 
 
 def test_a_topic_is_one_key_also_for_those_who_know_it_before_its_creator_is_told():
-    """Their records were counted as never read when the topic was deleted: they stood under a name
-    of their own.  Seed 790000004606."""
+    """Records of clients that learned of a topic early were recorded under another key, and counted
+    as never read when the topic was deleted (seed 790000004606).
+    """
     recording = Recording()
     creation = recording.topic_asked("t2", False)
-    deletion = recording.topic_asked("t2", True)  # also asked for early: it has to wait its turn
+    deletion = recording.topic_asked("t2", True)  # requested early, before its creation
     append = AppendOperation(1, 0, 0, 1, PARTITION, ACKS_COMMIT,
                              data_entry(1, 1, 1, PARTITION, 0, [b"6/1/0/450"]).payload, 0, -1,
                              base_offset=0)
@@ -84,7 +86,9 @@ def test_a_topic_is_one_key_also_for_those_who_know_it_before_its_creator_is_tol
 
 @pytest.mark.parametrize("name", sorted(VISIBLE))
 def test_a_visible_bug_is_found_from_the_history_alone(name, monkeypatch):
-    """Without the simulator's invariants, which would end the run before a client sees it."""
+    """The simulator's invariants are off, because they would end the run before a client sees the
+    bug.
+    """
     for kind in ALL:
         monkeypatch.setattr(kind, "require", lambda *_: None)
     for seed in range(1, SEEDS_MAX + 1):
@@ -96,16 +100,19 @@ def test_a_visible_bug_is_found_from_the_history_alone(name, monkeypatch):
 
 
 def test_a_topics_end_is_not_asked_for_before_its_creation_is_committed():
-    """Both were proposed again and again, and a creation that was committed behind the end began a
-    life that nobody ended: what it had was "never read" (seed 790000080112), and the next topic of
-    its name waited for ever (seeds 790000090235 and 790000090244)."""
+    """Both commands were proposed repeatedly, and a creation could be committed behind the
+    deletion.
+
+    No command deleted that incarnation.  Its records were "never read" (seed 790000080112), and the
+    next topic of its name waited without end (seeds 790000090235 and 790000090244).
+    """
     topics = Topics(SimpleNamespace(), random.Random(1))
     begin, end, other = (Intent(b"", "t2", b"id", False), Intent(b"", "t2", b"id", True),
                          Intent(b"", "t2", b"other", False))
     topics._intents.extend((begin, end, other))
     assert [begin, end] not in (asked := [topics._next() for _ in range(20)])
     assert [begin] in asked
-    topics._intents.popleft()  # what replaces it may come on its heels
+    topics._intents.popleft()  # a topic that replaces it may be requested at once
     assert [end, other] in (asked := [topics._next() for _ in range(20)]) and [end] in asked
     topics._intents.clear()
     assert topics._next() == []

@@ -1,4 +1,4 @@
-"""Each invariant fails on a history that breaks it, and holds on one that does not."""
+"""Invariants: each fails on a history that breaks it, and holds on a sound one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTITION = 101
 
 
 class History:
-    """A group of three nodes, told effect by effect."""
+    """State checker of a group of three nodes, and helpers that report effects to it."""
 
     def __init__(self):
         self.witness = StateChecker([GroupModel(1, (1, 2, 3))])
@@ -81,7 +81,9 @@ def broken(name):
 
 
 def committed_history():
-    """n1 leads term 1; an open partition's first batch is committed."""
+    """Return a history in which n1 leads term 1 and the first batch of an open partition is
+    committed.
+    """
     history = History().term(1)
     opening, data = history.opening(1, 1), history.data(2, 1, 0)
     history.write(1, opening, data).append(1, 2, 1).write(2, opening, data)
@@ -152,7 +154,7 @@ def test_a_vote_that_stood_alone_in_its_round_is_there_or_nothing_of_its_term_is
 
 
 def committed_by_one_of_two(*adopted):
-    """n1 leads and has staged an entry that only n2 has on its disk, and says it is committed."""
+    """Let the leader n1 stage an entry, n2 make it durable, and n1 report it as committed."""
     history = History().term(2)
     entry = history.noop(1, 2)
     history.append(1, 2, 2)
@@ -174,7 +176,7 @@ def test_a_leader_goes_by_the_configuration_of_an_entry_that_is_not_staged_yet(i
 
 
 def test_members_by_which_a_leader_went_were_seen_though_they_are_in_no_log():
-    """A plan's controller heard of them: they were not staged yet, or a crash took them."""
+    """The controller of a plan saw them: they were not staged yet, or a crash took them."""
     history, seen = History().term(1), Configuration((1, 2, 3), (4,))
     replica = history.witness.replica(1, 1)
     replica.adopt(seen, 1)
@@ -185,8 +187,10 @@ def test_members_by_which_a_leader_went_were_seen_though_they_are_in_no_log():
 
 
 def test_who_was_created_and_has_heard_nothing_goes_by_nobody():
-    """It counted with the first members of its group, who may have been replaced: a node that was
-    lost was kept for it, and minorities that could be done without were not."""
+    """Such a replica counted with the first members of its group, who may have been replaced.
+
+    A lost node was kept for it, and dispensable minorities were taken for needed ones.
+    """
     history, now = History().term(1), Configuration((2, 3), (4,))
     changes = [Entry(EntryKind.MEMBERSHIP, 1, 1, 1, index, payload=joint_quorum.encode(each))
                for index, each in enumerate((now._replace(outgoing=(1, 2, 3)), now), 1)]
@@ -243,7 +247,7 @@ def test_a_commit_that_is_on_one_disk_only():
 
 
 def test_a_damaged_entry_that_changed_the_members_still_counts():
-    """Of a damaged entry a restart knows index and term, and the witness knows the rest."""
+    """A restart knows index and term of a damaged entry; the state checker knows the rest."""
     history = History().term(1)
     more = Configuration((1, 2, 3), (4,))
     change = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 1, payload=joint_quorum.encode(more))
@@ -255,8 +259,11 @@ def test_a_damaged_entry_that_changed_the_members_still_counts():
 
 
 def test_a_damaged_entry_is_known_to_a_witness_that_judges_nothing():
-    """What was staged where was kept by an invariant, which such a witness does not have: rot ended
-    it with ``KeyError``."""
+    """An invariant recorded the staged chains, and a state checker that judges nothing did not have
+    it.
+
+    Bit rot ended such a run with ``KeyError``.
+    """
     history = History()
     history.witness = StateChecker([GroupModel(1, (1, 2, 3))], judged=False)
     history.term(1).write(1, history.noop(1, 1), history.noop(2, 1))
@@ -271,7 +278,7 @@ def test_a_damaged_entry_is_known_to_a_witness_that_judges_nothing():
 
 @pytest.mark.parametrize(("value", "term"), [(b"v", 1), (b"other", 1), (b"v", 2)])
 def test_what_can_be_read_behind_damage_is_what_was_written(value, term):
-    """Nothing was compared of a replica that doubts itself."""
+    """The log of a replica in quarantine was not compared at all."""
     history = History().term(2)
     opening = history.opening(1, 1)
     history.write(1, opening, history.data(2, 1, 0))
@@ -284,8 +291,9 @@ def test_what_can_be_read_behind_damage_is_what_was_written(value, term):
 
 
 def test_what_a_damaged_disk_had_not_synced_when_it_lost_its_power_is_forgotten():
-    """Seed 790000001300: an entry was rotten besides, and what the loss had taken was held against
-    the leader that lacked it."""
+    """Seed 790000001300: an entry was damaged as well, and a leader was blamed for lacking the
+    records that the power loss had taken.
+    """
     history = History().term(1)
     entries = [history.opening(1, 1), *[history.data(index, 1, index - 2, value=b"%d" % index)
                                         for index in (2, 3, 4)]]
@@ -303,8 +311,10 @@ def test_what_a_damaged_disk_had_not_synced_when_it_lost_its_power_is_forgotten(
 
 
 def led_by_who_lacks_what_was_forgotten(*, had_again_in: int = 0):
-    """n3 leads term 3 without a committed batch that a loss of power had taken from n2; which had
-    it again in the term that is given."""
+    """Let n3 lead term 3 without a committed batch that a power loss had taken from n2.
+
+    n2 had the batch again in the given term.
+    """
     history, opening, data = committed_history()
     history.witness.replica(2, 1).synced = 1
     history.witness.power_lost(2)
@@ -325,7 +335,7 @@ def test_what_was_there_again_a_later_leader_may_not_lack():
 
 
 def test_a_vote_from_before_it_was_there_again_may_still_elect():
-    """It was on its way while another leader, of a later term, gave the voter what it lacked."""
+    """The vote was under way while a leader of a later term gave the voter the batch again."""
     with pytest.raises(PromisedLoss):
         led_by_who_lacks_what_was_forgotten(had_again_in=4)
 
@@ -351,8 +361,9 @@ def test_damage_that_is_known_excuses_nothing_else(knows_its_damage):
 
 
 def test_nobody_goes_by_the_first_members_where_damage_took_all_of_a_replica():
-    """As if it had to be asked who they were: a lost node that was among them was never replaced
-    for good, when this one had been removed from the group as well."""
+    """A lost node among the first members was never replaced, although this replica had been
+    removed from the group as well.
+    """
     history = History().term(1)
     members = Configuration((2, 3))
     joint = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 1,
@@ -360,7 +371,7 @@ def test_nobody_goes_by_the_first_members_where_damage_took_all_of_a_replica():
     final = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 2, payload=joint_quorum.encode(members))
     for node in (1, 2, 3):
         history.write(node, joint, final)
-    history.write(4, joint)  # a learner for a while
+    history.write(4, joint)  # the node is a learner meanwhile
     history.term(2, 2, 3, vote=2).write(2, last := history.noop(3, 2)).write(3, last)
     history.append(2, 3, 2, commit=3, last=3)
     history.witness.absent(4, {}, {}, damaged=True)
@@ -368,7 +379,11 @@ def test_nobody_goes_by_the_first_members_where_damage_took_all_of_a_replica():
 
 
 def restarted_with_a_lost_drop(committed):
-    """n3's own 1@1 was dropped for 1@2, of which ``committed`` are; the drop and 1@2 are lost."""
+    """Restart n3 after damage: its 1@1 was truncated for 1@2, and both the truncation and 1@2 are
+    lost.
+
+    ``committed`` of the entries are committed.
+    """
     history = History().term(1)
     history.write(3, history.noop(1, 1)).term(2)
     entry = history.noop(1, 2)
@@ -381,8 +396,9 @@ def restarted_with_a_lost_drop(committed):
 
 
 def test_what_is_committed_where_a_damaged_entry_is_in_question_stands_there():
-    """Seed 790000001597: the node asked for what is committed there, took that, and was said to
-    hold another log than the others."""
+    """Seed 790000001597: the node fetched the committed entry of that index, and was reported to
+    hold another log than the others.
+    """
     assert restarted_with_a_lost_drop(committed=1).terms[0] == 2
 
 
@@ -391,7 +407,7 @@ def test_a_damaged_entry_in_question_where_nothing_is_committed_stands_there():
 
 
 def acknowledged_before_damage():
-    """n1 leads; n2 has acknowledged both entries, and damage has taken the second."""
+    """Let n2 acknowledge two entries of the leader n1, and lose the second to damage."""
     history = History().term(1)
     entries = history.noop(1, 1), history.noop(2, 1)
     history.append(1, 2, 1).write(1, *entries).write(2, *entries)
@@ -403,8 +419,9 @@ def acknowledged_before_damage():
 
 
 def test_an_acknowledgement_from_before_the_damage_may_come_late():
-    """It was true, and what rests on it stays (docs/decisions/0009): its leader may have been
-    stopped meanwhile."""
+    """The acknowledgement was true, and its consequences stay (docs/decisions/0009).  The leader
+    may have been paused meanwhile.
+    """
     acknowledged_before_damage().append(1, 2, 1, commit=2, last=2)
 
 
@@ -435,7 +452,7 @@ def test_an_acknowledgement_of_a_replica_that_was_removed_meanwhile():
     removal = Writes(99, (GroupWrite(1, 1, 0, (), None, mark),))
     history.witness.staged(2, removal)
     history.witness.durable(2, removal)
-    history.acknowledge(2, 1, 1, match=1)  # it waited for the same sync
+    history.acknowledge(2, 1, 1, match=1)  # the reply waited for the same sync
     with broken("AcknowledgedIsDurable"):
         history.acknowledge(2, 1, 1, match=2)
 
@@ -448,7 +465,7 @@ def test_an_acknowledgement_of_another_log():
 
 
 def removed(node, term, history):
-    """The replica is removed in that term; not durable yet."""
+    """Remove the replica in that term; the tombstone is not durable yet."""
     mark = replica_records.tombstone(1, 1, replica_records.Tombstone(HardState(term, 1), 1, 1))
     history.sequence += 1
     removal = Writes(history.sequence, (GroupWrite(1, 1, 0, (), None, mark),))
@@ -460,7 +477,7 @@ EMPTY = GroupRestored(LogBounds(1, 0, 0), (), HardState(1, 1), 0, 0, Configurati
 
 
 def test_a_damaged_replica_that_was_removed_is_none_when_it_is_created_again():
-    """What it may do while it is damaged it may not do in its next life."""
+    """A quarantine excuses nothing after the replica was removed and created again."""
     history = committed_history()[0]
     history.witness.replica(2, 1).damaged = True
     history.witness.durable(2, removed(2, 1, history))
@@ -474,8 +491,8 @@ def test_a_damaged_replica_that_was_removed_is_none_when_it_is_created_again():
 
 @pytest.mark.parametrize("term", [1, 3])
 def test_a_removal_that_a_crash_took_leaves_the_term_of_the_one_before(term):
-    """A replica came back in term 3 and was removed again, of which nothing reached the disk, or
-    all."""
+    """A replica came back in term 3 and was removed again; all of that reached the disk, or none.
+    """
     history = History().term(1)
     history.witness.durable(2, removed(2, 1, history))
     history.witness.created(2, 1, EMPTY)

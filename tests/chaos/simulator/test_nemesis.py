@@ -1,4 +1,4 @@
-"""What is counted as a fault has been done."""
+"""Counts of faults: only faults that happened are counted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from chaos.simulator.env.parameters import Parameters
 from chaos.simulator.simulation import World
 
-#: Kinds for which nodes that are down leave nothing to do.
+#: Kinds that find no target while all nodes are down.
 OF_LIVING_NODES = ("power-loss", "kill", "cluster-power", "crash-in-write", "double-crash", "pause",
                    "bit-rot", "misdirected", "rot-beside", "eio-write", "eio-sync", "eio-directory",
                    "isolate-leader", "disconnect", "members", "return", "transfer",
@@ -20,9 +20,9 @@ OF_LIVING_NODES = ("power-loss", "kill", "cluster-power", "crash-in-write", "dou
 def test_a_strike_that_finds_nothing_to_do_is_not_counted(kind):
     running = World(dataclasses.replace(Parameters.draw(3, groups=2), faults=(kind,),
                                         fault_interval_ms=100))
-    running.nemesis.start()  # and no node
+    running.nemesis.start()  # no node was started
     running.run_for(2_000)
-    assert kind in running.faults  # it was tried
+    assert kind in running.faults  # the nemesis has drawn it
     assert running.faults[kind] == 0
 
 
@@ -41,7 +41,7 @@ def test_crashes_are_counted_when_they_happen():
     running = World(dataclasses.replace(Parameters.draw(3, groups=2), faults=("crash-in-write",),
                                         fault_interval_ms=500, safety_ms=20_000))
     running.run()
-    by_itself = running.marks["lives anew in its sleep"]  # when the faults are over
+    by_itself = running.marks["lives anew in its sleep"]  # one restart after the faults
     assert by_itself == 1
     assert running.faults["crash-in-write"] == sum(node.crashes for node in
                                                    running.nodes.values()) - by_itself > 0

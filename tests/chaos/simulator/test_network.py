@@ -1,4 +1,4 @@
-"""The simulated network does what it is told, and nothing when it is healed."""
+"""Simulated network: configured faults, and none after it is healed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The witness believes of a damaged log what its node makes of it, with the real store."""
+"""State checker and real store: the model of a damaged log follows the repair of its node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.storage.world import VOTERS, open_store
 
 
 class Told:
-    """A witness of a follower's life, n1's, and of a peer with the true log."""
+    """State checker of a damaged follower, n1, and of a peer with the true log."""
 
     def __init__(self, changes: list[tuple[int, int]], history: History):
         self.witness = StateChecker([GroupModel(1, VOTERS.voters)])
@@ -43,7 +43,7 @@ class Told:
 
 
 class Telling(Core):
-    """Consensus of the damaged replica, which the witness hears of."""
+    """Consensus of the damaged replica, which reports to the state checker."""
 
     told: Told
 
@@ -59,16 +59,18 @@ def repair(store, history: History, told: Told, commit: int) -> None:
 
 
 @pytest.mark.parametrize(("changes", "applied", "lost"), [
-    ([(0, 2), (2, 3)], 2, (1, 2)),  # nothing that was dropped is applied: it is given up
-    ([(0, 3), (3, 2), (0, 1)], 3, (1, 2)),  # it is: each is asked for, the last of them first
+    ([(0, 2), (2, 3)], 2, (1, 2)),  # no truncated entry is applied: all are given up
+    ([(0, 3), (3, 2), (0, 1)], 3, (1, 2)),  # one is applied: each is fetched, the last one first
     ([(3, 2), (3, 3), (3, 3)], 3, (1, 3)),
     ([(0, 1), (4, 4), (4, 4), (2, 2)], 4, (2, 4)),
 ])
 def test_what_was_dropped_in_a_hole_is_not_believed_below_what_is_committed(changes, applied,
                                                                             lost):
-    """The entry in question was believed to be the committed one, and those before it, which the
-    same drop had taken, were not: when the node had found out about all of them it was said to hold
-    another log than the others."""
+    """The model had the committed entry at the last index in question, and the truncated ones
+    before it.
+
+    When the node had fetched all of them, it was reported to hold another log than the others.
+    """
     history = lived(changes, len(changes), applied)
     told = Told(changes, history)
     begin, end = history.places[lost[0]], history.places[lost[1]]

@@ -1,5 +1,6 @@
-"""Partitions that are switched and plans that are carried out in the simulator: that it happens,
-under all faults, and that what must hold of it is looked at."""
+"""Switches and rebalance plans in the simulator: they happen under all faults, and their invariants
+are checked.
+"""
 
 from __future__ import annotations
 
@@ -99,10 +100,10 @@ def test_a_change_that_comes_once_more_later_changes_nothing(monkeypatch):
 
 
 def test_moves_leave_one_trace_whatever_the_hash_seed():
-    program = ("from chaos.simulator import world\n"
+    program = ("from chaos.simulator import simulation\n"
                "from tests.chaos.simulator.test_rebalance import TOPICS, moving\n"
                "kinds = ('plan', 'plan', 'switch', 'switch', 'mover-crash', *TOPICS)\n"
-               "result = world.run(moving(5, *kinds, nodes=5))\n"
+               "result = simulation.run(moving(5, *kinds, nodes=5))\n"
                "print(result.digest, result.failure, sorted(result.marks.items()))\n")
     said = [subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[3],
                            env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True,
@@ -119,18 +120,19 @@ def test_the_checkers_agree_about_a_partition_that_moved():
     assert check(recording.finish()).anomalies == []
 
 
-#: Three of the five nodes hold everything; most groups have to move.
+#: Three of the five nodes hold all replicas, so most groups have to move.
 GROUPS, HOLDERS = 20, (1, 2, 3)
-#: When the operator asks for a plan, until one is applied; at a throttle that makes it last.
+#: Times at which the operator requests a plan until one is applied, and a throttle that slows it.
 APPLY_US, AGAIN_US, THROTTLE = 4_000_000, 200_000, 20_000
 LEVEL = Policy(bands=(Band(DISK, 100), Band(LEADERS, 100)), cool_down_ms=0)
-#: Replicas of the node that has most of them, to those of all in the mean.
+#: Replicas of the node that has most of them, divided by the mean of all nodes.
 SKEW_MAX = 1.25
 
 
 class Rebalanced(World):
-    """A plan of the planner's is applied in the middle of the faults, and nobody cancels it; behind
-    them everybody is healed."""
+    """Run in which a plan of the planner is applied amid the faults and never cancelled, and in
+    which all nodes are healed afterwards.
+    """
 
     def __init__(self, parameters: Parameters, history: Recording):
         super().__init__(parameters, history=history)
@@ -153,8 +155,10 @@ class Rebalanced(World):
             self.queue.after(AGAIN_US, self._ask)
 
     def _snapshot(self) -> Snapshot | None:
-        """As leaders see their groups, all equally large; None while some have none, or there are
-        no metadata."""
+        """Return the groups as their leaders see them, all of one size.
+
+        None while some groups have no leader, or there are no metadata.
+        """
         led = {group: node.status(group) for _, node in sorted(self.nodes.items())
                if node.is_up and not node.paused for group in node.led_groups()}
         state = self.truth.metadata.state
@@ -175,14 +179,14 @@ class Rebalanced(World):
 
     @property
     def skew(self) -> float:
-        """Of what is committed."""
+        """Return the ratio of the committed placement."""
         held = Counter(node for group in self.witness.groups.values()
                        for node in group.configuration().voters)
         return max(held.values()) * len(self.nodes) / held.total()
 
 
 def test_a_plan_that_is_carried_out_under_faults_leaves_the_nodes_level(monkeypatch):
-    """S39: kills, partitions and slow disks in turn, while clients work."""
+    """S39: kills, partitions and slow disks alternate while clients work."""
     monkeypatch.setattr(simulation, "place_groups",
                         lambda parameters: dict.fromkeys(range(GROUPS + 1), HOLDERS))
     under_faults = behind_them = 0
@@ -226,7 +230,7 @@ def test_all_seeds_may_draw_them():
     assert not any("plan" in faults and {"wipe", "rot-identity"} & {*faults} for faults in drawn)
 
 
-# ---- what must hold is looked at ----------------------------------------------------------------
+# ---- invariants are checked ---------------------------------------------------------------------
 
 
 def broken(bug: Bug, *kinds: str) -> str:
@@ -274,17 +278,17 @@ def test_preferred_leaders_get_their_groups_back():
     assert marks["handed back"] > 3 and marks["leads again"] == 3
 
 
-#: Mistakes in who gets its groups back, and how long the node is down that is to get them.
+#: Bugs of the return of groups to preferred leaders, and the outage of the preferred node.
 FORGETFUL = {
     "a quick restart is no return": (0, Bug(
-        "no-return", "node.rebalance.preferred_leaders", "Preferring.look",
+        "no-return", "node.rebalance.preferred_leaders", "PreferredLeaders.look",
         "known if known[0] == life else (life, now_ms)",
         "known if known[0] else (life, now_ms)", "", Seeds())),
     "who led before it went down is owed nothing": (0, Bug(
-        "led-once", "node.rebalance.preferred_leaders", "Preferring.look",
+        "led-once", "node.rebalance.preferred_leaders", "PreferredLeaders.look",
         "if self._up[node] == before.get(node)", "if True", "", Seeds())),
     "nobody is ever near enough": (200, Bug(
-        "nobody", "node.rebalance.preferred_leaders", "Preferring._hand_back",
+        "nobody", "node.rebalance.preferred_leaders", "PreferredLeaders._hand_back",
         "status.last_index - member.match > LAG_ENTRIES_MAX", "True", "", Seeds())),
 }
 
@@ -300,7 +304,7 @@ def test_preferred_leaders_that_do_not_get_their_groups_back_are_noticed(what, m
                    for failure in failures)
 
 
-# ---- fibres -------------------------------------------------------------------------------------
+# ---- coroutines ---------------------------------------------------------------------------------
 
 
 def test_a_fibre_goes_on_when_what_it_waits_for_is_settled_and_never_inside_that_call():
@@ -333,7 +337,7 @@ def test_a_fibre_goes_on_when_what_it_waits_for_is_settled_and_never_inside_that
 
 
 def test_a_plan_that_is_cancelled_beside_ill_nodes_may_go_on_while_others_sleep():
-    """A move in its grace was taken for work without a reason."""
+    """A move in its grace period was taken for work without a reason."""
     met = 0
     for seed in range(1, 60):
         running = World(dataclasses.replace(moving(5, "plan", "plan", *FAULTS, nodes=5),

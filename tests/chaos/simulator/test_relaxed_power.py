@@ -1,4 +1,4 @@
-"""Relaxed durability and losses of power: what may go goes, and nothing else."""
+"""Power losses with relaxed durability: only unsynced records may be lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def relaxed(seed: int) -> Parameters:
 
 
 def failures(bug: Bug, seeds: Iterable[int] = range(1, 25)) -> Iterator[str]:
-    """Those of one seed after the other."""
+    """Yield the failure of one seed after the other."""
     with planted(bug):
         for seed in seeds:
             yield simulation.run(relaxed(seed)).failure
@@ -32,7 +32,7 @@ def failures(bug: Bug, seeds: Iterable[int] = range(1, 25)) -> Iterator[str]:
 def test_a_loss_of_power_takes_records_and_the_cluster_goes_on():
     forgotten = losses = 0
     lines: list[str] = []
-    for seed in range(8, 32):  # a third of them takes some: what waits for its sync is little
+    for seed in range(8, 32):  # a third of the seeds loses some, because few records are unsynced
         running = World(relaxed(seed), lines.append)
         with contextlib.suppress(PromisedLoss):
             running.run()
@@ -45,18 +45,21 @@ def test_a_loss_of_power_takes_records_and_the_cluster_goes_on():
 
 
 def test_the_only_voter_of_a_group_is_spared():
-    """It is a majority by itself: what it acknowledged and did not sync would be gone for good."""
+    """The voter is a majority by itself: its acknowledged, unsynced records would be gone for good.
+    """
     for seed in range(1, 4):
         assert not simulation.run(dataclasses.replace(relaxed(seed), replication_factor=1)).failure
 
 
 def test_a_leader_that_does_not_believe_a_member_that_forgot_is_noticed():
-    """It counts with what the member had acknowledged and feeds it nothing: neither when the member
-    says that it has less nor when it lives anew."""
+    """The leader counts what the member had acknowledged, and sends it nothing.
+
+    It does so both when the member reports a shorter log and when the member restarts.
+    """
     bug = Bug("forgetful-is-not-fed", "chaos.simulator.env.limits", "raft_config",
               "members_may_forget=parameters.disk.flush_interval_ms > 0",
               "members_may_forget=False", "", Seeds())
-    # One in sixteen shows it.
+    # One seed in sixteen shows the bug.
     assert any("Liveness" in failure for failure in failures(bug, range(10, 90)))
 
 
@@ -74,7 +77,7 @@ def test_whoever_does_not_sync_what_is_more_than_records_is_noticed():
 
 
 def test_whoever_lets_records_wait_for_ever_loses_more_than_is_promised():
-    """The floor is what was synced: a disk that says so and does not is found."""
+    """Records that were reported as synced must survive, so a disk that does not sync is found."""
     bug = Bug("flush-does-nothing", "chaos.simulator.disk.filesystem", "SimulatedFilesystem.sync",
               "self._effect(Inode.flush, inode)",
               "self._effect(Inode.flush, inode) if self.syncs % 3 else None", "", Seeds())

@@ -1,4 +1,4 @@
-"""A seed leaves a folder: what is in it, what its page says, and that looking changes nothing."""
+"""Folder of a seed: its files, its page, and the proof that recording changes nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def sim(*arguments: str):
 
 @pytest.fixture(scope="module")
 def held(tmp_path_factory) -> Path:
-    """The folder of a seed that holds."""
+    """Return the folder of a seed that holds."""
     path = tmp_path_factory.mktemp("held") / "seed"
     done = sim("--seed", "5", *BRIEF, "--output", str(path))
     assert done.exit_code == 0, done.output
@@ -136,7 +136,7 @@ def test_seeds_that_hold_leave_nothing(tmp_path: Path):
     assert list((tmp_path / "new").iterdir()) == []
 
 
-# ---- where it cannot be ----------------------------------------------------------------------
+# ---- folders that cannot be used -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("which", [("--seed", "3"), ("--seeds", "2", "--jobs", "1")])
@@ -148,13 +148,13 @@ def test_a_folder_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, m
     (tmp_path / "file").write_text("")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "history.jsonl").write_text("")
-    monkeypatch.setattr(batch_runner.world, "run", lambda *_: pytest.fail("it runs"))
+    monkeypatch.setattr(batch_runner.simulation, "run", lambda *_: pytest.fail("it runs"))
     done = sim(*which, "--output", str(tmp_path / place))
     assert done.exit_code == 2
     assert reason in done.output and "--output" in done.output
 
 
-# ---- it costs and changes nothing ------------------------------------------------------------
+# ---- recording costs and changes nothing -----------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [8, 13, 20])
@@ -173,7 +173,7 @@ def test_looking_changes_nothing(seed: int):
     assert left and ill == [True, False] * left
     led = {(group, term) for _, group, term, leader in evidence.leadership if leader}
     changes = len(led) - len({group for group, _ in led})
-    assert abs(changes - looked.leader_changes) <= 1  # one may end in the moment of its election
+    assert abs(changes - looked.leader_changes) <= 1  # a leader may end at its election
 
 
 def test_without_a_folder_nothing_of_it_is_there():
@@ -191,7 +191,7 @@ def test_without_a_folder_nothing_of_it_is_there():
 
 
 class Story:
-    """An evidence, told by hand."""
+    """Evidence with reports made by hand."""
 
     def __init__(self) -> None:
         self.evidence = Evidence()
@@ -200,12 +200,12 @@ class Story:
         self.said = self.trace.line
 
     def at(self, second: float) -> Evidence:
-        """Time passes."""
+        """Advance the time."""
         self.evidence.queue.run_until(int(second * 1e6))
         return self.evidence
 
     def faults(self) -> list[tuple]:
-        """(second, kind, on, nodes)"""
+        """Return (second, kind, on, nodes) of all faults."""
         return [(event.time_us / 1e6, event.name, event.data["on"], event.data["nodes"])
                 for event in self.evidence.finish()
                 if event.kind == FAULT and event.name != NEMESIS]
@@ -238,7 +238,7 @@ def test_a_node_that_went_down_is_broken_until_it_is_up_or_replaced():
     story.at(3)
     story.said(2, -1, "replaced", "by n4")
     story.at(4)
-    story.said(1, -1, "crash", "process")  # of what was prepared before
+    story.said(1, -1, "crash", "process")  # by a fault that was armed before
     story.at(5)
     story.said(1, -1, "start")
     assert story.faults() == [(1, "wipe", True, [2]), (3, "wipe", False, [2]),
@@ -271,7 +271,7 @@ def test_what_is_taken_back_or_only_prepared_is_no_fault():
     story.at(3)
     story.said(2, -1, "start")
     story.at(4)
-    evidence.faults["eio-write"] += 1  # and its node does without
+    evidence.faults["eio-write"] += 1  # an error that its node does not notice
     story.at(30)
     assert story.faults() == [(2.125, "eio-sync", True, [2]), (3, "eio-sync", False, [2]),
                               (4, "eio-write", True, []), (4, "eio-write", False, [])]
@@ -305,7 +305,7 @@ def test_who_leads_is_the_newest_leader_that_is_alive():
 
 
 def test_a_loss_that_was_promised_is_not_judged(held: Path, tmp_path: Path):
-    """What the checkers would say of a history that ends there is nothing to go by."""
+    """A history that ends at a promised loss is no evidence for the checkers."""
     folder = Folder(tmp_path)
     folder.note(**{**json_of(held / "run.json"), "unjudged": True})
     (tmp_path / "history.jsonl").write_text((held / "history.jsonl").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Seeds hold, and a seed is a seed: fresh ones, those that once failed, and one run twice."""
+"""Simulations of smoke seeds and pinned seeds, and determinism: equal seeds give equal digests."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from chaos.simulator.env.parameters import Parameters
 ROOT = Path(__file__).parents[3]
 PINNED = [int(line.split()[0]) for line in (Path(__file__).parent / "seeds.txt").read_text()
           .splitlines() if line and not line.startswith("#")]
-#: Simulated time with faults of a smoke seed and of a pinned one; the command's default is 300 s.
+#: Simulated seconds of faults, of a smoke seed and of a pinned one; the command uses 300 s.
 SMOKE_SAFETY_MS = 8_000
 PINNED_SAFETY_MS = 60_000
 SMOKE_SEEDS = range(1, 26)
 
 
 def test_marks_and_faults_of_the_smoke_seeds_are_real():
-    """What the smoke seeds go through, together: a run without crashes or leader changes would
-    prove nothing."""
+    """Runs without crashes or leader changes would prove nothing, so their sums have minimums."""
     results = [
         simulation.run(Parameters.draw(seed, safety_ms=SMOKE_SAFETY_MS)) for seed in SMOKE_SEEDS
     ]
@@ -44,9 +43,9 @@ def test_pinned_seed_holds(seed):
 
 
 def digest_of(seed: int, hash_seed: str) -> str:
-    program = ("from chaos.simulator import world\n"
+    program = ("from chaos.simulator import simulation\n"
                "from chaos.simulator.env.parameters import Parameters\n"
-               f"result = world.run(Parameters.draw({seed}, safety_ms=15000))\n"
+               f"result = simulation.run(Parameters.draw({seed}, safety_ms=15000))\n"
                "print(result.digest, result.failure, sorted(result.faults.items()),\n"
                "      sorted(result.marks.items()), result.crashes)\n")
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

@@ -1,5 +1,4 @@
-"""Lives that end in a run: nodes that lose their directory, topics that are deleted and created
-again."""
+"""Wiped nodes and deleted topics: their replacements, and topics that are created again."""
 
 from __future__ import annotations
 
@@ -60,7 +59,9 @@ def test_a_directory_whose_identity_rotted_is_replaced_where_others_are_put_back
 
 
 def test_a_directory_without_its_identity_is_not_copied():
-    """It is replaced; the copy that is taken at each start met the rot first, and ended the run."""
+    """A node with a damaged identity file is replaced.  The copy that is taken at each start read
+    the file first, and ended the run.
+    """
     found = []
     for seed in (1, 2, 3):
         parameters = dataclasses.replace(Parameters.draw(seed, groups=4, safety_ms=20_000),
@@ -74,7 +75,9 @@ def test_a_directory_without_its_identity_is_not_copied():
 
 
 def wiped_world() -> tuple[World, int, int]:
-    """A calm world in which a node was wiped and replaced: (world, lost, new)."""
+    """Return (world, lost, new) of a run without other faults, in which a node was wiped and
+    replaced.
+    """
     drawn = Parameters.draw(2, nodes=3, groups=4)
     calm = dataclasses.replace(drawn.network, loss=0.0, duplication=0.0, item_loss=0.0, reorder=0.0)
     running = World(dataclasses.replace(drawn, network=calm))
@@ -100,7 +103,7 @@ def test_who_lives_on_is_known_when_a_node_cannot_start_any_more():
 
 def test_a_new_node_is_a_voter_where_the_lost_one_was():
     running, lost, new = wiped_world()
-    assert not running.wipes.may_wipe(running.nodes[1])  # one at a time
+    assert not running.wipes.may_wipe(running.nodes[1])  # one node at a time
     running.run_for(20_000)
     assert running.wipes.is_done
     for group in running.witness.groups.values():
@@ -113,7 +116,7 @@ def test_nothing_that_the_others_say_lets_a_wiped_node_in():
     running, lost, _ = wiped_world()
     node = running.everyone[lost]
     refused = running.faults["wiped-refused"]
-    for wait_ms in (100, 20_000):  # still a member of its groups, and removed from all
+    for wait_ms in (100, 20_000):  # first a member of its groups, later removed from all
         running.run_for(wait_ms)
         node.start()
         running.run_for(500)
@@ -143,7 +146,7 @@ def test_topics_come_and_go_under_one_name_and_the_checkers_agree(seed):
     keys = {event.data["key"] for event in recording.events if event.name == "append"
             and "key" in event.data}
     lives = {key.partition("/")[0] for key in keys if not key.startswith("t@")}
-    assert len(lives) > len({life.partition("@")[0] for life in lives})  # a name in several lives
+    assert len(lives) > len({life.partition("@")[0] for life in lives})  # incarnations of one name
 
 
 def broken(seed: int, bug: Bug) -> str:
