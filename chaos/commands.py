@@ -1,4 +1,4 @@
-"""``multiraft chaos ...``: break it on purpose; found by the CLI through its entry point."""
+"""``multiraft chaos ...``: fault injection; the CLI finds the group through its entry point."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import importlib
 
 import click
 
-#: command -> where it is, and its line in the help: what one command needs (trio, docker, the
-#: simulator) is not the others' price.
+#: command -> its module, and its line in the help; imported late, because each needs other packages
+#: (trio, docker, the simulator).
 COMMANDS = {
     "run": ("chaos.run.command:run_command", "A cluster of real nodes: load, faults, a verdict."),
     "report": ("chaos.report.command:report_command", "The page of a run."),
@@ -22,7 +22,7 @@ COMMANDS = {
 
 
 class _Late(click.Group):
-    """Commands by table, imported when they are used."""
+    """Commands from a table, imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -25,13 +25,13 @@ SHOWN_MAX = 10
 
 
 class NoRun(Exception):
-    """A folder that holds no run."""
+    """Raised for a folder that holds no run."""
 
 
 def check_folder(path: Path) -> Verdict:
-    """The verdict on a run's folder, written to its ``verdict.json``: the one that the run came to,
-    if nothing was changed since.  Raises ``NoRun``, ``BadHistory``, ``BadDump`` and
-    ``BadFindings``."""
+    """Return the verdict on a run's folder and write it to the folder's ``verdict.json``.  An
+    unchanged folder gives the verdict that the run itself came to.  Raises ``NoRun``,
+    ``BadHistory``, ``BadDump`` and ``BadFindings``."""
     folder = Folder(path)
     if not folder.history.is_file():
         raise NoRun(f"{path} has no {folder.history.name}")
@@ -42,7 +42,7 @@ def check_folder(path: Path) -> Verdict:
 
 
 def _parameters(path: Path) -> dict[str, Any]:
-    """``run.json``; empty when there is none."""
+    """Return the parameters in ``run.json``; empty when the file is missing."""
     try:
         found = json.loads(path.read_text())
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def _parameters(path: Path) -> dict[str, Any]:
 
 
 def paragraph(verdict: Verdict) -> str:
-    """The verdict in words."""
+    """Return the verdict as a paragraph of text."""
     checked = verdict.checked
     words = [f"{verdict.outcome.upper()}: {checked.get('operations', 0):,} operations on "
              f"{checked.get('keys', 0)} keys, {checked.get('acknowledged', 0):,} appends "
