@@ -1,4 +1,4 @@
-"""``multiraft chaos faults``: which faults this machine can cause, each proven to bite."""
+"""``multiraft chaos faults``: prove each fault that this machine can inject."""
 
 from __future__ import annotations
 

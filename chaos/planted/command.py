@@ -1,8 +1,8 @@
-"""``multiraft chaos planted``: every planted bug in front of the proof that has to catch it.
+"""``multiraft chaos planted``: runs the proof of every planted bug, which has to catch it.
 
 Contract.  One line per bug as it is done; ``--json`` prints one array instead and the lines go to
-standard error.  Exit code 0 when every bug that was asked for was caught, 1 otherwise: a proof that
-could not run has caught nothing.
+standard error.  Exit code 0 when every requested bug was caught, 1 otherwise: a proof that could
+not run catches nothing.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def planted(names: Sequence[str], layers: Sequence[str], jobs: int, as_json: boo
 
 
 def _findings(tasks: Sequence[tuple[Bug, str]], jobs: int) -> Iterator[Finding]:
-    """What became of each bug, as it becomes known.  A bug is planted in a process that does
-    nothing else meanwhile, so that bugs do not meet."""
+    """Yield the finding of each bug as it becomes known.  Each bug is planted in a process of its
+    own, so that bugs do not interact."""
     ids = dict.fromkeys(each for bug, layer in tasks for each in proofs.tests_of(bug, layer))
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         sound = pool.submit(proofs.check_tests, tuple(ids))

@@ -37,6 +37,6 @@ def report_command(directory: Path, serve: bool, port: int) -> None:
 
 
 def server(directory: Path, port: int) -> http.server.ThreadingHTTPServer:
-    """The folder over HTTP, to this machine only; ``port`` 0 = any free one."""
+    """Return a server of the folder over HTTP, for this machine only; ``port`` 0 = any free one."""
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(directory))
     return http.server.ThreadingHTTPServer((LOOPBACK, port), handler)

@@ -19,7 +19,7 @@ ATTEMPTS = 5
 
 
 class SetupFailed(Exception):
-    """The cluster never came so far that it could be tried."""
+    """Raised when the cluster could not be set up for the run."""
 
 
 async def create_topics(setting: Setting, groups: int) -> None:
@@ -42,7 +42,7 @@ async def create_topics(setting: Setting, groups: int) -> None:
 
 
 def one_of_each(places: list[Place], groups: set[int]) -> list[Place]:
-    """A partition for each of ``groups``, as far as there is one."""
+    """Return a partition for each of ``groups``, as far as there is one."""
     return list({place.group: place for place in places if place.group in groups}.values())
 
 
