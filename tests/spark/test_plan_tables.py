@@ -1,4 +1,4 @@
-"""Snapshots in Parquet: what is written is read, and what is wrong is told in a sentence."""
+"""Snapshots in Parquet: written tables are read, and errors are one sentence."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def directory(tmp_path, before):
 
 
 def rewrite(directory, table, change):
-    """One table with other rows, or with other columns."""
+    """Rewrite one table with other rows, or with other columns."""
     path = f"{directory}/{table}.parquet"
     changed = change(pq.read_table(path))
     if not isinstance(changed, pa.Table):

@@ -1,4 +1,4 @@
-"""What was acknowledged is there: A3, A6, A24; whether the run could show it: validity."""
+"""Checkers of durability (A3, A6, A24), and validity of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds on what a node writes, with groups that are directories and nodes that are words."""
+"""Bounds on the writes of a node, with directories for groups and words for nodes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_process_that_has_just_ended_needs_no_bound(tmp_path, monkeypatch):
 
 
 def test_a_group_that_takes_no_bound_is_an_error(group):
-    """Else a disk would be called slow that is not."""
+    """Otherwise a disk would be reported slow that is not."""
     for name in ("bps", "iops"):
         (group / f"blkio.throttle.write_{name}_device").mkdir()
     with pytest.raises(BackendError, match="cgroup"):
