@@ -24,7 +24,7 @@ from multiraft.wire.sinks import (
     TopicEnds,
     VoidRuns,
 )
-from node.metadata.transaction_table import SinkTable
+from node.metadata.transaction_table import TransactionTable
 from tests.admin_cli.fakes import FakeClient, FakeCluster
 
 
@@ -33,7 +33,7 @@ class Ledger(FakeCluster):
 
     def __init__(self):
         super().__init__()
-        self.table = SinkTable()
+        self.table = TransactionTable()
         for command in (OpenRun("delays", 0, bytes(16)), CommitRun(1, 1, 0),
                         OpenRun("delays", 1, bytes(16), (TopicEnds(7, (2, 3)),))):
             self.table.apply(command)

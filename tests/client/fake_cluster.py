@@ -47,7 +47,7 @@ from multiraft.wire.sinks import (
 )
 from node.metadata.commands import AllocateProducerIds, BumpProducerEpoch
 from node.metadata.producer_table import ProducerTable
-from node.metadata.transaction_table import SinkTable
+from node.metadata.transaction_table import TransactionTable
 
 CLUSTER = bytes(range(16))
 TIME_LIMIT_S = 120
@@ -166,7 +166,7 @@ class FakeCluster:
         self.producers.next_id = 1000
         self.knows_nonces = True  # False: as nodes of earlier releases
         self.nonces: dict[bytes | None, str] = {}  # of requests that created a topic
-        self.sinks = SinkTable()
+        self.sinks = TransactionTable()
         self.rotten: set[int] = set()  # nodes whose copies end with a damaged batch
         self.behind: dict[int, int] = {}  # node -> offset up to which it knows what is committed
         self.hellos: list[Hello] = []
