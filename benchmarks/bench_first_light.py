@@ -136,7 +136,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--partitions", type=int, default=1, help="partitions of our topic (default 1)")
     add("--settle", type=float, default=10.0, help="quiet seconds before the idle window")
     add("--window", type=float, default=20.0, help="seconds of the idle window")
-    add("--without-nats", action="store_true", help="leave the neighbour out")
+    add("--without-nats", action="store_true", help="leave NATS out")
     add("--dir", help="where the files go (default: a new temporary directory)")
     return parser.parse_args(arguments)
 

@@ -131,7 +131,7 @@ class World:
         addresses = {node.id: node.client_address for node in dev.record.nodes}
         status = call(dev.addresses[0], wire.ClusterStatus())
         if not status.metadata_leader:
-            raise BenchmarkError("nobody leads the metadata group")
+            raise BenchmarkError("the metadata group has no leader")
         self.node = status.metadata_leader
         self.cluster = status.cluster
         self.address = addresses[self.node]
@@ -312,7 +312,7 @@ class World:
 
     @staticmethod
     def _changing() -> Callable[[int], bytes]:
-        """Requests that create a wide topic and delete it again, in turn."""
+        """Yield requests that create a wide topic and delete it again, in turn."""
         numbers = itertools.count()
 
         def made(request_id: int) -> bytes:

@@ -105,14 +105,14 @@ class Bench:
 
 
 def kill(bench: Bench, node: int) -> list[float]:
-    """SIGKILL, and a restart."""
+    """Kill the node with SIGKILL and start it again."""
     times = bench.hit(node, lambda: bench.dev.kill(node))
     bench.dev.start(node, UP_S)
     return times
 
 
 def stop(bench: Bench, node: int) -> list[float]:
-    """SIGSTOP, then SIGCONT."""
+    """Stop the node with SIGSTOP, then resume it with SIGCONT."""
     pid = bench.dev.record.node(node).pid
     try:
         return bench.hit(node, lambda: os.kill(pid, signal.SIGSTOP))

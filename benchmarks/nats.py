@@ -155,7 +155,7 @@ class Session:
 
 @contextlib.contextmanager
 def cluster(server: str, directory: Path):
-    """Three servers on loopback with their files below ``directory``; yields their client ports."""
+    """Yield client ports of three servers on loopback with their files below ``directory``."""
     ports = free_ports(6)
     clients, routes = ports[:3], ports[3:]
     with contextlib.ExitStack() as stack:

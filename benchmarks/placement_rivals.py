@@ -156,8 +156,8 @@ def first_fit_nodes(nodes: Sequence[NodePlace], loads: Sequence[int], factor: in
 
 
 def _apart(order: Sequence[NodePlace], factor: int) -> tuple[int, ...]:
-    """Return the first nodes in order that stand in different racks (a node without a rack in its
-    own)."""
+    """Return the first nodes in order that are in different racks (a node without a rack counts as
+    one)."""
     racks: dict[object, int] = {}
     for node in order:
         racks.setdefault(node.rack or node.id, node.id)

@@ -93,7 +93,7 @@ def connect(port: int, limit_s: float, server: ServerProcess | None = None) -> s
             if server is not None:
                 server.require_alive()
             if time.monotonic() > give_up:
-                raise BenchmarkError(f"nobody listens on port {port} after {limit_s} s") from None
+                raise BenchmarkError(f"port {port} is not open after {limit_s} s") from None
             time.sleep(POLL_S)
             continue
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

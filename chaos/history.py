@@ -6,7 +6,7 @@ one completion: ``ok`` it took effect; ``fail`` it did not and never will; ``inf
 (timeouts, broken connections, a leader that changed meanwhile).  An operation without a completion
 is ``info``.  Operations of one process may overlap (a producer pipelines); they are invoked in
 order.  A process whose operation ended in ``info`` sends no further request: its client continues
-under a new number, so that real-time order within a process means something.
+under a new number, so that real-time order within a process is meaningful.
 
 A *key* is one incarnation of a partition, ``topic@incarnation/partition``: the same name, created
 again, is another key.  A *value* is a number that is appended once in a run; ``chaos.values`` makes
@@ -44,7 +44,7 @@ invocation marks the reads after everything has been healed, by fresh clients, f
 key to its end.  Faults of a nemesis are recorded in the same order: kind ``fault``, the kind of
 fault as name, ``on`` true or false, ``nodes`` (0 = the clients) and ``text``; phases of the run
 have kind ``phase``.  A fault ``NEMESIS`` is on as long as any fault may affect any node: it excuses
-refusals and delays, and is no fault itself.
+what other faults excuse, and does not itself count as a fault.
 
 On disk a history is one JSON array per line, in the order of the fields.
 """

@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                         help="the node's clock is off by what this file says")
     chosen = parser.parse_args(own)
     if not command:
-        parser.error("the command to run stands behind --")
+        parser.error("the command to run is missing; it follows --")
     if chosen.clock is not None:
         shift_clock(chosen.clock)
     for name in chosen.planted:

@@ -1,9 +1,9 @@
 """Clock of a node that follows a file, so that a run can make it jump and drift.
 
 Contract.  A ``ClockShift`` is the total shift of a clock: ``write_shift`` replaces the file
-atomically, ``ShiftedClock`` reads it again when it has changed, checked at most every ``LOOK_MS``
-while the clock is read.  The monotonic clock never goes back: it can jump ahead and run fast or
-slow, and a shift that would take a jump back raises ``BadShift``.  The wall clock may take any
+atomically, ``ShiftedClock`` checks it at most every ``LOOK_MS`` while the clock is read, and reads
+it again when it has changed.  The monotonic clock never goes back: it can jump ahead and run fast
+or slow, and a shift that would take a jump back raises ``BadShift``.  The wall clock may take any
 value.
 
 Theory.  Leases and timeouts assume that clocks of different nodes run about equally fast, and

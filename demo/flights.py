@@ -66,7 +66,7 @@ TRICKLE_PER_S = 1_000
 LEFT_FOR_PLAN = 60_000
 #: A topic with fewer batches has pauses of seconds without any fault.
 BUSY_BATCHES = 200
-#: Acknowledgements later than this after the kill say nothing about the failover.
+#: Acknowledgements later than this after the kill do not belong to the failover.
 FAILOVER_WINDOW_S = 15.0
 
 

@@ -118,6 +118,6 @@ def described(made: plans.Plan) -> str:
     """Return the number of moves by kind, as text."""
     kinds = Counter(move.kind for move in made.moves)
     words = ((plans.LEADER_TRANSFER, "groups with another leader"),
-             (plans.TOPIC_SWITCH, "partitions that go on in another group"),
+             (plans.TOPIC_SWITCH, "partitions that switch to another group"),
              (plans.REPLICA_CHANGE, "groups with other replicas"))
     return ", ".join(f"{what}: {kinds[kind]}" for kind, what in words if kinds[kind])

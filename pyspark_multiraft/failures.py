@@ -48,7 +48,7 @@ def explained(servers: Sequence[str]) -> Iterator[None]:
         raise SourceError(f"the cluster refused: {error}. Nothing was changed by that; run the "
                           "query again when the cause is gone.") from None
     except AmbiguousOutcome as error:
-        raise SourceError(f"nobody knows what became of it: {error}. Start the query again: with "
+        raise SourceError(f"the outcome is unknown: {error}. Start the query again: with "
                           "mode=transactional or mode=idempotent nothing is doubled by that, with "
                           "mode=at-least-once rows may be.") from None
     except UnreadableBatch as error:
@@ -63,4 +63,4 @@ def lost(what: str) -> LossError:
     """Return the error for lost records where failOnDataLoss is set."""
     return LossError(
         f"{what}. Read from where the records begin (startingOffsets), or set "
-        "failOnDataLoss=false to go on without what is lost.")
+        "failOnDataLoss=false to continue without the lost records.")

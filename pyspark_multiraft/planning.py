@@ -186,7 +186,7 @@ def warn_or_fail(options: ReadOptions, what: str) -> None:
     """Report lost records: raise ``LossError``, or log a warning."""
     if options.fail_on_data_loss:
         raise lost(what)
-    log.warning("%s; reading goes on without them (failOnDataLoss=false)", what)
+    log.warning("%s; reading continues (failOnDataLoss=false)", what)
 
 
 def sizes(client: Client, ranges: Sequence[Range]) -> Callable[[Range], float]:

@@ -39,7 +39,7 @@ def read_task(options: ReadOptions, ranges: Sequence[Range]) -> Iterator[pa.Reco
             except UnreadableBatch as error:
                 if not options.skip_unreadable:
                     raise
-                planning.log.warning("%s; reading goes on without it (skipUnreadable=true)", error)
+                planning.log.warning("%s; reading continues (skipUnreadable=true)", error)
         yield from rows.rest()
 
 

@@ -172,7 +172,7 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _note_missing(self, begun: StreamOffsets, parts: Sequence[Partition]) -> None:
         gone = sorted(set(begun) - {part.topic for part in parts})
         if gone:
-            self._lost(f"topics {', '.join(gone)} do not exist any more")
+            self._lost(f"topics {', '.join(gone)} no longer exist")
 
     def _lost(self, what: str) -> None:
         planning.warn_or_fail(self._options, what)

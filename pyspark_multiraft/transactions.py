@@ -72,7 +72,7 @@ def commit(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]
     runs = {(message.sink, message.run) for message in done}
     if len(done) != len(messages) or len(runs) > 1:
         raise SourceError(f"batch {batch} was written by tasks of {len(runs)} runs, and "
-                          f"{len(messages) - len(done)} tasks said nothing. Nothing of it is "
+                          f"{len(messages) - len(done)} tasks sent no message. Nothing of it is "
                           "visible; start the query again.")
     if not done or all(message.committed for message in done):
         return

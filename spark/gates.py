@@ -75,7 +75,7 @@ def _check_nodes(tables: Tables, age_max_ms: int) -> None:
     old = [row["node"] for row in living
            if tables.head.taken_ms - row["measured_ms"] > age_max_ms]
     if old:
-        raise BadSnapshot(f"{named('node', old)} told nothing for more than {_span(age_max_ms)} "
+        raise BadSnapshot(f"{named('node', old)} sent no loads for more than {_span(age_max_ms)} "
                           f"before the snapshot was taken.", _ANEW)
 
 
@@ -107,7 +107,7 @@ def large(tables: Tables, found: Found) -> None:
                           f"{_ANEW}")
     if found.partitions > known:
         raise BadSnapshot(f"{tables.directory} has loads of {found.partitions:,} partitions, the "
-                          f"cluster has {known:,}: rows stand twice, or are of another cluster.",
+                          f"cluster has {known:,}: rows are doubled, or are of another cluster.",
                           _ANEW)
 
 

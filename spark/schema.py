@@ -38,7 +38,7 @@ class Column(NamedTuple):
 TABLES: dict[str, tuple[Column, ...]] = {
     SNAPSHOT: (
         Column("format", INT, "version of these tables"),
-        Column("snapshot_id", LONG, "stands in every row of the other tables"),
+        Column("snapshot_id", LONG, "repeated in every row of the other tables"),
         Column("cluster_id", TEXT, "hexadecimal"),
         Column("taken_ms", LONG, "end of the last window, since 1970"),
         Column("metadata_version", LONG, "index of the metadata it was made from"),

@@ -150,7 +150,7 @@ def _check_coverage(groups: _Sums, sums: _Sums) -> None:
     apart = sum(ingress for ingress, _ in sums.values())
     if apart * 1000 < whole * COVERAGE_PERMILLE:
         raise BadSnapshot(
-            f"of {whole:,} bytes per second {apart:,} are told apart by partition: "
+            f"of {whole:,} bytes per second {apart:,} are reported by partition: "
             f"{100 * apart / whole:.1f} %, {COVERAGE_PERMILLE / 10:.0f} % are needed.",
             "Raise metrics.partitions_max in node.toml.")
 

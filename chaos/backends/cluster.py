@@ -467,7 +467,7 @@ class Cluster(Backend):
                     with _problems(problems):
                         life.packets.apply(self.addresses, self.faults)
                 elif any(changes.values()):
-                    problems.append(self.left_out.get("partition", "there is no network to hurt"))
+                    problems.append(self.left_out.get("partition", "there is no network"))
             if problems:
                 raise BackendError("; ".join(problems))
 

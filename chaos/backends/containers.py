@@ -5,8 +5,8 @@ testcontainers.  Everything in the engine has the labels of the run and of its o
 earlier harness left is found by these labels and removed first.  Other people's containers are left
 alone.
 
-Theory.  A node's network belongs to a *sandbox*, a second container that does nothing: so the
-address and the packet rules of a node outlive its process, so that a node that starts again in the
+Theory.  A node's network belongs to a *sandbox*, a second container that does nothing.  So the
+address and the packet rules of a node outlive its process, and a node that starts again in the
 middle of a partition never sees a packet from the other side.  ``node-N`` is mounted at ``/node``
 with the node's disk in it; each start of the container uses the mounts of that moment.
 """
@@ -242,7 +242,7 @@ def _engine(what: str) -> Iterator[None]:
 def _pid(container: DockerContainer) -> int:
     """Return the pid on this machine of a container's first process."""
     wrapped = container.get_wrapped_container()
-    with _engine("a container cannot be looked at"):
+    with _engine("a container cannot be inspected"):
         wrapped.reload()
     return wrapped.attrs["State"]["Pid"]
 

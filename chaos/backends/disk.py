@@ -153,7 +153,7 @@ class LoopDisk:
             with opened(self.mount) as descriptor:
                 os.fsync(descriptor)
         except OSError as error:
-            raise BackendError(f"{self.mount} is not given room: {error.strerror}") from error
+            raise BackendError(f"{self.mount} keeps its ballast: {error.strerror}") from error
 
     def free_bytes(self) -> int:
         """Return the free bytes of the disk."""

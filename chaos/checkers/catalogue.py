@@ -42,12 +42,12 @@ ROWS = (
     Row("A2", "duplicate", "one value at two offsets; two runs of one batch of a sink, or "
         "two attempts of one task, are given", (contents.Duplicate, staged.GivenTwice),
         (HISTORY, LOGS)),
-    Row("A3", "lost-write", "acknowledged with `commit`, read by nobody, and provably gone",
+    Row("A3", "lost-write", "acknowledged with `commit`, shown to no reader, and provably gone",
         (durability.LostWrite, logs.LostFromLogs), (HISTORY, LOGS)),
     Row("A4", "aborted-read", "an append that failed for certain is there; a record of a void "
         "run, or of an attempt that does not count, is given",
         (contents.Aborted, staged.AbortedRun), (HISTORY, LOGS)),
-    Row("A5", "precommitted-read", "a record of a run is given before anybody asked to commit that",
+    Row("A5", "precommitted-read", "a record of a run is given before a client asked to commit it",
         (staged.PrecommittedRead,), (HISTORY,)),
     Row("A6", "unseen", "acknowledged with `commit`, and the final reads never showed it; of a "
         "committed run, and the final reads of committed records leave it out",
@@ -79,8 +79,8 @@ ROWS = (
     Row("A18", "divergent-logs", "two logs differ where they must be equal",
         (logs.DivergentLogs,), (LOGS,)),
     Row("A19", "raft-invariants", "two leaders of a term; a term or a vote goes back (in a node's "
-        "trace, over a restart: a term in which it led, as one that it heard of is told before it "
-        "is on its disk)",
+        "trace, over a restart: only a term in which it led, because a term is logged before it "
+        "is on disk)",
         (leaders.RoleTrace, logs.HardStates), (TRACE, LOGS)),
     Row("A20", "leader-completeness", "a leader of a higher term wrote over a committed entry",
         (logs.LeaderCompleteness,), (LOGS,)),
@@ -104,7 +104,7 @@ ROWS = (
         (contents.CrossGroupLeak, logs.LogContents), (HISTORY, LOGS)),
     Row("A30", "corruption", "a reader gets bytes that are no record",
         (contents.Corruption,), (HISTORY,)),
-    Row("A31", "unknown-value", "a value that nobody had appended",
+    Row("A31", "unknown-value", "a value that was not appended before",
         (contents.UnknownValue,), (HISTORY, LOGS)),
     Row("A32", "gap", "an offset is left out, or cannot be",
         (reads.Gap,), (HISTORY, LOGS)),

@@ -71,9 +71,9 @@ class Result(NamedTuple):
     operation: int
     runs: Sequence[Sequence]
     asked: int  # offset; -1 = a poll, which continues at the consumer's position
-    start: int  # log start offset; -1 = not said
-    high_watermark: int  # -1 = not said
-    node: int  # the node that answered; -1 = not said
+    start: int  # log start offset; -1 = not given
+    high_watermark: int  # -1 = not given
+    node: int  # the node that answered; -1 = not given
     required: int  # end of what had been shown or acknowledged before the read was invoked
     final: bool
     invoked_us: int

@@ -83,8 +83,8 @@ def paragraph(verdict: Verdict) -> str:
                 type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def check_command(folder: Path, as_json: bool) -> None:
-    """Check the run in DIR: its history, the logs that its replicas left, what the nodes told of
-    their roles, and what the run saw by itself. Writes DIR/verdict.json.
+    """Check the run in DIR: its history, its replicas' logs, the role changes that nodes logged,
+    and the run's own findings. Writes DIR/verdict.json.
 
     Exit codes: 0 passed, 1 anomalies, 2 DIR holds no run, 3 invalid: the run proves nothing.
     """

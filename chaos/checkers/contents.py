@@ -117,7 +117,7 @@ class UnknownValue(Checker):
     id, name = "A31", "unknown-value"
 
     def on_unknown(self, key: Key, offset: int, value: int, source: Source) -> None:
-        self.found(f"value {value} at offset {offset} was not appended by anybody before", key,
+        self.found(f"value {value} at offset {offset} was not appended before", key,
                    (source.operation,), source.time_us)
 
 
@@ -148,7 +148,7 @@ class OldLife(Checker):
         home = self.ledger.by_number[self.ledger.appends.key[number]]
         if _name(home) == _name(key) and home.topic != key.topic:
             self.found(f"value {value} at offset {offset} was appended to {home.name}, another "
-                       f"life of the topic", key, (source.operation,), source.time_us)
+                       f"incarnation of the topic", key, (source.operation,), source.time_us)
 
 
 class Corruption(Checker):

@@ -37,7 +37,7 @@ NOWHERE = -1 << 62
 
 COMMIT, LEADER, NONE = 0, 1, 2
 ACKS = {"commit": COMMIT, "leader": LEADER, "none": NONE}
-#: Outcomes of an append; ``UNKNOWN`` until its completion says more.
+#: Outcomes of an append; ``UNKNOWN`` until its completion decides.
 UNKNOWN, ACKED, FAILED = 0, 1, 2
 
 class Source(NamedTuple):

@@ -1,12 +1,12 @@
 """Checkers of the replicas' logs: the logs agree with each other and with the history.
 
 Theory.  Raft's Log Matching makes the comparison linear: below the highest index at which two logs
-have the same term they must be equal; above it they have no term in common at any index.  The log
-that is most up to date by Raft's rule (last term, last index) holds everything that was committed
-(Leader Completeness).  The part that a majority of the voters share with it is durable.  That part
-is committed when its last entry is of the last term, or when a checkpoint says so.  Committed
-entries are then given to the ledger as the result of one more reader: appends of unknown outcome
-become "at offset o" or "never", as etcd's robustness suite does with the logs of its members.
+have the same term they must be equal; above it their terms differ at every index.  The log that is
+most up to date by Raft's rule (last term, last index) holds everything that was committed (Leader
+Completeness).  The part that a majority of the voters share with it is durable.  That part is
+committed when its last entry is of the last term, or when a checkpoint says so.  Committed entries
+are then given to the ledger as the result of one more reader: appends of unknown outcome become "at
+offset o" or "never", as etcd's robustness suite does with the logs of its members.
 
 A gap (cleaned data) and a damaged entry agree with any entry that another replica holds at their
 index and term.  An index of which nothing can be read agrees with everything, and its replica

@@ -2,13 +2,13 @@
 when that was requested.
 
 Theory.  Any replica answers a ``committed`` read from what it has applied, so two replicas may show
-different ends, and the later answer may show the lower one: nothing is taken back by that, for the
-records are there.  A ``linearizable`` answer covers everything that had been acknowledged with
-``commit``, or shown to any reader, before it was asked for.  One process applies in order.  So the
-end that one node shows never goes back between two questions that do not overlap, unless a fault
-affected the node meanwhile: it may have been restarted from a checkpoint, or have lost its replica.
+different ends, and the later answer may show the lower one: no record is taken back by that.  A
+``linearizable`` answer covers everything that had been acknowledged with ``commit``, or shown to
+any reader, before it was requested.  One process applies in order.  So the end that one node shows
+never goes back between two questions that do not overlap, unless a fault affected the node
+meanwhile: it may have been restarted from a checkpoint, or have lost its replica.
 
-``OFFSET_NOT_AVAILABLE`` and every other refusal are no statement about the records and are always
+A refusal (``OFFSET_NOT_AVAILABLE`` or another one) is no statement about the records and is always
 allowed; ``OffsetOutOfRange`` says that the offset is below the start or above the end of the log.
 """
 

@@ -185,8 +185,8 @@ class Runs:
 
     def _committed(self, run: Run, event: Event) -> None:
         if run.commit_asked < 0:
-            self._ask("on_run_conflict", f"{run} is said to be committed, and nobody had asked for "
-                      f"that", event.operation, event.time_us)
+            self._ask("on_run_conflict", f"{run} is reported committed, and no client had asked "
+                      f"for that", event.operation, event.time_us)
         if run.committed_by < 0:
             run.committed_by = event.operation
 

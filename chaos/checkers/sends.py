@@ -3,7 +3,7 @@
 Theory.  With a known place in a total order, linearizability of appends needs no search: the end of
 what is committed is noted at an append's invocation, and the append's offset must not be lower
 (O(1) amortized, as in ScyllaDB's and Redpanda's checkers).  An append whose outcome is unknown is
-judged by the number from its own invocation once a read shows where it is.
+judged by the end noted at its own invocation, once a read shows where it is.
 """
 
 from __future__ import annotations

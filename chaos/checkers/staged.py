@@ -24,7 +24,7 @@ class PrecommittedRead(Checker):
     def on_given(self, key: Key, given: Given) -> None:
         for run in dict.fromkeys(staged.run for staged in given.staged):
             if run.commit_asked < 0:
-                self.found(f"a record of {run} is given, and nobody has asked to commit it", key,
+                self.found(f"a record of {run} is given, and no client has asked to commit it", key,
                            (given.operation,), given.time_us)
 
 
@@ -39,7 +39,7 @@ class AbortedRun(Checker):
     def on_end(self, time_us: int) -> None:
         for run in self.ledger.runs:
             if run.is_committed and run.commit_asked >= 0 and not run.may_be_taken:
-                self.found(f"{run} is committed, and whoever asked for that was refused for "
+                self.found(f"{run} is committed, and every request for that was refused for "
                            f"certain", None, (run.commit_asked, run.committed_by))
             for (task, attempt), operation in run.given.items():
                 if run.void_by >= 0:
@@ -128,7 +128,7 @@ class _PassedOver(Checker):
 
     def _say(self, key: Key, offset: int, append: int, operation: int) -> None:
         staged = self.ledger.runs.staged(append)
-        whose = f"{staged.run}, which is committed" if staged else "nobody's run"
+        whose = f"{staged.run}, which is committed" if staged else "no run"
         others = "" if staged is None or not staged.run.given else ", other records of it are given"
         self.found(f"a reader of committed records goes past offset {offset} without its record, "
                    f"of {whose}{others}", key,

@@ -53,7 +53,7 @@ class Validity(Checker):
         if not {FINAL, END} <= self._phases:
             found.append("the run was broken off: it has no final reads, or no end")
         if not self.faults:
-            found.append("no fault was played")
+            found.append("no fault was injected")
         elif not self.acked_under_faults:
             found.append(NOTHING_ACKNOWLEDGED)
         if leader_changes is None:

@@ -33,7 +33,7 @@ class LeaderChurn(Loop):
         rows = [row for row in self.field.ask(lambda client: client.group_list()) or []
                 if row.leader and len(row.voters) > 1]
         if not rows:
-            raise BackendError("nobody says who leads")
+            raise BackendError("no node names a leader")
         row = self.rng.choice(rows)
         to = self.rng.choice([node for node in row.voters if node != row.leader])
         if self.field.ask(lambda client: client.group_transfer(row.group, to)) is None:
@@ -129,7 +129,7 @@ class MemberChurn(Loop):
         rows = [row for row in self.field.ask(lambda client: client.group_list()) or []
                 if row.group and row.voters]
         if not rows:
-            raise BackendError("nobody lists the groups")
+            raise BackendError("no node lists the groups")
         row = self.rng.choice(rows)
         targets = [node for node in self.backend.nodes() if node not in row.voters]
         if targets:
@@ -143,7 +143,7 @@ class MemberChurn(Loop):
         rows = [row for row in self.field.ask(lambda client: client.group_list()) or []
                 if row.group]
         if not rows:
-            raise BackendError("nobody lists the groups")
+            raise BackendError("no node lists the groups")
         node = min(extra, key=lambda node: sum(node in row.voters for row in rows))
         for row in rows:
             if node in row.voters:

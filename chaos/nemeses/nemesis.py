@@ -3,8 +3,8 @@
 Contract.  A ``Nemesis`` is used once: ``plan`` chooses targets and parameters, ``begin`` injects
 the fault, ``heal`` ends it, however far ``begin`` came.  Choices are drawn from ``Field.rng``.  A
 nemesis never starts nodes that are down at the end: the scheduler does, after everything has been
-healed, so that no order of two nemeses can wait for each other.  All raise ``BackendError`` when
-that is impossible at the moment.
+healed, so that no order of two nemeses can wait for each other.  All methods raise ``BackendError``
+when the fault is impossible at the moment.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def prove_pause(cluster: Cluster) -> str:
     require(cluster.is_running(1) and not _answers(cluster, 1), "node 1 answers while it is paused")
     cluster.resume(1)
     _require_answer(cluster, 1)
-    return "no answer while it stood still"
+    return "no answer while it was paused"
 
 
 # -- links ----------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def prove_reset(cluster: Cluster) -> str:
             ended = open_one.recv(1) == b""
         except ConnectionError:
             ended = True
-        require(ended, "an open connection goes on")
+        require(ended, "an open connection stays open")
     cluster.reset(())
     require(_connect(cluster, 1) == "open", "connections are still reset")
     return "an open connection ended, new ones were refused"

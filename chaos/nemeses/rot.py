@@ -69,7 +69,7 @@ class BitRot(Nemesis):
                 self._flips = self._choose(node, found)
                 return Strike(self.nodes, "bits flipped in "
                               + ", ".join(flip.text for flip in self._flips))
-        raise BackendError(f"there is nothing on node {node} that may be damaged any more")
+        raise BackendError(f"there is nothing on node {node} that may still be damaged")
 
     def _look(self, places: Places, node: int) -> list[Flip]:
         """Find places on a node.  Raises ``BackendError`` where the disk cannot be read: another
@@ -77,7 +77,7 @@ class BitRot(Nemesis):
         try:
             return list(places(self.rng, self.backend, node))
         except OSError as error:
-            raise BackendError(f"the files of node {node} cannot be looked at: {error}") from error
+            raise BackendError(f"the files of node {node} cannot be read: {error}") from error
 
     def _choose(self, node: int, found: list[Flip]) -> list[Flip]:
         """Choose some places, as far as the atlas allows one after the other."""

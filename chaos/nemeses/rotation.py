@@ -164,7 +164,7 @@ class Rotation:
         self._start_all()
         for nemesis, strike in reversed(begun):
             if not nemesis.is_over():
-                self.refusals.append(f"{nemesis.name}: goes on, and no end of it is told")
+                self.refusals.append(f"{nemesis.name}: does not end, the history has no end of it")
                 continue
             self._emit(nemesis.kind, False, strike.nodes, f"{nemesis.name}: {nemesis.healing}")
 

@@ -30,10 +30,10 @@ from chaos.ranges import Whole
 @click.option("--jobs", type=Whole(1, 64), default=1, show_default=True,
               help="Proofs that run at a time.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@click.option("--list", "only_list", is_flag=True, help="Say what there is, and run nothing.")
+@click.option("--list", "only_list", is_flag=True, help="List the bugs, and run nothing.")
 def planted(names: Sequence[str], layers: Sequence[str], jobs: int, as_json: bool,
             only_list: bool) -> None:
-    """Plant each known mistake in turn and see it caught by the layer that has to."""
+    """Plant each known bug in turn and run the proof of the layer that has to catch it."""
     tasks = [(bug, layer) for bug in BUGS.values() if not names or bug.name in names
              for layer in (layers or (bug.layer,)) if bug.proof_in(layer) is not None]
     if not tasks:

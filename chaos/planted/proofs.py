@@ -3,7 +3,7 @@
 Contract.  ``prove(bug)`` is a ``Finding``: caught or missed, in how many seconds, and by what.  A
 bug counts as caught only by the result that its proof names: a test that failed, a seed that broke
 an invariant, a run whose verdict is ``failed``.  A proof that could not run at all (no tests found,
-an import error, a run that is invalid) raises ``NoProof``: that is neither.
+an import error, a run that is invalid) raises ``NoProof``: the bug is neither caught nor missed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OF_CONFIGURATIONS = ("members", "members", "return", "isolate-leader", "partitio
 PROFILE = "HYPOTHESIS_PROFILE"
 #: Exit codes of pytest.
 ALL_PASSED, SOME_FAILED = 0, 1
-#: Exit code of ``multiraft chaos run`` whose checkers found something.
+#: Exit code of ``multiraft chaos run`` whose checkers found an anomaly.
 RUN_FAILED = 1
 #: Length of the text about a proof that did not run, at most.
 TEXT_MAX = 2000

@@ -2,7 +2,7 @@
 
 Contract.  Pure: series in, text out.  Every chart shows the faults as shades behind it, in the
 colours of the first one, and the phases as dashed lines.  Numerous elements (bars of single
-operations) is drawn as an image inside the SVG, so a page stays small.
+operations) are drawn as an image inside the SVG, so a page stays small.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LETTERS = 210
 BUCKETS = 240
 BUCKET_S_MIN = 0.5
 OUTCOME_COLOURS = {OK: "#2a7f4f", FAIL: "#d98a00", INFO: "#c0272d"}
-OUTCOME_WORDS = {OK: "ok", FAIL: "fail (did not happen)", INFO: "info (nobody knows)"}
+OUTCOME_WORDS = {OK: "ok", FAIL: "fail (did not happen)", INFO: "info (ambiguous)"}
 FAULT_COLOURS = ("#5b8fd6", "#c46fb4", "#e0894a", "#6fae5f", "#8b78c9", "#c9a227", "#4fb3b8",
                  "#d0605e", "#7d8fa3", "#a9764f", "#3f6f9f", "#b0b63a", "#9c4f6e", "#5f9f86",
                  "#8a8a8a", "#44558f")

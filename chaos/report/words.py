@@ -56,7 +56,7 @@ def paragraph(run: dict[str, Any], verdict: dict[str, Any], found: Series) -> st
 def _judgement(verdict: dict[str, Any]) -> str:
     outcome = verdict.get("outcome")
     if outcome is None:
-        return "The run was not checked: it broke off, or is still going on."
+        return "The run was not checked: it broke off, or is still running."
     said = ", ".join(f"{name} ({times})" for name, times in
                      sorted(verdict.get("counts", {}).items(), key=lambda row: -row[1]))
     if outcome == "failed":
@@ -65,7 +65,7 @@ def _judgement(verdict: dict[str, Any]) -> str:
         return "The run proves nothing: " + "; ".join(verdict.get("invalid", [])) + "."
     if verdict.get("control"):
         return verdict["control"]
-    return "No anomaly was found, and after everything was healed all groups went on."
+    return "No anomaly was found, and after everything was healed all groups recovered."
 
 
 def replay(run: dict[str, Any]) -> str:

@@ -45,31 +45,31 @@ COPIES = 3
 
 @click.command("run")
 @click.option("--backend", type=click.Choice(sorted(BACKENDS)), default="process",
-              show_default=True, help="What nodes are: processes or containers.")
+              show_default=True, help="Run nodes as processes or as containers.")
 @click.option("--nodes", type=Whole(1, 9), default=3, show_default=True)
 @click.option("--groups", type=Whole(1, 1024), default=16, show_default=True)
 @click.option("--seconds", type=Real(1, 7 * 86_400), default=120.0, show_default=True,
-              help="How long faults are played.")
+              help="Duration of the phase with faults.")
 @click.option("--seed", type=Whole(0, SEED_MAX), help="Default: a new one, printed.")
 @click.option("--nemesis", "nemeses", multiple=True, type=click.Choice((*choices(), ALL)),
               metavar="NAME", help="A nemesis or a kind of fault; default: all possible here.")
 @click.option("--workload", "workloads", multiple=True, type=click.Choice((*WORKLOADS, ALL)),
               help="Default: all.")
 @click.option("--control", type=click.Choice(sorted(CONTROLS)),
-              help="A run that must lose something.")
+              help="Run a control arm, which must lose records.")
 @click.option("--planted", multiple=True, metavar="BUG",
               help="Bugs that every node starts with (multiraft chaos planted).")
 @click.option("--pace", type=Real(0.01, 100), default=1.0, show_default=True,
-              help="Questions per second, as a factor.")
+              help="Factor of all requests per second.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path),
               help="The run's folder; default: chaos-run-TIME-SEED here.")
 @click.option("--keep-data", is_flag=True, help="Keep the nodes' data also when the run passed.")
 @click.option("--record", "recorded", is_flag=True, help="Append the sums to chaos/runs.jsonl.")
-@click.option("--counters", is_flag=True, help="Only print what was recorded, by commit.")
+@click.option("--counters", is_flag=True, help="Only print the recorded sums, by commit.")
 def run_command(output: Path | None, seed: int | None, nemeses: tuple[str, ...],
                 workloads: tuple[str, ...], control: str | None, keep_data: bool, recorded: bool,
                 counters: bool, **chosen) -> None:
-    """Start a cluster, use it, break it, and check what it had promised."""
+    """Start a cluster, run load and faults against it, and check its promises."""
     if counters:
         click.echo("\n".join(record.table(record.read())))
         return

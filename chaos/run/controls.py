@@ -148,7 +148,7 @@ async def _append_at(setting: Setting, process: Process, sessions: Sessions, sou
                         epoch=-1, sequence=-1) as operation:
         address = setting.nodes().get(node)
         if address is None:
-            raise NotSent(f"node {node} is no member any more")
+            raise NotSent(f"node {node} is no longer a member")
         reply = await sessions.ask(address, request, [batch], timeout_s=2 * ATTEMPT_S)
         result = reply.results[0]
         if result.code:

@@ -200,7 +200,7 @@ async def consume(setting: Setting, place: Place, end: int) -> list[Anomaly]:
                 operation.ok(runs={place.key: runs})
     if operation.happened:
         return []
-    said = operation.refusal or f"it stands at {next_offset(runs, 0)}"
+    said = operation.refusal or f"its position is {next_offset(runs, 0)}"
     return [_behind(setting, place, f"no consumer comes to its end, {end}; {said}")]
 
 

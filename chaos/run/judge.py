@@ -2,7 +2,7 @@
 failed.
 
 Contract.  ``judge`` takes the folder that ``conduct`` left, adds the dumps of the nodes' logs and
-the run's findings, and judges it; ``verdict_on`` judges such a folder again at any time and, gives
+the run's findings, and judges it; ``verdict_on`` judges such a folder again at any time and gives
 the same result for a run that came to its end.  In a control arm the intended losses are reported
 as notes and do not count; when there are none the run is invalid.
 """

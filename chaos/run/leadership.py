@@ -90,8 +90,7 @@ class Leadership:
             self._note(group, row.term, row.leader)
 
     def _learn_members(self, beliefs: Sequence[Belief]) -> None:
-        """Take members from leaders only: a later term that has no leader says nothing about
-        members."""
+        """Take members from leaders only: a later term without a leader does not change them."""
         for node, row in beliefs:
             if row.leader == node and row.term >= self._member_terms.get(row.group, 0):
                 self._member_terms[row.group] = row.term

@@ -56,7 +56,7 @@ class Machine:
         if not told:
             return []
         found = [f"{what} took {took_s:.1f} s at {began_s:.0f} s" for took_s, began_s, what in told]
-        return [f"the machine itself stood still {len(self.stalls)} times for longer than a lease, "
+        return [f"the machine itself stalled {len(self.stalls)} times for longer than a lease, "
                 f"which no fault of this run does: {'; '.join(found)}"]
 
 

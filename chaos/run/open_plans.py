@@ -26,7 +26,7 @@ OVER, CANCELLING = ("none", "done", "cancelled"), "cancelling"
 
 async def end_plan(setting: Setting) -> list[Anomaly]:
     """Cancel every open plan; return an anomaly when that takes longer than ``BOUND_S``."""
-    said = "nobody says whether there is one"
+    said = "no node answers whether there is one"
     with trio.move_on_after(BOUND_S):
         async with setting.client() as client:
             while True:

@@ -25,7 +25,7 @@ RETRY_S = 0.2
 
 async def end_runs(setting: Setting) -> list[Anomaly]:
     """Abort every open run; return an anomaly when that takes longer than ``BOUND_S``."""
-    said = "nobody says whether there is one"
+    said = "no node answers whether there is one"
     with trio.move_on_after(BOUND_S):
         async with setting.client() as client:
             while True:

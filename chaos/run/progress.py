@@ -1,7 +1,7 @@
 """Progress line of a run.
 
-Contract.  ``Progress.show`` gives a line every second to ``say`` until it is cancelled; the printer
-decides how often and where it appears.
+Contract.  ``Progress.show`` passes a line to ``say`` every second until it is cancelled; the
+printer decides how often and where it appears.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The topics of a run: some in every group, a few of them hot.
 
 Contract.  ``create_topics`` returns when every group of the pool has a partition that lives as long
-as the run, or raises ``SetupFailed``: a group without one could be stuck unseen.
+as the run, or raises ``SetupFailed``: otherwise a group without one could be blocked without being
+noticed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Contract.  ``rotation(names)`` is a schedule for ``conduct``: turns of random nemeses for
 ``Parameters.seconds``, all healed at the end.  A fault that could not begin is a note of the run:
-the cluster did not survive it.
+it does not count as survived.
 
 Theory.  The rotation blocks, so it has a thread; its events are passed to trio's thread and take
 their place in the single order of events there.

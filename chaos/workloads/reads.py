@@ -108,7 +108,7 @@ def address_of(setting: Setting, node: int) -> str:
     """Return the address of a node.  Raises ``NotSent`` when it is no longer a member."""
     address = setting.nodes().get(node)
     if address is None:
-        raise NotSent(f"node {node} is no member any more")
+        raise NotSent(f"node {node} is no longer a member")
     return address
 
 

@@ -27,7 +27,7 @@ from chaos.history import FAIL, FAULT, INFO, INVOKE, OK, PHASE, Event, HistoryWr
 from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import RequestError
 
-#: An error's text in the history; what nodes say of many partitions can be long.
+#: Length of an error's text in the history; a node's message about many partitions can be long.
 TEXT_MAX = 300
 
 
@@ -141,7 +141,7 @@ class Operation:
             if isinstance(error, Exception):  # a bug of the client, or of the harness
                 self.unknown(kind.__name__, str(error))
             else:
-                self.unknown("Cancelled", "the run went on without waiting")
+                self.unknown("Cancelled", "the run continued without waiting")
         return False
 
     def ok(self, **data: Any) -> None:

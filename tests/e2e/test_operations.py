@@ -1,6 +1,6 @@
-"""docs/operations.md is typed as it stands: every block on a cluster in ``./dev-cluster``.
+"""docs/operations.md is typed unchanged: every block on a cluster in ``./dev-cluster``.
 
-Those on machines are typed by ``test_operations_machines.py``.
+``test_operations_machines.py`` types the blocks on machines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/operations.md is typed as it stands on machines: the blocks with a place.
+"""docs/operations.md is typed unchanged on machines: the blocks with a place.
 
 It takes minutes, root and a docker daemon: ``make ops-machines`` runs it, ``make test`` reports
 that it was skipped.  Set OPS_KEEP=1 to keep the machines of a failed run for inspection.
@@ -88,8 +88,8 @@ def _let_in(desk: Machine, made: Machines) -> None:
 
 def follow(world: Machines, heading: str, place: str = "", state: str = "",
            machine: str = "") -> str:
-    """Type a chapter's blocks; return the output of the last one.  ``machine``: on this one,
-    whatever the page says."""
+    """Type a chapter's blocks; return the output of the last one.  ``machine``: type them on this
+    one, instead of those on the page."""
     said = ""
     for block in blocks(heading, place, state):
         for name in ([machine] if machine else block.places):

@@ -1,6 +1,4 @@
-"""Reads from real nodes: any replica, never a stale end, times, damage, connections cut in one
-direction.
-"""
+"""Reads from real nodes: any replica, never a stale end, times, damage, half-closed sockets."""
 
 from __future__ import annotations
 

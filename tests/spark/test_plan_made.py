@@ -175,7 +175,7 @@ def edited(**columns):
     (edited(snapshot_id=1), "1 of 20,001 rows of .*partitions.parquet are of another snapshot"),
     (edited(group=77), "partitions in group 77, which hold none"),
     (lambda found: found.slice(0, 15_000), "15,000 partitions, the cluster has 20,001: 75.0 %"),
-    (lambda found: pa.concat_tables([found, found.slice(0, 9)]), "rows stand twice"),
+    (lambda found: pa.concat_tables([found, found.slice(0, 9)]), "rows are doubled"),
     (lambda found: pa.concat_tables([found.slice(10), found.slice(10, 10)]),
      "have more load than the group itself"),
 ])

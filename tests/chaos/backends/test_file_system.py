@@ -77,7 +77,7 @@ def test_room_that_was_given_back_stays_so(disk: LoopDisk):
 def test_a_disk_that_fails_is_given_no_room_and_its_healing_goes_on(disk: LoopDisk):
     disk.fill()
     disk.shut_down()
-    with pytest.raises(BackendError, match="is not given room"):
+    with pytest.raises(BackendError, match="keeps its ballast"):
         disk.free()
     disk.remount()
     disk.free()

@@ -15,7 +15,7 @@ from tests import needs
 
 @pytest.fixture
 def bare(tmp_path, monkeypatch):
-    """A machine without commands."""
+    """Return a machine without commands."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
 

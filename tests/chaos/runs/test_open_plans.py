@@ -168,7 +168,7 @@ def test_a_consumer_that_is_told_of_an_end_too_early_asks_again(monkeypatch):
 def test_a_consumer_that_stands_still_is_an_anomaly(monkeypatch):
     (anomaly,), setting = consumed(monkeypatch, [7], [])
     assert (anomaly.id, anomaly.name) == ("A28", "replica-behind")
-    assert "no consumer comes to its end, 3; it stands at 1" in anomaly.text
+    assert "no consumer comes to its end, 3; its position is 1" in anomaly.text
     assert len(setting.positions) > BOUND_S / RETRY_S / 2
 
 

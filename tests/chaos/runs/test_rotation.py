@@ -141,7 +141,7 @@ def test_bits_do_not_flip_on_a_disk_that_fails_and_the_turn_goes_on():
     backend = Recorder()
     backend.data_directory = lambda _node: FailedDisk()
     rotated, said = run_turn(backend, BitRot.name, "pause")
-    assert "cannot be looked at: [Errno 5]" in rotated.refusals[0]
+    assert "cannot be read: [Errno 5]" in rotated.refusals[0]
     assert [row[:2] for row in said] == [("pause", True), ("pause", False)]
 
 
@@ -215,7 +215,7 @@ def test_of_a_loop_that_does_not_come_to_its_end_no_end_is_told(monkeypatch):
     try:
         rotated.turn(Turn(("endless",), 0.0), threading.Event())
         assert said == [True]
-        assert rotated.refusals[-1] == "endless: goes on, and no end of it is told"
+        assert rotated.refusals[-1] == "endless: does not end, the history has no end of it"
     finally:
         finish.set()
         loop.heal()

@@ -59,7 +59,7 @@ class Alone(Cluster):
 
 @pytest.fixture
 def group(tmp_path, monkeypatch):
-    """The group of every process."""
+    """Return the group of every process."""
     monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     there = tmp_path / "blkio"
     there.mkdir()
@@ -68,7 +68,7 @@ def group(tmp_path, monkeypatch):
 
 
 def in_group(monkeypatch, group) -> None:
-    """Every process is in that group."""
+    """Put every process into that group."""
     monkeypatch.setattr(cgroups.Controller, "group_of", lambda _controller, _pid: group)
 
 
