@@ -11,7 +11,7 @@ from multiraft.client import blocking
 
 #: Nodes beyond the first ones: groups move there and back.
 EXTRA_NODES = 2
-#: An operator who gives up in the middle of a move; the next attempt continues it.
+#: Timeout of a command, which may end in the middle of a move; the next command continues the move.
 MOVE_S = 15.0
 JOIN_S = 30.0
 #: Loads are measured for so long before a plan is made, and replicas copied at these rates.
