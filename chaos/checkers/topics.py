@@ -27,8 +27,7 @@ class _Topic:
         self.asked_us = -1  # time of its request
 
     def may_be_gone(self, asked_us: int) -> bool:
-        """True if the topic may have been deleted after the state that an answer to a question of
-        ``asked_us`` shows."""
+        """True if the topic may have been deleted since a question was asked at ``asked_us``."""
         return self.open > 0 or self.deleted_us >= asked_us
 
 

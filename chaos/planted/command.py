@@ -57,8 +57,8 @@ def planted(names: Sequence[str], layers: Sequence[str], jobs: int, as_json: boo
 
 
 def _findings(tasks: Sequence[tuple[Bug, str]], jobs: int) -> Iterator[Finding]:
-    """Yield the finding of each bug as it becomes known.  Each bug is planted in a process of its
-    own, so that bugs do not interact."""
+    """Yield the finding of each bug as it becomes known.  While a bug is planted, its process runs
+    no other proof, so that bugs do not interact."""
     ids = dict.fromkeys(each for bug, layer in tasks for each in proofs.tests_of(bug, layer))
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         sound = pool.submit(proofs.check_tests, tuple(ids))

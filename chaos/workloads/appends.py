@@ -97,8 +97,8 @@ async def settle(setting: Setting, operation: Operation, place: Place, count: in
 
 
 async def outcomes(deliveries: list[BatchDelivery]) -> list[BatchReceipt]:
-    """Return the outcomes of all deliveries.  Raises the first failure when all are known: the
-    producer would raise a failure that is never awaited when it closes."""
+    """Return the receipts of all deliveries.  Raises the first failure once all outcomes are known:
+    the producer would raise a failure that is never awaited when it closes."""
     receipts, failures = [], []
     for delivery in deliveries:
         try:
