@@ -105,14 +105,14 @@ class Bench:
 
 
 def kill(bench: Bench, node: int) -> list[float]:
-    """Kill the node with SIGKILL and start it again."""
+    """Kill the node, return the seconds of each group as ``hit`` does, and start it again."""
     times = bench.hit(node, lambda: bench.dev.kill(node))
     bench.dev.start(node, UP_S)
     return times
 
 
 def stop(bench: Bench, node: int) -> list[float]:
-    """Stop the node with SIGSTOP, then resume it with SIGCONT."""
+    """Send SIGSTOP, return the seconds of each group as ``hit`` does, and send SIGCONT."""
     pid = bench.dev.record.node(node).pid
     try:
         return bench.hit(node, lambda: os.kill(pid, signal.SIGSTOP))
@@ -121,7 +121,8 @@ def stop(bench: Bench, node: int) -> list[float]:
 
 
 def drop(bench: Bench, node: int) -> list[float]:
-    """Drop all packets from and to the node; connections stay open."""
+    """Drop all packets of the node and return the seconds of each group as ``hit`` does;
+    connections stay open."""
     try:
         return bench.hit(node, lambda: _ip("link", "set", _host_end(node), "down"))
     finally:
