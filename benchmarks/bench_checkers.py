@@ -1,10 +1,10 @@
-"""How long it takes to check a history, and in how much memory.
+"""Benchmark of the checkers: time and memory to check a history.
 
-A generator makes a valid history of the size that is asked for: a faultless log behind many keys,
-producers that pipeline with each ack level, readers and consumers that lag, unknown outcomes, a few
-topics created and deleted, faults in the same order.  It is written to a file and checked from it,
-as a run's history is; seconds are processor seconds of one thread, memory is the peak of a process
-that does nothing else.
+A generator makes a valid history of the requested size: a faultless log behind many keys, producers
+that pipeline with each ack level, readers and consumers that lag, ambiguous outcomes, a few topics
+created and deleted, faults in the same order.  It is written to a file and checked from it, as a
+run's history is; seconds are processor seconds of one thread, memory is the peak of a process that
+only checks.
 
     python -m benchmarks.bench_checkers [--operations N] [--records 2.5] [--replicas 3] [--keep DIR]
 """
@@ -42,18 +42,18 @@ from chaos.values import crc_of_key, value_of
 
 KEYS = 64
 PROCESSES = 40
-#: Shares of what is asked: appends, reads, polls, certain ends.
+#: Cumulative shares of the operations: appends, reads, polls, certain ends.
 APPENDS, READS, POLLS = 0.45, 0.80, 0.97
 UNKNOWN, REFUSED, LEADER = 0.01, 0.02, 0.2
 RESULT_MAX = 20
 REPLICAS = "replicas"
-#: What the whole must stay within: a minute, and so many bytes per operation.
+#: Limits of the whole: a minute, and so many bytes per operation.
 SECONDS_MAX = 60.0
 BYTES_PER_OPERATION_MAX = 400
 
 
 class _Log:
-    """A key that never does anything wrong."""
+    """The log of one key, without faults."""
 
     def __init__(self, name: str):
         self.name = name
@@ -62,7 +62,7 @@ class _Log:
 
 
 class Generator:
-    """Events of a valid history; ``events`` may be iterated once."""
+    """Generator of a valid history; ``events`` may be iterated once."""
 
     def __init__(self, operations: int, seed: int = 1, records: float = 2.5):
         self._operations = operations
@@ -84,7 +84,7 @@ class Generator:
         return self._event(PHASE, -1, -1, phase, {})
 
     def events(self) -> Iterator[Event]:
-        """All of them, in order."""
+        """Yield all events, in order."""
         yield self._mark(WARM_UP)
         yield self._mark(FAULTS)
         while self._count < self._operations:
@@ -99,7 +99,7 @@ class Generator:
         yield self._mark(END)
 
     def _overlapping(self, count: int) -> Iterator[Event]:
-        """Some operations at once, on different keys, that end in any order."""
+        """Yield some operations at once, on different keys, that end in any order."""
         logs = self._rng.sample(self._logs, count)
         opened = []
         for log in logs:
@@ -190,7 +190,7 @@ class Generator:
 
 
     def dump(self, node: int) -> Dump:
-        """What a node's disk holds when all has been said: a group per key."""
+        """Return the log on a node's disk at the end: a group per key."""
         found = Dump(node)
         for group, log in enumerate(self._logs):
             replica = found.logs[group] = ReplicaLog(commit=len(log.batches))
@@ -205,7 +205,8 @@ class Generator:
 
 
 def measure(path: Path) -> int:
-    """Check a file and print what it took; 1 when it is too much, or when something was found."""
+    """Check a file and print time and memory; return 1 when a limit is exceeded, or an anomaly was
+    found."""
     from chaos.checkers import check
     from chaos.checkers.leaders import Role, Trace
     from chaos.history import read_history
@@ -231,7 +232,7 @@ def measure(path: Path) -> int:
 
 
 def main() -> int:
-    """See the module docstring."""
+    """Generate a history, check it in a process of its own, and print the figures."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--operations", type=int, default=1_000_000)
     parser.add_argument("--records", type=float, default=2.5, help="per append, on average")

@@ -1,10 +1,10 @@
-"""What the hot path costs: microseconds per call, per record or entry, and MB/s of each function.
+"""Costs of the hot path: microseconds per call, per record or entry, and MB/s of each function.
 
     python -m benchmarks.bench_core [--reference] [--disk DIRECTORY]
 
-Contract.  Prints a table; asserts nothing.  Each figure is the best of several runs, because the
-machine's other work only ever adds.  ``--reference`` measures the slow twin too; ``--disk`` the
-gathered append and the disk queue's round trip, on a file that it removes again.
+Contract.  Prints a table; asserts nothing.  Each figure is the best of several runs, because other
+work of the machine only adds time.  ``--reference`` measures the slow twin too; ``--disk`` the
+gathered append and the disk queue's round trip, on a file that is removed afterwards.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SYNCS = 1000
 
 
 def best_s(function: Callable[[], object]) -> float:
-    """Seconds of one call, the best of RUNS."""
+    """Return the seconds of one call, the best of RUNS."""
     started = time.perf_counter()
     function()
     calls = max(1, int(RUN_S / (time.perf_counter() - started + 1e-9)))
@@ -43,7 +43,7 @@ def best_s(function: Callable[[], object]) -> float:
 
 
 def show(name: str, function: Callable[[], object], size: int, items: int = 1) -> None:
-    """One line: microseconds per call and per item, MB/s when there are bytes."""
+    """Print one line: microseconds per call and per item, MB/s when there are bytes."""
     seconds = best_s(function)
     rate = f"{size / seconds / 1e6:10.0f}" if size else " " * 10
     print(f"{name:38}{seconds * 1e6:12.2f}{seconds / items * 1e6:12.3f}{rate}")
@@ -105,7 +105,7 @@ def bench_entries(twin, count: int, batch_bytes: int) -> None:
 
 
 def micros_each(step: Callable[[int], None]) -> str:
-    """Median and 99th percentile over SYNCS steps."""
+    """Return median and 99th percentile over SYNCS steps."""
     spent = []
     for number in range(SYNCS):
         started = time.perf_counter()
@@ -116,7 +116,7 @@ def micros_each(step: Callable[[int], None]) -> str:
 
 
 def bench_disk(directory: str) -> None:
-    """1 KiB and fdatasync: bare, by append_gathered, and through each twin's queue."""
+    """Measure 1 KiB and fdatasync: bare, by append_gathered, and through each twin's queue."""
     print(f"{'1 KiB write and fdatasync':38}{'p50 us':>12}{'p99 us':>12}")
     block = os.urandom(1024)
     with tempfile.TemporaryFile(dir=directory) as file:

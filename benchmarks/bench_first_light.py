@@ -1,13 +1,13 @@
-"""The figures of the first release, each beside its yardstick.
+"""Figures of the first release, each beside its yardstick.
 
     make bench-first-light                       everything, about five minutes
     make bench-first-light ARGS="--only idle"    one part
     make bench-first-light ARGS="--repeat 1"     a quick look
 
-Contract.  Everything is repeated and judged by its medians.  Yardsticks and ours run in turn,
-within the same minutes, never at the same time.  Nothing is left behind: processes are ended by the
-pids that were started here, files are below one temporary directory.  The exit status says whether
-everything was measured, not whether targets hold: a machine under load is no error.
+Contract.  Everything is repeated and judged by its medians.  Yardsticks and this system run in
+turn, within the same minutes, never at the same time.  Nothing is left behind: processes are ended
+by the pids that were started here, files are below one temporary directory.  The exit status says
+whether everything was measured, not whether targets hold: a machine under load is no error.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Bench:
         self.remarks: list[str] = []
 
     def add(self, name: str, unit: str, value: float) -> None:
-        """Keep one repetition and say so: a run takes minutes."""
+        """Keep one repetition and print it: a run takes minutes."""
         self.values[name].append(value)
         self.units[name] = unit
         print(f"  {name}: {value:,.4g} {unit}", file=sys.stderr, flush=True)
@@ -56,11 +56,12 @@ class Bench:
         return Series(name, self.units[name], tuple(self.values[name]))
 
     def directory(self) -> Path:
-        """A directory of its own for one run."""
+        """Yield a directory of its own for one run."""
         return Path(tempfile.mkdtemp(dir=self.home))
 
     def measure_appends_and_latency(self) -> None:
-        """One repetition of everything that moves bytes, yardsticks and ours in turn."""
+        """Measure one repetition of every part that moves bytes, yardsticks and this system in
+        turn."""
         parts = self.arguments.only
         with tempfile.TemporaryDirectory(dir=self.home) as name:
             self._yardsticks(Path(name), parts)
@@ -88,7 +89,7 @@ class Bench:
                 directory, frame=1024, count=PROBE_SMALL_FRAMES, window=1, fsync=True)["p50_ms"])
 
     def measure_idle(self) -> None:
-        """Few groups and many, without traffic."""
+        """Measure few groups and many, without traffic."""
         for groups in (GROUPS_FEW, GROUPS_MANY):
             with tempfile.TemporaryDirectory(dir=self.home) as name, \
                     ours.cluster(Path(name), groups) as dev:
@@ -98,7 +99,7 @@ class Bench:
             self.add(f"CPU, {groups} groups", "s/min", seen.cpu_s_per_minute)
 
     def figures(self) -> list[Figure]:
-        """Whatever was measured, against its targets."""
+        """Return the measured figures with their targets."""
         found = []
         parts = self.arguments.only
         if "appends" in parts:
@@ -124,7 +125,7 @@ class Bench:
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -135,7 +136,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--partitions", type=int, default=1, help="partitions of our topic (default 1)")
     add("--settle", type=float, default=10.0, help="quiet seconds before the idle window")
     add("--window", type=float, default=20.0, help="seconds of the idle window")
-    add("--without-nats", action="store_true", help="leave the neighbour out")
+    add("--without-nats", action="store_true", help="leave NATS out")
     add("--dir", help="where the files go (default: a new temporary directory)")
     return parser.parse_args(arguments)
 

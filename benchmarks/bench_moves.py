@@ -1,31 +1,30 @@
-"""The figures of moving: a fourth node joins under load and gets its share; partitions switch.
+"""Figures of moves: a fourth node joins under load and gets its share; partitions switch.
 
     make bench-moves                                 everything, twenty minutes
     make bench-moves ARGS=--quick                    a look, two to four
     make bench-moves ARGS="--only grow --repeat 1"   one part
 
 Contract.  ``grow``: the throughput of three nodes is measured first, on a cluster of its own and
-for as long as what goes on in the background needs to show; half of it is then appended to another
-one all the time; a fourth node joins, ``multiraft rebalance plan`` makes a plan and
-``multiraft rebalance apply`` hands it over.  Judged: how far the worst node is from its share of
-bytes, of appends and of what leaders send afterwards; appends that failed, and records that are
-missing, doubled or out of order when everything is read again; and the 99th percentile of appends
-while the plan is carried out beside that of the same appends before, with four nodes; what it is
-afterwards is told: where nodes share processors, four that have their shares take more of them than
-three.  ``switches``: for how long a partition refuses appends when it is switched on an idle
-cluster.
+long enough for background work to have its effect; half of it is then appended to another one all
+the time; a fourth node joins, ``multiraft rebalance plan`` makes a plan and ``multiraft rebalance
+apply`` hands it over.  Judged: how far the worst node is from its share of bytes, of appends and of
+what leaders send afterwards; appends that failed, and records that are missing, doubled or out of
+order when everything is read again; and the 99th percentile of appends while the plan is carried
+out beside that of the same appends before, with four nodes; the percentile afterwards is printed:
+where nodes share processors, four balanced nodes use more of them than three.  ``switches``: the
+time for which a partition refuses appends when it is switched on an idle cluster.
 
-Every repetition is by itself, and no further one is begun that would take the whole beyond its
-time; how many there were is printed.  Nothing is left behind: processes are ended by the pids that
-were started here, files, some 20 GB at a time, are below one temporary directory.  The exit status
-is 1 when something could not be measured or a record was harmed; not when a time is missed, as a
-machine under load is no error.
+Every repetition is independent, and no further one begins that would exceed the total time; their
+number is printed.  Nothing is left behind: processes are ended by the pids that were started here,
+files, some 20 GB at a time, are below one temporary directory.  The exit status is 1 when something
+could not be measured or a record was harmed; not when a time is missed, as a machine under load is
+no error.
 
-Theory.  What limits the throughput decides what is found.  Each node has a disk and memory of its
-own here, of a size such that disks are what limits (``benchmarks.node_bounds``), and a producer
-makes its batches as it does by default.  Without that (``--disk-bytes-per-s 0 --memory-bytes 0``,
-or small batches: ``--batch-bytes 4096``) it is the processors that nodes share, of which half of
-the load takes nearly all, and a fourth node has none to bring.
+Theory.  The bottleneck of the throughput decides the result.  Each node has a disk and memory of
+its own here, of a size such that disks are what limits (``benchmarks.node_bounds``), and a producer
+uses its default batches.  Without that (``--disk-bytes-per-s 0 --memory-bytes 0``, or small
+batches: ``--batch-bytes 4096``) the shared processors are the bottleneck: half of the load uses
+nearly all of them, and a fourth node adds none.
 """
 
 from __future__ import annotations
@@ -70,50 +69,52 @@ from placement.state import R_DISK, R_EGRESS, R_INGRESS, R_LEADERS, State
 
 PARTITIONS = 256
 LOAD, WATCHED = "load", "watched"
-#: Single appends beside the load, at each of which one group is looked at.
+#: Single appends beside the load; for each of them one group is checked.
 WATCHED_PER_S = 100
 UP_S = 120.0
-#: A command of the product that is not over by then is given up.
+#: Limit of a command of the product; a command that takes longer is given up.
 COMMAND_S = 60.0
 LOOK_S = 0.25
 SAY_S = 10.0
-#: Narrower than what is judged, for loads go on while replicas move.  Leaders are only moved away
-#: from nodes with too much, so that three may leave a fourth three times as far below its share.
+#: Narrower than the judged limits, because loads continue while replicas move.  Leaders are only
+#: moved away from nodes with too much, so that three may leave a fourth three times as far below
+#: its share.
 POLICY = Policy(bands=(Band(DISK, 30), Band(INGRESS, 30, 1 << 20), Band(EGRESS, 15, 1 << 20),
                        Band(LEADERS, 50, 1), Band(GROUP_INGRESS, 500, 1 << 20)),
                 moves_max=wire.MOVES_MAX)
 
-#: The plan's throttle, of the load.  It bounds what is copied, and groups grow while they wait for
-#: their turn: at half of the load the copies would take five times as long.  Beside three quarters
-#: of the load, which the new node takes in the end, it leaves its disk an eighth.
+#: The plan's throttle, as a part of the load.  It bounds the bytes that are copied, and groups grow
+#: while they wait for their turn: at half of the load the copies would take five times as long.
+#: Beside three quarters of the load, which the new node takes in the end, it leaves an eighth of
+#: its disk.
 THROTTLE_PART = 1.0
-#: What producers have by default.
+#: Default of producers.
 BATCH_BYTES = 256 << 10
-#: Of each node: a disk so slow that two processors feed four of them also when a shared machine is
-#: slow, and memory that is full before anything is measured.
+#: Bounds of each node: a disk so slow that two processors feed four of them also when a shared
+#: machine is slow, and memory that is full before the measurement.
 DISK_BYTES_PER_S = 40_000_000
 MEMORY_BYTES = 1 << 30
 
-#: What is judged.
+#: Resources that are judged.
 BALANCED = ((DISK, R_DISK), (INGRESS, R_INGRESS), (EGRESS, R_EGRESS))
 TARGET_BALANCE = 5.0
 TARGET_P99 = 2.0
 
 
 class Scale(NamedTuple):
-    """How long is measured, in seconds, and how often."""
+    """Durations of the measurements, in seconds, and their repetitions."""
 
     groups: int
     warm_up_s: float
-    full_s: float  # the throughput, after that
-    settle_s: float  # the cluster gets used to a load
-    before_s: float  # latencies before the plan is made
+    full_s: float  # measurement of the throughput
+    settle_s: float  # time for the cluster to adapt to a load
+    before_s: float  # measurement of latencies before the plan
     window_s: float  # rates of groups: each partition gets several batches within it
-    moved_s_max: float  # a plan that is not over by then is given up
+    moved_s_max: float  # a plan that takes longer is given up
     repeat: int
     switches: int
-    whole_s: float  # no repetition is begun that would end later
-    part: float = 0.5  # of the throughput is the load
+    whole_s: float  # no repetition begins that would end later
+    part: float = 0.5  # part of the throughput that is the load
     batch_bytes: int = BATCH_BYTES  # of the load
     disk_bytes_per_s: int = DISK_BYTES_PER_S  # of each node, 0 = no bound
     memory_bytes: int = MEMORY_BYTES  # likewise
@@ -128,13 +129,13 @@ class Moved(NamedTuple):
     """One growth from three nodes to four."""
 
     full_mb_per_s: float
-    part: float  # of it is the load
-    load_mb_per_s: tuple[float, float]  # what was taken of it before and during the move
+    part: float  # part of the throughput that is the load
+    load_mb_per_s: tuple[float, float]  # accepted load before and during the move
     imbalance: dict[str, float]  # per cent by which the worst node is off its share
     leaders: tuple[int, ...]
     before_ms: float
     during_ms: float
-    after_ms: float  # four nodes with their shares, nothing is moved any more
+    after_ms: float  # four nodes with their shares, no moves are left
     load_before_ms: float
     load_during_ms: float
     load_after_ms: float
@@ -158,7 +159,7 @@ class _Cluster:
             self._bound(node)
 
     def join(self) -> int:
-        """One node more; its number."""
+        """Start one more node and return its number."""
         joined = self._dev.add(UP_S)
         self.addresses = self._dev.addresses
         self._bound(self._dev.record.nodes[-1])
@@ -170,7 +171,7 @@ class _Cluster:
 
     @property
     def unbounded(self) -> str:
-        """Why nodes have no bounds, if they have none."""
+        """Return why nodes have no bounds; empty when they have."""
         return self._bounds.why
 
 
@@ -187,7 +188,7 @@ def _cluster(directory: Path, scale: Scale) -> Iterator[_Cluster]:
 
 
 def grow(directory: Path, scale: Scale) -> Moved:
-    """See the module's docstring."""
+    """Measure a growth from three nodes to four under load."""
     full = _throughput(directory, scale)
     say(f"throughput {full / 1e6:.1f} MB/s for {scale.full_s:.0f} s; "
         f"{scale.part:.0%} of it is the load of another cluster")
@@ -204,7 +205,7 @@ def grow(directory: Path, scale: Scale) -> Moved:
 @contextlib.contextmanager
 def _appending(cluster: _Cluster, scale: Scale,
                bytes_per_s: int) -> Iterator[tuple[Appending, Appending]]:
-    """The load, 0 = as fast as it is taken, and the single appends beside it."""
+    """Yield the load, 0 = unpaced, and the single appends beside it."""
     with blocking.Client(list(cluster.addresses)) as client:
         client.create_topic(LOAD, PARTITIONS)
         client.create_topic(WATCHED, scale.groups)
@@ -215,8 +216,8 @@ def _appending(cluster: _Cluster, scale: Scale,
 
 
 def _throughput(directory: Path, scale: Scale) -> float:
-    """Bytes per second that three nodes of their own acknowledge when the producer never waits,
-    once segments are filled, indexed and prepared all the time; nothing is left of them."""
+    """Return the bytes per second that three nodes of their own acknowledge when the producer never
+    waits, once segments are filled, indexed and prepared all the time; their files are removed."""
     with tempfile.TemporaryDirectory(dir=directory) as place, \
             _cluster(Path(place), scale) as cluster, \
             _appending(cluster, scale, 0) as (load, _):
@@ -234,7 +235,7 @@ def _moved(asked: _Plans, client: blocking.Client, load: Appending, watched: App
     since_s, since_count = time.monotonic(), load.acknowledged()
     time.sleep(scale.before_s)
     before_s, before_count = time.monotonic(), load.acknowledged()
-    # Making a plan takes processor time, and is neither.
+    # making a plan takes processor time, and belongs to neither measurement
     made = asked.make()
     say(f"{len(made.moves)} moves, {made.bytes / 1e6:.0f} MB to copy")
     start_s, start_count = time.monotonic(), load.acknowledged()
@@ -262,7 +263,7 @@ def _mb_per_s(records: int, seconds: float) -> float:
 
 
 class _Plans:
-    """The product's commands, as an operator types them."""
+    """Commands of the product, run as an operator runs them."""
 
     def __init__(self, directory: Path, addresses: tuple[str, ...], throttle: int, scale: Scale):
         self.scale = scale
@@ -273,13 +274,13 @@ class _Plans:
         self._policy.write_bytes(canonical.to_json(canonical.to_plain(POLICY)))
 
     def make(self) -> plans.Plan:
-        """``rebalance plan``.  Raises ``BenchmarkError`` when it finds nothing to do."""
+        """Run ``rebalance plan``.  Raises ``BenchmarkError`` when it finds no moves."""
         self._run("plan", "--policy", str(self._policy), "--window", str(self.scale.window_s),
                   "--output", str(self._plan), *self._throttle)
         return plans.load(self._plan.read_bytes())
 
     def apply(self) -> None:
-        """``rebalance apply``."""
+        """Run ``rebalance apply``."""
         self._run("apply", str(self._plan), "--yes", *self._throttle)
 
     def _run(self, *arguments: str) -> None:
@@ -297,8 +298,8 @@ class _Plans:
 
 def _carried_out(client: blocking.Client, plan_id: str,
                  limit_s: float) -> tuple[tuple[str, ...], int]:
-    """Until the plan is over: why it paused itself, and the bytes it copied.  Raises
-    ``BenchmarkError`` when moves failed or it takes too long."""
+    """Wait until the plan is complete; return the reasons of its pauses and the bytes that it
+    copied.  Raises ``BenchmarkError`` when moves failed or the plan takes too long."""
     deadline_s = time.monotonic() + limit_s
     say_s = time.monotonic() + SAY_S
     paused: dict[str, None] = {}
@@ -323,14 +324,14 @@ def _carried_out(client: blocking.Client, plan_id: str,
 
 
 def _told(status: wire.PlanStatusReply) -> str:
-    """How far a plan is and what it waits for."""
+    """Return the progress of a plan and the reason of its wait."""
     waits = "; ".join(f"{row.move_id}: {row.wait}" for row in status.moves[:3])
     return (f"{status.state} {status.reason} {dict(status.phases)}, {status.bytes_done:,} of "
             f"{status.bytes_total:,} bytes; {waits}")
 
 
 def imbalance(snapshot: Snapshot) -> dict[str, float]:
-    """Resource -> per cent by which the worst node is off its share; nodes are equal."""
+    """Return resource -> per cent by which the worst node is off its share; nodes are equal."""
     loads = State(snapshot, POLICY, ()).load
     found = {}
     for name, position in BALANCED:
@@ -340,7 +341,7 @@ def imbalance(snapshot: Snapshot) -> dict[str, float]:
 
 
 def leaders(snapshot: Snapshot) -> tuple[int, ...]:
-    """Leaders of each node."""
+    """Return the number of leaders of each node."""
     return tuple(load[R_LEADERS] for load in State(snapshot, POLICY, ()).load)
 
 
@@ -354,7 +355,7 @@ def _now_ms() -> int:
 
 
 class Bench:
-    """Runs the parts and collects what they measured."""
+    """Runner of the parts; it collects the measurements."""
 
     def __init__(self, home: Path, scale: Scale):
         self.home = home
@@ -364,7 +365,7 @@ class Bench:
         self.harmed = False
 
     def measured(self, part: str) -> bool:
-        """Measure a part; when it cannot be, that is said."""
+        """Measure a part; report when it cannot be measured."""
         say(part)
         try:
             PARTS[part](self)
@@ -374,11 +375,11 @@ class Bench:
         return True
 
     def grow(self) -> None:
-        """Three nodes become four under half of what they can take."""
+        """Measure the growth from three nodes to four under half of their throughput."""
         seen: list[Moved] = []
         try:
             self._repeat(seen)
-        finally:  # what was measured is told, also when a later repetition was not
+        finally:  # earlier repetitions are printed also when a later one fails
             if seen:
                 self.figures += judged(seen)
             self.harmed = any(each.failures or any(each.damage) for each in seen)
@@ -397,7 +398,7 @@ class Bench:
             say(_said(seen[-1]))
 
     def switches(self) -> None:
-        """A partition is switched again and again."""
+        """Measure a partition that is switched again and again."""
         with tempfile.TemporaryDirectory(dir=self.home) as directory:
             found = switches.measure(Path(directory), self.scale.switches)
         refused = found["refused"]
@@ -415,7 +416,7 @@ class Bench:
 
 
 def judged(seen: list[Moved]) -> list[Figure]:
-    """The targets of growing."""
+    """Return the targets of the growth."""
     figures = [bound(f"three nodes become four: the worst node's {name} is off its share",
                      Series(name, "%", tuple(each.imbalance[name] for each in seen)),
                      TARGET_BALANCE, at_least=False, worst=True) for name, _ in BALANCED]
@@ -435,7 +436,7 @@ def judged(seen: list[Moved]) -> list[Figure]:
 
 
 def _said(moved: Moved) -> str:
-    """One repetition in a line."""
+    """Return one repetition as a line."""
     text = (f"throughput {moved.full_mb_per_s:.1f} MB/s, {moved.part:.0%} of it as load "
             f"({moved.load_mb_per_s[0]:.1f} and {moved.load_mb_per_s[1]:.1f} MB/s taken); "
             f"{moved.moves} moves, {moved.moved_bytes / 1e6:.0f} MB in {moved.seconds:.1f} s; p99 "
@@ -452,7 +453,7 @@ PARTS: dict[str, Callable[[Bench], None]] = {"grow": Bench.grow, "switches": Ben
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -479,7 +480,7 @@ def main() -> int:
     """Measure, print, clean up."""
     arguments = parse()
     scale = QUICK if arguments.quick else FULL
-    # Whoever is told to end ends what was started, as after Ctrl-C.
+    # SIGTERM ends all started processes, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="bench-moves-", dir=arguments.dir) as home:
         bench = Bench(Path(home), scale._replace(

@@ -1,4 +1,4 @@
-"""The figures of a node that an operator keeps: failover, restarts, creation, catching up, reading.
+"""Figures of a node in operation: failover, restarts, creation, catching up, reading.
 
     make bench-node                                  everything, about ten minutes
     make bench-node ARGS="--only kill catch-up"      some parts
@@ -7,7 +7,7 @@
     make bench-node ARGS="--only requests --operations metadata fetch"  some of them
 
 Contract.  Every part is repeated and printed with its spread beside its target.  ``drop`` needs
-root, for network namespaces; without it the part is left out and that is said.  Nothing is left
+root, for network namespaces; without it the part is left out, with a message.  Nothing is left
 behind: processes are ended by the pids that were started here, files are below one temporary
 directory.  The exit status says whether everything was measured, not whether targets hold: a
 machine under load is no error.
@@ -41,16 +41,16 @@ TARGET_CREATE_S = 5.0
 TARGET_CATCH_UP_MB_PER_S = 100.0
 TARGET_P99 = 2.0
 TARGET_SCRUB = 0.9
-#: What a disk that is never idle is scrubbed at (``node/loop/scrub.py``): one that stands aside
-#: costs nothing.
+#: Scrub rate of a disk that is never idle (``node/loop/scrub.py``): yielding to other work costs no
+#: throughput.
 TARGET_SCRUBBED_MIB_PER_S = 2.5
 SCRUBBED_BYTES = 1 << 30
-#: A consumer that was away catches up with a producer that goes on as fast as it can.
+#: A consumer that was away catches up with a producer that continues at full speed.
 TARGET_FETCH_MB_PER_S = 200.0
 
 
 class Bench:
-    """Runs the parts and collects what they measured."""
+    """Runner of the parts; it collects the measurements."""
 
     def __init__(self, home: Path, repeat: int, seconds: float = 20.0,
                  operations: list[str] | None = None):
@@ -62,7 +62,7 @@ class Bench:
         self.remarks: list[str] = []
 
     def _failover(self, name: str, fault: Callable, target_s: float, namespaces: bool) -> None:
-        """The slowest group of each repetition: all of them accept appends by then."""
+        """Measure the slowest group of each repetition: all groups accept appends by then."""
         slowest: list[float] = []
         every: list[float] = []
 
@@ -83,22 +83,22 @@ class Bench:
                             f" p99 {p99:.3f} s.")
 
     def kill(self) -> None:
-        """SIGKILL of a node that leads a third of the groups."""
+        """Measure SIGKILL of a node that leads a third of the groups."""
         self._failover("SIGKILL", failover.kill, TARGET_KILL_S, False)
 
     def stop(self) -> None:
-        """SIGSTOP of such a node."""
+        """Measure SIGSTOP of such a node."""
         self._failover("SIGSTOP", failover.stop, TARGET_SILENT_S, False)
 
     def drop(self) -> None:
-        """Such a node's packets are dropped."""
+        """Measure dropped packets of such a node."""
         if os.geteuid() != 0:
             self.remarks.append("Dropped packets: left out, it needs root (network namespaces).")
             return
         self._failover("packets dropped", failover.drop, TARGET_SILENT_S, True)
 
     def rolling(self) -> None:
-        """Every node restarted in turn while all groups are asked for appends."""
+        """Measure a restart of every node in turn while all groups are asked for appends."""
         slowest: list[float] = []
         for _ in range(self.repeat):
             with tempfile.TemporaryDirectory(dir=self.home) as directory:
@@ -111,12 +111,12 @@ class Bench:
                                   TARGET_ROLLING_S, at_least=False, worst=True))
 
     def create(self) -> None:
-        """A new cluster with many groups."""
+        """Measure the creation of a cluster with many groups."""
         self._seconds(f"create {GROUPS:,} groups on three nodes",
                       lambda directory: recovery.create_groups(directory, GROUPS), TARGET_CREATE_S)
 
     def start(self) -> None:
-        """A node that was killed starts on a long log."""
+        """Measure the start of a killed node on a long log."""
         self._seconds(f"ready again on {LOG_BYTES >> 30} GiB of log",
                       lambda directory: recovery.start_with_log(directory, LOG_BYTES),
                       TARGET_START_S)
@@ -131,7 +131,7 @@ class Bench:
                                   at_least=False))
 
     def catch_up(self) -> None:
-        """A follower that was away returns while appends continue."""
+        """Measure a follower that returns while appends continue."""
         seen = []
         for _ in range(self.repeat):
             with tempfile.TemporaryDirectory(dir=self.home) as directory:
@@ -149,7 +149,7 @@ class Bench:
             at_least=False))
 
     def scrub(self) -> None:
-        """Appends while everything is read again, against appends in peace."""
+        """Measure appends beside a scrub of all data, against appends without one."""
         pairs: list[recovery.Beside] = []
         for _ in range(self.repeat):
             with tempfile.TemporaryDirectory(dir=self.home) as directory:
@@ -170,7 +170,7 @@ class Bench:
             TARGET_SCRUBBED_MIB_PER_S, at_least=True))
 
     def fetch(self) -> None:
-        """One consumer reads a long partition."""
+        """Measure one consumer that reads a long partition."""
         seen = []
         for _ in range(self.repeat):
             with tempfile.TemporaryDirectory(dir=self.home) as directory:
@@ -186,8 +186,8 @@ class Bench:
                             f"{min(one.cold_from_disk for one in seen):.0%} or more of it.")
 
     def requests(self) -> None:
-        """The costliest request of each operation, beside a bystander's appends.  Once: each row
-        has its own yardstick."""
+        """Measure the costliest request of each operation, beside a bystander's appends.  Once:
+        each row has its own yardstick."""
         with tempfile.TemporaryDirectory(dir=self.home) as directory:
             rows = costliest_requests.measure(Path(directory), self.seconds, self.operations)
         for row in rows:
@@ -209,7 +209,7 @@ PARTS: dict[str, Callable[[Bench], None]] = {
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument

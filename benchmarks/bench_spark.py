@@ -1,4 +1,4 @@
-"""Topics read as tables, beside a reader that makes the same rows out of nothing.
+"""Benchmark of topics read as tables, beside a reader that generates the same rows in memory.
 
     make bench-spark                             the figures, about four minutes
     make bench-spark ARGS="--repeat 1"           a quick look
@@ -6,11 +6,11 @@
 Contract.  One node (what is measured is reading, and replicas would take the same two cores), a
 session with local[2], records of 1 KiB and of 130 bytes.  All six columns reach Spark in every run
 (it knows no projection for Python sources); the query counts rows and sums offsets, and both are
-checked.  What a query does with the values is its own: a second one, as a remark, makes Spark copy
-each of them and sums their lengths.  The yardstick is a data source whose tasks give batches of the
-same shape from memory: what Spark itself takes for as many rows.  Both are read in turn, within the
-same session.  The exit status says whether everything was measured,
-not whether targets hold: a machine under load is no error.
+checked.  The use of the values depends on the query: a second query, printed as a remark, makes
+Spark copy each value and sums their lengths.  The yardstick is a data source whose tasks return
+batches of the same shape from memory: Spark's own time for as many rows.  Both are read in turn,
+within the same session.  The exit status says whether everything was measured, not whether targets
+hold: a machine under load is no error.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ GROUPS = 8
 PARTITIONS = 4
 BATCH_BYTES = 256 << 10
 HANDFUL = 1000
-#: Bytes of a value -> records per second that are aimed at.
+#: Bytes of a value -> target in records per second.
 TARGETS = {1024: 400_000.0, 130: 900_000.0}
-#: Of what Spark takes from a reader that has nothing to do.
+#: Target as a part of the rate at which Spark takes rows from memory.
 TARGET_OF_YARDSTICK = 0.5
 
 
@@ -47,7 +47,7 @@ class Bench:
         self.values: dict[str, list[float]] = defaultdict(list)
 
     def add(self, name: str, value: float) -> None:
-        """Keep one repetition and say so."""
+        """Keep one repetition and print it."""
         self.values[name].append(value)
         print(f"  {name}: {value:,.0f} records/s", file=sys.stderr, flush=True)
 
@@ -55,7 +55,7 @@ class Bench:
         return Series(name, "records/s", tuple(self.values[name]))
 
     def figures(self) -> list[Figure]:
-        """Each size against its target and against the yardstick."""
+        """Return the figures of each size against its target and against the yardstick."""
         found = []
         for size, target in TARGETS.items():
             read = self.series(f"{size} B")
@@ -67,7 +67,7 @@ class Bench:
 
 
 def session(home: Path):
-    """Spark with two cores in this process."""
+    """Yield a Spark session with two cores in this process."""
     from pyspark.sql import SparkSession
     os.environ["PYTHONPATH"] = str(ROOT)
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -83,7 +83,7 @@ def session(home: Path):
 
 
 def fill(addresses, topic: str, count: int, size: int) -> None:
-    """``count`` records with values of ``size`` bytes."""
+    """Append ``count`` records with values of ``size`` bytes."""
     handful = [os.urandom(size) for _ in range(HANDFUL)]
     with blocking.Client(list(addresses)) as client:
         client.create_topic(topic, PARTITIONS)
@@ -94,8 +94,8 @@ def fill(addresses, topic: str, count: int, size: int) -> None:
 
 
 def speed(frame, count: int, *expected: tuple[str, int | None]) -> float:
-    """Records per second of one pass that evaluates these expressions, each with its value if that
-    is known."""
+    """Return the records per second of one pass that evaluates these expressions, each compared
+    with its value if that is known."""
     began = time.perf_counter()
     [found] = frame.selectExpr("count(*)", *(expression for expression, _ in expected)).collect()
     took = time.perf_counter() - began
@@ -106,13 +106,13 @@ def speed(frame, count: int, *expected: tuple[str, int | None]) -> float:
 
 
 def offsets_sum(count: int) -> int:
-    """Of a topic whose partitions have as many records each."""
+    """Return the sum of offsets of a topic whose partitions have as many records each."""
     each = count // PARTITIONS
     return PARTITIONS * each * (each - 1) // 2
 
 
 def measure(home: Path, arguments: argparse.Namespace) -> Bench:
-    """All repetitions."""
+    """Run all repetitions."""
     bench = Bench()
     with cluster(home, GROUPS, nodes=1) as dev:
         round_to = PARTITIONS * HANDFUL
@@ -130,7 +130,7 @@ def measure(home: Path, arguments: argparse.Namespace) -> Bench:
                         count=count, size=size).load()
                     read = speed(ours, count, ("sum(offset)", offsets_sum(count)))
                     nothing = speed(trivial, count, ("sum(offset)", None))
-                    if turn:  # the first one warms the machine up
+                    if turn:  # the first repetition is a warm-up
                         bench.add(f"{size} B", read)
                         bench.add(f"trivial reader, {size} B", nothing)
                     if turn == arguments.repeat:
@@ -144,7 +144,7 @@ def measure(home: Path, arguments: argparse.Namespace) -> Bench:
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=5, help="repetitions (default 5)")

@@ -1,15 +1,15 @@
-"""The costliest request of each operation beside a bystander's appends: what one client can do to
-the others.
+"""The costliest request of each operation beside a bystander's appends: the effect of one client on
+others.
 
 Contract.  Three nodes; the node that leads the metadata also leads the bystander's partition, and
 gets all requests.  For each operation one connection sends the largest request that is accepted,
-again and again, with so many unanswered as it may; meanwhile another process appends one record
-after the other, and so it did before, for a quarter of the time.  A row says how large the request
-is, how long one takes, and what became of the bystander's appends; a lease that ends meanwhile is
-counted in the logs of the nodes.
+again and again, with as many unanswered as allowed.  Meanwhile another process appends one record
+after the other; it also does so before, for a quarter of the time.  A row has the size and duration
+of the request, and the latencies of the bystander's appends; a lease that ends meanwhile is counted
+in the logs of the nodes.
 
-Theory.  Requests are sent as bytes that were encoded once, and of an answer no more is read than
-whose it is: whoever means ill does no more either.
+Theory.  Requests are sent as bytes that were encoded once, and only the id and code of an answer
+are read: a hostile client does no more either.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ NARROW_TOPICS = 1_000
 BYSTANDER = "bystander"
 #: Pause between a bystander's appends: some hundred in a second.
 PAUSE_S = 0.003
-#: Requests of one connection that are unanswered at a time, where there is no reason for fewer.
+#: Unanswered requests of one connection, where no limit asks for fewer.
 WINDOW = 64
-#: Requests that change something and are refused beside others of their kind.
+#: Unanswered requests that change state and are refused beside others of their kind.
 WINDOW_OF_CHANGES = 8
 SCRAPERS = 8
 SETTLED_S = 60.0
 ANSWER_S = 60.0
-#: What a bystander's p99 may be: so much, or so many times its value without.
+#: Limit of a bystander's p99: so much, or so many times its value without the requests.
 TARGET_MS = 50.0
 TARGET_RATIO = 3.0
 
@@ -69,7 +69,7 @@ class Costly(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What was seen."""
+    """Measurements of one operation."""
 
     name: str
     request_bytes: int
@@ -84,16 +84,16 @@ class Row(NamedTuple):
 
     @property
     def target_ms(self) -> float:
-        """What the p99 may be."""
+        """Return the limit of the p99."""
         return max(TARGET_MS, TARGET_RATIO * self.before_p99)
 
     @property
     def holds(self) -> bool:
-        """Tell whether it is not more, and no lease has ended."""
+        """Return True if the p99 is within the limit, and no lease has ended."""
         return self.beside_p99 <= self.target_ms and not self.leases_ended
 
     def as_text(self) -> str:
-        """One line."""
+        """Return the row as one line."""
         refused = ", ".join(f"{count:,} x {_code_name(code)}"
                             for code, count in self.refused.most_common())
         return (f"{self.name:18s} {self.request_bytes:>10,} B {self.answers:>7,} answers "
@@ -104,7 +104,7 @@ class Row(NamedTuple):
 
 
 def measure(directory: Path, seconds: float, only: list[str] | None = None) -> list[Row]:
-    """A row for each operation, or for those named.  Raises ``BenchmarkError``."""
+    """Return a row for each operation, or for those named.  Raises ``BenchmarkError``."""
     with cluster(directory, GROUPS, namespaces=False) as dev:
         rows = []
         world = World(dev)
@@ -131,7 +131,7 @@ class World:
         addresses = {node.id: node.client_address for node in dev.record.nodes}
         status = call(dev.addresses[0], wire.ClusterStatus())
         if not status.metadata_leader:
-            raise BenchmarkError("nobody leads the metadata group")
+            raise BenchmarkError("the metadata group has no leader")
         self.node = status.metadata_leader
         self.cluster = status.cluster
         self.address = addresses[self.node]
@@ -146,7 +146,8 @@ class World:
         self._lead(self._group)
 
     def _lead(self, group: int) -> None:
-        """Have the node that gets the requests lead ``group``.  Raises ``BenchmarkError``."""
+        """Transfer leadership of ``group`` to the node that gets the requests.  Raises
+        ``BenchmarkError``."""
         give_up = time.monotonic() + SETTLED_S
         while time.monotonic() < give_up:
             [row] = call(self.address, wire.GroupList(group, 1)).groups
@@ -162,7 +163,7 @@ class World:
     # ---- measuring ------------------------------------------------------------------------------
 
     def beside(self, costly: Costly, seconds: float) -> Row:
-        """The bystander without, then beside one connection that sends."""
+        """Measure the bystander alone, then beside one connection that sends."""
         for group in (METADATA_GROUP, self._group):  # an earlier operation may have moved them
             self._lead(group)
         before = self._appends(seconds / 4, lambda: time.sleep(seconds / 4))
@@ -185,7 +186,7 @@ class World:
         return lambda until: Sender(self.address, costly).run(until)
 
     def _appends(self, seconds: float, meanwhile: Callable[[], object]) -> list[float]:
-        """Milliseconds of each append that the bystander made."""
+        """Return the milliseconds of each append that the bystander made."""
         context = multiprocessing.get_context("fork")
         near, far = context.Pipe()
         process = context.Process(target=append, args=(self.address, self.bystander, far))
@@ -203,7 +204,7 @@ class World:
                 process.join()
 
     def _leases_ended(self) -> int:
-        """Leases that were lost so far, in the logs of all nodes."""
+        """Return the number of leases that were lost so far, from the logs of all nodes."""
         return sum(line.count(b'"lease"') and line.count(b'"lost"')
                    for path in self._dev.directory.glob("node-*/*.log")
                    for line in path.read_bytes().splitlines())
@@ -211,7 +212,7 @@ class World:
     # ---- operations -----------------------------------------------------------------------------
 
     def operations(self) -> Iterator[Costly]:
-        """The costliest request of each, as far as one is accepted."""
+        """Return the costliest accepted request of each operation."""
         partitions = [row.incarnation for row in self.wide[0].partitions]
         led = [row.incarnation for topic in self.wide for row in topic.partitions
                if row.leader == self.node][:PARTITIONS]
@@ -268,7 +269,7 @@ class World:
                 f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()), SCRAPERS)
 
     def _administration(self) -> Iterator[Costly]:
-        """Yield administrative requests; what they ask for is refused, or is so already."""
+        """Yield administrative requests that are refused, or that ask for the existing state."""
         yield self._of(sinks.SettleRuns(tuple(sinks.RunRef(1 + number, 1) for number in range(
             sinks.SETTLED_PER_REQUEST_MAX)), void=False), window=WINDOW_OF_CHANGES)
         yield self._of(sinks.CommitRun(1, 1, 1, tuple(
@@ -302,7 +303,7 @@ class World:
         return answers, Counter({Code.WRONG_CLUSTER: answers}), time.monotonic() - began
 
     def _plan(self) -> plans.PlanApply:
-        """As many moves as a plan may have, of partitions that are at another epoch."""
+        """Return a plan with as many moves as allowed, of partitions that are at another epoch."""
         return plans.PlanApply("bench", self.cluster.hex(), "all", (1 << 62), plans.PlanLimits(
             1 << 30), tuple(plans.PlannedMove(
                 seq, plans.TOPIC_SWITCH, row.incarnation, 1, 9, (row.group,), (1,), 0, 1,
@@ -311,7 +312,7 @@ class World:
 
     @staticmethod
     def _changing() -> Callable[[int], bytes]:
-        """Requests that create a wide topic and delete it again, in turn."""
+        """Yield requests that create a wide topic and delete it again, in turn."""
         numbers = itertools.count()
 
         def made(request_id: int) -> bytes:
@@ -364,8 +365,8 @@ class Sender:
         self._received = bytearray()
 
     def run(self, until: float) -> tuple[int, Counter, float]:
-        """Answers, refusals among them, and seconds from the first request to the last answer; what
-        is unanswered then is given up."""
+        """Return answers, refusals among them, and seconds from the first request to the last
+        answer; requests without an answer by then are given up."""
         if self._costly.name == "hello":
             return self._hellos(until)
         frames = {number: self._costly.frames(number)
@@ -386,11 +387,11 @@ class Sender:
         return answers, refused, time.monotonic() - began
 
     def _answer(self) -> tuple[int, int]:
-        """(id, code) of the next answer."""
+        """Return (id, code) of the next answer."""
         length, header_bytes = struct.unpack(">II", self._take(8))
         header = self._take(header_bytes)
         self._take(length - 4 - header_bytes)
-        # Its first two keys; the rest may be a megabyte of rows.
+        # Its first two keys are decoded; the rest may be a megabyte of rows.
         if header_bytes <= 200:
             fields = decode_header(header, 0, header_bytes)
             return fields["id"], fields["code"]
@@ -408,7 +409,7 @@ class Sender:
         return taken
 
     def _hellos(self, until: float) -> tuple[int, Counter, float]:
-        """Connections that are opened, greeted and closed."""
+        """Open, greet and close connections."""
         self._sock.close()
         began, answers = time.monotonic(), 0
         while time.monotonic() < until:
@@ -423,7 +424,7 @@ def _code_name(code: int) -> str:
 
 
 def _number_at(data: bytes, at: int) -> int:
-    """An unsigned CBOR integer."""
+    """Return an unsigned CBOR integer."""
     first = data[at]
     if first < 24:
         return first
@@ -432,7 +433,7 @@ def _number_at(data: bytes, at: int) -> int:
 
 
 def connected(address: str) -> socket.socket:
-    """A connection that was welcomed."""
+    """Return a connection that was welcomed."""
     host, port = address.rsplit(":", 1)
     sock = socket.create_connection((host, int(port)), timeout=ANSWER_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -469,26 +470,26 @@ def skip_http(sock: socket.socket) -> bool:
 
 
 def hello() -> bytes:
-    """The first frame of a client."""
+    """Return the first frame of a client."""
     return b"".join(encode_frame(wire.hello_header(wire.Hello(client_id="bench"))))
 
 
 def encoded(number: int, request, payload: bytes = b"") -> bytes:
-    """The bytes of a request."""
+    """Return the bytes of a request."""
     shape = wire.REQUESTS[wire.OPS[type(request)]]
     return b"".join(encode_frame({"id": number, "op": wire.OPS[type(request)],
                                   **shape.header(request)}, (payload,) if payload else ()))
 
 
 def one_batch() -> bytes:
-    """A batch of one small record."""
+    """Return a batch of one small record."""
     builder = BatchBuilder(1000)
     builder.append(0, None, b"x")
     return bytes(builder.build())
 
 
 def append(address: str, incarnation: int, pipe: Pipe) -> None:
-    """The bystander's process: one append after the other until told to stop."""
+    """Run the bystander's process: one append after the other until it is stopped."""
     took: list[float] = []
     one = one_batch()
     request = encoded(1, wire.Produce("commit", 30_000, (wire.BatchPart(incarnation, len(one)),)),
@@ -503,7 +504,8 @@ def append(address: str, incarnation: int, pipe: Pipe) -> None:
 
 
 def percentile(values: list[float], percent: int) -> float:
-    """The smallest value that ``percent`` of all do not exceed.  Raises ``BenchmarkError``."""
+    """Return the smallest value that ``percent`` of all do not exceed.  Raises
+    ``BenchmarkError``."""
     if not values:
         raise BenchmarkError("the bystander has appended nothing")
     return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]

@@ -1,12 +1,12 @@
-"""How long groups refuse appends when the node that led them is gone.
+"""Failover benchmark: the time for which groups refuse appends after their leader's node fails.
 
 Contract.  Three nodes, every group of the pool in use, leaders a third each.  One node is killed,
-stopped (SIGSTOP), or cut off (its packets dropped), and for each group that it led the time is
-taken until it acknowledges an append again.  Then the node comes back and gets its third of the
-leaders back, and the next one is hit.  Cutting off needs root: every node is then in a network
+stopped (SIGSTOP), or cut off (its packets dropped), and for each group that it led the time until
+it acknowledges an append again is measured.  Then the node comes back and gets its third of the
+leaders back, and the next node is hit.  Cutting off needs root: every node is then in a network
 namespace of its own, joined by a bridge, and the bridge's end of a link is what goes down.  Where
-there is iptables a rule lets the bridge through meanwhile: once a Docker engine ran, everything
-that is forwarded is dropped.
+iptables exists, a rule accepts the bridge's packets meanwhile: a Docker engine that once ran drops
+all forwarded packets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks.processes import BenchmarkError, free_base_port
 from multiraft.wire import messages as wire
 
 UP_S = 120.0
-#: A partition for each group: the hash leaves hardly one without.
+#: Enough partitions that the hash leaves hardly a group without one.
 PARTITIONS = 10_000
 TOPIC = "failover"
 SETTLED_S = 60.0
@@ -39,7 +39,7 @@ SUBNET = "10.213.77"
 
 
 class Bench:
-    """A running cluster whose leaders are spread, and a way to hit one node."""
+    """A running cluster whose leaders are spread, and faults of one node."""
 
     def __init__(self, dev: DevCluster):
         self.dev = dev
@@ -48,14 +48,14 @@ class Bench:
         self.partition_of: dict[int, int] = {}
 
     def prepare(self) -> None:
-        """A topic that reaches every group; each accepts an append once."""
+        """Create a topic that reaches every group; each group accepts an append once."""
         topic = self._create_topic()
         for row in topic.partitions:
             self.partition_of.setdefault(row.group, row.incarnation)
         self.prober.first_accepted(self.places(), time.monotonic(), SETTLED_S)
 
     def _create_topic(self):
-        """Whoever leads the metadata group does it."""
+        """Create the topic at the leader of the metadata group."""
         deadline = time.monotonic() + UP_S
         while time.monotonic() < deadline:
             for address in self.addresses.values():
@@ -69,20 +69,20 @@ class Bench:
         raise BenchmarkError(f"the topic {TOPIC} does not come to be")
 
     def groups(self):
-        """The groups of the pool, as a node that is up lists them."""
+        """Return the groups of the pool, as a running node lists them."""
         for address in self.addresses.values():
             with contextlib.suppress(OSError, BenchmarkError):
                 return [row for row in call(address, wire.GroupList(1)).groups]
         raise BenchmarkError("no node lists the groups")
 
     def places(self, leader: int = 0) -> list[Place]:
-        """Every group, or those led by one node."""
+        """Return every group, or those led by one node."""
         return [Place(row.group, self.partition_of[row.group], row.leader)
                 for row in self.groups() if row.group in self.partition_of
                 and leader in (0, row.leader)]
 
     def spread(self) -> None:
-        """Hand every group to its preferred node, the first of its voters."""
+        """Transfer leadership of every group to its preferred node, the first of its voters."""
         deadline = time.monotonic() + SETTLED_S
         while time.monotonic() < deadline:
             away = [row for row in self.groups() if row.leader != row.voters[0]]
@@ -97,7 +97,7 @@ class Bench:
         raise BenchmarkError(f"{len(away)} groups do not move to their preferred leader")
 
     def hit(self, node: int, fault: Callable[[], None]) -> list[float]:
-        """Seconds until each group that ``node`` led accepts appends again."""
+        """Return the seconds until each group that ``node`` led accepts appends again."""
         places = self.places(node)
         since = time.monotonic()
         fault()
@@ -105,14 +105,14 @@ class Bench:
 
 
 def kill(bench: Bench, node: int) -> list[float]:
-    """SIGKILL, and a new start."""
+    """Kill the node, return the seconds of each group as ``hit`` does, and start it again."""
     times = bench.hit(node, lambda: bench.dev.kill(node))
     bench.dev.start(node, UP_S)
     return times
 
 
 def stop(bench: Bench, node: int) -> list[float]:
-    """SIGSTOP, then SIGCONT."""
+    """Send SIGSTOP, return the seconds of each group as ``hit`` does, and send SIGCONT."""
     pid = bench.dev.record.node(node).pid
     try:
         return bench.hit(node, lambda: os.kill(pid, signal.SIGSTOP))
@@ -121,7 +121,8 @@ def stop(bench: Bench, node: int) -> list[float]:
 
 
 def drop(bench: Bench, node: int) -> list[float]:
-    """Nothing that it sends or is sent arrives; nobody is told."""
+    """Drop all packets of the node and return the seconds of each group as ``hit`` does;
+    connections stay open."""
     try:
         return bench.hit(node, lambda: _ip("link", "set", _host_end(node), "down"))
     finally:
@@ -130,7 +131,7 @@ def drop(bench: Bench, node: int) -> list[float]:
 
 def measure(directory: Path, groups: int, repeat: int, faults: dict[str, Callable],
             namespaces: bool, report: Callable[[str, list[float]], None]) -> None:
-    """Each fault ``repeat`` times, the nodes in turn."""
+    """Measure each fault ``repeat`` times, the nodes in turn."""
     with cluster(directory, groups, namespaces) as dev:
         bench = Bench(dev)
         bench.prepare()
@@ -146,7 +147,7 @@ def measure(directory: Path, groups: int, repeat: int, faults: dict[str, Callabl
 
 @contextlib.contextmanager
 def cluster(directory: Path, groups: int, namespaces: bool) -> Iterator[DevCluster]:
-    """Three nodes that serve; gone at the end."""
+    """Yield three nodes that serve; they are removed at the end."""
     command = _namespace_command if namespaces else dev_process.node_command
     dev = DevCluster(directory / "cluster", open_client, os.environ, command=command)
     if namespaces:
@@ -179,14 +180,14 @@ def _namespace_command(config: Path, *what: str) -> list[str]:
 
 
 def _forward(what: str) -> None:
-    """Insert or delete the rule that lets through what goes from one end of the bridge to
-    another."""
+    """Insert or delete the rule that accepts packets from one end of the bridge to another."""
     subprocess.run(["iptables", what, "FORWARD", "--in-interface", BRIDGE, "--out-interface",
                     BRIDGE, "--jump", "ACCEPT"], check=True, capture_output=True)
 
 
 def _create_in_namespaces(dev: DevCluster, groups: int) -> None:
-    """As ``DevCluster.create``, with addresses that only the namespaces will have."""
+    """Create the nodes as ``DevCluster.create``, with addresses that only the namespaces will
+    have."""
     record = dev_state.plan(3, groups, 3, free_base_port(3))
     for node in record.nodes:
         for role in ("client_address", "peer_address"):
@@ -197,14 +198,14 @@ def _create_in_namespaces(dev: DevCluster, groups: int) -> None:
     for node in record.nodes:
         config = dev_state.config_path(dev.directory, node.id)
         with config.open("a") as file:
-            file.write("\n[security]\ninsecure = true\n")  # nobody else is on this bridge
+            file.write("\n[security]\ninsecure = true\n")  # no other host is on this bridge
         subprocess.run(dev_process.node_command(config, "init"), check=True, capture_output=True)
     dev_state.save(dev.directory, record)
 
 
 @contextlib.contextmanager
 def _network(dev: DevCluster) -> Iterator[None]:
-    """A bridge, and for each node a namespace with one link to it."""
+    """Create a bridge, and for each node a namespace with one link to it."""
     record = dev.record
     with contextlib.ExitStack() as stack:
         _ip("link", "add", BRIDGE, "type", "bridge")

@@ -1,7 +1,7 @@
-"""Figures: what was measured, what was aimed at, and how they are printed.
+"""Figures: measurements with their targets, and how they are printed.
 
 Contract.  A figure is judged on the median of its repetitions; the spread is printed beside it, so
-that a reader sees how much the number is worth.  One JSON line per figure goes to standard output,
+that a reader sees how reliable the number is.  One JSON line per figure goes to standard output,
 the table to standard error: ``make bench-first-light > figures.jsonl`` keeps both.
 """
 
@@ -31,14 +31,14 @@ class Series(NamedTuple):
         return statistics.median(self.values)
 
     def as_text(self) -> str:
-        """Median and spread, as a person reads them."""
+        """Return median and spread as text."""
         return (f"{self.median:,.4g} {self.unit} "
                 f"({min(self.values):,.4g} .. {max(self.values):,.4g})")
 
 
 class Figure(NamedTuple):
-    """A measurement against its target.  ``compared`` is what is judged: the median's ratio to the
-    yardstick, or, without one, the median or the worst repetition itself."""
+    """A measurement against its target.  ``compared`` is the judged value: the median's ratio to
+    the yardstick, or, without one, the median or the worst repetition itself."""
 
     name: str
     measured: Series
@@ -54,7 +54,7 @@ class Figure(NamedTuple):
         return self.compared <= self.target
 
     def as_json(self) -> str:
-        """One line: everything that was measured, and whether the target holds."""
+        """Return one JSON line with every measured value, and whether the target holds."""
         line = {
             "figure": self.name, "holds": self.holds,
             "ratio" if self.yardstick else "judged": round(self.compared, 4),
@@ -70,8 +70,8 @@ class Figure(NamedTuple):
 
 def compare(name: str, measured: Series, yardstick: Series, target: float, *,
             at_least: bool) -> Figure:
-    """A figure from two series; their medians are divided.  A yardstick of nothing (an idle
-    cluster that sends no frame at all) compares as 1 when there is nothing to compare either."""
+    """Return a figure from two series; their medians are divided.  A yardstick of zero (an idle
+    cluster that sends no frame at all) compares as 1 when the measurement is zero too."""
     below = yardstick.median
     ratio = measured.median / below if below else (1.0 if not measured.median else float("inf"))
     return Figure(name, measured, yardstick, ratio, target, at_least)
@@ -79,7 +79,8 @@ def compare(name: str, measured: Series, yardstick: Series, target: float, *,
 
 def bound(name: str, measured: Series, target: float, *, at_least: bool,
           worst: bool = False) -> Figure:
-    """A figure in its own unit: its median is judged, or with ``worst`` the worst repetition."""
+    """Return a figure in its own unit: its median is judged, or with ``worst`` the worst
+    repetition."""
     judged = measured.median
     if worst:
         judged = min(measured.values) if at_least else max(measured.values)
@@ -87,12 +88,12 @@ def bound(name: str, measured: Series, target: float, *, at_least: bool,
 
 
 def say(text: str) -> None:
-    """Progress, to standard error: a run takes minutes."""
+    """Print progress to standard error: a run takes minutes."""
     print(f"  {text}", file=sys.stderr, flush=True)
 
 
 def show(title: str, figures: Sequence[Figure], remarks: Sequence[str]) -> None:
-    """JSON lines for programs, a table for people."""
+    """Print JSON lines for programs, a table for people."""
     for figure in figures:
         print(figure.as_json(), flush=True)
     table = Table(title=title)

@@ -1,9 +1,9 @@
-r"""NATS JetStream with three replicas, fed at socket level: the neighbour that ours is compared to.
+r"""NATS JetStream with three replicas, fed at socket level: the system that ours is compared to.
 
 Contract.  File storage and the server's defaults, which do not fsync each message.  One publisher
 connection to the stream's leader keeps up to ``IN_FLIGHT`` messages unacknowledged and counts the
 acknowledgements; any error in one ends the run.  The frames are built before the clock starts, so
-that what is measured is the server.
+that only the server is measured.
 
 Theory.  The client protocol is text: ``PUB <subject> <reply> <bytes>\r\n<payload>\r\n``; JetStream
 answers each message to its reply subject with a small JSON document (docs.nats.io, client
@@ -31,9 +31,9 @@ RUN_S = 120.0
 SUBJECT = "bench.records"
 STREAM = "BENCH"
 REPLIES = "_INBOX.bench"
-#: Messages before the clock starts: files exist, connections are warm.
+#: Messages before the clock starts, so that files exist and connections are warm.
 WARM_UP = 5000
-#: Messages that are handed to the kernel at once: large writes, and still many per window.
+#: Messages per write to the socket: large writes, and still many per window.
 BLOCK = 100
 
 CONFIG = """\
@@ -49,7 +49,8 @@ cluster {{
 
 
 def find_server() -> str:
-    """Where ``nats-server`` is; installs Debian's package when this is root and it is missing."""
+    """Return the path of ``nats-server``; installs Debian's package when this is root and it is
+    missing."""
     path = os.environ.get("PATH", "") + os.pathsep + "/usr/sbin"
     found = shutil.which("nats-server", path=path)
     if found:
@@ -63,13 +64,13 @@ def find_server() -> str:
 
 
 def version(server: str) -> str:
-    """The server's own word for its version."""
+    """Return the server's own version text."""
     said = subprocess.run([server, "--version"], capture_output=True, text=True, check=True)
     return said.stdout.strip().removeprefix("nats-server: ")
 
 
 class Session:
-    """One client connection, as much of it as a benchmark needs."""
+    """Client connection with the operations that the benchmark needs."""
 
     def __init__(self, connection: socket.socket):
         self._connection = connection
@@ -95,7 +96,7 @@ class Session:
         return line
 
     def request(self, subject: str, body: dict) -> dict | None:
-        """One request to the JetStream API; None when nobody there answers yet."""
+        """Send one request to the JetStream API; None when no server answers yet."""
         data = json.dumps(body).encode()
         self._connection.sendall(
             f"SUB _INBOX.api 1\r\nPUB {subject} _INBOX.api {len(data)}\r\n".encode()
@@ -111,8 +112,9 @@ class Session:
             self._connection.settimeout(None)
 
     def publish(self, count: int, payload: bytes) -> float:
-        """Send ``count`` messages with ``IN_FLIGHT`` unacknowledged; seconds until the last
-        acknowledgement.  Raises ``BenchmarkError`` for a refused message or after ``RUN_S``."""
+        """Send ``count`` messages with ``IN_FLIGHT`` unacknowledged; return the seconds until the
+        last acknowledgement.  Raises ``BenchmarkError`` for a refused message or after
+        ``RUN_S``."""
         head = f"PUB {SUBJECT} {REPLIES} {len(payload)}\r\n".encode()
         block = memoryview((head + payload + b"\r\n") * BLOCK)
         self._connection.setblocking(False)
@@ -153,7 +155,7 @@ class Session:
 
 @contextlib.contextmanager
 def cluster(server: str, directory: Path):
-    """Three servers on loopback with their files below ``directory``; yields their client ports."""
+    """Yield client ports of three servers on loopback with their files below ``directory``."""
     ports = free_ports(6)
     clients, routes = ports[:3], ports[3:]
     with contextlib.ExitStack() as stack:
@@ -172,7 +174,7 @@ def cluster(server: str, directory: Path):
 
 
 def create_stream(clients: list[int]) -> int:
-    """Create the stream with three replicas; the client port of its leader."""
+    """Create the stream with three replicas; return the client port of its leader."""
     config = {"name": STREAM, "subjects": [SUBJECT], "retention": "limits", "storage": "file",
               "num_replicas": 3, "max_msgs": -1, "max_bytes": -1, "discard": "old"}
     give_up = time.monotonic() + READY_S
@@ -189,7 +191,8 @@ def create_stream(clients: list[int]) -> int:
 
 
 def jetstream(directory: Path, count: int = 200_000) -> dict:
-    """One run: three fresh servers, one stream, ``count`` messages of 1 KiB; MB per second."""
+    """Measure one run with three fresh servers, one stream, ``count`` messages of 1 KiB; return MB
+    per second."""
     server = find_server()
     with cluster(server, directory) as clients:
         session = Session(connect(create_stream(clients), READY_S))

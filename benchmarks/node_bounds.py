@@ -1,17 +1,17 @@
-"""What each node of a benchmark has of the machine that all of them share: a disk, and memory.
+"""Bounds of each node of a benchmark on a shared machine: disk writes and memory.
 
-Contract.  ``NodeBounds`` is a context: ``add`` puts a node's process into a group of its own, which
-writes so many bytes per second to the disk under ``directory`` and has so much memory, page cache
-included; afterwards the groups are gone, and their processes have to be.  0 bounds nothing.  Where
-there are no groups, or no right to make one, ``why`` says so and ``add`` does nothing.  Whoever is
-killed within it leaves empty groups behind.
+Contract.  ``NodeBounds`` is a context: ``add`` puts a node's process into a group of its own, whose
+writes per second to the disk under ``directory`` and whose memory, page cache included, are
+bounded.  The groups are removed at the end; their processes must have ended before. 0 bounds
+nothing.  Where there are no groups, or no right to make one, ``why`` gives the reason and ``add``
+does nothing.  A process that is killed within the context leaves empty groups behind.
 
-Theory.  Nodes have machines of their own, whose disk or network is at its end before the
-processors are, and another node brings its own.  Nodes of a benchmark share two processors: what
-they take together is all of those, at half of the load nearly as at all of it (rounds are smaller),
-and another node brings nothing.  Memory is alike: a log that is kept for ever fills the page cache
-of the whole machine, and the first touch of a page that nothing has used for long costs a virtual
-one many times what it costs later; within a bound, pages are soon used again.
+Theory.  Nodes have machines of their own, whose disk or network is the bottleneck before the
+processors are, and another node adds its own.  Nodes of a benchmark share two processors: together
+they use both, at half of the load nearly as much as at full load (rounds are smaller), and another
+node adds none.  Memory behaves alike: a log without retention fills the page cache of the whole
+machine, and on a virtual machine the first use of a page that was idle for long costs many times
+what it costs later; within a bound, pages are soon used again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLOCK_DEVICES = Path("/sys/dev/block")
 
 
 class NodeBounds:
-    """See the module's docstring.  ``name``: what the groups' names begin with."""
+    """Context with a cgroup per node.  ``name``: prefix of the groups' names."""
 
     def __init__(self, directory: Path, write_bytes_per_s: int, memory_bytes: int, name: str):
         self._device = ""
@@ -56,7 +56,7 @@ class NodeBounds:
             MEMORY.remove(name)
 
     def add(self, pid: int) -> None:
-        """Bounds one more node."""
+        """Bound one more node."""
         if self.why:
             return
         name = f"{self._name}-{len(self._made)}"
@@ -75,8 +75,8 @@ class NodeBounds:
 
 
 def device_of(directory: Path) -> str:
-    """The disk, MAJOR:MINOR, that a directory is on.  Raises ``BackendError`` when it is on none,
-    as with file systems in memory or in layers."""
+    """Return the disk of a directory, MAJOR:MINOR.  Raises ``BackendError`` for a file system
+    without one, in memory or in layers."""
     number = directory.stat().st_dev
     place = BLOCK_DEVICES / f"{os.major(number)}:{os.minor(number)}"
     if not place.is_dir():

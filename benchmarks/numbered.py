@@ -1,14 +1,13 @@
-"""Numbered appends from a process of their own, at a rate that can be changed, and what became of
-them.
+"""Numbered appends from a process of their own, at a rate that can be changed, and their outcomes.
 
 Contract.  ``Appending`` is a process that appends records to one topic.  Each value begins with a
-number, from 0 upwards, none left out; so reading everything back says what was lost, doubled or put
-out of order (``read_back``).  How long each acknowledged batch took is told with the moment it was
-given, in the clock that all processes of a machine share.  ``bytes_per_s`` 0 = as fast as the
-cluster takes them.  The process is ended with its context.
+number, from 0 upwards, none left out; so reading everything back tells lost, doubled and disordered
+records (``read_back``).  The duration of each acknowledged batch is reported with the time of its
+first record, in the clock that all processes of a machine share.  ``bytes_per_s`` 0 = as fast as
+the cluster takes them.  The process is ended with its context.
 
-Theory.  A producer in the process that also measures, plans or watches would be measured with them:
-one interpreter does one thing at a time.
+Theory.  A producer in the process that also measures, plans or watches would share its interpreter,
+and the measurement would include that work.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ from multiraft.errors import MultiRaftError
 
 RECORD_BYTES = 256
 NUMBER_BYTES = 8
-#: Records handed to the producer at once when it is not paced.
+#: Records that are passed to the producer at once when it is not paced.
 HANDFUL = 500
-#: How often a paced process gives what is due, in seconds, and how much of it at most: after a
-#: stall it is made up for in several turns.  So no more than 256 MB/s can be asked for.
+#: Interval in which a paced process passes the records that are due, in seconds, and their limit
+#: per interval: after a stall several intervals catch up.  So at most 256 MB/s can be requested.
 TURN_S = 0.005
 DUE_MAX = 5000
 ANSWER_S = 60.0
-#: As ``batch_bytes``: a record at a time.
+#: Value of ``batch_bytes`` for a record at a time.
 SINGLE = 0
 
 
 class Taken(NamedTuple):
-    """A batch that was acknowledged: when its first record was given, and how long it took."""
+    """A batch that was acknowledged: the time of its first record, and its duration."""
 
     given_s: float
     took_s: float
 
 
 class Account(NamedTuple):
-    """What a process appended: numbers 0 .. ``given`` - 1, and what failed."""
+    """Appends of a process: numbers 0 .. ``given`` - 1, failures and acknowledged batches."""
 
     given: int
     failures: tuple[str, ...]
@@ -52,7 +51,7 @@ class Account(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """What reading everything back found, in records."""
+    """Damage that reading everything back found, in records."""
 
     missing: int
     doubled: int
@@ -82,15 +81,15 @@ class Appending:
         self._process.join()
 
     def set_rate(self, bytes_per_s: int) -> None:
-        """From now on so fast."""
+        """Set the rate from now on."""
         self._pipe.send(bytes_per_s)
 
     def acknowledged(self) -> int:
-        """Records acknowledged so far.  Raises ``BenchmarkError``."""
+        """Return the records acknowledged so far.  Raises ``BenchmarkError``."""
         return self._ask("acknowledged")
 
     def stop(self) -> Account:
-        """Flush, end, and tell.  Raises ``BenchmarkError``."""
+        """Flush, end the process and return its account.  Raises ``BenchmarkError``."""
         account = self._ask("stop")
         self._process.join()
         return account
@@ -107,7 +106,7 @@ class Appending:
 
 
 class _Appender:
-    """Inside the process."""
+    """Appender inside the process."""
 
     def __init__(self, client: blocking.Client, producer: blocking.Producer, topic: str,
                  partitions: int, single: bool):
@@ -124,7 +123,7 @@ class _Appender:
         self.taken: list[Taken] = []
 
     def give(self, count: int) -> None:
-        """So many records more."""
+        """Append ``count`` more records."""
         if self._single:
             for _ in range(count):
                 self._give_one()
@@ -169,13 +168,13 @@ class _Appender:
             self._client.listen(max(1, int(1000 * left_s)))
 
     def account(self) -> Account:
-        """After a flush."""
+        """Return the account, after a flush."""
         return Account(self.given, tuple(self.failures), tuple(self.taken))
 
 
 def _run(pipe: Pipe, addresses: tuple[str, ...], topic: str, partitions: int, batch_bytes: int,
          bytes_per_s: int) -> None:
-    """The process: give what is due, answer what is asked, until told to stop."""
+    """Run the process: append the records that are due and answer requests, until it is stopped."""
     single = batch_bytes == SINGLE
     settings = {"linger_ms": 0} if single else {"linger_ms": 5, "batch_bytes": batch_bytes}
     with blocking.Client(list(addresses)) as client, \
@@ -206,7 +205,7 @@ def _run(pipe: Pipe, addresses: tuple[str, ...], topic: str, partitions: int, ba
 
 
 def read_back(client: blocking.Client, topic: str, given: int) -> Damage:
-    """Read a topic from its beginning to its end and compare with what was given."""
+    """Read a topic from its beginning to its end and compare it with the appended records."""
     seen = bytearray(given)
     doubled = disordered = 0
     last: dict[int, int] = {}
@@ -224,7 +223,8 @@ def read_back(client: blocking.Client, topic: str, given: int) -> Damage:
 
 def percentile_ms(taken: tuple[Taken, ...], part: float, since_s: float,
                   until_s: float) -> float:
-    """Of what was given within a span.  Raises ``BenchmarkError`` when that is next to nothing."""
+    """Return a percentile of the batches that began within a span.  Raises ``BenchmarkError`` when
+    there are too few."""
     counted = sorted(each.took_s for each in taken if since_s <= each.given_s < until_s)
     if len(counted) < 100:
         raise BenchmarkError(f"only {len(counted)} appends were timed in "

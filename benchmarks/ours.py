@@ -1,4 +1,4 @@
-"""Our own cluster under measurement: three nodes as processes, one producer in this process.
+"""Cluster under measurement: three nodes as processes, one producer in this process.
 
 Contract.  ``cluster`` starts nodes through the functions behind ``multiraft dev`` in a directory of
 its own and stops exactly those.  Counters come from each node's ``node_status``; processor time
@@ -27,16 +27,16 @@ UP_S = 90.0
 ANSWER_S = 10.0
 RECORD_BYTES = 1024
 TOPIC = "bench"
-#: What one request carries: the producer's usual size.
+#: Size of one request: the default of producers.
 BATCH_BYTES = 256 << 10
-#: Records before the clock starts: files exist, connections are warm.
+#: Records before the clock starts, so that files exist and connections are warm.
 WARM_UP = 5000
-#: Records handed to the producer at once; enough that the call is not what is measured.
+#: Records that are passed to the producer at once; enough that the calls do not dominate.
 HANDFUL = 1000
 
 
 class Idle(NamedTuple):
-    """What three nodes without traffic cost, all together."""
+    """Costs of three nodes without traffic, all together."""
 
     liveness_per_s: float
     frames_per_s: float
@@ -45,8 +45,8 @@ class Idle(NamedTuple):
 
 @contextlib.contextmanager
 def cluster(directory: Path, groups: int, nodes: int = 3) -> Iterator[DevCluster]:
-    """So many nodes that serve, each with a replica of everything; stopped at the end, whatever
-    happened."""
+    """Yield a cluster of so many nodes that serve, each with a replica of everything; it is stopped
+    at the end in any case."""
     found = DevCluster(directory / "cluster", open_client, os.environ)
     found.create(nodes=nodes, groups=groups, replication_factor=nodes,
                  base_port=free_base_port(nodes))
@@ -58,7 +58,8 @@ def cluster(directory: Path, groups: int, nodes: int = 3) -> Iterator[DevCluster
 
 
 def append_batched(addresses: Sequence[str], count: int, partitions: int = 1) -> float:
-    """MB per second of ``count`` records of 1 KiB, from the first to the last acknowledgement."""
+    """Return MB per second of ``count`` records of 1 KiB, from the first to the last
+    acknowledgement."""
     payload = os.urandom(RECORD_BYTES)
     handful = [payload] * HANDFUL
     with blocking.Client(list(addresses)) as client:
@@ -76,7 +77,7 @@ def append_batched(addresses: Sequence[str], count: int, partitions: int = 1) ->
 
 
 def append_one_by_one(addresses: Sequence[str], count: int) -> float:
-    """Median milliseconds of one synchronous append of 1 KiB with one in flight."""
+    """Return the median milliseconds of one synchronous append of 1 KiB with one in flight."""
     payload = os.urandom(RECORD_BYTES)
     latencies = []
     with blocking.Client(list(addresses)) as client:
@@ -89,7 +90,7 @@ def append_one_by_one(addresses: Sequence[str], count: int) -> float:
 
 
 def node_status(address: str) -> dict:
-    """One node's own counters, asked over a connection of its own."""
+    """Return one node's own counters, requested over a connection of its own."""
     host, port = address.rsplit(":", 1)
     connection = Connection(Role.CLIENT)
     with socket.create_connection((host, int(port)), timeout=ANSWER_S) as raw:
@@ -110,7 +111,7 @@ def _event(connection: Connection, raw):
 
 
 def idle(dev: DevCluster, settle_s: float, window_s: float) -> Idle:
-    """Watch a cluster that nobody uses for ``window_s`` after ``settle_s`` of quiet."""
+    """Measure a cluster without traffic for ``window_s`` after ``settle_s`` of quiet."""
     time.sleep(settle_s)
     before, start = _counters(dev), time.monotonic()
     time.sleep(window_s)

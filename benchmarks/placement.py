@@ -1,10 +1,10 @@
-"""The planner against other ways of placing: balance and movement, where it loses included.
+"""The planner against other ways of placing: balance and movement, also where it is worse.
 
 Contract.  Loads are drawn from a seed; the same seed gives the same table.  *Worst* is the fullest
-bin in multiples of its share by weight, *bound* what no placement can beat, *gap* how far the worst
-is above it; *moved* is the load that changes its bin, in per cent of all load, and *least* the part
-of it that has to move for a placement inside the band (a way that does not get there may move
-less).  Every way begins at the placement that the hash made, as a cluster does.
+bin in multiples of its share by weight, *bound* a lower bound of any placement, *gap* how far the
+worst is above it; *moved* is the load that changes its bin, in per cent of all load, and *least*
+the part of it that has to move for a placement inside the band (a way that does not reach the band
+may move less).  Every way begins at the placement that the hash made, as a cluster does.
 
     python -m benchmarks.placement [--quick] [--seeds 3] [--loads "zipf 1.0"] [--only-placing]
 
@@ -37,15 +37,15 @@ from placement.policy import DISK, GROUP_INGRESS, MOVES_MAX, Band, Policy
 BAND = 0.02
 FACTOR = 3
 DISTRIBUTIONS = ("uniform", "zipf 0.8", "zipf 1.0", "zipf 1.2", "lognormal 2")
-#: The issue's targets are for these.
+#: The targets are for these loads.
 TARGETED = ("lognormal 2", "zipf 0.8")
-#: Loads of later windows are those of the one before times a lognormal factor of this deviation.
+#: Loads of later windows are those of the previous one times a lognormal factor of this deviation.
 DRIFT_SIGMA = 0.3
 WINDOWS = 5
 
 
 class Size(NamedTuple):
-    """How much is placed."""
+    """Numbers of items and bins."""
 
     nodes: int
     groups: int
@@ -59,7 +59,7 @@ QUICK = Size(20, 256, 10_000, 32, 10_000)
 
 
 class Row(NamedTuple):
-    """One way on one set of loads."""
+    """One way of placing on one set of loads."""
 
     part: str
     loads: str
@@ -72,11 +72,11 @@ class Row(NamedTuple):
 
     @property
     def gap(self) -> float:
-        return round(self.worst / self.bound - 1, 9)  # the edge of the band is inside
+        return round(self.worst / self.bound - 1, 9)  # the edge of the band counts as inside
 
 
 def drawn(distribution: str, count: int, seed: int) -> list[int]:
-    """Loads of ``count`` partitions, in no particular order."""
+    """Return loads of ``count`` partitions, in no particular order."""
     rng = random.Random(f"{distribution} {seed}")
     if distribution == "uniform":
         return [rng.randint(500_000, 1_500_000) for _ in range(count)]
@@ -91,7 +91,7 @@ def drawn(distribution: str, count: int, seed: int) -> list[int]:
 # ---- snapshots ----------------------------------------------------------------------------------
 
 def of_groups(loads: Sequence[int], placed: Groups, pool: int) -> Snapshot:
-    """Partitions in groups, all of them on three nodes."""
+    """Return a snapshot of partitions in groups, all of them on three nodes."""
     sums = [0] * (pool + 1)
     for load, group in zip(loads, placed, strict=True):
         sums[group] += load
@@ -104,7 +104,7 @@ def of_groups(loads: Sequence[int], placed: Groups, pool: int) -> Snapshot:
 
 
 def of_nodes(nodes: Sequence[NodePlace], loads: Sequence[int], placed: Replicas) -> Snapshot:
-    """Groups on nodes; what is balanced is their disk."""
+    """Return a snapshot of groups on nodes whose disk is balanced."""
     rows = tuple(NodeRow(node.id, node.rack, node.weight) for node in nodes)
     groups = tuple(GroupRow(group, 1, 1, voters, voters[0], bytes=loads[group])
                    for group, voters in enumerate(placed))
@@ -117,7 +117,7 @@ def _snapshot(nodes, groups, partitions, pool: int) -> Snapshot:
 
 
 def policy_for(resource: str) -> Policy:
-    """One resource in the band, no other limits than the format's."""
+    """Return a policy with one resource in the band and no other limits than the format's."""
     return Policy(bands=(Band(resource, int(BAND * 1000)),), moves_max=MOVES_MAX,
                   switches_max=MOVES_MAX, cool_down_ms=0)
 
@@ -125,7 +125,7 @@ def policy_for(resource: str) -> Policy:
 # ---- measures -----------------------------------------------------------------------------------
 
 def worst_group(loads: Sequence[int], placed: Groups, pool: int) -> float:
-    """The fullest group in multiples of the mean."""
+    """Return the fullest group in multiples of the mean."""
     sums = [0] * (pool + 1)
     for load, group in zip(loads, placed, strict=True):
         sums[group] += load
@@ -133,7 +133,7 @@ def worst_group(loads: Sequence[int], placed: Groups, pool: int) -> float:
 
 
 def worst_node(nodes: Sequence[NodePlace], loads: Sequence[int], placed: Replicas) -> float:
-    """The fullest node in multiples of its share."""
+    """Return the fullest node in multiples of its share."""
     sums = {node.id: 0 for node in nodes}
     for load, voters in zip(loads, placed, strict=True):
         for node in voters:
@@ -143,13 +143,13 @@ def worst_node(nodes: Sequence[NodePlace], loads: Sequence[int], placed: Replica
 
 
 def moved_partitions(loads: Sequence[int], before: Groups, after: Groups) -> float:
-    """Part of the load that changes its group."""
+    """Return the part of the load that changes its group."""
     return sum(load for load, old, new in zip(loads, before, after, strict=True)
                if old != new) / sum(loads)
 
 
 def moved_replicas(loads: Sequence[int], before: Replicas, after: Replicas) -> float:
-    """Part of the load that changes its node."""
+    """Return the part of the load that changes its node."""
     moved = sum(load * sum(node not in old for node in new)
                 for load, old, new in zip(loads, before, after, strict=True))
     return moved / (FACTOR * sum(loads))
@@ -158,7 +158,7 @@ def moved_replicas(loads: Sequence[int], before: Replicas, after: Replicas) -> f
 # ---- parts --------------------------------------------------------------------------------------
 
 def groups_part(distribution: str, size: Size, seed: int) -> list[Row]:
-    """Partitions to groups, from where the hash put them."""
+    """Measure partitions to groups, from the placement of the hash."""
     loads = drawn(distribution, size.items, seed)
     start = OF_GROUPS["hash"](loads, size.bins, BAND)
     began = time.perf_counter()
@@ -180,7 +180,8 @@ def groups_part(distribution: str, size: Size, seed: int) -> list[Row]:
 
 def nodes_part(part: str, nodes: Sequence[NodePlace], joining: Sequence[NodePlace],
                distribution: str, size: Size, seed: int) -> list[Row]:
-    """Replicas to nodes, from where the hash put them before ``joining`` were there."""
+    """Measure replicas to nodes, from the placement of the hash before ``joining`` nodes
+    existed."""
     partitions = drawn(distribution, size.partitions, seed)
     loads = [0] * (size.groups + 1)
     for load, group in zip(partitions, OF_GROUPS["hash"](partitions, size.groups, BAND),
@@ -206,13 +207,14 @@ def nodes_part(part: str, nodes: Sequence[NodePlace], joining: Sequence[NodePlac
 
 def _ours(part: str, distribution: str, outcome: ResourceOutcome, worst: float, moved: float,
           seconds: float) -> Row:
-    """The bounds are the plan's; worst and moved are measured like everybody's."""
+    """Return the planner's row: bounds are the plan's; worst and moved are measured as for the
+    other ways."""
     return Row(part, distribution, "planner", worst, outcome.bound_ppm / 1e6, moved,
                outcome.moved_bound / outcome.total, seconds)
 
 
 def node_rows(count: int, racks: int, weights: Sequence[int]) -> list[NodePlace]:
-    """Nodes 1 .. count in racks and weights by turns."""
+    """Return nodes 1 .. count in racks and weights by turns."""
     return [NodePlace(node, f"r{node % racks}", weights[node // racks % len(weights)])
             for node in range(1, count + 1)]
 
@@ -220,7 +222,7 @@ def node_rows(count: int, racks: int, weights: Sequence[int]) -> list[NodePlace]
 # ---- drift --------------------------------------------------------------------------------------
 
 class Drift(NamedTuple):
-    """One way over several windows: the worst group in each, and all that was moved."""
+    """One way over several windows: the worst group in each, and the sum of all moves."""
 
     way: str
     planned: str
@@ -229,7 +231,7 @@ class Drift(NamedTuple):
 
 
 def drift_part(size: Size, seed: int) -> list[Drift]:
-    """Plan on window 0, judge on the later ones; then the same, planning anew in each."""
+    """Plan on window 0, judge on the later ones; then the same with a new plan in each."""
     rng = random.Random(seed)
     windows = [drawn("lognormal 2", size.items, seed)]
     while len(windows) < WINDOWS + 2:
@@ -276,7 +278,7 @@ def _every_window(way: str, windows, start: Groups, pool: int) -> Drift:
 # ---- report -------------------------------------------------------------------------------------
 
 def show_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
-    """One part as a table."""
+    """Print one part as a table."""
     table = Table(title=title)
     for column in ("loads", "way", "worst", "bound", "gap", "moved", "least", "seconds"):
         table.add_column(column, justify="left" if column in ("loads", "way") else "right")
@@ -290,7 +292,7 @@ def show_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
 
 
 def show_drift(console: Console, rows: Sequence[Drift]) -> None:
-    """Drift as a table."""
+    """Print drift as a table."""
     table = Table(title="drifting loads: the worst group in each window, and what was moved")
     for column in ("way", "planned", *(f"window {each}" for each in range(WINDOWS)), "moved"):
         table.add_column(column)
@@ -301,7 +303,7 @@ def show_drift(console: Console, rows: Sequence[Drift]) -> None:
 
 
 def judged(rows: Sequence[Row]) -> list[figures.Figure]:
-    """The issue's targets: the gap, and what is moved against what has to be."""
+    """Return the targets: the gap, and the moved load against the load that has to move."""
     found = []
     for part, most in (("partitions", 1.01), ("replicas", 1.08)):
         for loads in TARGETED:
@@ -319,7 +321,7 @@ def judged(rows: Sequence[Row]) -> list[figures.Figure]:
 
 
 def main() -> int:
-    """Measure everything; exit 1 when a target is missed."""
+    """Measure everything; return 1 when a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small sizes, for a look")
     parser.add_argument("--seeds", type=int, default=3, help="repetitions of what has a target")

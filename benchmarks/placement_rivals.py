@@ -1,13 +1,13 @@
-"""Other ways of placing, for comparison: what the planner is measured against.
+"""Other ways of placing, with which the planner is compared.
 
 Contract.  Each function returns a whole placement, from the same input, and uses nothing of the
 planner but the hashes.  ``of_groups`` places partitions in groups, ``of_nodes`` replicas on nodes,
 racks apart.
 
-    hash         where the hash puts it
-    bounded      the hash recomputed with bounded loads: whoever is full is passed over
-    lpt          longest processing time first, from scratch: the best balance, and no thrift
-    first fit    largest first into the first bin with room under the cap
+    hash         the placement of the hash
+    bounded      the hash recomputed with bounded loads: full groups and nodes are skipped
+    lpt          longest processing time first, from scratch: best balance, any movement
+    first fit    largest first into the first bin with capacity under the cap
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ Replicas = list[tuple[int, ...]]  # nodes of each group
 # ---- partitions to groups -----------------------------------------------------------------------
 
 def hashed_groups(loads: Sequence[int], pool: int, _band: float) -> Groups:
-    """Jump hash alone."""
+    """Place partitions by jump hash alone."""
     return list(_hashed_groups(len(loads), pool))
 
 
 @functools.cache
 def _hashed_groups(count: int, pool: int) -> tuple[int, ...]:
-    """Loads do not matter to it."""
+    """Place by jump hash, which ignores loads."""
     return tuple(default_group(incarnation, pool, SEED) for incarnation in range(1, count + 1))
 
 
 def bounded_groups(loads: Sequence[int], pool: int, band: float) -> Groups:
-    """Jump hash, re-hashed while the group would be above the cap; else the emptiest."""
+    """Place by jump hash, hashing again while the group would be above the cap; else the
+    emptiest."""
     cap = (1 + band) * sum(loads) / pool
     filled = [0] * (pool + 1)
     found = []
@@ -56,7 +57,7 @@ def bounded_groups(loads: Sequence[int], pool: int, band: float) -> Groups:
 
 
 def lpt_groups(loads: Sequence[int], pool: int, _band: float) -> Groups:
-    """Largest first into the emptiest."""
+    """Place the largest first into the emptiest group."""
     heap = [(0, group) for group in range(1, pool + 1)]
     found = [0] * len(loads)
     for place in sorted(range(len(loads)), key=lambda each: (-loads[each], each)):
@@ -67,11 +68,12 @@ def lpt_groups(loads: Sequence[int], pool: int, _band: float) -> Groups:
 
 
 def first_fit_groups(loads: Sequence[int], pool: int, band: float) -> Groups:
-    """Largest first into the first with room under the cap; else the emptiest."""
+    """Place the largest first into the first group with capacity under the cap; else the
+    emptiest."""
     cap = (1 + band) * max(sum(loads) / pool, max(loads))
     filled = [0] * (pool + 1)
     found = [0] * len(loads)
-    first = 1  # everything before is full for any item that is not smaller than a hundredth
+    first = 1  # every earlier group is full for any item that is not smaller than a hundredth
     for place in sorted(range(len(loads)), key=lambda each: (-loads[each], each)):
         load = loads[place]
         while first < pool and filled[first] > 0.999 * cap:
@@ -92,7 +94,7 @@ OF_GROUPS: dict[str, Callable[[Sequence[int], int, float], Groups]] = {
 
 def hashed_nodes(nodes: Sequence[NodePlace], loads: Sequence[int], factor: int,
                  _band: float) -> Replicas:
-    """Weighted rendezvous hashing, racks first."""
+    """Place by weighted rendezvous hashing, racks first."""
     return list(_hashed_nodes(tuple(nodes), len(loads), factor))
 
 
@@ -105,7 +107,7 @@ def _hashed_nodes(nodes: tuple[NodePlace, ...], groups: int,
 
 def bounded_nodes(nodes: Sequence[NodePlace], loads: Sequence[int], factor: int,
                   band: float) -> Replicas:
-    """The same among the nodes that have room under their cap."""
+    """Place by the same hash among the nodes that have capacity under their cap."""
     share = factor * sum(loads) / sum(node.weight for node in nodes)
     room = {node.id: (1 + band) * share * node.weight for node in nodes}
     topologies: dict[tuple[int, ...], Topology] = {}
@@ -126,7 +128,7 @@ def bounded_nodes(nodes: Sequence[NodePlace], loads: Sequence[int], factor: int,
 
 def lpt_nodes(nodes: Sequence[NodePlace], loads: Sequence[int], factor: int,
               _band: float) -> Replicas:
-    """Largest group first, each replica to the node that is least full for its weight."""
+    """Place the largest group first, each replica on the node that is least full for its weight."""
     filled = {node.id: 0 for node in nodes}
     found: list[tuple[int, ...]] = [()] * len(loads)
     for group in sorted(range(len(loads)), key=lambda each: (-loads[each], each)):
@@ -139,7 +141,7 @@ def lpt_nodes(nodes: Sequence[NodePlace], loads: Sequence[int], factor: int,
 
 def first_fit_nodes(nodes: Sequence[NodePlace], loads: Sequence[int], factor: int,
                     band: float) -> Replicas:
-    """Largest group first, each replica to the first node with room under its cap."""
+    """Place the largest group first, each replica on the first node with capacity under its cap."""
     share = factor * sum(loads) / sum(node.weight for node in nodes)
     room = {node.id: (1 + band) * share * node.weight for node in nodes}
     found: list[tuple[int, ...]] = [()] * len(loads)
@@ -154,7 +156,8 @@ def first_fit_nodes(nodes: Sequence[NodePlace], loads: Sequence[int], factor: in
 
 
 def _apart(order: Sequence[NodePlace], factor: int) -> tuple[int, ...]:
-    """The first nodes in order that stand in different racks (a node without a rack in its own)."""
+    """Return the first nodes in order that are in different racks (a node without a rack counts as
+    one)."""
     racks: dict[object, int] = {}
     for node in order:
         racks.setdefault(node.rack or node.id, node.id)

@@ -1,11 +1,10 @@
-"""Asks many groups at once whether they accept appends, when each first does again, and for how
-long each did not.
+"""Prober that asks many groups at once for appends, and measures how long each refuses them.
 
 Contract.  ``Prober`` speaks the wire protocol over one non-blocking connection per node and sends
 batches of one small record, many partitions in one request.  A group counts when an append to it is
-acknowledged with ``commit``.  What is refused or stays unanswered is tried again at the node that
-the refusal names, or at the next one.  Nothing here is clever about leaders: it is what a client
-without any knowledge of the fault sees, cheap enough not to be what is measured.
+acknowledged with ``commit``.  An append that is refused or stays unanswered is tried again at the
+node that the refusal names, or at the next one.  The prober knows nothing of leaders or of the
+fault, as any client, and is cheap enough not to affect the measurement.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from multiraft.wire import messages as wire
 
 #: Partitions in one request: one refusal for all of them must not keep a quick one waiting.
 PARTS_MAX = 32
-#: A group that was refused is asked again after this.
+#: Pause before a group that refused is asked again.
 AGAIN_S = 0.02
-#: A request that has no answer by then is taken for lost with its node.
+#: A request without an answer in this time counts as lost with its node.
 PATIENCE_S = 0.4
 RECORD_BYTES = 100
 CALL_S = 10.0
-#: A group that is watched is asked again this long after it acknowledged: a thousand of them are a
-#: load that does not itself keep the nodes busy, and with all phases among them somebody asks
-#: whenever something begins.
+#: Interval from an acknowledgement to the next append to a watched group: a thousand groups are
+#: then a load that does not itself keep the nodes busy, and with all phases among them some append
+#: is under way whenever a pause begins.
 WATCH_INTERVAL_S = 0.5
 
 
 class Place(NamedTuple):
-    """One group, the partition that stands for it, and who led it when the plan was made."""
+    """One group, the partition that stands for it, and its leader when the plan was made."""
 
     group: int
     incarnation: int
@@ -45,7 +44,7 @@ class Place(NamedTuple):
 
 
 class Link:
-    """One connection; dialled anew whenever it is needed and not there."""
+    """One connection; it is dialled again whenever it is needed and closed."""
 
     def __init__(self, address: str):
         self.address = address
@@ -56,7 +55,7 @@ class Link:
         self.redial_at = 0.0
 
     def open(self, now: float) -> bool:
-        """Begin to dial if it is time; whether a socket is there."""
+        """Begin to dial if it is time; return True if there is a socket."""
         if self.sock is None and now >= self.redial_at:
             host, port = self.address.rsplit(":", 1)
             self.redial_at = now + AGAIN_S
@@ -73,7 +72,7 @@ class Link:
         return self.sock is not None
 
     def close(self) -> None:
-        """Forget the socket and what waited for it."""
+        """Close the socket and drop the requests that waited for it."""
         if self.sock is not None:
             self.sock.close()
             self.sock = None
@@ -82,7 +81,7 @@ class Link:
 
 
 class Prober:
-    """See the module."""
+    """Prober of many groups over one connection per node."""
 
     def __init__(self, addresses: dict[int, str]):
         self._links = {node: Link(address) for node, address in addresses.items()}
@@ -95,16 +94,16 @@ class Prober:
         self._batch = bytes(builder.build())
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for link in self._links.values():
             self._drop(link)
         self._selector.close()
 
     def first_accepted(self, places: Iterable[Place], since: float, limit_s: float,
                        without: int = 0) -> dict[int, float]:
-        """Group -> seconds from ``since`` (``time.monotonic``) until it first acknowledged.  Node
-        ``without`` is not asked.  Raises ``BenchmarkError`` when some have not after ``limit_s``.
-        """
+        """Return group -> seconds from ``since`` (``time.monotonic``) until it first acknowledged.
+        Node ``without`` is not asked.  Raises ``BenchmarkError`` when some have not after
+        ``limit_s``."""
         self._nodes = [node for node in self._links if node != without]
         due = {place: since for place in places}
         self._target = {place.group: place.leader if place.leader in self._nodes
@@ -128,9 +127,9 @@ class Prober:
         return done
 
     def watch(self, places: Iterable[Place], ended: Callable[[], bool]) -> dict[int, float]:
-        """Group -> the longest time, in seconds, that an append to it took, all its attempts
-        together.  Every group is asked again and again until ``ended``; what is open then counts as
-        long as it has been open."""
+        """Return group -> the longest time, in seconds, that an append to it took, all its attempts
+        together.  Every group is asked again and again until ``ended``; appends that are open then
+        count with their time so far."""
         self._nodes = list(self._links)
         self._target = {place.group: place.leader or self._nodes[0] for place in places}
         self._asked.clear()
@@ -278,7 +277,8 @@ class Prober:
 
 
 def call(address: str, request: wire.Request, limit_s: float = CALL_S):
-    """One request over a connection of its own.  Raises ``BenchmarkError`` for a refusal."""
+    """Send one request over a connection of its own and return the reply.  Raises
+    ``BenchmarkError`` for a refusal."""
     host, port = address.rsplit(":", 1)
     connection = Connection(Role.CLIENT)
     with socket.create_connection((host, int(port)), timeout=limit_s) as sock:

@@ -1,8 +1,8 @@
 """Processes of a benchmark: started, bounded, and ended by their own pid.
 
-Contract.  ``ServerProcess`` is a context manager: what it started is gone when it exits, whatever
-happened inside.  Only pids that it started itself are ever signalled.  Ports come from the kernel
-and are on loopback.
+Contract.  ``ServerProcess`` is a context manager: its process is gone when it exits, also after an
+error.  Only pids that it started itself are ever signalled.  Ports come from the kernel and are on
+loopback.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ POLL_S = 0.02
 
 
 class BenchmarkError(Exception):
-    """Something that has to be there for a figure is not; the message says what to do."""
+    """Raised when a figure cannot be measured; the message names the remedy."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that are free now; held together so that all differ."""
+    """Return ports on loopback that are free now; held together so that all differ."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -38,8 +38,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def free_base_port(nodes: int) -> int:
-    """A base such that the ports of ``multiraft dev`` above it are free: for clients base + 1 ..
-    base + nodes, for peers 100 further.  Below the range that the kernel hands out by itself."""
+    """Return a base such that the ports of ``multiraft dev`` above it are free: for clients base +
+    1 .. base + nodes, for peers 100 further.  It is below the range that the kernel assigns by
+    itself."""
     for base in random.sample(range(15_000, 30_000, 200), k=20):
         with contextlib.ExitStack() as stack:
             try:
@@ -75,7 +76,7 @@ class ServerProcess:
             self._process.wait()
 
     def require_alive(self) -> None:
-        """Raises ``BenchmarkError`` with the end of the log when the server has ended."""
+        """Raise ``BenchmarkError`` with the end of the log when the server has ended."""
         if self._process.poll() is not None:
             tail = self._log.read_text(errors="replace")[-2000:]
             raise BenchmarkError(f"{self._command[0]} ended with {self._process.returncode}:\n"
@@ -83,7 +84,7 @@ class ServerProcess:
 
 
 def connect(port: int, limit_s: float, server: ServerProcess | None = None) -> socket.socket:
-    """A connection to a port on loopback, as soon as somebody listens there."""
+    """Return a connection to a port on loopback, as soon as a server listens there."""
     give_up = time.monotonic() + limit_s
     while True:
         try:
@@ -92,7 +93,7 @@ def connect(port: int, limit_s: float, server: ServerProcess | None = None) -> s
             if server is not None:
                 server.require_alive()
             if time.monotonic() > give_up:
-                raise BenchmarkError(f"nobody listens on port {port} after {limit_s} s") from None
+                raise BenchmarkError(f"port {port} is not open after {limit_s} s") from None
             time.sleep(POLL_S)
             continue
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -100,14 +101,14 @@ def connect(port: int, limit_s: float, server: ServerProcess | None = None) -> s
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used so far, user and system, from ``/proc``."""
+    """Return the processor time that a process has used so far, user and system, from ``/proc``."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def probe(directory: Path, *, frame: int = 256 << 10, count: int = 2000, window: int = 8,
           fsync: bool = False, limit_s: float = 120.0) -> dict:
-    """One run of ``limit_probe.py``, unchanged, as the yardstick; its JSON line."""
+    """Run ``limit_probe.py``, unchanged, as the yardstick; return its JSON line."""
     script = Path(__file__).with_name("limit_probe.py")
     command = [sys.executable, str(script), "--frame", str(frame), "--count", str(count),
                "--window", str(window), "--dir", str(directory), *["--fsync"] * fsync]

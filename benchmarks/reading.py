@@ -1,10 +1,11 @@
-"""What one consumer reads: from the node's memory, from the page cache, from the disk.
+"""Reading benchmark: one consumer reads from the node's memory, the page cache and the disk.
 
 Contract.  One partition on three nodes, one blocking consumer that takes every batch and verifies
 it, as an application does before it opens one.  ``memory``: the newest part, which the leader has
-in its tail cache.  ``resident``: all of it after every node was started anew, when the page cache
-still has it.  ``cold``: the same after the page cache was told to forget the lanes; the operating
-system may refuse that, and how much the leader really read from its disk is given beside it.
+in its tail cache.  ``resident``: all of it after every node was restarted, when the page cache
+still has it.  ``cold``: the same after the journals were dropped from the page cache; the operating
+system may refuse that, so the bytes that the leader really read from its disk are printed beside
+it.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ RECORD_BYTES = 1024
 BATCH_BYTES = 256 << 10
 HANDFUL = 1000
 GROUPS = 8
-#: Well inside the default tail cache, so that nothing of it has left.
+#: Well inside the default tail cache, so that no part of it was evicted.
 MEMORY_BYTES = 192 << 20
 
 
 class Reading(NamedTuple):
-    """MB per second, and how much of the cold read the disk served."""
+    """MB per second, and the part of the cold read that the disk served."""
 
     memory: float
     resident: float
@@ -52,7 +53,7 @@ def read_speeds(directory: Path, log_bytes: int) -> Reading:
 
 
 def _fill(dev: DevCluster, log_bytes: int) -> int:
-    """The end offset."""
+    """Write the log and return its end offset."""
     payload = os.urandom(RECORD_BYTES)
     with blocking.Client(list(dev.addresses)) as client:
         client.create_topic(TOPIC)
@@ -64,9 +65,9 @@ def _fill(dev: DevCluster, log_bytes: int) -> int:
 
 
 def _consume(dev: DevCluster, start: int, end: int) -> float:
-    """MB per second from the first batch asked for to the last one taken."""
+    """Return MB per second from the first request to the last batch."""
     with blocking.Client(list(dev.addresses)) as client:
-        client.list_offsets(TOPIC)  # connected, and the leader is known
+        client.list_offsets(TOPIC)  # connects, and finds the leader
         began = time.perf_counter()
         taken = size = 0
         for batch in client.consume(TOPIC, 0, max(0, start), until_end=True):
@@ -79,7 +80,7 @@ def _consume(dev: DevCluster, start: int, end: int) -> float:
 
 
 def _restart(dev: DevCluster) -> None:
-    """New processes have nothing in memory."""
+    """Restart the nodes: new processes have empty caches."""
     dev.down()
     dev.up()
 
@@ -94,7 +95,7 @@ def _forget_pages(dev: DevCluster) -> None:
 
 
 def _disk_bytes(dev: DevCluster) -> int:
-    """Bytes that all nodes have had read from the disk for them, as the kernel counts."""
+    """Return the bytes that the disk has read for all nodes, as the kernel counts."""
     total = 0
     for node in dev.record.nodes:
         lines = Path(f"/proc/{node.pid}/io").read_text(encoding="ascii").splitlines()

@@ -1,10 +1,10 @@
-"""What a node's return costs: starting on a long log, and catching up while appends continue.
+"""Costs of a node's return: starting on a long log, and catching up while appends continue.
 
-Contract.  ``start_with_log``: seconds from the start of a process, whose last life ended by
-SIGKILL, until it says that it is ready.  ``create_groups``: seconds from the start of three
-processes until every group of a new cluster has a leader.  ``catch_up``: MB per second that a
-follower takes which was away, and what the appends of others meanwhile cost, against the same
-appends before, while the follower was away.  ``scrub_cost``: appends beside a scrub, and without.
+Contract.  ``start_with_log``: seconds from the start of a process, whose predecessor ended by
+SIGKILL, until it reports that it is ready.  ``create_groups``: seconds from the start of three
+processes until every group of a new cluster has a leader.  ``catch_up``: MB per second at which a
+returned follower catches up, and the latency of other appends meanwhile, against the same appends
+before, while the follower was away.  ``scrub_cost``: appends beside a scrub, and without.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ HANDFUL = 1000
 UP_S = 120.0
 POLL_S = 0.02
 CATCH_UP_S_MAX = 120.0
-#: Appends whose latency is watched: paced, because a node has other things to do as well.
+#: Appends whose latency is watched: paced, because a node has other work as well.
 WATCHED_PER_S = 100
 WATCHED_S = 10.0
 GROUPS = 64
-#: What each node is asked to scrub per second: the most that is configured by default.
+#: Requested scrub rate of each node, per second: the most that is configured by default.
 SCRUB_PACE = 16 << 20
-#: The least that can be asked for, where no scrub is meant: one piece in four seconds.
+#: The lowest scrub rate, where no scrub is wanted: one piece in four seconds.
 SCRUB_LEAST = 64 << 10
-#: Appended beside a scrub and as much without one, so many times; and before each, for the
-#: connections and the scrub that begins anew.
+#: Bytes appended beside a scrub and as much without one, repeated; and before each, for the
+#: connections and the scrub that restarts.
 APPENDED_BYTES = 128 << 20
 PAIRS = 6
 SETTLE_S = 1.2
@@ -56,7 +56,7 @@ class CatchUp(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """The same appends twice, one behind the other."""
+    """The same appends twice, one after the other."""
 
     without_mb_per_s: float
     beside_mb_per_s: float
@@ -64,14 +64,15 @@ class Beside(NamedTuple):
 
 
 def create_groups(directory: Path, groups: int) -> float:
-    """Seconds until a new cluster of three nodes has all its groups, each with a leader."""
+    """Return the seconds until a new cluster of three nodes has all its groups, each with a
+    leader."""
     start = time.monotonic()
     with cluster(directory, groups, namespaces=False):
         return time.monotonic() - start
 
 
 def start_with_log(directory: Path, log_bytes: int) -> float:
-    """Seconds until a node that was killed is ready again on ``log_bytes`` of log."""
+    """Return the seconds until a node that was killed is ready again on ``log_bytes`` of log."""
     with cluster(directory, GROUPS, namespaces=False) as dev:
         _fill(dev, "log", log_bytes)
         dev.kill(1)
@@ -81,13 +82,13 @@ def start_with_log(directory: Path, log_bytes: int) -> float:
 
 
 def catch_up(directory: Path, missed_bytes: int) -> CatchUp:
-    """A follower misses ``missed_bytes`` of one partition and returns."""
+    """Measure a follower that misses ``missed_bytes`` of one partition and returns."""
     with cluster(directory, GROUPS, namespaces=False) as dev:
         leader = _fill(dev, "log", 4 << 20)
         away = next(node.id for node in dev.record.nodes if node.id != leader)
         dev.kill(away)
         _fill(dev, "log", missed_bytes)
-        with Watched(dev.addresses) as watched:  # two disks have to answer, as later
+        with Watched(dev.addresses) as watched:  # two disks have to answer, as after the return
             watched.wait(WATCHED_S)
             before = watched.p99_ms()
         with Watched(dev.addresses) as watched:
@@ -99,12 +100,12 @@ def catch_up(directory: Path, missed_bytes: int) -> CatchUp:
 
 
 def scrub_cost(directory: Path, log_bytes: int) -> list[Beside]:
-    """Appends beside a scrub on all nodes and without one, on top of ``log_bytes`` of log.
+    """Measure appends beside a scrub on all nodes and without one, on top of ``log_bytes`` of log.
 
-    In turn, a second or two each, now this one first and now that one: what a disk does in a second
-    changes by a factor of three within minutes, and of two long runs the second is the slower one
-    when neither has a scrub (docs/decisions/0046).  Raises ``BenchmarkError`` when a scrub that was
-    asked for did not run.
+    The two are measured in turn, a second or two each, now this one first and now that one: what a
+    disk does in a second changes by a factor of three within minutes, and of two long runs the
+    second is the slower one when neither has a scrub (docs/decisions/0046).  Raises
+    ``BenchmarkError`` when a requested scrub did not run.
     """
     found = []
     with cluster(directory, GROUPS, namespaces=False) as dev:
@@ -120,7 +121,7 @@ def scrub_cost(directory: Path, log_bytes: int) -> list[Beside]:
 
 
 def _appends(dev: DevCluster, pace: int) -> tuple[float, float]:
-    """MB per second of appends, and MiB per second that each node's scrub read meanwhile."""
+    """Return MB per second of appends, and MiB per second that each node's scrub read meanwhile."""
     for node in dev.record.nodes:
         call(node.client_address, ScrubNode(node.id, pace))
     settled = time.monotonic() + SETTLE_S
@@ -139,7 +140,7 @@ def _scrubbed(dev: DevCluster) -> int:
 
 
 def _rate(address: str, missed_bytes: int, start: float) -> float:
-    """MB per second until the node's disk has what it missed, its start included."""
+    """Return MB per second until the node's disk has the missed bytes, its start included."""
     while True:
         written = call(address, wire.NodeStatus()).status["disk_bytes"]
         took = time.monotonic() - start
@@ -151,7 +152,7 @@ def _rate(address: str, missed_bytes: int, start: float) -> float:
 
 
 def _fill(dev: DevCluster, topic: str, size: int) -> int:
-    """Append ``size`` bytes to one partition; who leads it."""
+    """Append ``size`` bytes to one partition; return its leader."""
     payload = os.urandom(RECORD_BYTES)
     with blocking.Client(list(dev.addresses)) as client:
         if topic not in {row.name for row in client.list_topics()}:
@@ -182,11 +183,12 @@ class Watched:
         self._thread.join()
 
     def wait(self, seconds: float) -> None:
-        """Let it go on for a while."""
+        """Wait while appends continue."""
         self._over.wait(seconds)
 
     def p99_ms(self) -> float:
-        """Of what was appended so far; the first ones, on cold connections, left out."""
+        """Return the 99th percentile of the appends so far, without the first ones on cold
+        connections."""
         if self._failure is not None:
             raise BenchmarkError("a watched append failed") from self._failure
         counted = self._latencies[10:]

@@ -1,4 +1,4 @@
-"""For how long groups refuse appends while every node of a cluster is restarted in turn.
+"""Rolling restart benchmark: the time for which groups refuse appends while each node restarts.
 
 Contract.  Three nodes, every group of the pool in use and asked for appends all the time, leaders a
 third each.  Then each node is restarted as ``multiraft dev restart --all`` does it.  The time of a
@@ -15,7 +15,7 @@ from benchmarks.processes import BenchmarkError
 
 
 def longest_refusals(directory: Path, groups: int) -> list[float]:
-    """Seconds, a value for each group, sorted."""
+    """Return the seconds of each group, sorted."""
     with cluster(directory, groups, namespaces=False) as dev:
         bench = Bench(dev)
         bench.prepare()

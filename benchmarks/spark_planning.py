@@ -1,15 +1,16 @@
-"""Ten million partitions, a thousand nodes, two cores: how long a plan takes, and how good it is.
+"""Planning on Spark: time and quality of a plan for ten million partitions on a thousand nodes.
 
 Contract.  Each row is one run of the planner in a process of its own, from a synthetic snapshot in
 Parquet to a verified plan: seconds from the start of the process, the greatest sum of memory of
-Python, the JVM and its workers, the worst bin beside its lower bound, and the moved load beside
-what has to move.  Snapshots are made once, under ``--directory``, and are not part of the time.
+Python, the JVM and its workers, the worst bin beside its lower bound, and the moved load beside the
+load that has to move.  Snapshots are made once, under ``--directory``, and are not part of the
+time.
 
     python -m benchmarks.spark_planning [--quick] [--loads "zipf 0.8"] [--parts nodes]
         [--directory build/snapshots]
 
 Parts: ``nodes`` plans replicas of 32,768 groups on nodes; ``groups`` switches partitions between
-1,024 groups, which is where partitions by the million are looked at.  Both at a band of 2 %.
+1,024 groups, the part that reads partitions by the million.  Both at a band of 2 %.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ LOOK_S = 0.2
 
 
 def snapshot(root: Path, loads: str, size: Size) -> Path:
-    """One that is there, or a new one."""
+    """Return an existing snapshot, or create it."""
     path = root / f"{loads.replace(' ', '-')}-{size.partitions}-{size.nodes}-{size.groups}"
     if not (path / "snapshot.parquet").exists():
         spark_snapshots.write(path, loads, size, 0, time.time_ns() // 1_000_000)
@@ -48,7 +49,7 @@ def snapshot(root: Path, loads: str, size: Size) -> Path:
 
 
 class Memory:
-    """The greatest resident memory of a process and all below it, looked at while it runs."""
+    """The greatest resident memory of a process and all below it, sampled while it runs."""
 
     def __init__(self, pid: int):
         self._pid = pid
@@ -62,7 +63,7 @@ class Memory:
             self.most = max(self.most, sum(map(_resident, _below(self._pid))))
 
     def end(self) -> int:
-        """Bytes."""
+        """Stop sampling and return the bytes."""
         self._over.set()
         self._thread.join()
         return self.most
@@ -75,7 +76,7 @@ def _below(pid: int) -> list[int]:
         try:
             children = Path(f"/proc/{found[-1]}/task/{found[-1]}/children").read_text()
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         rest += map(int, children.split())
     return found
 
@@ -88,7 +89,7 @@ def _resident(pid: int) -> int:
 
 
 def run(directory: Path, resource: str, master: str, work: Path) -> dict[str, Any]:
-    """One plan, by the command."""
+    """Run the command for one plan."""
     policy = Policy(bands=(Band(resource, BAND_PERMILLE),), moves_max=MOVES_MAX,
                     switches_max=MOVES_MAX, cool_down_ms=0)
     told = work / "policy.json"
@@ -113,7 +114,7 @@ def run(directory: Path, resource: str, master: str, work: Path) -> dict[str, An
 
 
 def figures_of(part: str, loads: str, found: dict[str, Any]) -> list[figures.Figure]:
-    """The targets."""
+    """Return the targets."""
     outcome = found["outcome"].resources[0]
     name = f"{part}, {loads}"
     moved = outcome.moved / max(1, outcome.moved_bound)
@@ -127,7 +128,7 @@ def figures_of(part: str, loads: str, found: dict[str, Any]) -> list[figures.Fig
 
 
 def show(console: Console, rows: list[tuple]) -> None:
-    """All runs as a table."""
+    """Print all runs as a table."""
     table = Table(title=f"load of the machine before: {os.getloadavg()[0]:.1f}")
     for column in ("part", "loads", "worst before", "after", "bound", "from", "moved",
                    "has to move", "moves", "converged"):
@@ -142,7 +143,7 @@ def show(console: Console, rows: list[tuple]) -> None:
 
 
 def main() -> int:
-    """Measure; exit 1 when a target is missed."""
+    """Measure; return 1 when a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a hundredth of it, for a look")
     parser.add_argument("--loads", nargs="*", choices=spark_snapshots.LOADS, default=TARGETED)

@@ -1,5 +1,4 @@
-"""Snapshots of clusters that do not exist: millions of partitions in Parquet, for tests and
-benchmarks of the planner.
+"""Synthetic snapshots: millions of partitions in Parquet, for tests and benchmarks of planning.
 
 Contract.  The same arguments give the same files.  Every partition is where the hash puts it, with
 ``placement.hashing`` computed for all at once (a test compares the two); every group is on nodes of
@@ -29,9 +28,9 @@ LOADS = ("lognormal 2", "lognormal 1.5", "zipf 0.8", "uniform")
 WINDOW_MS = 60_000
 RACKS = 20
 FACTOR = 3
-#: Bytes per second that an ordinary partition takes in.
+#: Mean bytes per second that a partition takes in.
 MEAN_RATE = 1_000
-#: What is kept: a group's bytes are its rate for so long.
+#: Retention: a group's bytes are its rate for this long.
 RETAINED_S = 3_600
 FILES = 8
 TOPIC_PARTITIONS = 100
@@ -41,7 +40,7 @@ _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Size(NamedTuple):
-    """How large a cluster is."""
+    """Size of a cluster."""
 
     partitions: int = 10_000_000
     nodes: int = 1_000
@@ -49,7 +48,7 @@ class Size(NamedTuple):
 
 
 def mix64(values: np.ndarray) -> np.ndarray:
-    """``placement.hashing.mix64`` of many."""
+    """Return ``placement.hashing.mix64`` of many values."""
     values = values.astype(np.uint64)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -57,7 +56,7 @@ def mix64(values: np.ndarray) -> np.ndarray:
 
 
 def default_groups(incarnations: np.ndarray, pool_size: int, seed: int) -> np.ndarray:
-    """``placement.default_group`` of many."""
+    """Return ``placement.default_group`` of many incarnations."""
     with np.errstate(over="ignore"):
         stirred = mix64(incarnations.astype(np.uint64)
                         + mix64(np.array([seed], np.uint64) + _GAMMA))
@@ -77,7 +76,7 @@ def default_groups(incarnations: np.ndarray, pool_size: int, seed: int) -> np.nd
 
 
 def drawn(loads: str, count: int, seed: int) -> np.ndarray:
-    """Bytes per second of ``count`` partitions, in no particular order."""
+    """Return bytes per second of ``count`` partitions, in no particular order."""
     rng = np.random.default_rng(seed)
     kind, _, parameter = loads.partition(" ")
     if kind == "uniform":
@@ -91,8 +90,8 @@ def drawn(loads: str, count: int, seed: int) -> np.ndarray:
 
 
 def voters(groups: int, nodes: int, seed: int) -> np.ndarray:
-    """For each of ``groups`` the nodes of its replicas, in different racks; node ``n`` is in rack
-    ``n % RACKS``."""
+    """Return for each of ``groups`` the nodes of its replicas, in different racks; node ``n`` is in
+    rack ``n % RACKS``."""
     rng = np.random.default_rng(seed + 1)
     racks = min(RACKS, nodes)
     chosen = np.argsort(rng.random((groups, racks)), axis=1)[:, :min(FACTOR, racks)]
@@ -102,7 +101,7 @@ def voters(groups: int, nodes: int, seed: int) -> np.ndarray:
 
 
 def write(directory: Path, loads: str, size: Size, seed: int, taken_ms: int) -> Path:
-    """The snapshot in ``directory``, which is made."""
+    """Write the snapshot in ``directory``, which is created."""
     stamp = snapshot_id(CLUSTER, taken_ms, 1)
     rates = drawn(loads, size.partitions, seed)
     incarnations = np.arange(1, size.partitions + 1, dtype=np.int64)
@@ -123,7 +122,7 @@ def write(directory: Path, loads: str, size: Size, seed: int, taken_ms: int) -> 
 
 def _write_partitions(path: Path, incarnations: np.ndarray, groups: np.ndarray,
                       rates: np.ndarray, stamp: int, taken_ms: int) -> None:
-    """In files, as a job that compacts windows leaves them."""
+    """Write the partitions in several files, as a job that compacts windows does."""
     path.mkdir()
     for part, rows in enumerate(np.array_split(np.arange(len(incarnations)), FILES)):
         ids = incarnations[rows]
@@ -160,7 +159,7 @@ def _groups(members: np.ndarray, sums: np.ndarray, stamp: int, taken_ms: int) ->
 
 
 def main() -> None:
-    """Write one."""
+    """Write one snapshot."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--partitions", type=int, default=Size().partitions)

@@ -1,7 +1,7 @@
-"""A data source that gives the rows of a topic without any topic: the yardstick of bench_spark.
+"""Data source that generates the rows of a topic in memory: the yardstick of bench_spark.
 
 Contract.  Batches have the schema and the size of those of the data source ``multiraft``; one is
-made per task and given again and again.
+made per task and returned again and again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TASKS = 8
 
 
 class FromNothing(DataSource):
-    """``count`` rows with values of ``size`` bytes."""
+    """Source of ``count`` rows with values of ``size`` bytes."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,13 +1,13 @@
-"""How long a partition refuses appends when it is switched to another group.
+"""Switch benchmark: the time for which a partition refuses appends when it changes its group.
 
     python -m benchmarks.switches [--switches 100]
 
 Contract.  Three nodes on an idle machine, one partition, one connection to each node.  Appends are
-asked for one after the other with ``commit``; each switch goes to the next group of the pool.
-*Refused* is the time from the sending of the first append that was refused to the sending of the
-first that was acknowledged: as long as a client could not have done better.  *Gap* is the longest
-time between two acknowledgements of a producer of the library around a switch.  Nothing is left
-behind; the exit status says whether everything was measured, not whether the target holds.
+sent one after the other with ``commit``; each switch goes to the next group of the pool.  *Refused*
+is the time from the sending of the first append that was refused to the sending of the first that
+was acknowledged: no client could have been served earlier.  *Gap* is the longest time between two
+acknowledgements of a producer of the library around a switch.  Nothing is left behind; the exit
+status says whether everything was measured, not whether the target holds.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from multiraft.wire.errors import Code
 TOPIC = "switched"
 GROUPS = 8
 TARGET_MS = 50.0
-#: Between two switches, so that each is by itself.
+#: Pause between two switches, so that they do not overlap.
 BETWEEN_S = 0.2
-#: Between two appends: the machine is to be idle but for them.
+#: Pause between two appends: the machine is otherwise idle.
 APPEND_S = 0.001
 PUBLISHED_S = 20.0
 RECORD = b"s" * 100
@@ -51,7 +51,7 @@ class Line:
         self._number = 0
 
     def append(self, incarnation: int, data: bytearray) -> wire.ProduceResult:
-        """The result of one append."""
+        """Append one record and return the result."""
         self._number += 1
         request = wire.Produce("commit", 5_000, (wire.BatchPart(incarnation, len(data)),))
         self._sock.sendall(b"".join(self._connection.send(
@@ -71,7 +71,7 @@ class Line:
 
 
 class Appends(threading.Thread):
-    """Appends one after the other, wherever the refusals say."""
+    """Appends one after the other, at the node that a refusal names."""
 
     def __init__(self, addresses: dict[int, str], incarnation: int, leader: int):
         super().__init__(daemon=True)
@@ -131,7 +131,7 @@ class Producing(threading.Thread):
         self.join()
 
     def gaps(self, moments: list[tuple[float, float]]) -> list[float]:
-        """The longest time without an acknowledgement around each of these spans."""
+        """Return the longest time without an acknowledgement around each of these spans."""
         pairs = list(zip(self.acknowledged, self.acknowledged[1:]))
         return [max((after - before for before, after in pairs
                      if after >= begin and before <= end), default=0.0)
@@ -139,7 +139,7 @@ class Producing(threading.Thread):
 
 
 def switch(client: blocking.Client) -> tuple[float, float]:
-    """One switch to the next group; when it was asked for and when it was published."""
+    """Switch to the next group; return when it was requested and when it was published."""
     row = client.explain_placement(TOPIC)[0]
     last = row.links[-1]
     begin = time.monotonic()
@@ -152,13 +152,13 @@ def switch(client: blocking.Client) -> tuple[float, float]:
 
 
 def measure(directory: Path, switches: int) -> dict[str, list[float]]:
-    """Name -> seconds, ascending."""
+    """Return name -> seconds, ascending."""
     found: dict[str, list[float]] = {"refused": [], "append": [], "gap": [], "decided to published":
                                      []}
     with cluster(directory, GROUPS, False) as dev:
         addresses = {node.id: node.client_address for node in dev.record.nodes}
         with blocking.Client([*addresses.values()]) as client:
-            # A chain has a limit: a new topic for each part of the switches.
+            # The history of a partition has a limit: a new topic for each part of the switches.
             while switches > 0:
                 part = min(switches, 24)
                 switches -= part
@@ -186,7 +186,7 @@ def measure(directory: Path, switches: int) -> dict[str, list[float]]:
 
 
 def percentile(values: list[float], part: float) -> float:
-    """Of ascending values, in milliseconds."""
+    """Return a percentile of ascending values, in milliseconds."""
     return 1000 * values[min(len(values) - 1, int(len(values) * part))] if values else 0.0
 
 

@@ -1,1 +1,1 @@
-"""Chaos: what tries to break the promises, and the checkers that notice."""
+"""Chaos: fault injection against the promises, and the checkers that detect violations."""

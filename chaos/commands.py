@@ -1,4 +1,4 @@
-"""``multiraft chaos ...``: break it on purpose; found by the CLI through its entry point."""
+"""``multiraft chaos ...``: fault injection; the CLI finds the group through its entry point."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import importlib
 
 import click
 
-#: command -> where it is, and its line in the help: what one command needs (trio, docker, the
-#: simulator) is not the others' price.
+#: command -> its module, and its line in the help; imported late, because each needs other packages
+#: (trio, docker, the simulator).
 COMMANDS = {
-    "run": ("chaos.run.command:run_command", "A cluster of real nodes: load, faults, a verdict."),
-    "report": ("chaos.report.command:report_command", "The page of a run."),
+    "run": ("chaos.run.command:run_command", "Load and faults against real nodes, judged."),
+    "report": ("chaos.report.command:report_command", "Build the page of a run."),
     "sim": (
         "chaos.simulator.runner.command:simulate",
-        "Whole clusters simulated, from one seed each.",
+        "Simulate whole clusters, from one seed each.",
     ),
-    "faults": ("chaos.nemeses.command:faults", "Which faults can be caused here, each proven."),
-    "planted": ("chaos.planted.command:planted", "Known mistakes planted, to see them caught."),
-    "check": ("chaos.checkers.command:check_command", "The verdict on a run's folder."),
+    "faults": ("chaos.nemeses.command:faults", "Prove each fault that this machine can inject."),
+    "planted": ("chaos.planted.command:planted", "Plant known bugs; prove that they are caught."),
+    "check": ("chaos.checkers.command:check_command", "Judge the folder of a run again."),
 }
 
 
 class _Late(click.Group):
-    """Commands by table, imported when they are used."""
+    """Commands from a table, imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -40,4 +40,4 @@ class _Late(click.Group):
 
 @click.group("chaos", cls=_Late)
 def chaos_group() -> None:
-    """Break it on purpose: simulated clusters, real processes and containers, and checkers."""
+    """Inject faults into simulated clusters, processes and containers, and check the results."""

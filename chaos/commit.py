@@ -1,6 +1,6 @@
-"""Which commit a run was of.
+"""The commit that a run tested.
 
-Contract.  For records that are kept: what was proved, and about what.
+Contract.  For records that are kept: they name the commit for which something was proved.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-#: Records are written while something is proved; they change nothing of it.
+#: Files that runs append to; their changes do not affect what is tested.
 RECORDS = ("soak.jsonl", "runs.jsonl")
 
 
 def commit_of(directory: Path) -> str:
-    """The commit that is checked out, with ``+`` when the tree differs from it; ``unknown`` where
-    there is none."""
+    """Return the commit that is checked out, with ``+`` when the tree differs from it; ``unknown``
+    without a repository."""
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", "-C", str(directory), *arguments], capture_output=True,
                               text=True, check=True)

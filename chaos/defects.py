@@ -1,8 +1,8 @@
-"""What a part of ours may stumble over that nobody expected, as values to catch by name.
+"""Exception types of unexpected defects in our own code, for handlers that report them.
 
-Contract.  ``DEFECTS`` is caught where a stumble must be told as a result, and not end what told it:
-the verdict of a seed, a nemesis in a thread of its own.  What ends a process on purpose
-(``KeyboardInterrupt``, ``SystemExit``) and a lack of memory are none.
+Contract.  Catch ``DEFECTS`` where a defect must be reported as a result instead of ending the
+reporter: the verdict of a seed, a nemesis in a thread of its own.  Exceptions that end a process on
+purpose (``KeyboardInterrupt``, ``SystemExit``) and a lack of memory are not among them.
 """
 
 from __future__ import annotations

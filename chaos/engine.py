@@ -1,13 +1,13 @@
-"""A Docker engine to run nodes in: the one that runs, or one that is installed and started here.
+"""A Docker engine for containers of nodes: the running one, or one that is installed and started
+here.
 
 Contract.  ``require`` returns an engine that answers, or raises ``EngineUnavailable`` with one
-sentence: a suite that cannot have one says so and counts as skipped, never as passed.  An engine
-that was running is never touched; one that was started here ends with ``Engine.close``, or with the
-ledger of the run that it was started for.
+sentence: a suite without an engine reports that sentence and counts as skipped, never as passed.
+An engine that was running is never touched; one that was started here ends with ``Engine.close``,
+or with the ledger of the run that it was started for.
 
-Theory.  Root may do all it takes on Debian: the package, the daemon, nothing else.  Where cgroups
-or mounts are forbidden the daemon ends by itself and says why in its log, which becomes the
-sentence.
+Theory.  On Debian root needs only the package and the daemon.  Where cgroups or mounts are
+forbidden the daemon ends by itself and gives the reason in its log, which becomes the sentence.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from chaos.backends.backend import BackendError
 PACKAGE = "docker" ".io"
 #: Releases of Debian after bookworm have the command in a package of its own.
 COMMAND_PACKAGE = "docker-cli"
-#: What brings one.
+#: Command that installs an engine.
 BRING = f"apt-get install -y {PACKAGE} iptables"
 INSTALL_S = 300.0
 #: A fresh daemon makes its directories and its bridge.
@@ -38,7 +38,7 @@ _ANSWER_S = 10.0
 
 
 class EngineUnavailable(BackendError):
-    """There is no engine and none can be started; the sentence says why."""
+    """Raised when there is no engine and none can be started; the sentence gives the reason."""
 
 
 class Engine:
@@ -53,7 +53,7 @@ class Engine:
         self._child = child
 
     def close(self) -> None:
-        """Ends the daemon that was started here; any other is left alone.  Idempotent."""
+        """End the daemon that was started here; any other is left alone.  Idempotent."""
         if self.process is None or self._child is None:
             return
         host.send(self.process, signal.SIGTERM)
@@ -66,7 +66,8 @@ class Engine:
 
 
 def running(url: str = "") -> Engine | None:
-    """The engine that answers, at ``url`` or where the environment says; None when none does."""
+    """Return the engine that answers, at ``url`` or where the environment says; None when none
+    does."""
     where = ["--host", url] if url else []
     try:
         version = host.run("docker", *where, "version", "--format", "{{.Server.Version}}",
@@ -77,8 +78,8 @@ def running(url: str = "") -> Engine | None:
 
 
 def require(started: Callable[[host.Process], None] = lambda _daemon: None) -> Engine:
-    """An engine.  ``started`` hears of a daemon at once, so that somebody can end it if this
-    process cannot.  Raises ``EngineUnavailable``."""
+    """Return an engine that answers.  ``started`` is called with a new daemon at once, so that the
+    caller can have it ended if this process dies.  Raises ``EngineUnavailable``."""
     found = running()
     if found is not None:
         return found
@@ -91,7 +92,7 @@ def require(started: Callable[[host.Process], None] = lambda _daemon: None) -> E
 
 
 def install() -> None:
-    """Debian's package of the engine.  Raises ``EngineUnavailable``."""
+    """Install Debian's package of the engine.  Raises ``EngineUnavailable``."""
     if shutil.which("apt-get") is None:
         raise EngineUnavailable("no Docker engine answers, and this machine has no apt-get to "
                                 "install one with")
@@ -112,7 +113,7 @@ def _apt_get(*packages: str) -> None:
 
 def start(command: Sequence[str] = ("dockerd",), url: str = "",
           started: Callable[[host.Process], None] = lambda _daemon: None) -> Engine:
-    """Starts a daemon and waits until it answers at ``url`` (the usual place when empty).  Raises
+    """Start a daemon and wait until it answers at ``url`` (the usual place when empty).  Raises
     ``EngineUnavailable``."""
     log = Path(tempfile.mkstemp(prefix="multiraft-dockerd-", suffix=".log")[1])
     try:

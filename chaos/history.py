@@ -1,19 +1,19 @@
-"""What clients asked and what they were told: the one record of a run that every checker reads.
+"""History of a run: requests of clients and their outcomes; the input of every checker.
 
 Contract.  A history is a sequence of ``Event``s in the order of one monotonic clock, that of the
 process that controls the run, or of the simulator.  Every operation has one ``invoke`` and at most
-one completion: ``ok`` it happened; ``fail`` it did not and never will; ``info`` nobody knows
+one completion: ``ok`` it took effect; ``fail`` it did not and never will; ``info`` unknown
 (timeouts, broken connections, a leader that changed meanwhile).  An operation without a completion
 is ``info``.  Operations of one process may overlap (a producer pipelines); they are invoked in
-order.  A process whose operation ended in ``info`` asks nothing more: its client goes on under a
-new number, so that real-time order within a process means something.
+order.  A process whose operation ended in ``info`` sends no further request: its client continues
+under a new number, so that real-time order within a process is meaningful.
 
-A *key* is one life of a partition, ``topic@incarnation/partition``: the same name, created again,
-is another key.  A *value* is a number that is appended once in a run; ``chaos.values`` makes a
-record of it that says which run, key and producer it belongs to.  In an event a record that says
-nothing intact is ``CORRUPT``, one that says it belongs to another key or run is ``FOREIGN``.  An
-append that a workload repeats on purpose, with the same values, producer, epoch and sequence, may
-be written down again as an operation of its own.
+A *key* is one incarnation of a partition, ``topic@incarnation/partition``: the same name, created
+again, is another key.  A *value* is a number that is appended once in a run; ``chaos.values`` makes
+a record of it that says which run, key and producer it belongs to.  In an event a record that is
+not intact is ``CORRUPT``, one whose tag names another key or run is ``FOREIGN``.  An append that a
+workload repeats on purpose, with the same values, producer, epoch and sequence, may be recorded
+again as an operation of its own.
 
 What ``data`` holds, by ``name``; a run of records is ``[base offset, [value, ...]]``::
 
@@ -23,14 +23,14 @@ What ``data`` holds, by ``name``; a run of records is ``[base offset, [value, ..
                   when it is staged also: sink, run, task, attempt (numbers)
     read          invoke key, offset, mode ("committed" or "linearizable"), node (optional)
                   ok     runs, start, high_watermark, node
-    assign        invoke positions {key: offset}: what ``poll`` goes on from
+    assign        invoke positions {key: offset}: where ``poll`` begins
     poll          invoke keys
                   ok     runs {key: [run, ...]}
     open_run      invoke sink (a name), batch, nonce, task, attempt_id, topics
                   ok     sink (its number), run, state ("open" or "committed"), attempt
     commit_run    invoke sink, run, batch, winners [[task, attempt], ...]     ok  -
     abort_run     invoke sink, run                 ok  committed (whether it was, and stays so)
-    poll_committed  invoke positions {key: offset}: where it goes on, leaving out what is void
+    poll_committed  invoke positions {key: offset}: where it begins, leaving out what is void
                   ok     runs {key: [run, ...]}, reached {key: offset}
     offsets       invoke key, mode
                   ok     start, high_watermark
@@ -40,11 +40,11 @@ What ``data`` holds, by ``name``; a run of records is ``[base offset, [value, ..
                                                        epoch, groups [group of each partition]
 
 ``fail`` and ``info`` carry ``error``, the name of its class, and ``text``.  ``final: true`` in an
-invocation marks the reads after everything has been healed, by fresh clients, from the start of
-the key to its end.  What a nemesis does stands in the same order: kind ``fault``, the kind of fault
-as name, ``on`` true or false, ``nodes`` (0 = the clients) and ``text``; what the run does, kind
-``phase``.  A fault ``NEMESIS`` is on as long as any fault may strike anybody: it excuses, and is
-none itself.
+invocation marks the reads after everything has been healed, by fresh clients, from the start of the
+key to its end.  Faults of a nemesis are recorded in the same order: kind ``fault``, the kind of
+fault as name, ``on`` true or false, ``nodes`` (0 = the clients) and ``text``; phases of the run
+have kind ``phase``.  A fault ``NEMESIS`` is on as long as any fault may affect any node: it excuses
+what other faults excuse, and does not itself count as a fault.
 
 On disk a history is one JSON array per line, in the order of the fields.
 """
@@ -59,12 +59,12 @@ from typing import Any, NamedTuple, TextIO
 INVOKE, OK, FAIL, INFO, FAULT, PHASE = "invoke", "ok", "fail", "info", "fault", "phase"
 KINDS = (INVOKE, OK, FAIL, INFO, FAULT, PHASE)
 
-#: The value of a record that is not what its CRC says.
+#: The value of a record whose CRC does not match.
 CORRUPT = -1
 #: The value of an intact record that was made for another key or another run.
 FOREIGN = -2
 
-#: The fault that stands for all that a simulated nemesis may do.
+#: The fault that stands for all faults that a simulated nemesis may inject.
 NEMESIS = "nemesis"
 
 #: Phases of a run, in order; ``HEAL`` ends the faults, ``FINAL`` begins the final reads.
@@ -77,18 +77,18 @@ class Event(NamedTuple):
     time_us: int  # since the run began
     kind: str  # one of KINDS
     operation: int  # pairs an invocation with its completion; -1 for faults and phases
-    process: int  # who asks; -1 for faults and phases
-    name: str  # what is asked, or the kind of fault, or the phase
+    process: int  # process that asks; -1 for faults and phases
+    name: str  # operation, kind of fault, or phase
     data: dict[str, Any]
 
 
 def key_of(topic: str, incarnation: int, partition: int) -> str:
-    """The key of one life of a partition."""
+    """Return the key of one incarnation of a partition."""
     return f"{topic}@{incarnation}/{partition}"
 
 
 class HistoryWriter:
-    """Appends events to a file; a run that breaks off leaves all but the last lines."""
+    """Writer that appends events to a file; a run that breaks off leaves all but the last lines."""
 
     def __init__(self, file: TextIO):
         self._write = file.write
@@ -96,19 +96,19 @@ class HistoryWriter:
         self.events = 0
 
     def write(self, event: Event) -> None:
-        """One line.  Raises ``OSError`` of the file."""
+        """Write one line.  Raises ``OSError`` of the file."""
         self._write(self._encode(event) + "\n")
         self.events += 1
 
 
 class BadHistory(Exception):
-    """A line that is no event."""
+    """Raised for a line that is no event."""
 
 
 def read_history(path: Path) -> Iterator[Event]:
-    """The events of a file, one by one: a history need not fit into memory.  Raises
-    ``BadHistory`` with the line's number; a last line without an end was being written when the
-    run was broken off, and is left out."""
+    """Yield the events of a file: a history need not fit into memory.  Raises ``BadHistory`` with
+    the line's number; an incomplete last line was being written when the run was broken off, and is
+    left out."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
@@ -123,17 +123,17 @@ def read_history(path: Path) -> Iterator[Event]:
 
 
 def topic_of(key: str) -> str:
-    """``topic@incarnation`` of a key: one life of a topic."""
+    """Return ``topic@incarnation`` of a key: one incarnation of a topic."""
     return key.rpartition("/")[0]
 
 
 def partition_of(key: str) -> int:
-    """The partition of a key."""
+    """Return the partition of a key."""
     return int(key.rpartition("/")[2])
 
 
 def write_history(path: Path, events: Iterable[Event]) -> None:
-    """All events into a new file."""
+    """Write all events into a new file."""
     with path.open("w", encoding="utf-8") as file:
         writer = HistoryWriter(file)
         for event in events:

@@ -1,16 +1,16 @@
-"""Starts the ``multiraft`` command in this process, as a run of chaos wants it.
+"""Launcher of the ``multiraft`` command with planted bugs and a shifted clock.
 
     python -m chaos.launcher [--planted NAME ...] [--clock FILE] -- node start --config node.toml
 
-Contract.  What stands behind ``--`` is what would stand behind ``multiraft``: same output, same
-exit code, same process.  Before it runs, the bugs of ``--planted`` are put into the code
+Contract.  The arguments after ``--`` are those of ``multiraft``: same output, same exit code, same
+process.  Before it runs, the bugs of ``--planted`` are patched into the code
 (``chaos.planted.bug``), and with ``--clock`` the node's clock follows a file
-(``chaos.shifted_clock``).  What is shipped contains no switch for either: modules are patched from
-here, by name, before anything else of theirs runs.
+(``chaos.shifted_clock``).  The released packages contain no switch for either: modules are patched
+from here, by name, before anything else of theirs runs.
 
 A node's modules take the functions of ``node.clock`` when they are imported, so the clock is
-replaced below those, in ``node.clock`` alone, and first of all.  Timeouts of the event loop are
-not the node's clock; they go on as before, as they do in a machine that lost some seconds.
+replaced below those, in ``node.clock`` alone, and first of all.  Timeouts of the event loop are not
+the node's clock; they continue as before, as in a machine that was suspended for some seconds.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ CLOCK_MODULE, COMMAND_MODULE = "node.clock", "admin_cli"
 
 
 class TooLate(Exception):
-    """The module whose clock is to be replaced has been imported by others already."""
+    """Raised when modules have already imported the clock that is to be replaced."""
 
 
 def command_line(command: Sequence[str], planted: Sequence[str] = (),
                  clock: Path | None = None) -> list[str]:
-    """How a process is started that runs ``multiraft COMMAND``."""
+    """Return the command that starts a process which runs ``multiraft COMMAND``."""
     options = [word for name in planted for word in ("--planted", name)]
     options += ["--clock", str(clock)] if clock is not None else []
-    # -P: a directory `node/` in the place where the process starts is not our package.
+    # -P: a directory `node/` in the working directory of the process is not our package.
     return [sys.executable, "-P", "-m", "chaos.launcher", *options, "--", *command]
 
 
 def shift_clock(path: Path) -> ShiftedClock:
-    """From now on the node of this process measures in a clock that follows ``path``.  Raises
+    """Replace the clock of the node in this process by one that follows ``path``.  Raises
     ``TooLate`` when a module has taken the true one."""
     if any(name.startswith("node.") for name in sys.modules):
         raise TooLate("modules of the node were imported before its clock was replaced")
     module = importlib.import_module(CLOCK_MODULE)
     clock = ShiftedClock(path)
-    clock.monotonic_ns()  # a file that is not there is said now
+    clock.monotonic_ns()  # reports a missing file now instead of later
     # ``time`` of that module alone; ``monotonic_ns`` is the one function that it took from it.
     vars(module).update(time=clock, monotonic_ns=clock.monotonic_ns)
     return clock
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """``python -m chaos.launcher``; ends as ``multiraft`` ends."""
+    """Run ``python -m chaos.launcher``; ends as ``multiraft`` ends."""
     if not __debug__:
         sys.exit("chaos.launcher: refuses to run with python -O: a node's assertions are part of "
                  "its safety")
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                         help="the node's clock is off by what this file says")
     chosen = parser.parse_args(own)
     if not command:
-        parser.error("the command to run stands behind --")
+        parser.error("the command to run is missing; it follows --")
     if chosen.clock is not None:
         shift_clock(chosen.clock)
     for name in chosen.planted:

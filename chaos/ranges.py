@@ -1,6 +1,7 @@
-"""Numbers on the command line: in a range, and in ASCII digits.
+"""Parameter types of the command line: numbers within a range, in ASCII digits.
 
-Theory.  Beside numbers click takes what Python takes: ``nan``, ``1_000``, digits of other scripts.
+Theory.  Click's own numbers accept what Python accepts: ``nan``, ``1_000``, digits of other
+scripts.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ class Whole(click.IntRange):
 
     def convert(self, value: object, param: click.Parameter | None,
                 ctx: click.Context | None) -> int:
-        """Click's seam."""
+        """Convert an argument; overrides click's method."""
         if isinstance(value, str) and not _WHOLE.fullmatch(value):
             self.fail(f"{value[:40]!r} is not a whole number.", param, ctx)
         return super().convert(value, param, ctx)
 
 
 class Real(click.FloatRange):
-    """A number from ``least`` to ``most``, with a fraction if need be."""
+    """A number from ``least`` to ``most``, with a fraction if given."""
 
     def __init__(self, least: float, most: float):
         super().__init__(least, most)
 
     def convert(self, value: object, param: click.Parameter | None,
                 ctx: click.Context | None) -> float:
-        """Click's seam."""
+        """Convert an argument; overrides click's method."""
         if isinstance(value, str) and not _REAL.fullmatch(value):
             self.fail(f"{value[:40]!r} is not a number.", param, ctx)
         return super().convert(value, param, ctx)

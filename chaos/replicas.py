@@ -1,21 +1,21 @@
-"""What the replicas left on their disks: each node's logs, dumped after a run and read back.
+"""Dumps of each node's logs, taken from its disk after a run and read back for the checkers.
 
 Contract.  ``dump`` runs ``multiraft log inspect --json --payload`` on a data directory, which may
-be a copy and must not be in use, follows what a recovery would make of the journal (dropped
-suffixes, tombstones, copies of damaged entries, snapshots), and writes one file per node into
-``replicas/`` of the run's folder.  ``load`` reads such a file.  Both raise ``BadDump``.
+be a copy and must not be in use, reconstructs the logs as a recovery would from the journal
+(dropped suffixes, tombstones, copies of damaged entries, snapshots), and writes one file per node
+into ``replicas/`` of the run's folder.  ``load`` reads such a file.  Both raise ``BadDump``.
 
 The file: a line with ``node``, ``run`` and ``groups`` (as the newest checkpoint has them), then a
 JSON array per entry, by group and index:
 
     [group, index, term, kind, content, partition, base offset, key, values]
 
-``content`` is a CRC over what the entry says, -1 = its payload is damaged here, and there is no
-entry but a ``null`` term where nothing can be read at an index at all.  ``key`` is how the records
-of a batch name their key (``values.crc_of_key``), -1 = they do not agree, -2 = none of this run;
-``values`` are ranges [first, count].  Kind ``gap`` stands for data that a cleaner removed: its
-(index, term) is still known, and whatever any other replica holds there agrees with it.  Rows with
-kind ``vote`` have the hard states in the order of writing: term, and the candidate as content.
+``content`` is a CRC over the entry's contents, -1 = its payload is damaged here; where nothing can
+be read at an index, the term is ``null``.  ``key`` is the key that the records of a batch name
+(``values.crc_of_key``), -1 = they do not agree, -2 = none of this run; ``values`` are ranges
+[first, count].  Kind ``gap`` stands for data that a cleaner removed: its (index, term) is still
+known, and whatever any other replica holds there agrees with it.  Rows with kind ``vote`` have the
+hard states in the order of writing: term, and the candidate as content.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from multiraft import core
 from multiraft.client import FetchedBatch
 from multiraft.errors import CodecError
 
-#: The command as this interpreter finds it; a run in containers passes its own.
+#: The command of this interpreter; a run in containers passes its own.
 INSPECT = (sys.executable, "-m", "admin_cli", "log", "inspect")
-#: Exit codes of the command that come with rows.
+#: Exit codes of the command with which its output is complete.
 _WITH_ROWS = (0, 1)
 
 UNREADABLE = -1  # term of an index of which nothing can be read
@@ -54,11 +54,11 @@ TORN = "torn tail"
 
 
 class BadDump(Exception):
-    """A data directory that cannot be inspected, or a file that is no dump."""
+    """Raised for a data directory that cannot be inspected, or a file that is no dump."""
 
 
 class Batch(NamedTuple):
-    """A data entry's records."""
+    """The records of a data entry."""
 
     index: int
     partition: int
@@ -77,7 +77,7 @@ _NO_BATCH = (0, -1, NO_KEY, -1, 0)
 
 @dataclass(slots=True)
 class Batches:
-    """The records of a log's entries, in columns beside those of the log."""
+    """Records of a log's entries, in columns beside those of the log."""
 
     partition: array = field(default_factory=_numbers)
     base_offset: array = field(default_factory=_numbers)
@@ -87,12 +87,12 @@ class Batches:
     values: array = field(default_factory=_numbers)  # of dropped entries too
 
     def append(self) -> None:
-        """An entry without records."""
+        """Append an entry without records."""
         for column, value in zip(self._columns(), _NO_BATCH, strict=True):
             column.append(value)
 
     def set(self, place: int, batch: Batch | None) -> None:
-        """The records of an entry."""
+        """Set the records of an entry."""
         row = _NO_BATCH
         if batch is not None:
             row = (batch.partition, batch.base_offset, batch.key, len(self.values),
@@ -102,7 +102,7 @@ class Batches:
             column[place] = value
 
     def cut(self, begin: int, end: int) -> None:
-        """Entries are gone."""
+        """Remove a range of entries."""
         for column in self._columns():
             del column[begin:end]
 
@@ -132,12 +132,12 @@ class ReplicaLog:
         return self.first_index + len(self.terms) - 1
 
     def term(self, index: int) -> int:
-        """``UNREADABLE`` also outside of the log."""
+        """Return the term at an index; ``UNREADABLE`` also outside of the log."""
         place = index - self.first_index
         return self.terms[place] if 0 <= place < len(self.terms) else UNREADABLE
 
     def batch(self, index: int) -> Batch | None:
-        """The records at an index, if it is a data entry that can be read."""
+        """Return the records at an index, if it is a data entry that can be read."""
         place, columns = index - self.first_index, self.batches
         if not 0 <= place < len(self.terms) or columns.first[place] < 0:
             return None
@@ -147,12 +147,11 @@ class ReplicaLog:
                      tuple(columns.values[first:first + columns.count[place]]))
 
     def put_batch(self, batch: Batch) -> None:
-        """The records of an entry that is here."""
+        """Set the records of an existing entry."""
         self.batches.set(batch.index - self.first_index, batch)
 
     def put(self, index: int, term: int, kind: str, content: int) -> None:
-        """An entry behind the last one, or in the place of another one; what is left out is
-        unreadable."""
+        """Put an entry behind the last one, or replace one; skipped indexes are unreadable."""
         if not self.terms:
             self.first_index = index
         while self.last_index < index - 1:
@@ -171,11 +170,11 @@ class ReplicaLog:
         self.batches.append()
 
     def drop_from(self, index: int) -> None:
-        """A suffix is gone."""
+        """Remove the suffix from ``index``."""
         self._cut(max(0, index - self.first_index), len(self.terms))
 
     def drop_head(self, first_index: int) -> None:
-        """What is below is in a snapshot."""
+        """Remove entries below ``first_index``; a snapshot has them."""
         self._cut(0, min(first_index - self.first_index, len(self.terms)))
         self.first_index = first_index
 
@@ -191,7 +190,7 @@ class ReplicaLog:
 
 @dataclass(slots=True)
 class Dump:
-    """One node's logs."""
+    """The logs of one node."""
 
     node: int
     run: int = -1
@@ -203,7 +202,8 @@ class Dump:
 
 def dump(directory: Path, node: int, run: int, to: Path,
          inspect: Sequence[str] = INSPECT) -> Path:
-    """Write the logs of a data directory into the folder ``to``; the file.  Raises ``BadDump``."""
+    """Write the logs of a data directory into the folder ``to``; return the file.  Raises
+    ``BadDump``."""
     found = from_rows(_inspected(directory, inspect), node, run)
     to.mkdir(parents=True, exist_ok=True)
     path = to / f"{node}.jsonl"
@@ -212,7 +212,7 @@ def dump(directory: Path, node: int, run: int, to: Path,
 
 
 def _inspected(directory: Path, inspect: Sequence[str]) -> Iterator[dict]:
-    """The command's rows, while it runs."""
+    """Yield the command's rows while it runs."""
     command = [*inspect, str(directory), "--json", "--payload"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True) as process:
@@ -223,7 +223,7 @@ def _inspected(directory: Path, inspect: Sequence[str]) -> Iterator[dict]:
 
 
 def from_rows(rows: Iterable[dict], node: int, run: int) -> Dump:
-    """What ``log inspect`` says as logs."""
+    """Return the logs that the rows of ``log inspect`` describe."""
     reader = _Reader(Dump(node, run))
     for row in rows:
         reader.take(row)
@@ -231,7 +231,7 @@ def from_rows(rows: Iterable[dict], node: int, run: int) -> Dump:
 
 
 class _Reader:
-    """Follows the journal."""
+    """Reader that replays the journal's rows."""
 
     def __init__(self, found: Dump):
         self._dump = found
@@ -241,7 +241,7 @@ class _Reader:
         self._copy: tuple[int, int, int] | None = None  # group, index, term of a repair
 
     def take(self, row: dict) -> None:
-        """The next row."""
+        """Take the next row."""
         if "checkpoint_group" in row:
             self._checkpoints[-1][row["group"]] = row
         elif row.get("file") == "checkpoint":
@@ -253,7 +253,7 @@ class _Reader:
             self._entry(row)
 
     def _newest(self) -> dict[int, dict]:
-        """The groups of the newest checkpoint that can be read."""
+        """Return the groups of the newest checkpoint that can be read."""
         if not self._positions:
             return {}
         newest = max(range(len(self._positions)), key=self._positions.__getitem__)
@@ -267,7 +267,7 @@ class _Reader:
             (vote,) = struct.unpack("<I", _payload(row)) if not row["problem"] else (0,)
             log.votes.append((term, vote))
         elif self._segment < self._newest().get(group, {}).get("since", 0):
-            return  # a snapshot stands in the place of what is here
+            return  # a snapshot replaced the entries of this log
         elif kind == "suffix_drop":
             log.drop_from(index)
         elif kind == "tombstone":
@@ -282,7 +282,7 @@ class _Reader:
         if index <= log.last_index and log.terms and not is_copy:
             log.drop_from(index)
         elif is_copy and log.term(index) not in (row["term"], UNREADABLE):
-            return  # the log has gone on without the entry that this is a copy of
+            return  # the log has continued without the entry that this is a copy of
         content = DAMAGED if row["problem"] else _content(row)
         log.put(index, row["term"], kind, content)
         if content == DAMAGED:
@@ -293,7 +293,7 @@ class _Reader:
             log.members[index] = _members(_payload(row))
 
     def finished(self) -> Dump:
-        """What checkpoints say is in."""
+        """Return the logs, with configurations and commit indexes of the checkpoint added."""
         for group, row in self._newest().items():
             log = self._dump.logs.setdefault(group, ReplicaLog())
             log.commit, log.applied = row["commit"], row["applied"]
@@ -310,13 +310,13 @@ def _payload(row: dict) -> bytes:
 
 
 def _content(row: dict) -> int:
-    """A CRC over what the entry says, the same on every replica."""
+    """Return a CRC over the entry's contents, the same on every replica."""
     said = f"{row['kind']} {row['partition']} {row['base_offset']} {row['payload_crc']}"
     return zlib.crc32(said.encode()) << 31 ^ row["payload_crc"]
 
 
 def _members(payload: bytes) -> list[list[int]]:
-    """Voters, learners, outgoing voters (docs/storage-format.md)."""
+    """Return voters, learners, outgoing voters (docs/storage-format.md)."""
     _, *counts = struct.unpack_from("<BxHHH", payload)
     nodes = list(struct.unpack_from(f"<{sum(counts)}I", payload, 8))
     voters, learners = counts[0], counts[0] + counts[1]
@@ -324,7 +324,7 @@ def _members(payload: bytes) -> list[list[int]]:
 
 
 def _batch(row: dict, run: int) -> Batch:
-    """The records of a data entry as values."""
+    """Return the records of a data entry as values."""
     payload = _payload(row)
     found, keys = [], set()
     try:
@@ -345,7 +345,7 @@ def _batch(row: dict, run: int) -> Batch:
 
 
 def write(path: Path, found: Dump) -> None:
-    """A dump as a file."""
+    """Write a dump to a file."""
     with path.open("w", encoding="utf-8") as file:
         groups = [{"group": group, "first_index": log.first_index, "commit": log.commit,
                    "applied": log.applied, "configuration": log.configuration,
@@ -375,7 +375,7 @@ def _rows(found: Dump) -> Iterator[list]:
 
 
 def ranges(found: Sequence[int]) -> list[list[int]]:
-    """[first, count] of what follows each other."""
+    """Return [first, count] of consecutive numbers."""
     result: list[list[int]] = []
     for value in found:
         if result and result[-1][0] + result[-1][1] == value:
@@ -386,7 +386,7 @@ def ranges(found: Sequence[int]) -> list[list[int]]:
 
 
 def load(path: Path) -> Dump:
-    """A dump from its file.  Raises ``BadDump``."""
+    """Read a dump from its file.  Raises ``BadDump``."""
     with path.open(encoding="utf-8") as file:
         try:
             head = json.loads(file.readline())
@@ -418,5 +418,6 @@ def _load_row(found: Dump, row: list) -> None:
 
 
 def load_all(folder: Path) -> list[Dump]:
-    """The dumps of a run's folder, by node; none when there is no folder.  Raises ``BadDump``."""
+    """Read the dumps of a run's folder, by node; none when there is no folder.  Raises
+    ``BadDump``."""
     return sorted((load(path) for path in folder.glob("*.jsonl")), key=lambda each: each.node)

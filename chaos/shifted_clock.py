@@ -1,13 +1,13 @@
-"""A node's clock that a run can make jump and drift, by writing into a file.
+"""Clock of a node that follows a file, so that a run can make it jump and drift.
 
-Contract.  A ``ClockShift`` says how far a clock is off, all told: ``write_shift`` replaces the file
-at once, ``ShiftedClock`` reads it again when it has changed, looking every ``LOOK_MS`` while the
-clock is read.  The monotonic clock never goes back, as nothing may that calls itself so: it can
-jump ahead and run fast or slow, and a shift that takes a jump back raises ``BadShift``.  The wall
-clock goes anywhere.
+Contract.  A ``ClockShift`` is the total shift of a clock: ``write_shift`` replaces the file
+atomically, ``ShiftedClock`` checks it at most every ``LOOK_MS`` while the clock is read, and reads
+it again when it has changed.  The monotonic clock never goes back: it can jump ahead and run fast
+or slow, and a shift that would take a jump back raises ``BadShift``.  The wall clock may take any
+value.
 
 Theory.  Leases and timeouts assume that clocks of different nodes run about equally fast, and
-nothing about what they show.  A virtual machine that is migrated, a suspended laptop and a broken
+nothing about their values.  A virtual machine that is migrated, a suspended laptop and a broken
 oscillator break the one, ``ntpd`` and operators break the other.
 """
 
@@ -21,20 +21,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-#: How often the file is looked at, at most.
+#: The file is checked at most once in this time.
 LOOK_MS = 10
-#: A clock that stands still or runs backwards is no clock.
+#: A clock that stops or runs backwards is not monotonic.
 DRIFT_PPM_MIN = -900_000
 
 _MS = 1_000_000
 
 
 class BadShift(Exception):
-    """A shift that no monotonic clock can take, or a file that holds none."""
+    """Raised for a shift that no monotonic clock can take, or a file that holds none."""
 
 
 class ClockShift(NamedTuple):
-    """How far a node's clocks are off."""
+    """Difference between a node's clocks and the true ones."""
 
     monotonic_ms: int = 0  # sum of all jumps ahead; never less than before
     drift_ppm: int = 0  # microseconds that the monotonic clock gains in a second; may be negative
@@ -42,7 +42,7 @@ class ClockShift(NamedTuple):
 
 
 def read_shift(path: Path) -> ClockShift:
-    """What a file says.  Raises ``BadShift``, and ``OSError`` of the file."""
+    """Read the shift from a file.  Raises ``BadShift``, and ``OSError`` of the file."""
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
         shift = ClockShift(**table)
@@ -56,14 +56,15 @@ def read_shift(path: Path) -> ClockShift:
 
 
 def write_shift(path: Path, shift: ClockShift) -> None:
-    """Replace a file at once: who reads it finds the old shift or the new one."""
+    """Replace the file atomically: a reader finds the old shift or the new one."""
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(json.dumps(shift._asdict()), encoding="utf-8")
     os.replace(fresh, path)
 
 
 class ShiftedClock:
-    """Has the two functions of ``time`` that a node's clock is made of; any thread may ask."""
+    """A clock with the two functions of ``time`` that a node's clock uses; safe to call from any
+    thread."""
 
     def __init__(self, path: Path, monotonic_ns: Callable[[], int] = time.monotonic_ns,
                  wall_ns: Callable[[], int] = time.time_ns):
@@ -77,14 +78,14 @@ class ShiftedClock:
         self._seen: tuple[int, int] | None = None  # (inode, time of the last change) of the file
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds of the shifted monotonic clock."""
+        """Return nanoseconds of the shifted monotonic clock."""
         with self._lock:
             now_ns = self._true_monotonic_ns()
             self._look(now_ns)
             return self._shown_ns(now_ns)
 
     def time_ns(self) -> int:
-        """Nanoseconds since 1970 of the shifted wall clock."""
+        """Return nanoseconds since 1970 of the shifted wall clock."""
         with self._lock:
             self._look(self._true_monotonic_ns())
             return self._true_wall_ns() + self._shift.wall_ms * _MS
@@ -94,7 +95,7 @@ class ShiftedClock:
         return self._base_ns + passed_ns + passed_ns * self._shift.drift_ppm // 1_000_000
 
     def _look(self, now_ns: int) -> None:
-        """Take a new shift, if there is one: from now on, whatever the drift was before."""
+        """Apply a new shift from now on, if the file has one; drift so far is kept."""
         if now_ns < self._next_look_ns:
             return
         self._next_look_ns = now_ns + LOOK_MS * _MS

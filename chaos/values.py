@@ -1,10 +1,10 @@
-"""Records that say who they are: run, key, producer and number, with a CRC over all of it.
+"""Tagged records: each names its run, key, producer and number, with a CRC over all of it.
 
-Contract.  ``encode`` makes the bytes of a record of a value, ``decode`` gives the value back, or
-``CORRUPT`` when the bytes are none that were ever made, or ``FOREIGN`` when they are intact and
-were made for another run or key: another topic, or an earlier life of the same name.  ``claim``
-says what a record claims to be, without knowing where it was read.  A value is unique within a
-run: ``value_of(producer, number)``.
+Contract.  ``encode`` makes the bytes of a record from a value.  ``decode`` returns the value;
+``CORRUPT`` when the bytes are no intact record; or ``FOREIGN`` when they are intact and were made
+for another run or key: another topic, or an earlier incarnation of the same name.  ``claim``
+returns the tag of a record, without knowing where it was read.  A value is unique within a run:
+``value_of(producer, number)``.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ NUMBERS_MAX = 1 << 32
 
 
 def value_of(producer: int, number: int) -> int:
-    """The value of a producer's ``number``-th record."""
+    """Return the value of a producer's ``number``-th record."""
     assert 0 <= number < NUMBERS_MAX, number
     return producer << 32 | number
 
 
 def producer_of(value: int) -> int:
-    """Who appended it."""
+    """Return the producer that appended a value."""
     return value >> 32
 
 
 def encode(run: int, key: str, value: int, padding: int = 0) -> bytes:
-    """The record of a value, with ``padding`` further bytes that follow from it."""
+    """Return the record of a value, with ``padding`` further bytes that follow from it."""
     key_crc = crc_of_key(key)
     pad = bytes((value + place) & 0xFF for place in range(min(padding, 64)))
     pad = (pad * (padding // 64 + 1))[:padding]
@@ -42,7 +42,7 @@ def encode(run: int, key: str, value: int, padding: int = 0) -> bytes:
 
 
 class Claim(NamedTuple):
-    """What an intact record says of itself."""
+    """Tag of an intact record."""
 
     run: int
     key_crc: int  # ``crc_of_key``
@@ -50,12 +50,12 @@ class Claim(NamedTuple):
 
 
 def crc_of_key(key: str) -> int:
-    """How a record names its key."""
+    """Return the CRC by which a record names its key."""
     return zlib.crc32(key.encode())
 
 
 def claim(record: bytes) -> Claim | None:
-    """What a record says of itself; None = its bytes are none that were ever made."""
+    """Return the tag of a record; None = its bytes are no intact record."""
     if len(record) < HEAD_BYTES:
         return None
     run, key_crc, value, crc = _HEAD.unpack_from(record)
@@ -65,8 +65,8 @@ def claim(record: bytes) -> Claim | None:
 
 
 def decode(run: int, key: str, record: bytes) -> int:
-    """The value of a record that was read at ``key``; ``CORRUPT`` or ``FOREIGN`` when it has
-    none there."""
+    """Return the value of a record that was read at ``key``; ``CORRUPT`` or ``FOREIGN`` when it is
+    not a record of that key."""
     found = claim(record)
     if found is None:
         return CORRUPT

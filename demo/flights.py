@@ -3,12 +3,12 @@
     1. three nodes as processes, by the functions behind `multiraft dev`
     2. one topic per carrier
     3. the flights of 2013 are streamed into them; after a third the leader of a busy group gets
-       SIGKILL, stays down for a moment and is started again; appends go on all the time
-    4. the busy group is handed back to the node that was killed, so that its records will come from
-       what that node recovered; it leads nothing else now: Spark makes a plan of the loads that the
-       nodes have appended to a topic, while flights trickle in; it is carried out while the rest
-       streams in, and drawn
-    5. everything is read back and compared with what was acknowledged
+       SIGKILL, stays down for a moment and is started again; appends continue all the time
+    4. leadership of the busy group returns to the node that was killed, so that its records will be
+       read from the disk that this node recovered; it leads no other group now: Spark makes a plan
+       from the loads that the nodes have appended to a topic, while flights trickle in; the plan is
+       carried out while the rest streams in, and drawn
+    5. everything is read back and compared with the acknowledged records
 
 Contract.  Exits 0 only when every comparison holds.  The cluster is left running.
 """
@@ -46,32 +46,33 @@ from placement.policy import Policy
 
 NODES = 3
 GROUPS = 64
-#: Apart from what `multiraft dev up` uses by default, so that both can run.
+#: Differs from the default of `multiraft dev up`, so that both can run.
 BASE_PORT = 9400
-#: Slow enough to watch an outage of seconds and a plan, fast enough for everybody's patience.
+#: Slow enough to watch an outage of seconds and a plan, fast enough for a demo of minutes.
 RECORDS_PER_S = 20_000
-#: How long the killed node stays down: several elections' worth.
+#: Time for which the killed node stays down: several elections.
 DOWN_S = 3.0
-#: Records wait this long for company: 16 topics share the stream, so batches need time to fill.
+#: Time that records wait for others: 16 topics share the stream, so batches need time to fill.
 LINGER_MS = 20
-#: The restarted node catches up in a moment; asked again this often, and not for ever.
+#: Time for the restarted node to catch up; the transfer is requested again until then, and given up
+#: afterwards.
 HAND_BACK_S = 20.0
 HAND_BACK_PAUSE_S = 0.2
-#: How often nodes append their loads to `__metrics`.
+#: Interval at which nodes append their loads to `__metrics`.
 LOADS_MS = 1_000
-#: While Spark starts and plans there is some load, and records are left for the plan to be carried
-#: out under.
+#: Rate while Spark starts and plans: there is some load, and most records are left for the time of
+#: the plan.
 TRICKLE_PER_S = 1_000
 LEFT_FOR_PLAN = 60_000
-#: A topic with fewer batches is silent for seconds by itself.
+#: A topic with fewer batches has pauses of seconds without any fault.
 BUSY_BATCHES = 200
-#: Acknowledgements later than this after the kill say nothing about the failover.
+#: Acknowledgements later than this after the kill do not belong to the failover.
 FAILOVER_WINDOW_S = 15.0
 
 
 @dataclass(slots=True)
 class Kill:
-    """The planned accident: which node, when, and how it went."""
+    """The planned crash: node, time and outcome."""
 
     topic: str
     group: int = -1
@@ -79,12 +80,13 @@ class Kill:
     at: float = 0.0  # monotonic seconds; 0 = not yet
     at_record: int = 0
     back_after_s: float = 0.0
-    leaders: dict[int, int | None] = field(default_factory=dict)  # of all groups, just before
+    # of all groups, just before the kill
+    leaders: dict[int, int | None] = field(default_factory=dict)
     error: Exception | None = None
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the demo; the exit code."""
+    """Run the demo and return the exit code."""
     options = parse(arguments)
     try:
         names = airlines()
@@ -108,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="demo/flights.py", description=__doc__.split("\n")[0])
     parser.add_argument("--dir", type=Path, default=Path(".demo"), help="default: .demo")
     parser.add_argument("--rate", type=int, default=RECORDS_PER_S, metavar="N",
@@ -118,13 +120,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def run(options: argparse.Namespace, names: dict[str, str],
         screen: Screen) -> Callable[[], int]:
-    """The five parts; what is returned prints the result once the live display is gone."""
+    """Run the five parts; the returned function prints the result once the live display is gone."""
     cluster = start_cluster(options.dir.absolute(), screen)
     topics = {carrier: f"flights-{carrier}" for carrier in sorted(names)}
     with open_client(cluster.addresses) as client:
         groups = create_topics(client, topics, screen)
         stream = Stream(topics, options.rate)
-        kill = Kill("flights-UA")  # the carrier with most flights: its group is busy
+        kill = Kill("flights-UA")  # the carrier with most flights: its group has the most load
         moving = Rebalancing(cluster.directory)
         stream_flights(client, cluster, stream, kill, moving, screen)
         verdicts = read_back(client, stream, screen)
@@ -136,7 +138,8 @@ def run(options: argparse.Namespace, names: dict[str, str],
 # -- 1. the cluster ---------------------------------------------------------------------------
 
 def start_cluster(directory: Path, screen: Screen) -> DevCluster:
-    """A fresh cluster in ``directory``; an earlier demo's is stopped and removed first."""
+    """Start a fresh cluster in ``directory``; an earlier demo's cluster is stopped and removed
+    first."""
     def report(what: str, done: int, total: int) -> None:
         screen.stage(what, total)
         screen.advance(done)
@@ -156,11 +159,11 @@ def start_cluster(directory: Path, screen: Screen) -> DevCluster:
     dev_state.write_pointer(cluster.directory, os.environ)
     pids = ", ".join(str(node.pid) for node in cluster.record.nodes)
     screen.event(f"{NODES} nodes are up (processes {pids}), {GROUPS} groups have leaders")
-    return dev_cluster(directory)  # what happens from here on is told as events
+    return dev_cluster(directory)  # from here on the screen reports facts as events
 
 
 def dev_cluster(directory: Path, report: Report = unreported) -> DevCluster:
-    """The cluster in ``directory``, as `multiraft dev` sees it."""
+    """Return the cluster in ``directory``, as `multiraft dev` sees it."""
     return DevCluster(directory, open_client, os.environ, report=report)
 
 
@@ -168,7 +171,7 @@ def dev_cluster(directory: Path, report: Report = unreported) -> DevCluster:
 
 def create_topics(client: blocking.Client, topics: dict[str, str],
                   screen: Screen) -> dict[str, int]:
-    """One topic per carrier; returns topic -> group."""
+    """Create one topic per carrier; returns topic -> group."""
     screen.stage("creating topics", len(topics), "topics")
     groups = {}
     for done, topic in enumerate(topics.values(), 1):
@@ -183,7 +186,7 @@ def create_topics(client: blocking.Client, topics: dict[str, str],
 
 def stream_flights(client: blocking.Client, cluster: DevCluster, stream: Stream, kill: Kill,
                    moving: Rebalancing, screen: Screen) -> None:
-    """Streams everything; the accident and the plan happen meanwhile, on a thread of their own."""
+    """Stream every record; crash and plan happen meanwhile, on a thread of their own."""
     accident = threading.Thread(target=cause_accident, name="accident",
                                 args=(cluster, stream, kill, moving, screen))
     screen.stage("streaming", FLIGHTS, "records")
@@ -208,8 +211,8 @@ def stream_flights(client: blocking.Client, cluster: DevCluster, stream: Stream,
 
 def cause_accident(cluster: DevCluster, stream: Stream, kill: Kill, moving: Rebalancing,
                    screen: Screen) -> None:
-    """Finds the leader of the busy group, kills it, waits, starts it again; then has a plan mend
-    what that did to who leads what."""
+    """Find the leader of the busy group, kill it, wait, start it again; then let a plan rebalance
+    the leaders."""
     try:
         with open_client(cluster.addresses) as client:
             kill.leaders = {row.group: row.leader for row in connection.groups(client)}
@@ -222,7 +225,7 @@ def cause_accident(cluster: DevCluster, stream: Stream, kill: Kill, moving: Reba
         screen.node_state(kill.node, "down")
         screen.event(f"SIGKILL to node {kill.node}, which leads group {kill.group} of topic "
                      f"{kill.topic}, at record {kill.at_record:,}", "bold red")
-        time.sleep(DOWN_S)  # the outage itself, not a wait for something
+        time.sleep(DOWN_S)  # the outage itself, not a wait for a condition
         screen.node_state(kill.node, "starting")
         cluster.start(kill.node)
         kill.back_after_s = time.monotonic() - kill.at
@@ -238,7 +241,8 @@ def cause_accident(cluster: DevCluster, stream: Stream, kill: Kill, moving: Reba
 
 def planner(cluster: DevCluster, stream: Stream, moving: Rebalancing,
             screen: Screen) -> Callable[[Policy], plans.Plan] | None:
-    """Spark, with the stream slowed down until it has planned; None = it cannot be had here."""
+    """Return a planner by Spark, which slows the stream down until it has planned; None = Spark is
+    not available."""
     moving.lacking = planning.lacking()
     if moving.lacking:
         screen.event(f"planning without Spark: {moving.lacking}", "yellow")
@@ -256,12 +260,14 @@ def planner(cluster: DevCluster, stream: Stream, moving: Rebalancing,
 
 
 def hand_back(client: blocking.Client, kill: Kill, screen: Screen) -> None:
-    """The killed node leads the busy group again: readers will get what it has on its disk."""
+    """Transfer leadership of the busy group back to the killed node, so that readers get the
+    records from its disk."""
     deadline = time.monotonic() + HAND_BACK_S
     while True:
         try:
             connection.group_transfer(client, kill.group, kill.node)
-        except RequestError:  # definite: it did not happen, the node may still be catching up
+        # definite: the transfer did not happen, the node may still be catching up
+        except RequestError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(HAND_BACK_PAUSE_S)
@@ -273,7 +279,7 @@ def hand_back(client: blocking.Client, kill: Kill, screen: Screen) -> None:
 # -- 5. the proof -------------------------------------------------------------------------------
 
 def read_back(client: blocking.Client, stream: Stream, screen: Screen) -> dict[str, Verdict]:
-    """Reads every topic from the earliest offset to its end; carrier -> verdict."""
+    """Read every topic from the earliest offset to its end; returns carrier -> verdict."""
     screen.stage("reading back", stream.sent, "records")
     began, total, verdicts = time.monotonic(), 0, {}
     for carrier, topic in stream.by_carrier.items():
@@ -292,8 +298,8 @@ def read_back(client: blocking.Client, stream: Stream, screen: Screen) -> dict[s
 
 
 def report_pauses(stream: Stream, kill: Kill, groups: dict[str, int], screen: Screen) -> None:
-    """How long appends stood still: in the killed leader's group, and in the busiest group that
-    another node led."""
+    """Report the longest pause of appends: in the killed leader's group, and in the busiest group
+    that another node led."""
     def pause_s(topic: TopicStream) -> float:
         return longest_pause_s(topic.acknowledged_at, kill.at, kill.at + FAILOVER_WINDOW_S)
 
@@ -311,7 +317,8 @@ def report_pauses(stream: Stream, kill: Kill, groups: dict[str, int], screen: Sc
 
 
 def report_plan(stream: Stream, moving: Rebalancing, screen: Screen) -> None:
-    """What was appended while the plan was carried out, and how long a topic stood still."""
+    """Report the records appended while the plan was carried out, and the longest pause of a
+    topic."""
     during = [at for topic in stream.by_carrier.values() for at in topic.acknowledged_at
               if moving.began <= at <= moving.ended]
     longest_s = max(longest_pause_s(topic.acknowledged_at, moving.began, moving.ended)
@@ -328,7 +335,7 @@ def report_plan(stream: Stream, moving: Rebalancing, screen: Screen) -> None:
 def conclude(cluster: DevCluster, names: dict[str, str], stream: Stream,
              verdicts: dict[str, Verdict], kill: Kill, moving: Rebalancing,
              screen: Screen) -> int:
-    """Says what was proved and what was not, and what to try next; the exit code."""
+    """Print what was proved and what was not, and the next commands; return the exit code."""
     held = all(verdict.holds for verdict in verdicts.values())
     complete = stream.sent == FLIGHTS and len(verdicts) == CARRIERS
     screen.console.print(result_table(names, verdicts))
@@ -345,7 +352,7 @@ def conclude(cluster: DevCluster, names: dict[str, str], stream: Stream,
 
 def proved(stream: Stream, verdicts: dict[str, Verdict], kill: Kill,
            moving: Rebalancing) -> str:
-    """What this run shows, and what it does not."""
+    """Return the sentences about what this run proves, and what it does not."""
     read = sum(verdict.read for verdict in verdicts.values())
     unknown = stream.sent - stream.acknowledged
     by = "the planner alone" if moving.lacking else "Spark from the topic __metrics"
@@ -377,7 +384,7 @@ nothing,
 
 
 def result_table(names: dict[str, str], verdicts: dict[str, Verdict]) -> Table:
-    """One row per topic; fits into 80 columns."""
+    """Return a table with one row per topic; it fits into 80 columns."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for column, justify in (("carrier", "left"), ("airline", "left"), ("acknowledged", "right"),
                             ("read", "right"), ("checksum", "left"), ("", "left")):
@@ -393,7 +400,7 @@ def result_table(names: dict[str, str], verdicts: dict[str, Verdict]) -> Table:
 
 
 def command() -> str:
-    """How to call `multiraft` from here."""
+    """Return the command that calls `multiraft` from the working directory."""
     beside = Path(sys.executable).with_name("multiraft")
     if not beside.exists():
         return "multiraft"
@@ -402,12 +409,12 @@ def command() -> str:
 
 
 def within_here(path: Path) -> Path:
-    """As one would type it from here."""
+    """Return a path relative to the working directory."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def next_commands(cluster: DevCluster) -> str:
-    """What to try on the cluster that was left running."""
+    """Return commands to try on the cluster that was left running."""
     name = command()
     directory = within_here(cluster.directory)
     found = find_servers(None, os.environ).dev_directory == cluster.directory

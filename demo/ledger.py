@@ -1,12 +1,12 @@
-"""What was acknowledged, what was read back, and whether they are the same.
+"""Ledger of acknowledged records, and its comparison with the records that were read back.
 
-Contract.  `Ledger` keeps an 8-byte digest of each record in the order in which it was sent, and
-which of them were acknowledged.  `judge` compares a topic's ledger with what was read: every
-acknowledged record must be there once and in order.  A record whose outcome stayed unknown may be
-there, at its place, or not; nothing else may be there at all.
-Theory.  A count finds a missing record unless another is doubled; a checksum over the digests in
-order finds any difference but cannot say which.  So equality is decided by count and checksum, and
-only when they differ the digests say what is missing, doubled, foreign or out of order.
+Contract.  `Ledger` keeps an 8-byte digest of each record in the order in which it was sent, with a
+flag for each acknowledged one.  `judge` compares a topic's ledger with what was read: every
+acknowledged record must be there once and in order.  A record with an ambiguous outcome may be
+there, at its place, or not; no other record may be there.  Theory.  A count finds a missing record
+unless another is doubled; a checksum over the digests in order finds any difference but cannot say
+which.  So equality is decided by count and checksum, and only when they differ the digests tell
+what is missing, doubled, foreign or out of order.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from dataclasses import dataclass
 
 
 def digest(key: bytes | None, value: bytes | None) -> int:
-    """64 bits of a record; the key's length keeps ("ab", "c") and ("a", "bc") apart."""
+    """Return 64 bits of a hash of a record; the key's length keeps ("ab", "c") and ("a", "bc")
+    apart."""
     key, value = key or b"", value or b""
     packed = hashlib.blake2b(b"%d:%b%b" % (len(key), key, value), digest_size=8).digest()
     return int.from_bytes(packed, "little")
 
 
 def checksum(digests: Sequence[int]) -> str:
-    """Depends on every record and on their order."""
+    """Return a checksum that depends on every record and on their order."""
     return hashlib.sha256(array("Q", digests).tobytes()).hexdigest()
 
 
@@ -40,35 +41,35 @@ class Ledger:
         self.acknowledged_count = 0
 
     def sent(self, digests: Iterable[int]) -> range:
-        """Notes records as sent; the range names them in `acknowledged`."""
+        """Note records as sent; the returned range names them in `acknowledged`."""
         first = len(self._sent)
         self._sent.extend(digests)
         self._acknowledged.extend(bytes(len(self._sent) - first))
         return range(first, len(self._sent))
 
     def acknowledged(self, records: range) -> None:
-        """The cluster has promised these."""
+        """Note that the cluster has acknowledged these records."""
         assert not any(self._acknowledged[records.start:records.stop]), "acknowledged twice"
         self._acknowledged[records.start:records.stop] = b"\1" * len(records)
         self.acknowledged_count += len(records)
 
     @property
     def sent_count(self) -> int:
-        """How many records were sent."""
+        """Return the number of records sent."""
         return len(self._sent)
 
     def digests(self) -> array:
-        """Every record sent, in order."""
+        """Return the digest of every record sent, in order."""
         return array("Q", self._sent)
 
     def promised(self) -> array:
-        """Digests of the acknowledged records, in order."""
+        """Return the digests of the acknowledged records, in order."""
         return array("Q", itertools.compress(self._sent, self._acknowledged))
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One topic, compared.  ``missing`` and so on are numbers of records."""
+    """Comparison of one topic.  ``missing`` and so on are numbers of records."""
 
     acknowledged: int
     read: int
@@ -78,17 +79,17 @@ class Verdict:
     doubled: int = 0
     foreign: int = 0
     out_of_order: int = 0
-    unknown_found: int = 0  # records without an acknowledgement that did get in: allowed
+    unknown_found: int = 0  # records without an acknowledgement that were stored: allowed
 
     @property
     def holds(self) -> bool:
-        """Whether every acknowledged record is there, once, in order, and nothing foreign is."""
+        """True if every acknowledged record is there, once, in order, and no foreign record is."""
         return (self.checksum_acknowledged == self.checksum_read
                 and not (self.missing or self.doubled or self.foreign or self.out_of_order))
 
 
 def judge(ledger: Ledger, read: Sequence[int]) -> Verdict:
-    """Compares what was promised with the digests that were read.  O(records)."""
+    """Compare the acknowledged records with the digests that were read.  O(records)."""
     promised = ledger.promised()
     sums = checksum(promised), checksum(read)
     if sums[0] == sums[1]:
@@ -108,7 +109,7 @@ def judge(ledger: Ledger, read: Sequence[int]) -> Verdict:
 
 
 def _descents(places: Sequence[int]) -> int:
-    """How many come after one that was sent later."""
+    """Return the number of records that follow one that was sent later."""
     newest, late = -1, 0
     for place in places:
         late += place < newest

@@ -1,8 +1,8 @@
-"""Who makes the demo's plan: Spark, of what the nodes appended to `__metrics`.
+"""Planning of the demo by Spark, from the loads that the nodes appended to `__metrics`.
 
 Contract.  `with_spark` is `multiraft rebalance plan --engine spark`, with its steps on the screen;
-it raises `CommandFailed`.  `lacking` says, without starting anything, why that cannot be; the demo
-then plans with the planner that Spark would have called, from loads that it measures itself.
+it raises `CommandFailed`.  `lacking` returns, without starting Spark, the reason why Spark cannot
+run; the demo then calls the same planner directly, with loads that it measures itself.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from admin_cli.spark_sentences import sentences
 from placement import plan as plans
 from placement.policy import Options, Policy
 
-#: Windows of a second: of each partition the greatest rate among them counts.
+#: Windows of one second; the greatest rate of each partition among them counts.
 WINDOWS = 60
 AGE_MAX_MS = 600_000
 
 
 def lacking() -> str:
-    """Why Spark cannot plan here, and what to run so that it can; empty when it can."""
+    """Return why Spark cannot plan here, and the command that installs it; empty when it can."""
     from spark import session as spark_session
     from spark.errors import NoSpark
 
@@ -38,14 +38,14 @@ def lacking() -> str:
 
 
 def with_spark(addresses: Sequence[str], policy: Policy, screen: Screen) -> plans.Plan:
-    """The plan.  Raises ``CommandFailed``."""
+    """Return the plan.  Raises ``CommandFailed``."""
     asking = Session({"MULTIRAFT_SERVERS": ",".join(addresses)})
     with sentences():
         from spark import planning
         from spark import session as spark_session
 
-        # Two tasks at a time would leave nothing to the nodes of a small machine; and what runs
-        # once is not worth the compiler's second look.
+        # Two tasks at a time would leave no processor to the nodes of a small machine; and code
+        # that runs once does not repay the second compiler.
         os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
         with spark_session.started("local[1]") as session, tempfile.TemporaryDirectory() as place:
             screen.event(f"Spark {session.version} is up")

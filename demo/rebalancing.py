@@ -1,8 +1,8 @@
-"""The last act of `make demo`: a plan for the skewed topics, carried out while flights stream in.
+"""Rebalancing of `make demo`: a plan for the skewed topics, carried out while flights stream in.
 
-Contract.  `Rebalancing.run` has a plan made, has the cluster carry it out and returns when it is
-through; it raises `CommandFailed` when it is not.  It only asks, by the functions behind
-`multiraft rebalance`: nothing here moves anything.
+Contract.  `Rebalancing.run` makes a plan, submits it to the cluster and returns when it is
+complete; it raises `CommandFailed` when it fails.  It uses the functions behind `multiraft
+rebalance`: the cluster carries out all moves.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from multiraft.wire import plans as wire
 from placement import plan as plans
 from placement.policy import EGRESS, GROUP_INGRESS, LEADERS, Band, Options, Policy
 
-#: Loads are measured twice over this: the stream is steady.
+#: Span of a measurement of loads, of which there are two: the stream is steady.
 WINDOW_S = 1.0
-#: How often the plan is looked at, and for how long at most.
+#: Interval at which the plan's status is requested, and the limit of the wait.
 LOOK_S = 0.1
 PATIENCE_S = 60.0
-#: Every node has every group here, so leaders and partitions are what can move; and 3 MB/s are
-#: a load in a demo.
+#: Every node has every group here, so only leaders and partitions can move; and 3 MB/s are a load
+#: in a demo.
 POLICY = Policy(bands=(Band(EGRESS, 100), Band(LEADERS, 100), Band(GROUP_INGRESS, 500)),
                 moves_max=wire.MOVES_MAX)
 PICTURE, PLAN = "plan.svg", "plan.json"
 
 
 class Rebalancing:
-    """What was planned, and how it went."""
+    """The plan of the demo, and its outcome."""
 
     def __init__(self, directory: Path):
         self.picture = directory / PICTURE
@@ -47,14 +47,14 @@ class Rebalancing:
         self.leads_after: dict[int, int] = {}
 
     def forget(self) -> None:
-        """Remove what an earlier demo left here: a cluster begins in an empty directory."""
+        """Remove the files of an earlier demo: a cluster begins in an empty directory."""
         for path in (self.picture, self.plan_file):
             path.unlink(missing_ok=True)
 
     def run(self, client: Any, kept: int, screen: Screen,
             planner: Callable[[Policy], plans.Plan] | None = None) -> None:
-        """Plans, applies, waits; group ``kept`` keeps its leader.  ``planner`` None = from what is
-        measured now.  Raises ``CommandFailed``."""
+        """Make and apply a plan, and wait for it; group ``kept`` keeps its leader.  ``planner``
+        None = from loads measured now.  Raises ``CommandFailed``."""
         self.leads_before = leads(client)
         screen.event(f"making a plan; leaders: {told(self.leads_before)}", "bold")
         policy = POLICY._replace(excluded_groups=(kept,))
@@ -103,21 +103,21 @@ class Rebalancing:
 
 
 def leads(client: Any) -> dict[int, int]:
-    """Node -> how many groups it leads."""
+    """Return node -> number of groups that it leads."""
     rows = connection.groups(client)
     counts = Counter(row.leader for row in rows if row.leader is not None)
     return {node: counts[node] for node in sorted({each for row in rows for each in row.voters})}
 
 
 def told(counts: dict[int, int]) -> str:
-    """``node 1: 32, node 2: 1, node 3: 32``."""
+    """Return counts as text: ``node 1: 32, node 2: 1, node 3: 32``."""
     return ", ".join(f"node {node}: {count}" for node, count in counts.items())
 
 
 def described(made: plans.Plan) -> str:
-    """Moves by kind."""
+    """Return the number of moves by kind, as text."""
     kinds = Counter(move.kind for move in made.moves)
     words = ((plans.LEADER_TRANSFER, "groups with another leader"),
-             (plans.TOPIC_SWITCH, "partitions that go on in another group"),
+             (plans.TOPIC_SWITCH, "partitions that switch to another group"),
              (plans.REPLICA_CHANGE, "groups with other replicas"))
     return ", ".join(f"{what}: {kinds[kind]}" for kind, what in words if kinds[kind])

@@ -1,7 +1,8 @@
-"""What the demo shows while it runs: a live panel on a terminal, plain lines elsewhere.
+"""Screen of the demo: a live panel on a terminal, plain lines elsewhere.
 
-Contract.  `Screen` is told facts (`stage`, `event`, `node_state`, `advance`) from any thread and
-draws them by itself; nothing waits for it.  Lines of `event` stay on the screen when it closes.
+Contract.  `Screen` receives facts (`stage`, `event`, `node_state`, `advance`) from any thread and
+draws them on its own; no caller waits for the display.  Lines of `event` stay on the screen when it
+closes.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-#: Redraws per second: smooth to the eye, cheap for a machine that runs three nodes beside it.
+#: Redraws per second: smooth to the eye, cheap for a machine that also runs three nodes.
 FRAMES_PER_S = 8
 #: Without a terminal: one line of progress per so many seconds.
 LINE_INTERVAL_S = 2.0
-#: Wide enough for everything that is printed.
+#: Wide enough for every printed line.
 PIPE_COLUMNS = 120
-#: The rate is taken over this span.
+#: Span over which the rate is measured.
 RATE_WINDOW_S = 1.0
 #: Samples of the rate window: one per frame and some to spare.
 RATE_SAMPLES = 64
@@ -33,10 +34,10 @@ STATE_STYLES = {"up": "green", "down": "bold red", "starting": "yellow"}
 
 
 class Screen:
-    """A context manager; facts may come in before and after."""
+    """A context manager that draws facts; facts may arrive before and after its block."""
 
     def __init__(self, console: Console | None = None):
-        # A pipe has no width: what is printed there must not be cut to somebody's guess.
+        # A pipe has no width: lines printed there must not be cut at a default one.
         width = None if sys.stdout.isatty() else PIPE_COLUMNS
         self.console = console or Console(highlight=False, width=width)
         self._started = time.monotonic()
@@ -63,18 +64,18 @@ class Screen:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the demo began."""
+        """Return seconds since the demo began."""
         return time.monotonic() - self._started
 
     def stage(self, name: str, total: int, unit: str = "") -> None:
-        """A new thing to wait for, of ``total`` units."""
+        """Begin a stage of ``total`` units."""
         with self._lock:
             self._stage, self._done, self._total, self._unit = name, 0, total, unit
             self._details = ""
             self._samples.clear()
 
     def advance(self, done: int, details: str = "") -> None:
-        """How far the stage is."""
+        """Show the progress of the stage."""
         now = time.monotonic()
         with self._lock:
             self._done, self._details = done, details
@@ -85,12 +86,12 @@ class Screen:
             self.console.print(f"{self.elapsed_s:6.1f} s  {self._describe()}", soft_wrap=True)
 
     def event(self, text: str, style: str = "") -> None:
-        """Something that happened, with its time."""
+        """Show an event with its time."""
         line = Text.assemble((f"{self.elapsed_s:6.1f} s  ", "dim"), (text, style))
         self.console.print(line, soft_wrap=not self.console.is_terminal)
 
     def node_state(self, node: int, state: str) -> None:
-        """A node is up, down or starting."""
+        """Show that a node is up, down or starting."""
         with self._lock:
             self._nodes[node] = state
 

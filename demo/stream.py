@@ -1,10 +1,10 @@
-"""Streams the flights into the cluster and keeps the books of what was acknowledged.
+"""Stream of flights into the cluster, with a record of every acknowledgement.
 
 Contract.  `Stream.run` gives every record to the producer, paced, and returns when each has its
-outcome.  The books are kept by the producer's own receipts: a record counts as acknowledged when
-the delivery of its batch says so, never before.
-Theory.  All records of a batch share one delivery, so a topic's records fall into spans, one per
-delivery.  A span grows while the producer hands out the same delivery; the outcome closes it.
+outcome.  The ledger follows the producer's receipts: a record counts as acknowledged when the
+delivery of its batch says so, never before.  Theory.  All records of a batch share one delivery, so
+a topic's records fall into spans, one per delivery.  A span grows while the producer hands out the
+same delivery; the outcome closes it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ledger import Ledger, digest
 
 from multiraft.client.blocking import BatchReceipt, Record
 
-#: Records between two looks at the clock: a few milliseconds of work.
+#: Records between two reads of the clock: a few milliseconds of work.
 PACE_EVERY = 200
-#: How often acknowledgements are looked for while ahead of time.
+#: Interval at which acknowledgements are collected while the stream is ahead of time.
 TURN_INTERVAL_S = 0.002
 
 
@@ -35,7 +35,7 @@ class Span:
 
 
 class TopicStream:
-    """One topic: its ledger, and when its batches were acknowledged."""
+    """One topic: its ledger, and the times of its acknowledged batches."""
 
     def __init__(self, topic: str):
         self.topic = topic
@@ -46,11 +46,11 @@ class TopicStream:
         self._span = Span(0)
 
     def note(self, delivery: Any, record: int) -> None:
-        """A record of this digest travels with ``delivery``."""
+        """Note that a record of this digest is part of ``delivery``."""
         (place,) = self.ledger.sent((record,))
         if delivery is not self._delivery:
             self._delivery, self._span = delivery, Span(place)
-        elif delivery.done:  # settled while its last record was handed over
+        elif delivery.done:  # completed while its last record was handed over
             self._settle(delivery, Span(place, place + 1))
             return
         self._span.stop = place + 1
@@ -67,26 +67,26 @@ class TopicStream:
 
 
 class Stream:
-    """All topics."""
+    """Stream of all topics."""
 
     def __init__(self, topics: dict[str, str], rate: int):
-        """``topics`` is carrier -> topic; ``rate`` is records per second, 0 = as fast as it
-        goes."""
+        """Create the stream.  ``topics`` is carrier -> topic; ``rate`` is records per second, 0 =
+        unpaced."""
         self.by_carrier = {carrier: TopicStream(topic) for carrier, topic in topics.items()}
         self.rate = rate  # another thread may change it
-        self.hold_at: int | None = None  # as this: no more records than that go out meanwhile
-        self._paced = rate  # what the times so far were at
-        self._due = 0.0  # when the next records are, in monotonic seconds
+        self.hold_at: int | None = None  # as ``rate``: at most this many records are sent meanwhile
+        self._paced = rate  # rate on which the due times so far are based
+        self._due = 0.0  # when the next records are due, in monotonic seconds
         self.sent = 0
 
     @property
     def acknowledged(self) -> int:
-        """Records acknowledged so far."""
+        """Return the number of records acknowledged so far."""
         return sum(topic.ledger.acknowledged_count for topic in self.by_carrier.values())
 
     def run(self, client: Any, producer: Any, flights: Iterable[Flight],
             watch: Callable[[Stream], None]) -> None:
-        """Sends everything and waits for every outcome.  ``watch`` is called every few
+        """Send everything and wait for every outcome.  ``watch`` is called every few
         milliseconds."""
         self._due = time.monotonic()
         for flight in flights:
@@ -101,8 +101,8 @@ class Stream:
         watch(self)
 
     def _pace(self, client: Any) -> None:
-        """Works on what is under way until it is time for the next records.  What is late is
-        caught up with, but not what was late at another rate."""
+        """Serve the client until the next records are due.  A delay is made up for, but not one
+        from before a change of the rate."""
         rate, now = self.rate, time.monotonic()
         if rate != self._paced:
             self._paced, self._due = rate, now
@@ -118,7 +118,7 @@ class Stream:
 
 
 def longest_pause_s(times: Iterable[float], since: float, until: float) -> float:
-    """The longest time without an acknowledgement that touches ``since`` .. ``until``."""
+    """Return the longest time without an acknowledgement that touches ``since`` .. ``until``."""
     inside = sorted(times)
     gaps = [later - max(earlier, since) for earlier, later in zip(inside, inside[1:], strict=False)
             if later > since and earlier < until]

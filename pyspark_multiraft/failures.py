@@ -1,7 +1,7 @@
-"""What is said to somebody whose query cannot run: one sentence what is wrong, one what to do.
+"""Errors of the data source: one sentence about the cause, one about the remedy.
 
-Contract.  Everything that a user can cause or mend is a ``SourceError``; its text needs no trace
-to be understood.  ``explained`` turns what the client raises into one.
+Contract.  Every error that a user can cause or correct is a ``SourceError``; its text is clear
+without a traceback.  ``explained`` turns the client's errors into one.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from multiraft.wire.errors import AmbiguousOutcome, RequestError
 
 
 class SourceError(Exception):
-    """The query cannot run as it stands."""
+    """Raised when a query cannot run as it is."""
 
 
 class OptionError(SourceError):
-    """An option that does not exist, or a value that it does not take."""
+    """Raised for an unknown option, or for a value that the option does not accept."""
 
 
 class LossError(SourceError):
-    """Records that the query was to read do not exist any more."""
+    """Raised when records that the query was to read no longer exist."""
 
 
 @contextlib.contextmanager
 def explained(servers: Sequence[str]) -> Iterator[None]:
-    """Raise what the client raises as a ``SourceError``; without its own trace, which would stand
-    in front of the sentence."""
+    """Turn the client's errors into ``SourceError``, without their traceback, which would hide the
+    sentence."""
     try:
         yield
     except SourceError as error:
@@ -48,7 +48,7 @@ def explained(servers: Sequence[str]) -> Iterator[None]:
         raise SourceError(f"the cluster refused: {error}. Nothing was changed by that; run the "
                           "query again when the cause is gone.") from None
     except AmbiguousOutcome as error:
-        raise SourceError(f"nobody knows what became of it: {error}. Start the query again: with "
+        raise SourceError(f"the outcome is unknown: {error}. Start the query again: with "
                           "mode=transactional or mode=idempotent nothing is doubled by that, with "
                           "mode=at-least-once rows may be.") from None
     except UnreadableBatch as error:
@@ -60,7 +60,7 @@ def explained(servers: Sequence[str]) -> Iterator[None]:
 
 
 def lost(what: str) -> LossError:
-    """Records are gone, and failOnDataLoss says that this matters."""
+    """Return the error for lost records where failOnDataLoss is set."""
     return LossError(
         f"{what}. Read from where the records begin (startingOffsets), or set "
-        "failOnDataLoss=false to go on without what is lost.")
+        "failOnDataLoss=false to continue without the lost records.")

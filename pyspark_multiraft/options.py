@@ -1,8 +1,8 @@
-"""The options of the data source, checked: names as Spark's Kafka source has them.
+"""Options of the data source, parsed and checked; names are those of Spark's Kafka source.
 
 Contract.  Pure: text in, frozen values out.  Names are case-insensitive, as everywhere in Spark.
-What is not known is refused with the nearest name, not ignored: an option with a misspelt name
-would change what a job reads, and nobody would notice.
+An unknown option is refused with the nearest name, not ignored: a misspelt option would change what
+a job reads without notice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark_multiraft.positions import (
     parse_timestamps,
 )
 
-#: Options of reading and of writing; each side names the other's as such when they are mixed up.
+#: Options of reading and of writing; an error names the right side for an option of the other one.
 CONNECTION = ("servers", "kafka.bootstrap.servers", "tls", "tlsCa", "tlsCertificate", "tlsKey",
               "tlsServerName", "clientId")
 READ = ("subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets",
@@ -33,12 +33,12 @@ READ = ("subscribe", "subscribePattern", "assign", "startingOffsets", "endingOff
         "includeValue", "includeHeaders", "readPreference", "rack", "pushdown", "isolation",
         "skipUnreadable")
 WRITE = ("topic", "mode", "sinkId", "compression", "includeHeaders", "deliveryTimeoutMs")
-#: Of Spark itself: the argument of load() and save(), and what it wants of every stream.
+#: Options of Spark itself: the argument of load() and save(), and those of every stream.
 SPARKS_OWN = ("path", "serialization.format", "checkpointlocation", "queryname", "outputmode")
-#: What stands in OPTIONS(...) of CREATE TABLE comes with this in front when the table is created,
-#: and not at all when it is read (seen with Spark 4.3).
+#: Prefix of options in OPTIONS(...) of CREATE TABLE when the table is created; absent when the
+#: table is read (seen with Spark 4.3).
 OF_TABLE = "option."
-#: What Spark's Kafka source has and this one does not, with the reason.
+#: Options of Spark's Kafka source that this one does not have, with the reason.
 ELSEWHERE = {
     "minoffsetspertrigger": "a trigger interval does the same: .trigger(processingTime=...)",
     "maxtriggerdelay": "a trigger interval does the same: .trigger(processingTime=...)",
@@ -51,14 +51,14 @@ ELSEWHERE = {
 }
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "epoch")
 DEFAULT_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
-#: As Spark cuts files.  A task costs a Python worker some 40 ms whatever it reads.
+#: Same as Spark's for files.  A task costs a Python worker some 40 ms whatever it reads.
 SPLIT_BYTES = 128 << 20
 BATCH, STREAM = "batch", "stream"
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
 class Connection(NamedTuple):
-    """Which cluster, and how."""
+    """Servers and security settings of the cluster."""
 
     servers: tuple[str, ...]
     tls: tuple[str, str, str, str] | None  # the fields of ``TlsSettings``
@@ -66,7 +66,7 @@ class Connection(NamedTuple):
 
 
 class Topics(NamedTuple):
-    """Which topics: exactly one of these is set."""
+    """Selection of topics: exactly one of these is set."""
 
     names: tuple[str, ...] = ()
     pattern: str = ""
@@ -80,7 +80,7 @@ class Topics(NamedTuple):
 
 
 class ReadOptions(NamedTuple):
-    """All that a reader needs to know."""
+    """Options of a read."""
 
     connection: Connection
     topics: Topics
@@ -95,19 +95,19 @@ class ReadOptions(NamedTuple):
     prefer: str
     rack: str
     pushdown: bool
-    #: What a start by time means where no record is as late: "error" or "latest".
+    #: Start by time when no record is as late: "error" or "latest".
     late_start: str
-    #: Whether rows are read that a transactional writer has not committed.
+    #: Isolation level: whether rows of uncommitted transactions are read.
     isolation: str
-    #: Whether batches that cannot be opened are left out.
+    #: True if batches that cannot be opened are left out.
     skip_unreadable: bool
 
 
 class WriteOptions(NamedTuple):
-    """All that a writer needs to know."""
+    """Options of a write."""
 
     connection: Connection
-    topic: str  # "" = the column says
+    topic: str  # "" = the column ``topic`` names it
     mode: str
     sink_id: str
     compression: str
@@ -119,7 +119,7 @@ MODES = (AT_LEAST_ONCE, IDEMPOTENT, TRANSACTIONAL)
 
 
 class _Texts:
-    """Options by lower-case name, and typed access to them."""
+    """Options by lower-case name, with typed access."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...], other: tuple[str, ...],
                  side: str):
@@ -174,12 +174,12 @@ def _unknown(name: str, known: tuple[str, ...], other: tuple[str, ...], side: st
 
 
 def parse_columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns alone, whatever kind of read it is.  Raises ``OptionError``."""
+    """Return the columns alone, whatever kind of read it is.  Raises ``OptionError``."""
     return _columns(_Texts(options, CONNECTION + READ, WRITE, "reading"))
 
 
 def parse_read(options: Mapping[str, str], kind: str = BATCH) -> ReadOptions:
-    """The options of a read of that kind.  Raises ``OptionError``."""
+    """Return the options of a read of that kind.  Raises ``OptionError``."""
     texts = _Texts(options, CONNECTION + READ, WRITE, "reading")
     starting = _position(texts, "starting", EARLIEST if kind == BATCH else LATEST)
     ending = _position(texts, "ending", LATEST)
@@ -203,7 +203,7 @@ def parse_read(options: Mapping[str, str], kind: str = BATCH) -> ReadOptions:
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
-    """The options of a write.  Raises ``OptionError``."""
+    """Return the options of a write.  Raises ``OptionError``."""
     texts = _Texts(options, CONNECTION + WRITE, READ, "writing")
     mode = texts.choice("mode", MODES)
     if texts.has("sinkId") and mode == AT_LEAST_ONCE:
@@ -254,7 +254,7 @@ def _topics(texts: _Texts) -> Topics:
 
 
 def _position(texts: _Texts, side: str, default: Position) -> Position:
-    """Where a read begins or ends; at most one of the options may say."""
+    """Return the begin or end of a read; at most one of the options may be given."""
     by_offset, at, by_time = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
     given = [name for name in (by_offset, at, by_time) if texts.has(name)]
     if len(given) > 1:
@@ -270,7 +270,7 @@ def _position(texts: _Texts, side: str, default: Position) -> Position:
 
 
 def _columns(texts: _Texts) -> tuple[str, ...]:
-    """The columns of the table, in the order asked for."""
+    """Return the columns of the table, in the requested order."""
     if texts.has("columns"):
         clash = [name for name in ("includeValue", "includeHeaders") if texts.has(name)]
         if clash:

@@ -1,7 +1,8 @@
-"""From options to ranges of offsets: what a read means, asked of the cluster once.
+"""Planning of reads: resolves options to ranges of offsets, with one set of requests to the
+cluster.
 
-Contract.  Runs on the driver.  A range that was resolved names the life of its partition and fixed
-offsets: reading it again gives the same records.  What cannot be read as asked is a ``SourceError``
+Contract.  Runs on the driver.  A resolved range names the incarnation of its partition and fixed
+offsets: reading it again gives the same records.  A read that is impossible raises ``SourceError``
 here, before any task starts.
 """
 
@@ -21,11 +22,11 @@ from pyspark_multiraft.failures import OptionError, SourceError, lost
 from pyspark_multiraft.options import Connection, ReadOptions, Topics
 from pyspark_multiraft.positions import EARLIEST_NUMBER, LATEST_NUMBER, Position
 
-#: Batches that are looked at to learn how large records are, of the largest ranges.
+#: Batches that are sampled to estimate the size of records, of the largest ranges.
 SAMPLES_MAX = 64
-#: A range with fewer records is too small to be worth a look.
+#: A range with fewer records is too small for a sample.
 SAMPLED_RECORDS_MIN = 1_000
-#: What a record is believed to take while nothing is known.
+#: Size of a record that is assumed without a sample.
 RECORD_BYTES_GUESS = 1_024
 #: Names that an error message lists.
 NAMES_SHOWN_MAX = 10
@@ -34,7 +35,7 @@ log = logging.getLogger("pyspark_multiraft")
 
 
 class Partition(NamedTuple):
-    """A partition as it is now."""
+    """A partition as the cluster describes it now."""
 
     topic: str
     number: int
@@ -42,7 +43,8 @@ class Partition(NamedTuple):
     topic_incarnation: int
     start_offset: int
     end_offset: int
-    decided_offset: int  # what a read may end at: nothing below it is staged by an open run
+    # end of what a read may cover: no record below it is staged by an open transaction
+    decided_offset: int
 
     @property
     def name(self) -> str:
@@ -50,7 +52,7 @@ class Partition(NamedTuple):
 
 
 def open_client(connection: Connection) -> Client:
-    """A client for one query."""
+    """Return a client for one query."""
     return Client(connection.servers, client_id=connection.client_id,
                   tls=TlsSettings(*connection.tls) if connection.tls is not None else None)
 
@@ -58,14 +60,14 @@ def open_client(connection: Connection) -> Client:
 def partitions_of(client: Client, topics: Topics,
                   may_lack: Callable[[str], bool] = lambda name: False,
                   isolation: str = READ_COMMITTED) -> list[Partition]:
-    """The partitions that are read, by topic and number.  Raises ``SourceError`` for a named topic
-    that does not exist, unless it ``may_lack``, and for a partition that does not.
+    """Return the partitions that are read, by topic and number.  Raises ``SourceError`` for a named
+    topic that does not exist, unless it ``may_lack``, and for a partition that does not.
     O(partitions)."""
     names = _names(client, topics)
     known, decided = (committed_ranges(client, names) if isolation == READ_COMMITTED
                       else (offset_ranges(client, names), {}))
     missing = [name for name in names if name not in known and not may_lack(name)]
-    if missing and not topics.pattern:  # a topic that matched a pattern may go away meanwhile
+    if missing and not topics.pattern:  # a topic that matched a pattern may be deleted meanwhile
         raise SourceError(f"{_listed('topic', missing)} does not exist. Create it (multiraft topic "
                           f"create {missing[0]}), or correct {topics}; see: multiraft topic list")
     found = [Partition(name, number, topic.partitions[number].incarnation, topic.incarnation,
@@ -104,7 +106,8 @@ def _listed(what: str, names: Sequence[str]) -> str:
 
 def batch_ranges(client: Client, options: ReadOptions,
                  wanted: Callable[[Partition], bool] = lambda part: True) -> list[Range]:
-    """What a batch reads, of those partitions that are ``wanted``.  Raises ``SourceError``."""
+    """Return the ranges of a batch read, of those partitions that are ``wanted``.  Raises
+    ``SourceError``."""
     parts = partitions_of(client, options.topics, isolation=options.isolation)
     if not parts:
         raise SourceError(f"no topic matches subscribePattern={options.topics.pattern!r} (the "
@@ -117,7 +120,7 @@ def batch_ranges(client: Client, options: ReadOptions,
 
 def offsets_of(client: Client, options: ReadOptions, side: str, position: Position,
                parts: Sequence[Partition]) -> dict[Partition, int]:
-    """The offset of each partition at a position.  Raises ``SourceError``."""
+    """Return the offset of each partition at a position.  Raises ``SourceError``."""
     if position.word:
         return {part: part.start_offset if position.word == "earliest" else part.decided_offset
                 for part in parts}
@@ -144,8 +147,8 @@ def _require_all(side: str, position: Position, parts: Sequence[Partition],
 def _by_time(client: Client, options: ReadOptions, side: str, position: Position,
              parts: Sequence[Partition], each: Mapping[tuple[str, int], int],
              ) -> dict[Partition, int]:
-    """The first offset at or after a time; where there is none, the end, which is what an end by
-    time means and what a start by time may mean."""
+    """Return the first offset at or after a time.  Where there is none, return the end: an end by
+    time means that, and a start by time may."""
     times = {part: each.get((part.topic, part.number), position.timestamp_ms) for part in parts}
     asked = sorted({(part.topic, time) for part, time in times.items()})
     answers = {(topic, time): client.offsets_at(topic, time) for topic, time in asked}
@@ -162,7 +165,7 @@ def _by_time(client: Client, options: ReadOptions, side: str, position: Position
 
 
 def _range(part: Partition, start: int, end: int, options: ReadOptions) -> Range:
-    """One partition's range, inside of what there is.  Raises ``SourceError``."""
+    """Return one partition's range, within the existing offsets.  Raises ``SourceError``."""
     for side, offset in (("startingOffsets", start), ("endingOffsets", end)):
         if offset > part.end_offset and options.fail_on_data_loss:
             raise SourceError(f"{side}: offset {offset} of {part.name} is beyond the end, "
@@ -180,15 +183,15 @@ def _range(part: Partition, start: int, end: int, options: ReadOptions) -> Range
 
 
 def warn_or_fail(options: ReadOptions, what: str) -> None:
-    """Records are lost: raises ``LossError``, or says so in the log."""
+    """Report lost records: raise ``LossError``, or log a warning."""
     if options.fail_on_data_loss:
         raise lost(what)
-    log.warning("%s; reading goes on without them (failOnDataLoss=false)", what)
+    log.warning("%s; reading continues (failOnDataLoss=false)", what)
 
 
 def sizes(client: Client, ranges: Sequence[Range]) -> Callable[[Range], float]:
-    """How many bytes a range has, about: the first batch of some of the largest ranges is looked
-    at, and others are taken to be like these."""
+    """Return an estimate of a range's bytes: the first batch of some of the largest ranges is
+    sampled, and the other ranges are assumed to be alike."""
     largest = sorted((part for part in ranges if part.count >= SAMPLED_RECORDS_MIN),
                      key=lambda part: (-part.count, part))[:SAMPLES_MAX]
     known = bytes_per_record(client, largest)
@@ -199,6 +202,6 @@ def sizes(client: Client, ranges: Sequence[Range]) -> Callable[[Range], float]:
 
 def tasks_of(client: Client, options: ReadOptions,
              ranges: Sequence[Range]) -> list[tuple[Range, ...]]:
-    """The ranges as tasks."""
+    """Return the tasks that read the ranges."""
     return splits.split(ranges, sizes(client, ranges), options.split_bytes,
                         options.min_partitions)

@@ -1,8 +1,10 @@
-"""Where a read begins or ends: words, offsets per partition, times; and offsets of a stream.
+"""Positions at which a read begins or ends (words, offsets per partition, times), and offsets of a
+stream.
 
 Contract.  Pure.  JSON as Spark's Kafka source takes it: -2 is the earliest offset, -1 the latest.
-What a stream writes into its checkpoint is JSON with sorted keys and a version; it names the life
-of each topic, so that a topic that was deleted and created again is not taken for the same.
+A stream's offsets in its checkpoint are JSON with sorted keys and a version; they name the
+incarnation of each topic, so that a topic that was deleted and created again is not taken for the
+same.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ _I64_MAX = (1 << 63) - 1
 
 
 class Position(NamedTuple):
-    """A place in many partitions: one word or time for all, or a number for each."""
+    """A position in many partitions: one word or time for all, or a number for each."""
 
     word: str = ""  # "earliest" or "latest"
     timestamp_ms: int = -1
@@ -34,7 +36,7 @@ LATEST = Position("latest")
 
 
 def parse_offsets(option: str, text: str, is_end: bool) -> Position:
-    """The value of startingOffsets or endingOffsets.  Raises ``OptionError``."""
+    """Parse the value of startingOffsets or endingOffsets.  Raises ``OptionError``."""
     if text.lower() in ("earliest", "latest"):
         return Position(text.lower())
     each = _by_partition(option, text, '"earliest", "latest" or {"topic":{"0":23,"1":-2}}')
@@ -46,7 +48,7 @@ def parse_offsets(option: str, text: str, is_end: bool) -> Position:
 
 
 def parse_timestamps(option: str, text: str) -> Position:
-    """The value of startingOffsetsByTimestamp or endingOffsetsByTimestamp."""
+    """Parse the value of startingOffsetsByTimestamp or endingOffsetsByTimestamp."""
     each = _by_partition(option, text, '{"topic":{"0":1700000000000}}, milliseconds since 1970')
     for (topic, partition), timestamp_ms in each:
         if timestamp_ms < 0:
@@ -55,7 +57,7 @@ def parse_timestamps(option: str, text: str) -> Position:
 
 
 def parse_assignment(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The value of assign: which partitions of which topics."""
+    """Parse the value of assign: partitions of topics."""
     wanted = '{"topic":[0,1],...}'
     found = _object("assign", text, wanted)
     for topic, partitions in found.items():
@@ -91,7 +93,7 @@ def _by_partition(option: str, text: str, wanted: str) -> tuple[tuple[tuple[str,
 
 
 class TopicOffsets(NamedTuple):
-    """How far a stream is in one topic: the next offset of each partition."""
+    """Progress of a stream in one topic: the next offset of each partition."""
 
     incarnation: int
     next: tuple[tuple[int, int], ...]  # (partition, offset), ascending
@@ -101,9 +103,9 @@ StreamOffsets = dict[str, TopicOffsets]
 
 
 def dump_offsets(offsets: StreamOffsets, record_bytes: int = 0) -> dict:
-    """What Spark keeps as JSON.  ``record_bytes``: how large a record was taken to be when a batch
-    that ends here was planned (0 = nobody looked), so that it is cut into the same tasks when it is
-    repeated."""
+    """Return the JSON that Spark keeps.  ``record_bytes``: the size of a record that was assumed
+    when a batch that ends here was planned (0 = not estimated), so that the batch is cut into the
+    same tasks when it is repeated."""
     return {"version": OFFSETS_VERSION, "record_bytes": record_bytes, "topics": {
         topic: {"incarnation": found.incarnation,
                 "offsets": {str(partition): offset for partition, offset in found.next}}
@@ -111,7 +113,8 @@ def dump_offsets(offsets: StreamOffsets, record_bytes: int = 0) -> dict:
 
 
 def load_offsets(stored: dict) -> StreamOffsets:
-    """The other way round.  Raises ``SourceError`` for what this release cannot read."""
+    """Parse the JSON that ``dump_offsets`` wrote.  Raises ``SourceError`` for a version that this
+    release cannot read."""
     version = stored.get("version")
     if version != OFFSETS_VERSION:
         raise SourceError(f"the checkpoint has offsets of version {version!r}, this release reads "

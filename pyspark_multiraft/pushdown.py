@@ -1,9 +1,9 @@
-"""Filters of a query that say which offsets it needs at all.
+"""Filter pushdown: filters of a query that limit the offsets to read.
 
-Contract.  What ``take`` does not give back is fulfilled by every row that is read.  Filters on
-topic, partition and offset are exact.  Those on time narrow what is read and are given back,
-because times of records do not rise with their offsets: everything before the first record at or
-after the lower bound is left out, and nothing at the end.
+Contract.  Every row that is read satisfies the filters that ``take`` does not return.  Filters on
+topic, partition and offset are exact.  Filters on time narrow the ranges and are returned, because
+times of records do not rise with their offsets: records before the first one at or after the lower
+bound are left out, and none at the end.
 """
 
 from __future__ import annotations
@@ -21,28 +21,30 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 class Bounds:
-    """What the filters taken so far leave over."""
+    """Ranges that the filters taken so far leave."""
 
     def __init__(self):
         self._rules: list[tuple[str, Callable[[object], bool]]] = []
         self._first_offset = 0
         self._end_offset = (1 << 63) - 1
         self._from_ms = -1
-        self._found: dict[str, dict[int, int | None]] = {}  # topic -> where ``_from_ms`` is
+        # topic -> offsets of ``_from_ms`` by partition
+        self._found: dict[str, dict[int, int | None]] = {}
 
     def take(self, filters: Iterable[spark.Filter]) -> Iterator[spark.Filter]:
-        """Note what can be used; gives the filters that Spark has to apply still."""
+        """Note the filters that can be used; yield those that Spark still has to apply."""
         for each in filters:
             if not self._takes(each):
                 yield each
 
     def admits(self, part: Partition) -> bool:
-        """Whether any record of a partition is wanted."""
+        """True if any record of a partition is wanted."""
         values = {"topic": part.topic, "partition": part.number}
         return all(rule(values[column]) for column, rule in self._rules)
 
     def cut(self, client: Client, part: Range) -> Range:
-        """What is wanted of a range.  A topic is searched once, for all of its partitions."""
+        """Return the wanted part of a range.  A topic is searched once, for all of its
+        partitions."""
         first = max(part.start_offset, self._first_offset)
         end = min(part.end_offset, self._end_offset)
         if self._from_ms >= 0 and first < end:

@@ -19,12 +19,12 @@ from pyspark_multiraft.options import ReadOptions
 from pyspark_multiraft.pushdown import Bounds
 from pyspark_multiraft.rows import Rows
 
-#: What one fetch asks of a large range; a batch has 8 MiB at most.
+#: Size of one fetch of a large range; a batch has 8 MiB at most.
 FETCH_BYTES = 4 << 20
 
 
 def read_task(options: ReadOptions, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
-    """The rows of a task."""
+    """Yield the rows of a task."""
     settings = ConsumerSettings(partition_bytes_max=FETCH_BYTES, prefer=options.prefer,
                                 rack=options.rack, isolation=options.isolation)
     rows = Rows(options.columns)
@@ -39,19 +39,19 @@ def read_task(options: ReadOptions, ranges: Sequence[Range]) -> Iterator[pa.Reco
             except UnreadableBatch as error:
                 if not options.skip_unreadable:
                     raise
-                planning.log.warning("%s; reading goes on without it (skipUnreadable=true)", error)
+                planning.log.warning("%s; reading continues (skipUnreadable=true)", error)
         yield from rows.rest()
 
 
 class MultiRaftReader(DataSourceReader):
-    """See the module docstring."""
+    """Reader of one batch query."""
 
     def __init__(self, options: ReadOptions):
         self._options = options
         self._bounds = Bounds()
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks, each a tuple of ranges."""
+        """Return the tasks, each a tuple of ranges."""
         options = self._options
         with explained(options.connection.servers), \
                 planning.open_client(options.connection) as client:
@@ -60,14 +60,14 @@ class MultiRaftReader(DataSourceReader):
             return [InputPartition(task) for task in planning.tasks_of(client, options, ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task; no ranges at all are one task without a value."""
+        """Yield the rows of one task; a query without ranges has one task without a value."""
         return read_task(self._options, partition.value or ())
 
 
 class PushdownReader(MultiRaftReader):
-    """The same with filters.  A class of its own: Spark refuses every query of a reader that takes
-    filters unless spark.sql.python.filterPushdown.enabled is set."""
+    """Reader with filter pushdown.  A class of its own: Spark refuses every query of a reader that
+    takes filters unless spark.sql.python.filterPushdown.enabled is set."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take what narrows the ranges; what is not exact by that is given back."""
+        """Use the filters that narrow the ranges; yield those that Spark still has to apply."""
         return self._bounds.take(filters)

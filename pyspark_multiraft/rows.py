@@ -1,8 +1,8 @@
-"""Fetched batches as rows of a table, in Arrow's memory.
+"""Conversion of fetched batches to rows of a table, in Arrow's memory.
 
-Contract.  What ``Rows`` gives equals the schema exactly, or Spark refuses it.  No Python per
-record: a batch is decoded by ``multiraft.core.ColumnBuilder`` into memory that Arrow takes over as
-it is; what all records of a batch have in common is repeated by Arrow.
+Contract.  Results of ``Rows`` equal the schema exactly, or Spark refuses them.  No Python per
+record: a batch is decoded by ``multiraft.core.ColumnBuilder`` into memory that Arrow takes over
+without a copy; Arrow repeats the values that all records of a batch have in common.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from multiraft import core
 from multiraft.client import FetchedBatch
 
-#: Rows and bytes that go to Spark at once: large enough that a batch costs nothing, small enough
-#: that it is still in the processor's cache when it is copied on.
+#: Rows and bytes that are passed to Spark at once: large enough that the cost per batch is small,
+#: small enough that the data is still in the processor's cache when it is copied.
 ROWS_MAX = 32_768
 BYTES_MAX = 4 << 20
 
@@ -27,24 +27,25 @@ _TYPES = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(),
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """The table's schema."""
+    """Return the table's schema."""
     return pa.schema([pa.field(name, _TYPES[name]) for name in columns])
 
 
 class Rows:
-    """Fetched batches in, record batches of Arrow out."""
+    """Converter: takes fetched batches, returns record batches of Arrow."""
 
     def __init__(self, columns: Sequence[str]):
         self._columns = columns
         self._schema = arrow_schema(columns)
         self._builder = core.ColumnBuilder("key" in columns, "value" in columns,
                                            "headers" in columns)
-        #: (topic, partition, epoch) that rows have in common, and up to which row.
+        #: (topic, partition, epoch) that rows have in common, and the end of these rows.
         self._runs: list[tuple[str, int, int]] = []
         self._ends: list[int] = []
 
     def add(self, batch: FetchedBatch, end_offset: int) -> Iterator[pa.RecordBatch]:
-        """The records of ``batch`` below ``end_offset``; gives what is enough."""
+        """Add the records of ``batch`` below ``end_offset``; yield record batches that are large
+        enough."""
         if batch.into(self._builder, end_offset):
             run = (batch.topic, batch.partition, batch.header.leader_epoch)
             if self._runs and self._runs[-1] == run:
@@ -56,7 +57,7 @@ class Rows:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What is left, if anything is."""
+        """Return the remaining rows, if there are any."""
         if self._builder.count:
             taken = self._builder.take()
             runs, ends = self._runs, self._ends
@@ -66,7 +67,7 @@ class Rows:
 
 
 def _repeated(at: int, kind: pa.DataType):
-    """A column that is the same for all records of a run."""
+    """Return a column that has one value for all records of a run."""
     def array(taken: core.Columns, runs: list, ends: list) -> pa.Array:
         values = pa.array([run[at] for run in runs], kind)
         return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()),

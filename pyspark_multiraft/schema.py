@@ -1,7 +1,7 @@
-"""The table that a topic is, in Spark's words.
+"""Schema of a topic as a Spark table.
 
-Contract.  Light to import: every query on the driver does.  ``rows.py`` has the same in Arrow's
-words; a test compares the two.
+Contract.  Light to import: every query on the driver does.  ``rows.py`` has the same schema for
+Arrow; a test compares the two.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _TYPES = {"topic": StringType(), "partition": IntegerType(), "offset": LongType(
 
 
 def spark_schema(columns: Sequence[str]) -> StructType:
-    """The table's schema."""
+    """Return the table's schema."""
     return StructType([StructField(name, _TYPES[name]) for name in columns])
 
 
 def require_schema(asked: StructType, columns: Sequence[str]) -> None:
-    """Raises ``SourceError`` when somebody asked for a table that topics are not."""
+    """Raise ``SourceError`` when the query requests a schema that topics do not have."""
     ours = spark_schema(columns)
     if [(field.name, field.dataType) for field in asked] != [
             (field.name, field.dataType) for field in ours]:
@@ -45,5 +45,5 @@ def require_schema(asked: StructType, columns: Sequence[str]) -> None:
 
 
 def said(schema: StructType) -> str:
-    """A schema as one writes it in SQL."""
+    """Return a schema in SQL notation."""
     return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)

@@ -1,8 +1,9 @@
-"""The data source as Spark sees it: one object per query, which checks options and makes readers.
+"""Entry point of the data source: one object per query, which checks options and creates readers
+and writers.
 
-Contract.  Nothing is connected here.  Wrong options are ``OptionError``s at ``load()``, before
-anything runs.  What reads and writes is imported when it is asked for: Spark imports this module
-for every query of a session, also for those that have nothing to do with it.
+Contract.  This module opens no connection.  Wrong options are ``OptionError``s at ``load()``,
+before anything runs.  Readers and writers are imported when they are requested: Spark imports this
+module for every query of a session, also for those that do not use it.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ if TYPE_CHECKING:
 
 
 class MultiRaftDataSource(DataSource):
-    """``spark.read.format("multiraft")`` and its relatives."""
+    """The data source behind ``spark.read.format("multiraft")`` and its relatives."""
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "multiraft"
 
     def schema(self) -> StructType:
-        """The schema that the options ask for."""
+        """Return the schema that the options request."""
         from pyspark_multiraft.options import parse_columns
         from pyspark_multiraft.schema import spark_schema
         return spark_schema(parse_columns(self.options))
 
     def reader(self, schema: StructType) -> MultiRaftReader:
-        """A batch read."""
+        """Return a batch reader."""
         from pyspark_multiraft.options import parse_read
         from pyspark_multiraft.reading import MultiRaftReader, PushdownReader
         from pyspark_multiraft.schema import require_schema
@@ -42,7 +43,7 @@ class MultiRaftDataSource(DataSource):
         return (PushdownReader if options.pushdown else MultiRaftReader)(options)
 
     def streamReader(self, schema: StructType) -> MultiRaftStreamReader:
-        """A stream read."""
+        """Return a stream reader."""
         from pyspark_multiraft.options import STREAM, parse_read
         from pyspark_multiraft.schema import require_schema
         from pyspark_multiraft.streaming import MultiRaftStreamReader
@@ -51,13 +52,13 @@ class MultiRaftDataSource(DataSource):
         return MultiRaftStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> MultiRaftWriter:
-        """A batch write."""
+        """Return a batch writer."""
         from pyspark_multiraft.options import parse_write
         from pyspark_multiraft.writing import MultiRaftWriter
         return MultiRaftWriter(parse_write(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> MultiRaftStreamWriter:
-        """A stream write."""
+        """Return a stream writer."""
         from pyspark_multiraft.options import parse_write
         from pyspark_multiraft.writing import MultiRaftStreamWriter
         return MultiRaftStreamWriter(parse_write(self.options), schema)

@@ -1,4 +1,4 @@
-"""Ranges into tasks: large ones are cut, small ones travel together.
+"""Split of ranges into tasks: large ranges are cut, small ones share a task.
 
 Contract.  Pure and deterministic: the same ranges and sizes give the same tasks.  Every offset of
 every range is in exactly one task, and the ranges of a task are in their order.  O(ranges + tasks).
@@ -17,8 +17,8 @@ RANGES_PER_TASK_MAX = 10_000
 
 def split(ranges: Sequence[Range], bytes_of: Callable[[Range], float], split_bytes: int,
           tasks_min: int = 0) -> list[tuple[Range, ...]]:
-    """Tasks of about ``split_bytes`` each, and at least ``tasks_min`` of them if there are as many
-    records."""
+    """Return tasks of about ``split_bytes`` each, and at least ``tasks_min`` of them if there are
+    as many records."""
     ranges = [part for part in ranges if part.count > 0]
     if tasks_min > 1:
         total = sum(map(bytes_of, ranges))
@@ -29,7 +29,8 @@ def split(ranges: Sequence[Range], bytes_of: Callable[[Range], float], split_byt
 
 
 def _cut(part: Range, size: float, split_bytes: int) -> list[tuple[Range, float]]:
-    """A range in equal pieces of at most ``split_bytes``, as far as records can be divided."""
+    """Return a range in equal pieces of at most ``split_bytes``, as far as records can be
+    divided."""
     pieces = min(part.count, max(1, -int(-size // split_bytes)))
     edges = [part.start_offset + part.count * at // pieces for at in range(pieces + 1)]
     return [(part._replace(start_offset=first, end_offset=last), size / pieces)

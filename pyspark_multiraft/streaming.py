@@ -1,15 +1,16 @@
-"""Stream reads: how far each batch goes, and the tasks that read it.
+"""Stream reads: the offsets of each batch, and the tasks that read it.
 
-Contract.  Offsets are what ``positions.py`` writes; a batch between two of them reads the same
+Contract.  Offsets have the format of ``positions.py``; a batch between two of them reads the same
 records however often it is run, because partitions only grow.  A partition or, with a pattern, a
 topic that appears later is read from its first record.  Limits bound a batch; every partition with
-something new gets a part of it, so that none waits behind a busy one.
+new records gets a share of it, so that none waits behind a busy one.
 
 Theory.  Spark keeps one process per query for the driver's side, and asks it for the latest offset
-once per batch: one client lives as long as the query, and each look costs a few requests for
-thousands of partitions.  With ``availableNow`` the end is fixed when the query starts.  A batch
-that is repeated is cut into the same tasks: what decides that is in its offsets, so that a sink
-that knows tasks again (``writing.py``) sees the same rows in each.
+once per batch: one client lives as long as the query, and each request for the latest offset costs
+a few requests to the cluster for thousands of partitions.  With ``availableNow`` the end is fixed
+when the query starts.  A repeated batch is cut into the same tasks, because its offsets contain
+everything that decides the cut: a sink that recognises tasks (``writing.py``) sees the same rows in
+each.
 """
 
 from __future__ import annotations
@@ -44,21 +45,21 @@ Key = tuple[str, int]
 
 
 class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module docstring."""
+    """Reader of one stream query."""
 
     def __init__(self, options: ReadOptions):
         self._options = options
         self._client: Client | None = None
-        self._last: StreamOffsets | None = None  # availableNow goes so far and no further
+        self._last: StreamOffsets | None = None  # offsets at which availableNow ends
 
     def __getstate__(self) -> dict:
-        """Tasks get values, no connection."""
+        """Return the state without the client: tasks get values, no connection."""
         return {"_options": self._options, "_client": None, "_last": None}
 
     # ---- the driver ----
 
     def initialOffset(self) -> dict:
-        """Where a query without a checkpoint begins."""
+        """Return the offsets at which a query without a checkpoint begins."""
         with explained(self._options.connection.servers):
             parts = self._partitions(lambda name: False)
             starts = planning.offsets_of(self._open(), self._options, "starting",
@@ -68,7 +69,7 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return dump_offsets(_grouped(parts, lambda part: starts[part]))
 
     def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
-        """Where the next batch ends, given where it starts."""
+        """Return the end of the next batch that begins at ``start``."""
         with explained(self._options.connection.servers):
             begun = load_offsets(start)
             parts = self._partitions(begun.__contains__)
@@ -84,8 +85,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return start if found == begun else dump_offsets(found, _record_bytes(ranges, bytes_of))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options say of a batch.  With both limits the rows are Spark's to know, and the
-        bytes bound them as well (``_limited``)."""
+        """Return the limit of a batch, as the options give it.  With both limits Spark gets the
+        rows, and the bytes limit them as well (``_limited``)."""
         if self._options.offsets_per_trigger:
             return ReadMaxRows(self._options.offsets_per_trigger)
         if self._options.bytes_per_trigger:
@@ -93,17 +94,17 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The query ends at what is the end now."""
+        """Fix the current end as the end of the query."""
         with explained(self._options.connection.servers):
             self._last = _grouped(self._partitions(), lambda part: part.decided_offset)
 
     def reportLatestOffset(self) -> dict:
-        """Where the partitions end, for whoever watches how far the query is behind."""
+        """Return the ends of the partitions, for metrics of how far the query is behind."""
         with explained(self._options.connection.servers):
             return dump_offsets(_grouped(self._partitions(), lambda part: part.end_offset))
 
     def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
-        """The tasks of a batch."""
+        """Return the tasks of a batch."""
         with explained(self._options.connection.servers):
             begun, ended = load_offsets(start), load_offsets(end)
             by_key = {(part.topic, part.number): part for part in self._partitions()}
@@ -116,7 +117,7 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return [InputPartition(task) for task in tasks]
 
     def stop(self) -> None:
-        """The query has ended."""
+        """Close the client; the query has ended."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -124,13 +125,13 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     # ---- tasks ----
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         return read_task(self._options, partition.value or ())
 
     # ---- parts ----
 
     def _open(self) -> Client:
-        if self._client is None or self._client.closed:  # so it is in a forked process
+        if self._client is None or self._client.closed:  # a client is closed in a forked process
             self._client = planning.open_client(self._options.connection)
         return self._client
 
@@ -144,7 +145,7 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                               f"{part.end_offset}. Correct it.")
 
     def _ends(self, parts: Sequence[Partition]) -> dict[Key, int]:
-        """How far reading may go now."""
+        """Return the offsets up to which the partitions may be read now."""
         ends = {(part.topic, part.number): part.decided_offset for part in parts}
         if self._last is None:
             return ends
@@ -153,7 +154,7 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _ranges(self, begun: StreamOffsets, parts: Sequence[Partition],
                 ends: Mapping[Key, int]) -> list[Range]:
-        """What is new in each partition."""
+        """Return the new records of each partition."""
         kept = _offsets_by_key(begun)
         self._note_missing(begun, parts)
         found = []
@@ -163,7 +164,7 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if part.topic in begun and begun[part.topic].incarnation != part.topic_incarnation:
                 self._lost(f"topic {part.topic!r} was deleted and created again")
                 first = 0
-            # What retention has taken of it is noted where the batch is planned.
+            # A loss by retention is reported where the batch is planned.
             first = max(first, part.start_offset) if key not in kept else first
             found.append(Range(*key, part.incarnation, first, max(first, ends[key])))
         return found
@@ -171,14 +172,15 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _note_missing(self, begun: StreamOffsets, parts: Sequence[Partition]) -> None:
         gone = sorted(set(begun) - {part.topic for part in parts})
         if gone:
-            self._lost(f"topics {', '.join(gone)} do not exist any more")
+            self._lost(f"topics {', '.join(gone)} no longer exist")
 
     def _lost(self, what: str) -> None:
         planning.warn_or_fail(self._options, what)
 
     def _limited(self, ranges: Sequence[Range], limit: ReadLimit,
                  bytes_of: Callable[[Range], float]) -> list[Range]:
-        """At most so many rows, and so many bytes, shared out by what is there."""
+        """Limit the ranges to a number of rows and of bytes, shared out by the new records of
+        each."""
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else (
             self._options.bytes_per_trigger)
@@ -193,7 +195,7 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _planned(self, part: Partition | None, key: Key, first: int, last: int,
                  begun: StreamOffsets, ended: StreamOffsets) -> Range | None:
-        """One partition of a batch, or nothing where all of it is lost."""
+        """Return one partition's range of a batch; None where all of it is lost."""
         name = f"{key[0]}/{key[1]}"
         if part is None or part.topic_incarnation != ended[key[0]].incarnation:
             self._lost(f"{name}: the topic of offsets {first}..{last - 1} was deleted")
@@ -206,8 +208,8 @@ class MultiRaftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 
 def shared_out(ranges: Sequence[Range], rows: int) -> list[Range]:
-    """The first records of each range, ``rows`` of them together, each range by its share; what
-    rounding leaves goes to the first ones.  O(ranges)."""
+    """Return the first records of each range, ``rows`` of them together, each range by its share;
+    the remainder of rounding goes to the first ones.  O(ranges)."""
     total = sum(part.count for part in ranges)
     shares = [part.count * rows // total for part in ranges]
     left = rows - sum(shares)
@@ -220,13 +222,13 @@ def shared_out(ranges: Sequence[Range], rows: int) -> list[Range]:
 
 
 def _record_bytes(ranges: Sequence[Range], bytes_of: Callable[[Range], float]) -> int:
-    """What a record of these takes, about; 0 when there is none."""
+    """Return the estimated size of a record of these ranges; 0 when there is none."""
     records = sum(part.count for part in ranges)
     return max(1, round(sum(map(bytes_of, ranges)) / records)) if records else 0
 
 
 def _grouped(parts: Sequence[Partition], offset_of: Callable[[Partition], int]) -> StreamOffsets:
-    """Offsets of partitions by topic."""
+    """Return offsets of partitions grouped by topic."""
     topics: dict[str, list[tuple[int, int]]] = {}
     incarnations = {part.topic: part.topic_incarnation for part in parts}
     for part in parts:
@@ -241,8 +243,8 @@ def _offsets_by_key(offsets: StreamOffsets) -> dict[Key, int]:
 
 
 def _between(begun: StreamOffsets, ended: StreamOffsets) -> dict[Key, tuple[int, int]]:
-    """First and next offset of each partition of a batch; what was not there at its begin, or was
-    another topic of that name, starts with its first record."""
+    """Return first and next offset of each partition of a batch; a partition that did not exist at
+    the begin, or belonged to another topic of that name, starts with its first record."""
     starts = _offsets_by_key(begun)
     found = {}
     for (topic, partition), last in _offsets_by_key(ended).items():

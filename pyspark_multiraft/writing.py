@@ -1,17 +1,16 @@
 """Writes: rows of a DataFrame become records, in batches and in streams.
 
-Contract.  The columns are those of Spark's Kafka sink: ``value`` (binary or text), and if wanted
-``key``, ``topic``, ``partition``, ``timestamp``, ``headers``.  A task that has ended well has every
-row acknowledged by a majority.  There is no taking back: what a task has appended before it failed
-stays.
+Contract.  The columns are those of Spark's Kafka sink: ``value`` (binary or text), and optionally
+``key``, ``topic``, ``partition``, ``timestamp``, ``headers``.  A successful task has every row
+acknowledged by a majority.  Rows that a task appended before it failed stay.
 
-*at-least-once*: a task that is run again appends its rows again.
-*transactional*: see ``transactions.py``.
-*idempotent*: it appends what is missing.  A task's batches carry sequences under a producer id made
-of the sink's name and the task's number, with the number of Spark's batch as epoch; the leader
-knows a batch again and answers with its first offset.  So the same rows have to come in the same
-order to the same task: Spark repeats a stream's batch with the same offsets and the same number of
-shuffle partitions, and the rest (no rand(), no changing lookups) is up to the query.
+*at-least-once*: a repeated task appends its rows again.  *transactional*: see ``transactions.py``.
+*idempotent*: a repeated task appends the missing rows.  A task's batches carry sequences under a
+producer id derived from the sink's name and the task's number, with the number of Spark's batch as
+epoch; the leader recognises a batch and answers with its first offset.  So the same rows have to
+come in the same order to the same task: Spark repeats a stream's batch with the same offsets and
+the same number of shuffle partitions, and the query must be deterministic otherwise (no rand(), no
+changing lookups).
 
 Theory.  A leader remembers the last five batches of a producer id per partition; a task that has
 more uses several ids, one after the other, each for so many bytes that these cannot be more than
@@ -56,15 +55,15 @@ BATCH_BYTES = 1 << 20
 #: Any two batches in a row have more than BATCH_BYTES together, so these are at most five.  A
 #: record that is larger than BATCH_BYTES is a batch by itself, one that is larger than this too.
 BYTES_PER_IDENTITY = 3 * BATCH_BYTES
-#: What a record takes beside its fields, at most: lengths, offset, time, and of each header.
+#: Size of a record beside its fields, at most: lengths, offset, time, and per header.
 RECORD_OVERHEAD, HEADER_OVERHEAD = 48, 10
-#: Rows without a key go to one partition after the other, so many at a time.
+#: Rows without a key are appended to the partitions in turn, this many at a time.
 ROWS_PER_TURN = 1_000
-#: Epochs have 15 bits; batches beyond them go on under other ids.
+#: Epochs have 15 bits; later batches use other ids.
 EPOCHS = 1 << 15
-#: Ids that a cluster hands out count from 1; these are far above.
+#: Ids that a cluster assigns count from 1; derived ids are far above.
 _IDENTITY_BIT = 1 << 62
-#: As good as for ever: a batch ends when it is full.
+#: Practically unlimited: a batch ends when it is full.
 NO_LINGER_MS = 3_600_000
 _PROPERTIES = ("sql.streaming.queryId", "streaming.sql.batchId")
 
@@ -74,28 +73,28 @@ _ALLOWED = {"value": (BinaryType(), StringType()), "key": (BinaryType(), StringT
 
 
 class Written(WriterCommitMessage):
-    """What a task has appended."""
+    """Result of a task: the number of appended records."""
 
     def __init__(self, records: int):
         self.records = records
 
 
 class Attempt(NamedTuple):
-    """Who writes: the sink, the task's number, the number of Spark's batch."""
+    """Identity of a writer: the sink, the task's number, the number of Spark's batch."""
 
     sink: str
     task: int
     batch: int
 
     def identity(self, chunk: int) -> tuple[int, int]:
-        """(producer id, epoch) of the chunk-th part of what the task writes."""
+        """Return (producer id, epoch) of the chunk-th part of the task's rows."""
         name = f"{self.sink}\0{self.task}\0{chunk}\0{self.batch // EPOCHS}"
         digest = hashlib.sha256(name.encode()).digest()
         return _IDENTITY_BIT | int.from_bytes(digest[:8], "big") >> 2, self.batch % EPOCHS
 
 
 def require_columns(schema: StructType, options: WriteOptions) -> None:
-    """Raises ``SourceError`` when rows of this schema are no records."""
+    """Raise ``SourceError`` when rows of this schema are no records."""
     wanted = ("value (binary or string), and if wanted key (binary or string), topic string, "
               "partition int, timestamp timestamp, headers array<struct<key:string,value:binary>>")
     for field in schema:
@@ -112,12 +111,12 @@ def require_columns(schema: StructType, options: WriteOptions) -> None:
 
 
 def same(one, other) -> bool:
-    """Whether two types are the same but for what may be null."""
+    """True if two types are the same, nullability aside."""
     return one.simpleString() == other.simpleString()
 
 
 class MultiRaftWriter(DataSourceArrowWriter):
-    """A batch write."""
+    """Writer of one batch query."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool):
         require_columns(schema, options)
@@ -132,7 +131,7 @@ class MultiRaftWriter(DataSourceArrowWriter):
             raise OptionError("sinkId is for streams, whose batches have numbers; a batch write "
                               "names itself. Remove it.")
         self._options = options
-        self._sink = uuid.uuid4().hex  # of this write: its tasks may be repeated, it may not
+        self._sink = uuid.uuid4().hex  # of this write: its tasks may be repeated, the write may not
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Append the rows of one task."""
@@ -142,8 +141,8 @@ class MultiRaftWriter(DataSourceArrowWriter):
 
 
 class MultiRaftStreamWriter(DataSourceStreamArrowWriter):
-    """A stream write.  Made anew for each batch and in each process; what ``commit`` and ``abort``
-    need is in the messages of the tasks."""
+    """Writer of one stream query.  Spark creates one for each batch and in each process; the tasks'
+    messages contain everything that ``commit`` and ``abort`` need."""
 
     def __init__(self, options: WriteOptions, schema: StructType):
         require_columns(schema, options)
@@ -166,12 +165,12 @@ class MultiRaftStreamWriter(DataSourceStreamArrowWriter):
         return write_task(options, attempt, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All tasks have ended well."""
+        """Commit the batch: all tasks have succeeded."""
         if self._options.mode == TRANSACTIONAL:
             transactions.commit(self._options, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Spark gives the batch up, perhaps one that is committed."""
+        """Abort the batch, which may be committed already."""
         if self._options.mode == TRANSACTIONAL:
             transactions.abort(self._options, messages)
 
@@ -186,8 +185,8 @@ def write_task(options: WriteOptions, attempt: Attempt,
 
 def stage_task(options: WriteOptions, attempt: Attempt, nonce: bytes,
                batches: Iterator[pa.RecordBatch]) -> transactions.Staged:
-    """Stage the rows of a task and wait until they are acknowledged.  Those of a batch that was
-    committed before are computed and left."""
+    """Stage the rows of a task and wait until they are acknowledged.  Rows of a batch that was
+    committed before are computed and dropped."""
     if attempt.task > layout.STAGED_TASKS_MAX:
         raise SourceError(f"mode=transactional takes {layout.STAGED_TASKS_MAX + 1} tasks of a "
                           "batch at most. Write from fewer partitions: .coalesce(n)")
@@ -201,7 +200,8 @@ def stage_task(options: WriteOptions, attempt: Attempt, nonce: bytes,
 
 
 def _append_all(sink: _Plain, batches: Iterator[pa.RecordBatch]) -> int:
-    """Append all rows and wait until they are acknowledged; how many.  Raises ``SourceError``."""
+    """Append all rows and wait until they are acknowledged; return their number.  Raises
+    ``SourceError``."""
     try:
         for batch in batches:
             sink.add(batch)
@@ -215,7 +215,7 @@ def _append_all(sink: _Plain, batches: Iterator[pa.RecordBatch]) -> int:
 
 
 class _Plain:
-    """At least once: whatever is sent goes wherever it fits."""
+    """Appender without deduplication: at least once."""
 
     def __init__(self, client: Client, options: WriteOptions, attempt: Attempt):
         self.records = 0
@@ -229,7 +229,7 @@ class _Plain:
                                      delivery_timeout_ms=options.delivery_timeout_ms, **more)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of a batch."""
+        """Append the rows of a batch."""
         self.records += batch.num_rows
         if batch.schema.names == ["value"] and not batch.column(0).null_count:
             values = batch.column(0).cast(pa.binary()).to_pylist()
@@ -239,8 +239,8 @@ class _Plain:
             self._send(record)
 
     def _send(self, record: Record) -> None:
-        """Raises ``SourceError`` for what no record can hold: a time before 1970, a header's name
-        that is no text."""
+        """Send a record.  Raises ``SourceError`` for a row that no record can hold: a time before
+        1970, a header's name that is no text."""
         try:
             self._producer.send(record)
         except (TypeError, ValueError) as error:
@@ -248,13 +248,13 @@ class _Plain:
                               "it out.") from None
 
     def end(self) -> None:
-        """All of it is acknowledged, or this raises."""
+        """Wait until everything is acknowledged, or raise."""
         with self._producer:
             self._producer.flush()
 
 
 class _Staging(_Plain):
-    """Once, if the run is the batch's; else not at all."""
+    """Appender of staged rows: once, if the run commits; else not at all."""
 
     def __init__(self, client: Client, options: WriteOptions, attempt: Attempt, run: Run):
         self._run = run
@@ -264,7 +264,7 @@ class _Staging(_Plain):
         return super()._open(identity=self._run.identity, **more)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of a batch."""
+        """Stage the rows of a batch."""
         topics = ([self._options.topic] if self._options.topic
                   else batch.column("topic").unique().to_pylist())
         for topic in topics:
@@ -274,7 +274,7 @@ class _Staging(_Plain):
 
 
 class _Identified(_Plain):
-    """Once, however often the task is run."""
+    """Appender with sequences: once, however often the task is run."""
 
     def __init__(self, client: Client, options: WriteOptions, attempt: Attempt):
         self._attempt = attempt
@@ -288,9 +288,9 @@ class _Identified(_Plain):
         return super()._open(linger_ms=NO_LINGER_MS, identity=self._attempt.identity(self._chunk))
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of a batch."""
-        # All records of a batch of ours have one time unless the rows have: lengths of times must
-        # not depend on when the task is run.
+        """Append the rows of a batch."""
+        # All records of a task have one time unless the rows have their own: the encoded length of
+        # times must not depend on when the task is run.
         default_ms = -1 if "timestamp" in batch.schema.names else self._now_ms
         for record in records_of(batch, self._options.topic, default_ms):
             size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"") + sum(
@@ -309,7 +309,7 @@ class _Identified(_Plain):
         self._producer = self._open()
 
     def _placed(self, record: Record) -> Record:
-        """With a partition, whatever other records there are."""
+        """Return the record with a partition that does not depend on other records."""
         if record.partition is not None or record.key is not None:
             return record
         count = self._partitions.get(record.topic)
@@ -322,7 +322,7 @@ class _Identified(_Plain):
 
 def records_of(batch: pa.RecordBatch, topic: str, default_ms: int | None = None,
                ) -> Iterator[Record]:
-    """The rows of a batch as records; ``topic`` is written unless it is ""."""
+    """Yield the rows of a batch as records; ``topic`` is written unless it is ""."""
     columns = {name: _plain(name, batch.column(name)) for name in batch.schema.names}
     nothing = [None] * batch.num_rows
     topics = [topic] * batch.num_rows if topic else columns["topic"]
@@ -339,7 +339,7 @@ def records_of(batch: pa.RecordBatch, topic: str, default_ms: int | None = None,
 
 
 def _plain(name: str, column: pa.Array) -> list:
-    """A column as what a record takes."""
+    """Return a column as values that a record takes."""
     if name in ("value", "key"):
         column = column.cast(pa.binary())
     elif name == "timestamp":

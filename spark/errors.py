@@ -1,12 +1,12 @@
-"""What can be wrong with a snapshot, or with the machine that shall plan from it.
+"""Errors of a snapshot, or of the machine that plans from it.
 
     SparkPlanError
     +- BadSnapshot        missing, of another format, incomplete, too old, impossible
     +- NoSpark            Java, PySpark or a package that it needs is not there
     +- SparkFailed        Spark itself gave up
 
-Contract.  Each has a sentence that says what is wrong, and ``do``, which says what helps.  Nothing
-of the JVM's stack gets this far.
+Contract.  Each error has a sentence about the cause, and ``do``, which names the remedy.  The JVM's
+stack is not part of them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class SparkPlanError(Exception):
 
 
 class BadSnapshot(SparkPlanError):
-    """No plan can be made from these files."""
+    """Raised when no plan can be made from these files."""
 
 
 class NoSpark(SparkPlanError):
-    """Spark cannot be started here."""
+    """Raised when Spark cannot be started here."""
 
 
 class SparkFailed(SparkPlanError):
-    """Spark was started and did not get to the end."""
+    """Raised when Spark was started and failed."""

@@ -1,9 +1,9 @@
-"""Is a snapshot complete, fresh and possible?  Asked before anything is computed.
+"""Gates of a snapshot: completeness, freshness and consistency, checked before a plan is computed.
 
-Contract.  Each gate raises ``BadSnapshot`` that names what is missing, at most ``NAMED_MAX`` of it,
-and what helps.  A plan from half of the loads would move the other half's place away; a plan from
-old ones chases what has been.  ``small`` looks at nodes and groups and needs no Spark; ``large``
-looks at what one pass over the partitions found.
+Contract.  Each gate raises ``BadSnapshot`` that names at most ``NAMED_MAX`` missing items, and the
+remedy.  A plan from half of the loads would use the capacity of the other half; a plan from old
+loads follows a state that has passed.  ``small`` checks nodes and groups and needs no Spark;
+``large`` checks the results of one pass over the partitions.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from spark.tables import Tables, as_snapshot, foreign
 COVERAGE_PERMILLE = 980
 #: A clock that is ahead by more than this is wrong.
 AHEAD_MS_MAX = 5 * 60_000
-#: So many of what is missing are named.
+#: Missing items that an error names.
 NAMED_MAX = 12
 
 _ANEW = "Export a new one: multiraft metrics export --output DIR"
 
 
 class Found(NamedTuple):
-    """One pass over a table of partitions.  ``foreign``: rows of another snapshot.  ``worst``:
-    up to a few rows that cannot be, as (incarnation, column, value)."""
+    """Result of one pass over a table of partitions.  ``foreign``: rows of another snapshot.
+    ``worst``: up to a few impossible rows, as (incarnation, column, value)."""
 
     rows: int
     partitions: int
@@ -37,13 +37,13 @@ class Found(NamedTuple):
 
 
 def without_silent(tables: Tables) -> Tables:
-    """The tables with nodes that did not answer as dead ones: what a repair begins with."""
+    """Return the tables with nodes that did not answer as dead ones: the input of a repair."""
     return tables._replace(nodes=[row if row["measured_ms"] else {**row, "state": cluster.DEAD}
                                   for row in tables.nodes])
 
 
 def small(tables: Tables, now_ms: int, age_max_ms: int) -> None:
-    """Age, coverage of nodes and groups, and what contradicts itself."""
+    """Check age, coverage of nodes and groups, and contradictions."""
     _check_age(tables, now_ms, age_max_ms)
     try:
         cluster.checked(as_snapshot(tables, ()))
@@ -65,7 +65,7 @@ def _check_age(tables: Tables, now_ms: int, age_max_ms: int) -> None:
 
 
 def _check_nodes(tables: Tables, age_max_ms: int) -> None:
-    """Every node that is not dead has been measured in time."""
+    """Check that every node that is not dead has been measured in time."""
     living = [row for row in tables.nodes if row["state"] != cluster.DEAD]
     silent = [row["node"] for row in living if not row["measured_ms"]]
     if silent:
@@ -75,12 +75,12 @@ def _check_nodes(tables: Tables, age_max_ms: int) -> None:
     old = [row["node"] for row in living
            if tables.head.taken_ms - row["measured_ms"] > age_max_ms]
     if old:
-        raise BadSnapshot(f"{named('node', old)} told nothing for more than {_span(age_max_ms)} "
+        raise BadSnapshot(f"{named('node', old)} sent no loads for more than {_span(age_max_ms)} "
                           f"before the snapshot was taken.", _ANEW)
 
 
 def _check_groups(tables: Tables) -> None:
-    """Nearly all groups of the pool have a row and a leader that told of them."""
+    """Check that nearly all groups of the pool have a row and a leader that reported them."""
     told = {row["group"] for row in tables.groups if row["leader"] or row["conf_index"]}
     missing = [group for group in range(1, tables.head.pool_size + 1) if group not in told]
     if len(missing) * 1000 > tables.head.pool_size * (1000 - COVERAGE_PERMILLE):
@@ -90,7 +90,7 @@ def _check_groups(tables: Tables) -> None:
 
 
 def large(tables: Tables, found: Found) -> None:
-    """The same of what a pass over the partitions found."""
+    """Check the results of a pass over the partitions in the same way."""
     if found.foreign:
         raise BadSnapshot(foreign(tables.directory, "partitions", found.foreign, found.rows), _ANEW)
     for incarnation, column, value in found.worst:
@@ -107,15 +107,16 @@ def large(tables: Tables, found: Found) -> None:
                           f"{_ANEW}")
     if found.partitions > known:
         raise BadSnapshot(f"{tables.directory} has loads of {found.partitions:,} partitions, the "
-                          f"cluster has {known:,}: rows stand twice, or are of another cluster.",
+                          f"cluster has {known:,}: rows are doubled, or are of another cluster.",
                           _ANEW)
 
 
 def sums(tables: Tables, sums: Mapping[int, tuple[int, int]], lifted: bool) -> Tables:
-    """The tables with each group's rates at least those of its partitions together.
+    """Return the tables with each group's rates at least those of its partitions together.
 
-    In a snapshot of one window they are: more is a contradiction.  In one of several
-    (``lifted``) the greatest rates of partitions need not be of the same window.
+    In a snapshot of one window the sums must already agree: a greater sum is a contradiction.  In
+    one of several windows (``lifted``) the greatest rates of partitions need not be of the same
+    window.
     """
     known = {row["group"] for row in tables.groups if row["group"]}
     strange = sorted(set(sums) - known)
@@ -136,7 +137,7 @@ def sums(tables: Tables, sums: Mapping[int, tuple[int, int]], lifted: bool) -> T
 
 
 def named(noun: str, ids: Iterable[int]) -> str:
-    """``nodes 3, 4 and 7 more``."""
+    """Return ids as text: ``nodes 3, 4 and 7 more``."""
     ids = list(ids)
     more = f" and {len(ids) - NAMED_MAX:,} more" if len(ids) > NAMED_MAX else ""
     plural = "" if len(ids) == 1 else "s"

@@ -1,11 +1,11 @@
-"""Records of the topic ``__metrics``, read: from JSON to rows of nodes, groups and partitions.
+"""Reader of the topic ``__metrics``: from JSON records to rows of nodes, groups and partitions.
 
-Contract.  ``parsed`` makes columns of the records' values; nothing is believed.  ``told`` brings
-what each record says of its node to the driver, and of each record whether it can be used: one that
-is no load record of this format and cluster, or whose tables have columns of different lengths, is
-left out and counted, so that its window is incomplete and not wrong; ``within`` leaves out the
-same.  ``partition_rows`` and ``group_rows`` stay distributed.  The format is that of
-``node.observability.load_records``, which writes it; a test compares the two with
+Contract.  ``parsed`` turns the records' values into columns; every value is checked.  ``told``
+collects each record's fields about its node on the driver, and whether the record is usable: a
+record that is no load record of this format and cluster, or whose tables have columns of different
+lengths, is left out and counted, so that its window is incomplete and not wrong; ``within`` leaves
+out the same records.  ``partition_rows`` and ``group_rows`` stay distributed.  The format is that
+of ``node.observability.load_records``, which writes it; a test compares the two with
 docs/spark-planning.md.
 """
 
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-#: Of the records that are understood.
+#: Format of the records that are understood.
 LOADS_FORMAT = 1
 TOPIC = "__metrics"
 
@@ -77,21 +77,22 @@ TABLES = {"groups": GROUPS, "partitions": PARTITIONS}
 #: Identifies a record.
 KEY = ("node", "boot_epoch", "window_ms", "part")
 _CAN_BE = "can_be"
-#: A rate is taken of less; what is above is absurd in any unit, and is left to be told of.
+#: Rates are computed for counts below this; larger counts are absurd in any unit, and are left for
+#: the gates to report.
 _PLAIN_MAX = 1 << 52
 
 
 class Told(NamedTuple):
-    """What usable records say of their nodes, one row each, and why others are not used."""
+    """Node fields of usable records, one row each, and why other records are not used."""
 
     rows: list[dict]
     malformed: int
     foreign: int
-    formats: tuple[int, ...]  # other than ours
+    formats: tuple[int, ...]  # formats of other releases
 
     @property
     def complaint(self) -> str:
-        """A sentence about what was left out; empty = nothing."""
+        """Return a sentence about the records that were left out; empty = none."""
         parts = [f"{count} {what}" for count, what in (
             (self.malformed, "that are no load records"), (self.foreign, "of other clusters"))
             if count]
@@ -102,7 +103,7 @@ class Told(NamedTuple):
 
 
 def schema() -> str:
-    """A record as Spark's DDL."""
+    """Return the schema of a record as Spark's DDL."""
     plain = [f"`{name}` {type_}" for name, (type_, _) in HEAD.items()]
     nested = [f"`{table}` STRUCT<" + ", ".join(
         f"`{name}`: ARRAY<{type_}>" for name, (type_, _) in columns.items()) + ">"
@@ -111,7 +112,8 @@ def schema() -> str:
 
 
 def parsed(frame: DataFrame) -> DataFrame:
-    """One row per record of a frame with the column ``value``, and whether it can be."""
+    """Return one row per record of a frame with the column ``value``, with a flag whether the
+    record is possible."""
     record = sf.from_json(sf.col("value").cast("string"), schema())
     rows = frame.select(record.alias("record")).select("record.*")
     said = [sf.col(name).isNotNull() for name in HEAD]
@@ -121,7 +123,7 @@ def parsed(frame: DataFrame) -> DataFrame:
 
 
 def _possible() -> list[Column]:
-    """What the numbers of every record are to each other."""
+    """Return the condition that the numbers of a record satisfy together."""
     length_ms, interval_ms, window_ms, part, parts = map(
         sf.col, ("length_ms", "interval_ms", "window_ms", "part", "parts"))
     return [length_ms > 0, interval_ms > 0, part >= 0, part < parts, window_ms >= 0,
@@ -129,13 +131,13 @@ def _possible() -> list[Column]:
 
 
 def _even(table: str, columns: dict) -> Column:
-    """Whether all columns of a table have the same length."""
+    """Return the condition that all columns of a table have the same length."""
     sizes = [sf.coalesce(sf.size(sf.col(f"{table}.{name}")), sf.lit(-1)) for name in columns]
     return (sf.least(*sizes) == sf.greatest(*sizes)) & (sizes[0] >= 0)
 
 
 def told(records: DataFrame, cluster_id: str) -> Told:
-    """The nodes' own fields, each record once.  O(records)."""
+    """Return the nodes' own fields, each record once.  O(records)."""
     rows = records.select(*HEAD, _CAN_BE).toArrow().to_pylist()
     usable: dict[tuple, dict] = {}
     malformed = foreign = 0
@@ -154,7 +156,7 @@ def told(records: DataFrame, cluster_id: str) -> Told:
 
 
 def within(records: DataFrame, cluster_id: str, begin_ms: int, end_ms: int) -> DataFrame:
-    """The usable records of windows that begin in ``begin_ms`` .. ``end_ms``, each once."""
+    """Return the usable records of windows that begin in ``begin_ms`` .. ``end_ms``, each once."""
     ours = ((sf.col("v") == LOADS_FORMAT) & sf.col(_CAN_BE) & (sf.col("cluster") == cluster_id)
             & (sf.col("window_ms") >= begin_ms) & (sf.col("window_ms") < end_ms))
     return records.filter(ours).dropDuplicates(list(KEY))
@@ -171,13 +173,14 @@ def _exploded(records: DataFrame, table: str) -> DataFrame:
 
 
 def _per_second(name: str) -> Column:
-    """The rate of a count.  What could overflow stays as it is: the gates tell of it."""
+    """Return the rate of a count.  A count that could overflow is kept as it is: the gates report
+    it."""
     return sf.expr(f"CASE WHEN {name} BETWEEN -{_PLAIN_MAX} AND {_PLAIN_MAX} "
                    f"THEN ({name} * 1000) div length_ms ELSE {name} END")
 
 
 def partition_rows(records: DataFrame) -> DataFrame:
-    """One row per partition and window: rates, and what was last said of where it is."""
+    """Return one row per partition and window: rates, and the last reported place."""
     rows = _exploded(records, "partitions").select(
         "*", _per_second("bytes_in").alias("ingress"), _per_second("bytes_out").alias("read"),
         _per_second("records_in").alias("records"))
@@ -188,7 +191,7 @@ def partition_rows(records: DataFrame) -> DataFrame:
 
 
 def group_rows(records: DataFrame) -> DataFrame:
-    """One row per group and window: rates of all its partitions."""
+    """Return one row per group and window: rates of all its partitions."""
     rows = _exploded(records, "groups").select(
         "*", _per_second("bytes_in").alias("ingress"), _per_second("bytes_out").alias("read"))
     return rows.groupBy("window_ms", "group").agg(

@@ -1,10 +1,10 @@
-"""The part of planning that stays distributed: loads of partitions, by the million.
+"""Distributed part of planning: loads of partitions, by the million.
 
 Contract.  Frames in, small Arrow tables or maps out.  Every result is a function of the rows, not
 of their order, of how they are partitioned, of adaptive execution or of the number of cores: sums
-are of whole numbers, every order is total, and what runs in Python workers sees a group's rows all
-together and puts them in order.  Which items a group sheds is ``placement.shedding``'s rule, run
-where the rows are.
+are of whole numbers, every order is total, and Python workers get all rows of a group together and
+sort them.  The rule of ``placement.shedding`` chooses the items that a group sheds; it runs where
+the rows are.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from placement.switches import SKIPPED_PER_GROUP, Relief
 from spark import gates, schema, tables
 from spark.tables import Head, Ranges
 
-#: column -> what is absurd, as ``placement.cluster`` has it.
+#: column -> limit above which a value is absurd, as in ``placement.cluster``
 LIMITS = {"ingress": RATE_MAX, "read": RATE_MAX, "bytes": BYTES_MAX, "incarnation": (1 << 63) - 1,
           "moved_ms": 1 << 60, "epoch": (1 << 62), "links": 1 << 20}
 
-#: Rows that cannot be, of which one is told.
+#: Impossible rows that are collected, of which one is reported.
 WORST_MAX = 3
 
-#: What ``scan`` gives of each partition.
+#: Columns that ``scan`` returns for each partition.
 SHED_COLUMNS = ["incarnation", "load", "urgency"]
 _SHED_SCHEMA = ", ".join(f"{name} bigint" for name in SHED_COLUMNS)
 
 
 def partitions(session: SparkSession, directory: str, head: Head) -> DataFrame:
-    """One row per partition: its last window's, with the greatest rates of all windows."""
+    """Return one row per partition: its last window's, with the greatest rates of all windows."""
     place = tables.place_of(directory)
     frame = session.read.schema(schema.spark_schema(schema.PARTITIONS)).parquet(
         f"{place}/{schema.PARTITIONS}.parquet")
@@ -54,8 +54,9 @@ def partitions(session: SparkSession, directory: str, head: Head) -> DataFrame:
 
 def looked_at(frame: DataFrame, head: Head,
               ranges: Ranges) -> tuple[gates.Found, dict[int, tuple[int, int]]]:
-    """What the gates ask of the partitions, and each group's sums of ``ingress`` and ``read``.
-    One pass over the columns of which ``ranges`` does not say that they are right."""
+    """Return the figures of the partitions that the gates check, and each group's sums of
+    ``ingress`` and ``read``.  One pass over the columns that ``ranges`` does not already prove
+    right."""
     # Bits above a limit, or a sign: one expression, which is null when a value is missing.
     beyond = functools.reduce(Column.bitwiseOR, (
         sf.shiftright(sf.col(name).cast("bigint"), most.bit_length() - 1 if most & (most - 1) == 0
@@ -91,7 +92,7 @@ def _is_within(ranges: Ranges, column: str, least: int, greatest: int) -> bool:
 
 
 def _worst(frame: DataFrame) -> list[tuple[int, str, int]]:
-    """A few rows that cannot be, the first by incarnation."""
+    """Return a few impossible rows, the first by incarnation."""
     rows = frame.orderBy("incarnation", *LIMITS).limit(WORST_MAX).toArrow().to_pylist()
     return [(row["incarnation"], name, row[name]) for row in rows
             for name, most in LIMITS.items()
@@ -99,13 +100,14 @@ def _worst(frame: DataFrame) -> list[tuple[int, str, int]]:
 
 
 def large(frame: DataFrame, least: int) -> pa.Table:
-    """The partitions whose load is above ``least``.  One pass."""
+    """Return the partitions whose load is above ``least``.  One pass."""
     return frame.filter(sf.col("ingress") > least).toArrow()
 
 
 def movable(policy: Policy, taken_ms: int) -> Column:
-    """May a partition be switched, as far as it is its own?  ``placement.switches`` says the same
-    of each row and has the last word; this only keeps the others from being offered."""
+    """Return the condition that a partition may be switched, as far as its own row decides.
+    ``placement.switches`` applies the same rule to each row and has the last word; this condition
+    only filters the candidates."""
     rested = (sf.col("moved_ms") == 0) | (sf.col("moved_ms") + policy.cool_down_ms <= taken_ms)
     short = sf.col("links") < policy.chain_links_max
     allowed = rested & short & (sf.col("ingress") > 0)
@@ -118,9 +120,9 @@ def movable(policy: Policy, taken_ms: int) -> Column:
 
 def shed_sets(frame: DataFrame, wanted: Relief, may_move: Column, known: Set[int],
               most: int) -> list[int]:
-    """Incarnations of what relieves the groups that ``wanted`` names: of each group what it sheds
-    beside what is ``known``, and its largest partitions, which are told of when they stay.  At most
-    ``most``, in the order of ``placement.shedding.urgent_first``.  One pass."""
+    """Return incarnations of partitions that relieve the groups of ``wanted``: of each group those
+    that it sheds beside the ``known`` ones, and its largest partitions, which are listed although
+    they stay.  At most ``most``, in the order of ``placement.shedding.urgent_first``.  One pass."""
     excess = {**wanted.passed_on, **wanted.excess}
     if not excess:
         return []
@@ -130,7 +132,8 @@ def shed_sets(frame: DataFrame, wanted: Relief, may_move: Column, known: Set[int
               .select("group", "ingress", "incarnation", may_move.alias("may_move")))
     together = inside.repartition(sf.col("group"))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # that this pandas is too new
+        # warns that this pandas is newer than PySpark expects
+        warnings.simplefilter("ignore", FutureWarning)
         found = together.mapInArrow(scan(wanted, known), _SHED_SCHEMA)
     first = found.orderBy(sf.desc("urgency"), sf.desc("load"), "incarnation").limit(most).toArrow()
     return sorted(set(first.column("incarnation").to_pylist()))
@@ -140,8 +143,8 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def scan(wanted: Relief, known: Set[int]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """What runs in the workers: over all rows of some groups, in any order.  They stay columns, a
-    few dozen bytes each; those that are looked at become items."""
+    """Return the function that runs in the workers, over all rows of some groups, in any order.
+    Rows stay columns, a few dozen bytes each; only rows that are inspected become items."""
     listed = np.array(sorted(known), np.int64)
     excess = {**wanted.passed_on, **wanted.excess}
 
@@ -164,7 +167,7 @@ def scan(wanted: Relief, known: Set[int]) -> Callable[[Batches], Iterator[pa.Rec
 
 
 class _Rows(Sequence[Item]):
-    """Items that are made when they are looked at."""
+    """Sequence that creates its items when they are accessed."""
 
     def __init__(self, loads: np.ndarray, ids: np.ndarray):
         self._loads = loads
@@ -178,7 +181,7 @@ class _Rows(Sequence[Item]):
 
 
 def _groups(batches: Batches) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
-    """(group, loads, incarnations, may be moved) of all rows of each group, in the order of
+    """Yield (group, loads, incarnations, may be moved) of all rows of each group, in the order of
     ``by_load``.  O(rows log rows)."""
     parts = [[column.to_numpy(zero_copy_only=False) for column in batch.columns]
              for batch in batches]
@@ -194,7 +197,7 @@ def _groups(batches: Batches) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.
 
 
 def rows_of(frame: DataFrame, incarnations: list[int]) -> pa.Table:
-    """The rows of these partitions, whole.  One pass."""
+    """Return the whole rows of these partitions.  One pass."""
     session = frame.sparkSession
     wanted = session.createDataFrame(pa.table({"incarnation": pa.array(incarnations, pa.int64())}))
     return frame.join(sf.broadcast(wanted), "incarnation", "left_semi").toArrow()

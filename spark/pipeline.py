@@ -1,16 +1,17 @@
-"""A stream that keeps the windows of ``__metrics`` as snapshots in Parquet, and finds the latest.
+"""Pipeline: a stream that keeps the windows of ``__metrics`` as snapshots in Parquet.
 
     DIR/pipeline.json              which cluster, and how long a period is
     DIR/periods/END/               one snapshot each (docs/spark-planning.md); END in ms since 1970
     DIR/staging/batch=N/           records that are in no period yet
     DIR/checkpoint/                Spark's
 
-Contract.  A batch of the stream is written under its number, over what an attempt before it left,
-so a record is staged once.  A *period* is closed when a window is there that ended
-``GRACE_INTERVALS`` after it: what nodes append of it was in the topic before, and every batch takes
-all that there is.  Its records become one compacted snapshot, whose head is written last, so that
-whoever looks sees a whole one or none.  What comes later is left out.  Staged batches
-of closed periods are removed, and periods that are older than ``keep_ms``.
+Contract.  A batch of the stream is written under its number, replacing the files of an earlier
+attempt, so a record is staged once.  A *period* is closed when a window is staged that ended
+``GRACE_INTERVALS`` after it: nodes have appended their records of the period by then, and every
+batch takes all records of the topic.  The records of the period become one compacted snapshot,
+whose head is written last, so that a reader sees a whole snapshot or none.  Later records of the
+period are left out.  Staged batches of closed periods are removed, and periods that are older than
+``keep_ms``.
 
 Only one process at a time runs on a directory.
 """
@@ -38,13 +39,13 @@ from spark.windows import Facts, Span
 
 PIPELINE_FORMAT = 1
 HEAD, PERIODS, STAGING, CHECKPOINT = "pipeline.json", "periods", "staging", "checkpoint"
-#: Nodes append a window until half an interval after its end.
+#: Nodes append a window at most half an interval after its end.
 GRACE_INTERVALS = 1
 
 
 class Plan(NamedTuple):
-    """What the pipeline is asked to do; times in milliseconds.  ``facts()`` asks the cluster,
-    ``now_ms()`` the clock, ``tell(text)`` is for whoever watches."""
+    """Parameters of a pipeline; times in milliseconds.  ``facts()`` asks the cluster, ``now_ms()``
+    the clock, ``tell(text)`` reports progress."""
 
     directory: str
     period_ms: int
@@ -55,7 +56,7 @@ class Plan(NamedTuple):
 
 
 class Pipeline:
-    """See the module's docstring."""
+    """One pipeline on its directory."""
 
     def __init__(self, session: SparkSession, source: Source, plan: Plan):
         self._session = session
@@ -63,18 +64,18 @@ class Pipeline:
         self._plan = plan
         self._system, self._path = tables.located(plan.directory)
         self._place = tables.place_of(plan.directory)
-        self._refused: set[int] = set()  # periods that cannot be: told of once
+        self._refused: set[int] = set()  # impossible periods that were reported already
 
     # ---- running ------------------------------------------------------------------------------
 
     def run_once(self) -> None:
-        """Everything that is in the topic now, then return: for cron."""
+        """Process all records of the topic, then return: for cron."""
         query = self._writer().trigger(availableNow=True).start()
         query.awaitTermination()
         self._close_due()
 
     def run(self, every_s: float) -> None:
-        """Until the query is stopped, a batch every ``every_s`` seconds."""
+        """Process a batch every ``every_s`` seconds, until the query is stopped."""
         query = self._writer().trigger(processingTime=f"{max(1, int(every_s))} seconds").start()
         try:
             query.awaitTermination()
@@ -100,7 +101,7 @@ class Pipeline:
     # ---- periods ------------------------------------------------------------------------------
 
     def _close_due(self) -> None:
-        """Write the snapshots of periods that have ended, then remove what is not needed."""
+        """Write the snapshots of periods that have ended, then remove files that are not needed."""
         if not self._numbers(STAGING, "batch="):
             return
         staged = (self._session.read.option("basePath", f"{self._place}/{STAGING}")
@@ -153,7 +154,7 @@ class Pipeline:
                         f"partitions{lacking}")
 
     def _clean(self, staged: DataFrame) -> None:
-        """Staged batches of which every window is in a period that is over, and old periods."""
+        """Remove staged batches whose windows are all in closed periods, and old periods."""
         last = max([*self._whole(), *self._refused], default=0)
         newest = {row["batch"]: row["newest"] for row in staged.groupBy("batch").agg(
             sf.max("window_ms").alias("newest")).toArrow().to_pylist()}
@@ -172,13 +173,13 @@ class Pipeline:
 
 
 def _whole(system: fs.FileSystem, path: str) -> list[int]:
-    """Ends of the periods whose head is written."""
+    """Return the ends of the periods whose head is written."""
     return [end for end in _numbers(system, f"{path}/{PERIODS}", "")
             if _exists(system, f"{path}/{PERIODS}/{end}/{schema.SNAPSHOT}.parquet")]
 
 
 def _numbers(system: fs.FileSystem, path: str, prefix: str) -> list[int]:
-    """Numbers of the directories ``prefix``N in ``path``, in order."""
+    """Return the numbers of the directories ``prefix``N in ``path``, in order."""
     found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
     names = [info.base_name for info in found if info.type == fs.FileType.Directory]
     return sorted(int(name.removeprefix(prefix)) for name in names
@@ -186,7 +187,7 @@ def _numbers(system: fs.FileSystem, path: str, prefix: str) -> list[int]:
 
 
 def _remove_period(system: fs.FileSystem, path: str) -> None:
-    """The head first: what is half removed is no period any more."""
+    """Remove the head first: a partly removed period no longer counts as one."""
     if _exists(system, f"{path}/{schema.SNAPSHOT}.parquet"):
         system.delete_file(f"{path}/{schema.SNAPSHOT}.parquet")
     system.delete_dir(path)
@@ -200,8 +201,8 @@ def _exists(system: fs.FileSystem, path: str) -> bool:
 
 @contextlib.contextmanager
 def held(directory: str, cluster_id: str, period_ms: int) -> Iterator[None]:
-    """The directory, made or found to be this cluster's with this period, and nobody else's as long
-    as the block runs (where it is a local one).  Raises ``BadSnapshot``."""
+    """Create the directory, or check that it belongs to this cluster and period, and hold it
+    exclusively while the block runs (where it is a local one).  Raises ``BadSnapshot``."""
     system, path = tables.located(directory)
     with contextlib.ExitStack() as stack:
         try:
@@ -212,7 +213,7 @@ def held(directory: str, cluster_id: str, period_ms: int) -> Iterator[None]:
         except OSError as error:
             raise BadSnapshot(f"{directory} cannot be written: {error}.",
                               "Name a directory that may be created.") from error
-        yield  # outside: what goes wrong in the block is not about the directory
+        yield  # outside of the handler: an error in the block is not about the directory
 
 
 def _lock(stack: contextlib.ExitStack, path: str, directory: str) -> None:
@@ -251,9 +252,9 @@ def _head(system: fs.FileSystem, path: str, directory: str) -> dict:
 
 
 def snapshot_in(directory: str, complete: bool = True) -> str:
-    """The snapshot that is meant: the directory itself, or of a pipeline's the latest period,
-    with ``complete`` the latest in whose last window every node that is not dead told its loads.
-    Raises ``BadSnapshot``."""
+    """Return the snapshot in a directory: the directory itself, or the latest period of a pipeline;
+    with ``complete`` the latest in whose last window every node that is not dead reported its
+    loads.  Raises ``BadSnapshot``."""
     system, path = tables.located(directory)
     if not _exists(system, f"{path}/{HEAD}"):
         return directory
@@ -265,4 +266,4 @@ def snapshot_in(directory: str, complete: bool = True) -> str:
         if all(row["measured_ms"] or row["state"] == cluster.DEAD
                for row in tables.read(period).nodes):
             return period
-    return found[-1]  # the gates say what it lacks
+    return found[-1]  # the gates report what it lacks

@@ -1,15 +1,14 @@
-"""From a snapshot in Parquet to a plan: what is large stays in Spark, what is small is planned by
-``placement``.
+"""Planner on Spark: from a snapshot in Parquet to a plan of ``placement``.
 
-Contract.  ``make`` is a function of the files, the policy and the options: how Spark is set up, in
-what order rows stand and on how many cores it runs changes nothing of the plan, digest included.
-The plan is ``placement.planner.make_plan``'s of a snapshot that lists every node and group, and of
-the partitions those that matter; ``placement.verify`` finds nothing wrong with it, or
-``PlanRejected`` is raised.
+Contract.  ``make`` is a function of the files, the policy and the options: Spark's configuration,
+the order of rows and the number of cores do not change the plan, digest included.  The plan is
+``placement.planner.make_plan``'s of a snapshot that lists every node and group, and of the
+partitions those that matter; ``placement.verify`` finds nothing wrong with it, or ``PlanRejected``
+is raised.
 
-Which partitions matter is ``placement.listing``'s question (decision 0041); the answers to it are
-computed here, where the partitions are.  A cluster of at most ``all_max`` partitions is listed
-whole: its plan is the one that ``multiraft rebalance plan`` makes without Spark.
+``placement.listing`` asks which partitions matter (decision 0041); this module computes the answers
+where the partitions are.  A cluster of at most ``all_max`` partitions is listed whole: its plan is
+the one that ``multiraft rebalance plan`` makes without Spark.
 """
 
 from __future__ import annotations
@@ -32,18 +31,19 @@ from spark import gates, loads, tables
 from spark.errors import BadSnapshot, SparkPlanError
 from spark.tables import Tables
 
-#: Partitions of a cluster that is listed whole.
+#: Partitions of a cluster whose partitions are all listed.
 ALL_MAX = 20_000
-#: For each switch that a plan may have, so many partitions are listed at most.
+#: Partitions that are listed at most for each switch that a plan may have.
 LISTED_PER_SWITCH = 2
 
 
 class PlanRejected(SparkPlanError):
-    """``placement.verify`` refuses the plan: a fault of this program, not of the snapshot."""
+    """Raised when ``placement.verify`` refuses the plan: a bug of this program, not of the
+    snapshot."""
 
 
 class Stage(NamedTuple):
-    """One step, for whoever watches, and for the report."""
+    """One step, for progress and for the report."""
 
     name: str
     text: str
@@ -51,7 +51,7 @@ class Stage(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A plan and how it came about.  ``listed``: partitions that the planner was told of;
+    """A plan and the steps to it.  ``listed``: partitions that the planner was given;
     ``unrelieved``: groups that stay above their targets although more could be listed."""
 
     plan: plan.Plan
@@ -63,7 +63,7 @@ class Made(NamedTuple):
 
 
 class _Clock:
-    """Tells each step when it has ended."""
+    """Reporter of the steps and their times."""
 
     def __init__(self, tell: Callable[[Stage], None]):
         self._tell = tell
@@ -71,7 +71,7 @@ class _Clock:
         self.stages: list[Stage] = []
 
     def ended(self, name: str, text: str) -> None:
-        """``name`` has ended now."""
+        """Report that the step ``name`` has ended."""
         now = time.monotonic()
         self.stages.append(Stage(name, text, now - self._began))
         self._began = now
@@ -81,11 +81,11 @@ class _Clock:
 def make(start: Callable[[], SparkSession], directory: str, policy: Policy, options: Options,
          now_ms: int, age_max_ms: int, tell: Callable[[Stage], None] = lambda stage: None,
          all_max: int = ALL_MAX) -> Made:
-    """The plan of the snapshot in ``directory``.  ``start`` gives a session, once the gates that
-    need none are passed.
+    """Return the plan of the snapshot in ``directory``.  ``start`` returns a session, called once
+    the gates that need none are passed.
 
     Raises ``BadSnapshot``, ``NoSpark``, ``PlanRejected``; PySpark's own errors pass.  One pass over
-    the partitions for the gates, one for what is large, and two per round.
+    the partitions for the gates, one for large partitions, and two per round.
     """
     clock = _Clock(tell)
     small = tables.read(directory)
@@ -133,11 +133,11 @@ def _checked(small: Tables, rows: Iterable[cluster.PartitionRow]) -> cluster.Sna
                           "Export a new one: multiraft metrics export --output DIR") from error
 
 
-# ---- which partitions the planner is told of ----------------------------------------------------
+# ---- partitions that are listed for the planner -------------------------------------------------
 
 def _listed(frame: DataFrame, small: Tables, policy: Policy, options: Options, all_max: int,
             clock: _Clock) -> Listed:
-    """The partitions that matter, fetched from where they are."""
+    """Return the partitions that matter, fetched from Spark."""
     if small.head.partitions <= all_max:
         rows = partition_rows(frame.toArrow())
         clock.ended("list", f"all {len(rows):,} partitions")
@@ -165,6 +165,6 @@ def _listed(frame: DataFrame, small: Tables, policy: Policy, options: Options, a
 
 
 def partition_rows(found: pa.Table) -> list[cluster.PartitionRow]:
-    """Rows of the table of partitions as ``placement`` has them."""
+    """Return rows of the table of partitions as ``placement`` has them."""
     columns = [found.column(name).to_pylist() for name in cluster.PartitionRow._fields]
     return list(map(cluster.PartitionRow._make, zip(*columns, strict=True)))

@@ -1,4 +1,4 @@
-"""The tables of a snapshot: their columns, what they mean, and their version.
+"""Schema of a snapshot's tables: columns, meanings and version.
 
 Contract.  ``TABLES`` is the format; docs/spark-planning.md carries the same table and a test
 compares the two.  Every number that is summed is a BIGINT: sums of doubles depend on the order of
@@ -6,8 +6,8 @@ addition, and a plan must not.  No column of ``SNAPSHOT_FORMAT`` changes its mea
 ignores columns that it does not know, so columns may be added under the same version.
 
 One directory is one snapshot.  ``snapshot.parquet``, ``nodes.parquet`` and ``groups.parquet`` are
-small; ``partitions.parquet`` may be a directory of files and have any number of rows.  Rows of
-several windows may stand in it: the window in which a row was measured begins at ``window_ms``.
+small; ``partitions.parquet`` may be a directory of files and have any number of rows.  It may have
+rows of several windows: the window in which a row was measured begins at ``window_ms``.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _ARROW = {LONG: pa.int64(), INT: pa.int32(), TEXT: pa.string(), FLAG: pa.bool_()
 
 
 class Column(NamedTuple):
-    """A column: never null."""
+    """A column, never null."""
 
     name: str
-    type: str  # Spark's name
+    type: str  # Spark's name of the type
     meaning: str
 
 
 TABLES: dict[str, tuple[Column, ...]] = {
     SNAPSHOT: (
         Column("format", INT, "version of these tables"),
-        Column("snapshot_id", LONG, "stands in every row of the other tables"),
+        Column("snapshot_id", LONG, "repeated in every row of the other tables"),
         Column("cluster_id", TEXT, "hexadecimal"),
         Column("taken_ms", LONG, "end of the last window, since 1970"),
         Column("metadata_version", LONG, "index of the metadata it was made from"),
@@ -101,18 +101,18 @@ TABLES: dict[str, tuple[Column, ...]] = {
 
 
 def arrow_schema(table: str) -> pa.Schema:
-    """The table's columns as Arrow has them."""
+    """Return the table's columns as an Arrow schema."""
     return pa.schema([pa.field(column.name, _ARROW[column.type], nullable=False)
                       for column in TABLES[table]])
 
 
 def spark_schema(table: str) -> str:
-    """The table's columns as Spark's DDL."""
+    """Return the table's columns as Spark's DDL."""
     return ", ".join(f"`{column.name}` {column.type}" for column in TABLES[table])
 
 
 def differences(table: str, found: pa.Schema) -> list[str]:
-    """What is wrong with the columns of a file, column by column."""
+    """Return the errors in the columns of a file, column by column."""
     wrong = []
     for column in TABLES[table]:
         place = found.get_field_index(column.name)

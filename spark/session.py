@@ -1,8 +1,8 @@
-"""Java and Spark, found and started, or a sentence that says what is missing.
+"""Session of Spark: finds Java and Spark, starts them, or names what is missing.
 
-Contract.  ``started`` gives a session and ends it, unless somebody else had one open, which is used
-as it is.  What the JVM writes about itself goes to a log or nowhere: whoever makes a plan is told
-what went wrong by ``sentence``.  Nothing here changes what a plan says.
+Contract.  ``started`` yields a session and ends it.  A session that is already open is used as it
+is and stays open.  Output of the JVM goes to a log or is discarded: ``sentence`` returns the error
+for the user.  The session does not affect the plan.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ if TYPE_CHECKING:
 #: Of Spark 4.
 JAVA_MIN = 17
 PACKAGES = ("pyspark", "pyarrow", "pandas")
-#: PySpark's processes find each other by it.
+#: PySpark's processes find each other by this name.
 LOCALHOST = "localhost"
-#: What the driver's JVM may have.  Of millions of partitions it holds sums, never rows.
+#: Memory of the driver's JVM.  Of millions of partitions it holds sums, never rows.
 DRIVER_MEMORY = "2g"
-#: Of one machine: 200, as Spark has it, are mostly empty there.
+#: Shuffle partitions on one machine: most of Spark's 200 would be empty.
 LOCAL_SHUFFLES = 8
-#: A plan takes seconds: translating code twice costs more of them than the better code gives back.
+#: A plan takes seconds: the second compiler costs more time than its code saves.
 LOCAL_JAVA = "-XX:TieredStopAtLevel=1"
-#: Our packages that workers import.
+#: Packages of this project that workers import.
 SHIPPED = ("placement", "spark")
 
-#: Names a file for what Spark and its JVM say of themselves; nowhere without it.
+#: Variable that names a file for the output of Spark and its JVM; without it the output is
+#: discarded.
 LOG_VARIABLE = "MULTIRAFT_SPARK_LOG"
 
 
 def check_machine() -> None:
-    """Raises ``NoSpark`` when a package, Java or the name localhost is missing.  Starts nothing but
-    ``java -version``."""
+    """Raise ``NoSpark`` when a package, Java or the name localhost is missing.  Starts no process
+    but ``java -version``."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise NoSpark(f"planning with Spark needs {', '.join(missing)}, which "
@@ -70,7 +71,7 @@ _JAVA = ("Debian, Ubuntu: apt-get install -y default-jre-headless; or point JAVA
 
 
 def java_path() -> str | None:
-    """The Java that Spark would run: JAVA_HOME's, else the first of PATH."""
+    """Return the Java that Spark would run: JAVA_HOME's, else the first of PATH."""
     home = os.environ.get("JAVA_HOME")
     if home:
         return shutil.which(os.path.join(home, "bin", "java"))
@@ -78,7 +79,8 @@ def java_path() -> str | None:
 
 
 def java_version(path: str | None) -> int | None:
-    """17 of ``openjdk version "17.0.15"``; 8 of ``1.8.0``; None when it cannot be run."""
+    """Return 17 for ``openjdk version "17.0.15"``; 8 for ``1.8.0``; None when Java cannot be
+    run."""
     if path is None:
         return None
     try:
@@ -91,9 +93,9 @@ def java_version(path: str | None) -> int | None:
 
 @contextlib.contextmanager
 def started(master: str | None) -> Iterator[SparkSession]:
-    """A session; ``master`` None = this machine, all cores.
+    """Yield a session; ``master`` None = this machine, all cores.
 
-    Raises ``NoSpark``; ``SparkFailed`` for what Spark itself raises inside the block.
+    Raises ``NoSpark``; ``SparkFailed`` for errors of Spark inside the block.
     """
     check_machine()
     from py4j.protocol import Py4JError
@@ -127,21 +129,21 @@ def _start(master: str) -> SparkSession:
                .config("spark.sql.session.timeZone", "UTC"))
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        # Else it asks for the address of the machine's name, which nobody may know.
+        # Otherwise Spark resolves the machine's name, which may have no address.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = (builder.config("spark.driver.extraJavaOptions", LOCAL_JAVA)
                    .config("spark.driver.host", "127.0.0.1")
                    .config("spark.driver.bindAddress", "127.0.0.1")
                    .config("spark.sql.shuffle.partitions", LOCAL_SHUFFLES))
     with _logged(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of what PySpark imports
+        warnings.simplefilter("ignore", FutureWarning)  # PySpark's imports cause these
         return builder.getOrCreate()
 
 
 @contextlib.contextmanager
 def _logged() -> Iterator[None]:
-    """A process that is started inside writes its standard error to the log, for all its life: the
-    JVM's words are for whoever debugs Spark."""
+    """Send the standard error of processes that are started inside to the log, until they end: the
+    JVM's output is for debugging Spark."""
     sys.stderr.flush()
     kept = os.dup(2)
     log = os.open(os.environ.get(LOG_VARIABLE, os.devnull),
@@ -156,7 +158,8 @@ def _logged() -> Iterator[None]:
 
 
 def shipped(directory: Path) -> Path:
-    """A file with the packages that workers import, for a cluster that has not installed them."""
+    """Return a file with the packages that workers import, for a cluster that has not installed
+    them."""
     root = Path(__file__).resolve().parents[1]
     target = directory / "multiraft_planning.zip"
     with zipfile.ZipFile(target, "w") as archive:
@@ -167,8 +170,8 @@ def shipped(directory: Path) -> Path:
 
 
 def sentence(error: Exception) -> str:
-    """What Spark raised, without its stack: the last line of what a Python worker raised, else the
-    first line that says something."""
+    """Return Spark's error without its stack: the last line of a Python worker's error, else the
+    first line with content."""
     lines = [line.strip() for line in str(error).splitlines()]
     raised = [line for line in lines if _RAISED.match(line)]
     said = raised[-1:] or [line for line in lines if line and not _NOISE.match(line)]
@@ -176,7 +179,7 @@ def sentence(error: Exception) -> str:
 
 
 def advice(said: str) -> str:
-    """What to do about a ``sentence``."""
+    """Return the remedy for a ``sentence``."""
     if said.startswith("ModuleNotFoundError"):
         return (f"Where tasks run, {', '.join(PACKAGES[1:])} and numpy are needed: PYSPARK_PYTHON "
                 f"names the Python there that has them, python3 of the path without it.")

@@ -1,12 +1,12 @@
-"""A snapshot as Parquet: written, read, and turned into what ``placement`` plans from.
+"""Tables of a snapshot in Parquet: writing, reading, and conversion for ``placement``.
 
-Contract.  ``write`` makes a directory of a ``Snapshot``.  ``read`` returns the three small tables
-of one and where the large one is; it raises ``BadSnapshot`` when a table is missing, is no Parquet,
-or has other columns, for *every* file, so that Spark never meets it.  It needs no Java.  Paths may
-be local or a URI that Arrow has a filesystem for.
+Contract.  ``write`` writes a ``Snapshot`` as a directory.  ``read`` returns the three small tables
+of one and the path of the large one; it raises ``BadSnapshot`` when a table is missing, is no
+Parquet, or has other columns, for *every* file, so that Spark never reads such a file.  It needs no
+Java.  Paths may be local or a URI that Arrow has a filesystem for.
 
-Several windows become one row per node and group: what a row says of the present (members, state,
-bytes) is the last window's, rates are the greatest of all windows, since that is what has to fit.
+Several windows become one row per node and group: members, state and bytes are those of the last
+window, rates are the greatest of all windows, because the greatest rate has to fit.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Head(NamedTuple):
     partitions: int
 
 
-#: column -> the least and the greatest value.
+#: column -> the least and the greatest value
 Ranges = Mapping[str, tuple[Any, Any]]
 
 
 class Tables(NamedTuple):
-    """A snapshot but for its partitions, which stay where they are; one row per node and group.
-    ``ranges``: of the columns of the partitions, as far as the footers of their files tell them,
-    and say that no value is missing."""
+    """A snapshot without its partitions, which stay in their files; one row per node and group.
+    ``ranges``: of the columns of partitions whose file footers contain statistics and report no
+    missing value."""
 
     directory: str
     head: Head
@@ -63,7 +63,7 @@ class Tables(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What a snapshot says of a node beside ``cluster.NodeRow``."""
+    """Fields of a node that a snapshot has beside ``cluster.NodeRow``."""
 
     measured_ms: int
     disk_used: int = 0
@@ -72,7 +72,7 @@ class Measured(NamedTuple):
 
 
 def snapshot_id(cluster_id: str, taken_ms: int, metadata_version: int) -> int:
-    """Identifies a snapshot: 63 bits of a digest of what it is of."""
+    """Return the id of a snapshot: 63 bits of a digest of cluster, time and metadata version."""
     text = f"{cluster_id} {taken_ms} {metadata_version}".encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:8]) >> 1
 
@@ -80,7 +80,7 @@ def snapshot_id(cluster_id: str, taken_ms: int, metadata_version: int) -> int:
 # ---- writing ------------------------------------------------------------------------------------
 
 def head_of(snapshot: cluster.Snapshot, window_ms: int, partitions: int) -> Head:
-    """The head of a snapshot of one window."""
+    """Return the head of a snapshot of one window."""
     return Head(
         schema.SNAPSHOT_FORMAT,
         snapshot_id(snapshot.cluster_id, snapshot.taken_ms, snapshot.metadata_version),
@@ -111,8 +111,8 @@ def write(snapshot: cluster.Snapshot, directory: str, window_ms: int,
 
 def write_tables(directory: str, head: Head,
                  rows: Mapping[str, list[dict[str, Any]] | pa.Table]) -> None:
-    """Write the tables; the head last and in one step, so that a directory without one is no
-    snapshot yet, whenever the process is killed.  What an attempt before left is overwritten."""
+    """Write the tables; the head last and atomically, so that a directory without one is no
+    snapshot yet, whenever the process is killed.  Files of an earlier attempt are overwritten."""
     system, path = located(directory)
     try:
         system.create_dir(path)
@@ -132,10 +132,11 @@ def write_tables(directory: str, head: Head,
 
 @contextlib.contextmanager
 def written(system: fs.FileSystem, path: str) -> Iterator[pa.NativeFile]:
-    """A file that is there, whole, when the block has ended, and not before: under another name
-    until then.  Raises ``OSError``."""
+    """Yield a file that becomes visible, whole, when the block ends: until then it has another
+    name.  Raises ``OSError``."""
     folder, _, name = path.rpartition("/")
-    unfinished = f"{folder}/_{name}"  # Spark and Arrow look at no file whose name begins so
+    # Spark and Arrow ignore files whose name begins with an underscore
+    unfinished = f"{folder}/_{name}"
     with system.open_output_stream(unfinished) as file:
         yield file
     system.move(unfinished, path)
@@ -148,12 +149,12 @@ def _renamed(row: Any, **names: str) -> dict[str, Any]:
 
 
 def place_of(directory: str) -> str:
-    """The directory as Spark names it."""
+    """Return the directory's name for Spark."""
     return directory if "://" in directory else Path(directory).absolute().as_uri()
 
 
 def time_text(milliseconds: int) -> str:
-    """A moment since 1970, as people read it."""
+    """Return a time since 1970 as readable text."""
     moment = datetime.datetime.fromtimestamp(milliseconds // 1000, datetime.timezone.utc)
     return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
 
@@ -161,7 +162,8 @@ def time_text(milliseconds: int) -> str:
 # ---- reading ------------------------------------------------------------------------------------
 
 def read(directory: str) -> Tables:
-    """The small tables, and that the large one can be read.  Raises ``BadSnapshot``."""
+    """Return the small tables, and check that the large one can be read.  Raises
+    ``BadSnapshot``."""
     system, path = located(directory)
     if system.get_file_info(path).type != fs.FileType.Directory:
         raise BadSnapshot(f"there is no snapshot {directory}: it is no directory.",
@@ -190,13 +192,13 @@ _ANEW = "Write it anew: multiraft metrics export --output DIR"
 
 
 def foreign(directory: str, table: str, others: int, rows: int) -> str:
-    """The sentence about rows of another snapshot or cluster."""
+    """Return the sentence about rows of another snapshot or cluster."""
     return (f"{others:,} of {rows:,} rows of {directory}/{table}.parquet are of another snapshot, "
             f"perhaps of another cluster: files were mixed.")
 
 
 def located(directory: str) -> tuple[fs.FileSystem, str]:
-    """The filesystem of a directory, and its path there.  Raises ``BadSnapshot``."""
+    """Return the filesystem of a directory, and its path there.  Raises ``BadSnapshot``."""
     try:
         if "://" in directory:
             return fs.FileSystem.from_uri(directory)
@@ -207,7 +209,7 @@ def located(directory: str) -> tuple[fs.FileSystem, str]:
 
 
 def _dataset(system: fs.FileSystem, directory: str, path: str, table: str) -> ds.Dataset:
-    """Every file of a table, with its columns compared."""
+    """Return every file of a table as a dataset, after comparing its columns."""
     name = f"{directory}/{table}.parquet"
     try:
         return _compared(ds.dataset(f"{path}/{table}.parquet", format="parquet",
@@ -221,7 +223,7 @@ def _dataset(system: fs.FileSystem, directory: str, path: str, table: str) -> ds
 
 
 def _ranges(dataset: ds.Dataset) -> Ranges:
-    """What the statistics of all row groups say.  O(row groups * columns)."""
+    """Return the statistics of all row groups.  O(row groups * columns)."""
     found: dict[str, tuple[Any, Any]] = {}
     unknown: set[str] = set()
     for fragment in dataset.get_fragments():
@@ -262,8 +264,8 @@ def _rows(system: fs.FileSystem, directory: str, path: str, table: str) -> list[
 
 def _latest(rows: Iterable[dict[str, Any]], key: str,
             rates: tuple[str, ...]) -> list[dict[str, Any]]:
-    """One row per ``key``, by key: the last window's, with the greatest rates of all windows.
-    Windows in which it appears twice are left for ``cluster.checked`` to refuse."""
+    """Return one row per ``key``, by key: the last window's, with the greatest rates of all
+    windows.  A window in which a key occurs twice is left for ``cluster.checked`` to refuse."""
     found: dict[int, list[dict[str, Any]]] = {}
     for row in sorted(rows, key=lambda row: (row[key], row["window_ms"])):
         found.setdefault(row[key], []).append(row)
@@ -278,7 +280,7 @@ def _latest(rows: Iterable[dict[str, Any]], key: str,
 # ---- as ``placement`` has it --------------------------------------------------------------------
 
 def as_snapshot(tables: Tables, partitions: Iterable[cluster.PartitionRow]) -> cluster.Snapshot:
-    """The snapshot with these of its partitions, not checked yet."""
+    """Return the snapshot with these of its partitions, not checked yet."""
     head = tables.head
     return cluster.Snapshot(
         cluster.SNAPSHOT_FORMAT, head.cluster_id, head.metadata_version, head.taken_ms,

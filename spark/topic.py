@@ -1,8 +1,8 @@
-"""``__metrics`` read through the data source, and a snapshot made of its newest windows.
+"""Reader of ``__metrics`` through the data source, and snapshots of its newest windows.
 
-Contract.  ``snapshot`` reads no further back than it has to: the last minutes, and when they hold
-no whole window all that a plan may be made from.  ``Source`` is how the data source reaches the
-cluster.  Raises ``BadSnapshot``; PySpark's own errors pass.
+Contract.  ``snapshot`` reads the last minutes first; when they hold no whole window, it reads
+everything that a plan may be made from.  ``Source`` has the data source's options of the cluster.
+Raises ``BadSnapshot``; PySpark's own errors pass.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from spark.errors import BadSnapshot
 from spark.load_records import TOPIC
 from spark.windows import Facts, Span
 
-#: As far back as is read first: windows of a minute, and some more.
+#: Time span that is read first: windows of a minute, and some more.
 NEAR_MS = (windows.WINDOWS + 3) * 60_000
 
 
 class Source(NamedTuple):
-    """Options of the data source that say which cluster, and how it is reached."""
+    """Options of the data source for the cluster and its connection."""
 
     options: Mapping[str, str]
 
 
 class Made(NamedTuple):
-    """A snapshot that was written: of which windows, with how many partitions, and what was left
-    out of it."""
+    """Description of a written snapshot: its windows, its number of partitions, and the sentence
+    about left out records."""
 
     span: Span
     partitions: int
@@ -37,10 +37,10 @@ class Made(NamedTuple):
 
 
 def records(session: SparkSession, source: Source, since_ms: int) -> DataFrame:
-    """The topic's records from then on."""
+    """Return the topic's records from a time on."""
     frame = (session.read.format("multiraft").options(**source.options)
              .option("subscribe", TOPIC).option("columns", "value")
-             .option("failOnDataLoss", "false")  # what is too old is not missed
+             .option("failOnDataLoss", "false")  # records that retention removed are not needed
              .option("startingTimestamp", str(since_ms))
              .option("startingOffsetsByTimestampStrategy", "latest").load())
     return load_records.parsed(frame)
@@ -48,8 +48,8 @@ def records(session: SparkSession, source: Source, since_ms: int) -> DataFrame:
 
 def snapshot(session: SparkSession, source: Source, facts: Facts, now_ms: int, age_max_ms: int,
              directory: str, most: int = windows.WINDOWS) -> Made:
-    """Write the snapshot of the newest windows, ``most`` of them, that every node which is up
-    told of."""
+    """Write the snapshot of the newest windows, at most ``most`` of them, that every node which is
+    up has reported."""
     cluster_id = facts.snapshot.cluster_id
     wanted = {row.id for row in facts.snapshot.nodes} - set(facts.down)
     for back_ms in sorted({min(NEAR_MS, age_max_ms), age_max_ms}):

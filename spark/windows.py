@@ -1,12 +1,13 @@
-"""A snapshot from windows of ``__metrics``: loads from the topic, places from the cluster.
+"""Snapshots from windows of ``__metrics``: loads from the topic, places from the cluster.
 
-Contract.  ``chosen`` says which windows a snapshot is made of, or raises ``BadSnapshot`` with what
-is missing.  ``write`` writes the snapshot: partitions by Spark, from where they are; nodes and
-groups, which are few, from here.  It has one row per partition, group, node *and window*; who reads
-it takes the greatest rates (``tables``, ``loads``).
+Contract.  ``chosen`` returns the windows of a snapshot, or raises ``BadSnapshot`` with the missing
+ones.  ``write`` writes the snapshot: partitions by Spark, where they are; nodes and groups, which
+are few, by this process.  It has one row per partition, group, node *and window*; a reader takes
+the greatest rates (``tables``, ``loads``).
 
-What windows do not say, who holds what and which group an idle one is, comes from ``Facts``, asked
-of the cluster at the time: what had no load is in no record (docs/spark-planning.md).
+Windows lack members of groups and the places of idle partitions; those come from ``Facts``,
+requested from the cluster at the time: an item without load is in no record
+(docs/spark-planning.md).
 """
 
 from __future__ import annotations
@@ -23,34 +24,34 @@ from spark.errors import BadSnapshot
 from spark.gates import COVERAGE_PERMILLE, named
 from spark.load_records import Told
 
-#: Windows of one plan: load that comes and goes within minutes is seen at its height.
+#: Windows of one plan: a load that varies within minutes is seen at its peak.
 WINDOWS = 5
 #: Rows of partitions in one file of a snapshot, at some 60 bytes each.
 ROWS_PER_FILE = 1_000_000
 
 
 class Facts(NamedTuple):
-    """The cluster but for its loads.  ``down``: nodes that are not up."""
+    """State of the cluster without its loads.  ``down``: nodes that are not up."""
 
     snapshot: cluster.Snapshot
     down: tuple[int, ...]
 
 
 class Span(NamedTuple):
-    """Windows that follow each other: ``begins_ms``, and how long each is."""
+    """Consecutive windows: ``begins_ms``, and the length of each."""
 
     begins_ms: tuple[int, ...]
     interval_ms: int
 
     @property
     def end_ms(self) -> int:
-        """Of the last one."""
+        """Return the end of the last window."""
         return self.begins_ms[-1] + self.interval_ms
 
 
 def interval_of(told: Told) -> int:
-    """The interval at which all nodes publish.  Raises ``BadSnapshot``: none of them does, or not
-    all in the same."""
+    """Return the interval at which all nodes publish.  Raises ``BadSnapshot`` when no node does, or
+    when intervals differ."""
     newest = {row["node"]: row["interval_ms"] for row in told.rows}
     intervals = sorted(set(newest.values()))
     if not intervals:
@@ -65,7 +66,7 @@ def interval_of(told: Told) -> int:
 
 
 def present(told: Told, begin_ms: int) -> dict[int, list[dict]]:
-    """Node -> its records of a window, for nodes of which all parts are there."""
+    """Return node -> its records of a window, for nodes whose parts are complete."""
     lives: dict[tuple[int, int], list[dict]] = {}
     for row in told.rows:
         if row["window_ms"] == begin_ms:
@@ -78,8 +79,8 @@ def present(told: Told, begin_ms: int) -> dict[int, list[dict]]:
 
 
 def chosen(told: Told, wanted: Iterable[int], now_ms: int, windows: int = WINDOWS) -> Span:
-    """The newest windows of which every wanted node told everything, ``windows`` at most and
-    without a gap.  Raises ``BadSnapshot``."""
+    """Return the newest windows that every wanted node has reported completely, ``windows`` at most
+    and without a gap.  Raises ``BadSnapshot``."""
     interval_ms, wanted = interval_of(told), set(wanted)
     begins = sorted({row["window_ms"] for row in told.rows}, reverse=True)
     whole = [begin for begin in begins if wanted <= set(present(told, begin))]
@@ -98,7 +99,7 @@ def chosen(told: Told, wanted: Iterable[int], now_ms: int, windows: int = WINDOW
 
 
 def write(records: DataFrame, told: Told, facts: Facts, span: Span, directory: str) -> int:
-    """Write the snapshot; how many partitions it has.  ``records``: usable ones of the span.
+    """Write the snapshot; return its number of partitions.  ``records``: usable ones of the span.
     Raises ``BadSnapshot``."""
     taken = facts.snapshot._replace(taken_ms=span.end_ms)
     head = tables.head_of(taken, span.interval_ms, 0)._replace(windows=len(span.begins_ms))
@@ -129,7 +130,7 @@ _Sums = Mapping[tuple[int, int], tuple[int, int]]
 
 
 def _sums(rows: DataFrame) -> _Sums:
-    """(window, group) -> (ingress, read).  A sum that cannot be is left to the gates."""
+    """Return (window, group) -> (ingress, read).  An impossible sum is left to the gates."""
     found = rows.groupBy("window_ms", "group").agg(
         sf.try_sum("ingress").alias("ingress"), sf.try_sum("read").alias("read")).toArrow()
     return {(row["window_ms"], row["group"]): (_possible(row["ingress"]), _possible(row["read"]))
@@ -137,25 +138,26 @@ def _sums(rows: DataFrame) -> _Sums:
 
 
 def _possible(rate: int | None) -> int:
-    """A rate that a group's row may have: what cannot be is in a partition's row, and told of
-    there."""
+    """Return a rate that a group's row may have: an impossible rate is in a partition's row, and
+    reported there."""
     return min(max(rate or 0, 0), cluster.RATE_MAX)
 
 
 def _check_coverage(groups: _Sums, sums: _Sums) -> None:
-    """What was appended is nearly all told of partition by partition.  Raises ``BadSnapshot``."""
+    """Check that nearly all appended bytes are reported partition by partition.  Raises
+    ``BadSnapshot``."""
     whole = sum(ingress for ingress, _ in groups.values())
     apart = sum(ingress for ingress, _ in sums.values())
     if apart * 1000 < whole * COVERAGE_PERMILLE:
         raise BadSnapshot(
-            f"of {whole:,} bytes per second {apart:,} are told apart by partition: "
+            f"of {whole:,} bytes per second {apart:,} are reported by partition: "
             f"{100 * apart / whole:.1f} %, {COVERAGE_PERMILLE / 10:.0f} % are needed.",
             "Raise metrics.partitions_max in node.toml.")
 
 
 def _nodes(told: Told, facts: Facts, span: Span, snapshot_id: int) -> list[dict]:
-    """One row per node and window; one that did not tell of a window was not measured in it.  What
-    replicas may use of a disk follows from where they are now, like the groups' bytes."""
+    """Return one row per node and window; a node that did not report a window was not measured in
+    it.  The disk space for replicas follows from their current places, like the groups' bytes."""
     rows = []
     for begin in span.begins_ms:
         heard = {node: found[0] for node, found in present(told, begin).items()}
@@ -176,9 +178,9 @@ def _nodes(told: Told, facts: Facts, span: Span, snapshot_id: int) -> list[dict]
 
 def _groups(groups: _Sums, sums: _Sums, facts: Facts, span: Span,
             snapshot_id: int) -> list[dict]:
-    """One row per group and window: where it is now, what it carried then.  A partition that was
-    switched within a window is counted where it went on, so a group has what its partitions have
-    together at least."""
+    """Return one row per group and window: its current place, and its load then.  A partition that
+    was switched within a window counts in its new group, so a group has at least the loads of its
+    partitions together."""
     rows = []
     for begin in span.begins_ms:
         for row in facts.snapshot.groups:

@@ -1,1 +1,1 @@
-"""Clusters of real nodes, and all the ways to hurt them: processes or containers of one machine."""
+"""Backends: clusters of real nodes, as processes or containers of one machine, and their faults."""

@@ -1,23 +1,24 @@
-"""A cluster of real nodes that can be hurt: what workloads and nemeses see of a backend.
+"""Interface of a backend: a cluster of real nodes and the faults that can be injected into it.
 
 Contract.  A backend owns one cluster: node ids from 1, their disks, their network.  Every method
-blocks until what it says is so, may be called from any thread (calls that concern one node wait for
-each other), and raises ``BackendError`` with one sentence when it cannot be done here and now.
+blocks until its effect holds, may be called from any thread (calls that concern one node wait for
+each other), and raises ``BackendError`` with one sentence when that is impossible at the moment.
 Nothing of a backend outlives it: ``close`` takes away processes, containers, networks, mounts and
 files outside ``directory``; when the harness is killed a watchdog does the same, and the next
-harness clears what even the watchdog left.
+harness clears what the watchdog left.
 
 A fault is in force from the method that begins it to the one that ends it, across restarts of the
-node.  Faults of different kinds compose; beginning one anew replaces its parameters.  ``heal_all``
+node.  Faults of different kinds compose; beginning one again replaces its parameters.  ``heal_all``
 ends all of them, whatever state they are in, and has every member node run: it may be called twice,
-and in the middle of anything.
+and during any other call.
 
-What cannot be done on this machine (no root, no engine, no such kernel) is not in ``kinds``, and
-``left_out`` says why: a run names it in its report, and never counts it as survived.
+A fault that this machine cannot inject (no root, no engine, no such kernel) is not in ``kinds``,
+and ``left_out`` gives the reason: a run names that fault in its report, and never counts it as
+survived.
 
-Theory.  Clients are outside the cluster and a place in the network like any node: ``CLIENTS``.  A
-link is one direction, and what acts on it acts at its receiving end, in the node's network
-namespace (for links to ``CLIENTS`` at the node that sends).  A *grudge* is a set of cut links.
+Theory.  Clients are outside the cluster and have a place in the network as a node has: ``CLIENTS``.
+A link is one direction, and its faults act at its receiving end, in the node's network namespace
+(for links to ``CLIENTS`` at the node that sends).  A *grudge* is a set of cut links.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import NamedTuple
 #: Kinds of fault, as they stand in a history and in reports.
 KILL = "kill"  # SIGKILL
 STOP = "stop"  # SIGTERM: leadership is handed over, then the process ends
-PAUSE = "pause"  # nothing runs, nothing is said, connections stay
+PAUSE = "pause"  # no code of the node runs, it sends nothing, its connections stay open
 PARTITION = "partition"  # packets of some links are dropped
 LOSS = "loss"  # of single packets
 DELAY = "delay"  # and reordering, of single packets
@@ -44,7 +45,7 @@ FAILED_DISK = "failed-disk"  # writes and syncs return EIO
 BIT_ROT = "bit-rot"  # flipped bits in files of a node
 MEMBERSHIP = "membership"  # nodes come and go, replicas move
 LEADERSHIP = "leadership"  # transfers
-PLACEMENT = "placement"  # partitions go on in other groups
+PLACEMENT = "placement"  # partitions are moved to other groups
 CLOCK = "clock"  # the node's clocks jump
 KINDS = (KILL, STOP, PAUSE, PARTITION, LOSS, DELAY, RESET, POWER_LOSS, SLOW_DISK, HUNG_DISK,
          FULL_DISK, FAILED_DISK, BIT_ROT, MEMBERSHIP, LEADERSHIP, PLACEMENT, CLOCK)
@@ -52,7 +53,7 @@ KINDS = (KILL, STOP, PAUSE, PARTITION, LOSS, DELAY, RESET, POWER_LOSS, SLOW_DISK
 #: The place of all clients in the network.
 CLIENTS = 0
 
-#: A cluster on a busy machine serves after this, or it never will.
+#: A cluster on a busy machine serves within this time.
 UP_S = 120.0
 #: SIGTERM to the end: leadership is handed over, a transfer timeout per group at worst.
 STOP_S = 30.0
@@ -70,8 +71,8 @@ class Link(NamedTuple):
 
 
 class Delay(NamedTuple):
-    """What packets of a link wait: ``ms`` plus or minus ``jitter_ms``, each drawn by itself, so
-    that they overtake each other when ``reorder``; otherwise they stay in order."""
+    """Delay of the packets of a link: ``ms`` plus or minus ``jitter_ms``, drawn per packet.  With
+    ``reorder`` packets overtake each other; otherwise they stay in order."""
 
     ms: float
     jitter_ms: float = 0.0
@@ -79,7 +80,7 @@ class Delay(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """A process of a node that ended."""
+    """End of a node's process."""
 
     node: int
     status: int  # of the process; negative: the signal
@@ -94,7 +95,7 @@ Settings = Mapping[str, Mapping[str, object]]
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """What cluster is wanted."""
+    """Description of the cluster to create."""
 
     nodes: int = 3
     groups: int = 16
@@ -110,7 +111,8 @@ class ClusterSpec:
 
 
 class Backend(abc.ABC):
-    """One cluster; used as a context manager: ``up`` is the caller's, ``close`` comes by itself."""
+    """One cluster.  Used as a context manager: the caller calls ``up``, leaving the block calls
+    ``close``."""
 
     #: "process" or "docker".
     name: str
@@ -121,7 +123,7 @@ class Backend(abc.ABC):
     kinds: frozenset[str]
     #: Kind -> one sentence why not; ``kinds`` and this have all of ``KINDS``.
     left_out: Mapping[str, str]
-    #: Versions of what is underneath (engine, kernel, image), for the report.
+    #: Versions of engine, kernel and image, for the report.
     versions: Mapping[str, str]
 
     def __enter__(self) -> Backend:
@@ -134,119 +136,121 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def up(self, timeout_s: float = UP_S) -> None:
-        """Makes everything, starts every node, returns when every group has a leader."""
+        """Create the cluster and start every node; return when every group has a leader."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Ends every process and takes away all that is not below ``directory``.  Idempotent."""
+        """End every process and remove everything that is not below ``directory``.  Idempotent."""
 
     @abc.abstractmethod
     def heal_all(self) -> None:
-        """Ends every fault, starts every member node that does not run.  Idempotent; does not wait
+        """End every fault and start every member node that does not run.  Idempotent; does not wait
         until nodes have caught up (``await_whole``)."""
 
     @abc.abstractmethod
     def await_whole(self, timeout_s: float = UP_S) -> None:
-        """Waits until every member says that it is ready: it runs and its replicas have caught up.
-        Raises ``BackendError`` that says what is missing."""
+        """Wait until every member reports that it is ready: it runs and its replicas have caught
+        up.  Raises ``BackendError`` that names what is missing."""
 
     @abc.abstractmethod
     def damaged_replicas(self, node: int) -> int:
-        """How many replicas of the node are damaged, or in doubt, and do not count, as it says
-        itself; 0 when it says nothing."""
+        """Return the number of the node's replicas that are quarantined or recovering their head,
+        by the node's own status; 0 when it does not answer."""
 
     @abc.abstractmethod
     def nodes(self) -> list[int]:
-        """Ids of the member nodes, running or not."""
+        """Return the ids of the member nodes, running or not."""
 
     @abc.abstractmethod
     def address(self, node: int) -> str:
-        """Where clients reach a node, ``host:port``."""
+        """Return the address of a node for clients, ``host:port``."""
 
     def servers(self, *nodes: int) -> list[str]:
-        """Client addresses of these nodes, or of all members."""
+        """Return the client addresses of these nodes, or of all members."""
         return [self.address(node) for node in nodes or self.nodes()]
 
     # -- processes ------------------------------------------------------------------------------
 
     @abc.abstractmethod
     def start(self, node: int, timeout_s: float = UP_S) -> None:
-        """Starts a node that does not run and waits until it answers clients (from where the
-        network allows it: with the node cut off, until it says in its log that it is ready).  A
-        node that runs is left alone."""
+        """Start a node that does not run, and wait until it answers clients.  Where the network
+        cuts the node off, wait until its log says that it is ready.  A running node is left
+        alone."""
 
     @abc.abstractmethod
     def kill(self, node: int) -> None:
-        """SIGKILL, of a paused one as well; returns when the process is gone.  A hung disk holds
-        it until the disk is thawed: then this returns at once, and ``start`` waits for its end."""
+        """Send SIGKILL, also to a paused node; return when the process is gone.  A hung disk holds
+        the process until the disk is thawed: then this returns at once, and ``start`` waits for its
+        end."""
 
     @abc.abstractmethod
     def stop(self, node: int, timeout_s: float = STOP_S) -> None:
-        """SIGTERM; killed when it has not ended after ``timeout_s``."""
+        """Send SIGTERM; the node is killed when it has not ended after ``timeout_s``."""
 
     @abc.abstractmethod
     def pause(self, node: int) -> None:
-        """Nothing of the node runs until ``resume``."""
+        """Pause a node: none of its code runs until ``resume``."""
 
     @abc.abstractmethod
     def resume(self, node: int) -> None:
-        """Goes on; nothing when it is not paused or does not run."""
+        """Resume a paused node; does nothing when the node is not paused or does not run."""
 
     @abc.abstractmethod
     def is_running(self, node: int) -> bool:
-        """Whether its process lives, paused or not."""
+        """True if the node's process lives, paused or not."""
 
     @abc.abstractmethod
     def endings(self) -> list[Ending]:
-        """Every end of a node's process so far, in order of discovery.  A node that ended by itself
-        did so for a reason that is in its log: EIO (status 4), or a bug."""
+        """Return every end of a node's process so far, in order of discovery.  A node that ended by
+        itself has the reason in its log: EIO (status 4), or a bug."""
 
     # -- members --------------------------------------------------------------------------------
 
     @abc.abstractmethod
     def add_node(self, timeout_s: float = UP_S) -> int:
-        """A new node joins the running cluster (``multiraft node init --join``), starts, answers;
-        returns its id.  It holds no replica of the pool's groups until some are moved to it."""
+        """Join a new node to the running cluster (``multiraft node init --join``), start it and
+        wait until it answers; return its id.  It holds no replica of the pool's groups until some
+        are moved to it."""
 
     @abc.abstractmethod
     def remove_node(self, node: int, timeout_s: float = UP_S) -> None:
-        """``multiraft node remove``, then its process is ended.  Raises ``BackendError`` when the
-        cluster refuses because there are replicas left, or when no answer came: then the removal
-        may have been decided, and the node is taken for removed once it ends saying so.  Its files
-        stay."""
+        """Remove a node by ``multiraft node remove``, then end its process.  Raises
+        ``BackendError`` when the cluster refuses because there are replicas left, or when no answer
+        came: then the removal may have been decided, and the node counts as removed once it ends
+        with the message that it was removed.  Its files stay."""
 
     @abc.abstractmethod
     def try_removed(self, timeout_s: float = UP_S) -> list[int]:
-        """Starts every removed node again with the files it has, as whoever did not hear of its
-        removal would; returns their ids.  Raises ``BackendError`` when one of them does not end by
-        itself, refused; that one is killed."""
+        """Start every removed node again with its files, as an operator would who did not learn of
+        its removal; return their ids.  Raises ``BackendError`` when one of them is not refused and
+        does not end by itself; that one is killed."""
 
     @abc.abstractmethod
     def command(self, *arguments: str, timeout_s: float = UP_S) -> str:
-        """Runs ``multiraft ARGUMENTS --servers ...`` as an operator would, from the place of the
-        clients; its standard output.  Raises ``BackendError`` with its standard error."""
+        """Run ``multiraft ARGUMENTS --servers ...`` as an operator would, from the place of the
+        clients; return its standard output.  Raises ``BackendError`` with its standard error."""
 
     # -- network --------------------------------------------------------------------------------
 
     @abc.abstractmethod
     def cut(self, links: Collection[Link]) -> None:
-        """Drops every packet of these links; replaces what was cut before; () heals."""
+        """Drop every packet of these links; replaces the previous cut; () heals."""
 
     @abc.abstractmethod
     def lose(self, links: Collection[Link], probability: float) -> None:
-        """Drops packets of these links at random; replaces the loss before; 0 or () heals."""
+        """Drop packets of these links at random; replaces the previous loss; 0 or () heals."""
 
     @abc.abstractmethod
     def delay(self, links: Collection[Link], delay: Delay | None) -> None:
-        """Holds back packets of these links; replaces the delay before; None or () heals."""
+        """Delay packets of these links; replaces the previous delay; None or () heals."""
 
     @abc.abstractmethod
     def reset(self, links: Collection[Link]) -> None:
-        """Answers every TCP packet of these links with RST, so that connections end at once and new
-        ones are refused; replaces; () heals."""
+        """Answer every TCP packet of these links with RST, so that connections end at once and new
+        ones are refused; replaces the previous links; () heals."""
 
     def heal_network(self) -> None:
-        """No link is cut, lossy, slow or reset."""
+        """Heal all links: none is cut, lossy, delayed or reset."""
         self.cut(())
         self.lose((), 0.0)
         self.delay((), None)
@@ -256,66 +260,68 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def power_loss(self, nodes: Collection[int]) -> None:
-        """At one moment these nodes are killed and everything that was not synced is gone.  They
-        stay down, their disks are mounted again; ``start`` is the caller's."""
+        """Kill these nodes at one moment and discard everything that was not synced.  The nodes
+        stay down and their disks are mounted again; the caller starts them."""
 
     @abc.abstractmethod
     def slow_disk(self, node: int, bytes_per_s: int, operations_per_s: int) -> None:
-        """Bounds what the disk does per second, 0 = unbounded; (0, 0) heals."""
+        """Bound the bytes and operations of the disk per second, 0 = unbounded; (0, 0) heals."""
 
     @abc.abstractmethod
     def freeze_disk(self, node: int) -> None:
-        """Writes and syncs do not return until ``thaw_disk``; not even SIGKILL ends who waits."""
+        """Block writes and syncs until ``thaw_disk``; not even SIGKILL ends a process that waits
+        for one."""
 
     @abc.abstractmethod
     def thaw_disk(self, node: int) -> None:
-        """Heals ``freeze_disk``; nothing when it is not frozen."""
+        """Heal ``freeze_disk``; does nothing when the disk is not frozen."""
 
     @abc.abstractmethod
     def fill_disk(self, node: int, leave_bytes: int = 0) -> None:
-        """A foreign file takes what is free, all but ``leave_bytes``."""
+        """Fill the disk with a foreign file, all but ``leave_bytes``."""
 
     @abc.abstractmethod
     def free_disk(self, node: int) -> None:
-        """Removes that file."""
+        """Remove the file that ``fill_disk`` created."""
 
     @abc.abstractmethod
     def fail_disk(self, node: int) -> None:
-        """From now on writes and syncs fail with EIO, and what was not synced is gone.  The node is
-        expected to end by itself."""
+        """Fail writes and syncs with EIO from now on; unsynced data is lost.  The node is expected
+        to end by itself."""
 
     @abc.abstractmethod
     def mend_disk(self, node: int) -> None:
-        """Heals ``fail_disk``: kills what still runs, mounts the disk again; ``start`` is the
-        caller's."""
+        """Heal ``fail_disk``: kill the node if it still runs and mount the disk again; the caller
+        starts it."""
 
     @abc.abstractmethod
     def data_directory(self, node: int) -> Path:
-        """The node's data directory as this process sees it: to flip bits, to copy, to inspect."""
+        """Return the node's data directory as this process sees it: to flip bits, to copy, to
+        inspect."""
 
     # -- clocks ---------------------------------------------------------------------------------
 
     @abc.abstractmethod
     def set_clock(self, node: int, wall_ms: int = 0, jump_ms: int = 0,
                   drift_ppm: int = 0) -> None:
-        """From now on, and over restarts, the node's wall clock is off by ``wall_ms`` and its
-        monotonic clock gains ``drift_ppm`` microseconds a second; the monotonic clock jumps ahead
-        by ``jump_ms`` (at least 0) now, and never goes back (``chaos.launcher``)."""
+        """Set the node's clocks from now on, over restarts: the wall clock is off by ``wall_ms``
+        and the monotonic clock gains ``drift_ppm`` microseconds a second.  The monotonic clock
+        jumps ahead by ``jump_ms`` (at least 0) now, and never goes back (``chaos.launcher``)."""
 
     # -- afterwards -----------------------------------------------------------------------------
 
     @abc.abstractmethod
     def log_path(self, node: int) -> Path:
-        """What the node has written to standard output and error, of all its lives; grows while it
-        runs."""
+        """Return the file with standard output and error of all starts of the node; it grows while
+        the node runs."""
 
     @abc.abstractmethod
     def collect(self, target: Path) -> list[int]:
-        """Copies into ``target``/N, of every node that there ever was: ``log``, ``node.toml``, and
-        ``data`` (nodes should be stopped: then it is exact).  Returns the ids."""
+        """Copy ``log``, ``node.toml`` and ``data`` of every node that ever existed into
+        ``target``/N, and return the ids.  ``data`` is exact only for stopped nodes."""
 
 
 def all_links(nodes: Collection[int], others: Collection[int]) -> frozenset[Link]:
-    """Both directions between every one of ``nodes`` and every one of ``others``."""
+    """Return both directions between every one of ``nodes`` and every one of ``others``."""
     return frozenset(link for node in nodes for other in others if node != other
                      for link in (Link(node, other), Link(other, node)))

@@ -1,7 +1,7 @@
-"""Groups of processes with a bound (cgroups), version 1 or 2.
+"""Control groups (cgroups, version 1 or 2) that bound the resources of processes.
 
-Contract.  ``Controller`` is what bounds one thing, under the name that each version has for it.
-Version 1 is taken where that controller is mounted as such, which a system with both may do.
+Contract.  ``Controller`` bounds one resource and knows its name in each version.  Version 1 is used
+where that controller is mounted as such, also on a system that has both versions.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class Controller(NamedTuple):
 
     @property
     def home(self) -> Path:
-        """Where version 1 keeps the groups of it."""
+        """Return the directory of this controller's groups in version 1."""
         return ROOT / self.v1
 
     @property
     def is_v1(self) -> bool:
-        """Whether the groups are those of version 1."""
+        """True if the groups are those of version 1."""
         return self.home.is_dir()
 
     def unavailable(self) -> str:
-        """Why there are no such groups here; empty when there are."""
+        """Return why groups are not available here; empty when they are."""
         if self.is_v1:
             return ""
         controllers = ROOT / "cgroup.controllers"
@@ -42,11 +42,12 @@ class Controller(NamedTuple):
         return ""
 
     def group(self, name: str) -> Path:
-        """The directory of a group, there or not."""
+        """Return the directory of a group, existing or not."""
         return (self.home if self.is_v1 else ROOT) / name
 
     def make(self, name: str) -> Path:
-        """Makes the group ``name`` if need be; its directory.  Raises ``BackendError``."""
+        """Create the group ``name`` if it is missing and return its directory.  Raises
+        ``BackendError``."""
         group = self.group(name)
         try:
             group.mkdir(exist_ok=True)
@@ -57,7 +58,7 @@ class Controller(NamedTuple):
         return group
 
     def group_of(self, pid: int) -> Path:
-        """The group that a process is in.  Raises ``BackendError``; ``FileNotFoundError`` or
+        """Return the group of a process.  Raises ``BackendError``; ``FileNotFoundError`` or
         ``ProcessLookupError`` when there is no such process."""
         for line in Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
@@ -69,8 +70,8 @@ class Controller(NamedTuple):
                            f"{self.v2}")
 
     def remove(self, name: str) -> None:
-        """Removes the group ``name``; nothing when it is not there.  Raises ``BackendError``,
-        also for one that has processes."""
+        """Remove the group ``name``; does nothing when it is missing.  Raises ``BackendError``,
+        also for a group that has processes."""
         group = self.group(name)
         if group.is_dir():
             try:
@@ -80,12 +81,12 @@ class Controller(NamedTuple):
 
 
 def move(pid: int, group: Path) -> None:
-    """Moves a process into a group.  Raises ``BackendError``."""
+    """Move a process into a group.  Raises ``BackendError``."""
     write(group / "cgroup.procs", str(pid))
 
 
 def write(setting: Path, value: str) -> None:
-    """Sets what a file of a group stands for.  Raises ``BackendError``."""
+    """Write a setting of a group.  Raises ``BackendError``."""
     try:
         setting.write_text(value, encoding="ascii")
     except OSError as error:

@@ -1,4 +1,5 @@
-"""Backends by name, imported when they are wanted: what one needs is not the others' price."""
+"""Backends by name, each imported when it is used, so that its dependencies are needed only
+then."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ BACKENDS = {"process": "chaos.backends.processes:ProcessBackend",
 
 
 def open_backend(name: str, directory: Path, spec: ClusterSpec) -> Backend:
-    """A backend whose cluster is not up yet.  Raises ``BackendError`` (``EngineUnavailable`` among
-    others) with one sentence."""
+    """Return a backend whose cluster is not up yet.  Raises ``BackendError`` (``EngineUnavailable``
+    among others) with one sentence."""
     module, _, attribute = BACKENDS[name].partition(":")
     try:
         kind = getattr(importlib.import_module(module), attribute)

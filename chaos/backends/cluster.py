@@ -1,11 +1,11 @@
-"""What the backends have in common: a cluster of lives, and every fault but how a process ends.
+"""Common part of the backends: a cluster of nodes and every fault but the signals to a process.
 
 Contract.  A ``Backend`` whose nodes are started and signalled by a ``Runner``, with a disk and a
 network namespace each where the machine allows it (see ``probes``).
 
-Invariants.  A node's lock is held while its state changes and never while its health is waited
-for, so a node that hangs at its start can be killed, thawed and healed meanwhile.  Thawing,
-resuming and healing the network take no node's lock at all.
+Invariants.  A node's lock is held while its state changes and never during a wait for its health,
+so a node that hangs at its start can be killed, thawed and healed meanwhile.  Thawing, resuming and
+healing the network take no node's lock at all.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ from multiraft.errors import MultiRaftError
 
 #: A killed process is gone, unless its disk keeps it in the kernel.
 KILL_S = 30.0
-#: A node that is up answers within a round trip and a survey of its groups.
+#: A running node answers within a round trip and a scan of its groups.
 ANSWER_MS = 2_000
-#: How often nodes are asked how they are: each answer is a survey of all groups.
+#: How often nodes are asked for their status: each answer costs a scan of all groups.
 ASK_S = 0.2
-#: What a node says, among other things, that is no member any more and ends.
+#: Part of the last message of a node that learns that it was removed, and ends.
 REMOVED_SAID = "was removed from the cluster for ever"
-#: A node ends with this when it must not take part: it was removed, or its identity is damaged.
+#: Exit status of a node that must not take part: it was removed, or its identity is damaged.
 REFUSED = 3
 
 
 class Cluster(Backend):
-    """Everything but ``_open``, ``_make_place`` and the runner."""
+    """A backend without ``_open``, ``_make_place`` and the runner, which its subclasses add."""
 
     def __init__(self, directory: Path, spec: ClusterSpec):
         self.directory = directory.absolute()
@@ -92,27 +92,27 @@ class Cluster(Backend):
                                f"directory")
 
     def _probe(self) -> dict[str, str]:
-        """Kinds that are left out, and why."""
+        """Return the kinds of fault that are left out, and why."""
         return probes.left_out(self.book)
 
     def _open(self) -> None:
-        """Makes what all nodes share."""
+        """Create what all nodes share."""
         raise NotImplementedError
 
     def _make_place(self, node: int) -> Place:
-        """An address for a node."""
+        """Return an address for a node."""
         raise NotImplementedError
 
     def _make_network(self, place: Place) -> NodePackets | None:
-        """Its end of the network."""
+        """Create the node's end of the network."""
         raise NotImplementedError
 
     def _own_disk(self, node: int) -> None:
-        """Gives a node's files to the user that it runs as."""
+        """Give a node's files to the user that it runs as."""
 
     @property
     def has_disks(self) -> bool:
-        """Whether every node has a file system of its own."""
+        """True if every node has a file system of its own."""
         return POWER_LOSS in self.kinds
 
     # -- the cluster ----------------------------------------------------------------------------
@@ -129,14 +129,14 @@ class Cluster(Backend):
                                f"s; logs are in {self.directory}")
 
     def _each(self, items: Collection, work: Callable) -> None:
-        """All at once; the first error after all have ended."""
+        """Run ``work`` on all items at once; raise the first error after all have ended."""
         with ThreadPoolExecutor(max_workers=max(1, len(items))) as pool:
             for done in list(pool.map(lambda item: _outcome(work, item), items)):
                 if done is not None:
                     raise done
 
     def _make(self, place: Place, members: Collection[Place]) -> None:
-        """Files, disk and network of one node."""
+        """Create files, disk and network of one node."""
         self.layout.write(place, list(members))
         disk = None
         if self.has_disks:
@@ -179,16 +179,17 @@ class Cluster(Backend):
             return [node for node, life in sorted(self._lives.items()) if not life.removed]
 
     def inside(self, node: int, *command: str) -> list[str]:
-        """A command that runs where the node's network is."""
+        """Return a command that runs in the node's network."""
         packets = self._life(node).packets
         return list(command) if packets is None else host.within(packets.namespace, *command)
 
     def pid(self, node: int) -> int:
-        """The node's process, as this machine numbers it."""
+        """Return the pid of the node's process on this machine."""
         return self._runner.pid(node)
 
     def disk_directory(self, node: int) -> Path:
-        """Where the node's disk is mounted: its data directory and room beside it."""
+        """Return the mount point of the node's disk, which has the data directory and free space
+        beside it."""
         return self.layout.disk(node)
 
     def address(self, node: int) -> str:
@@ -216,7 +217,7 @@ class Cluster(Backend):
             raise BackendError("; ".join(problems))
 
     def _heal_node(self, node: int, problems: list[str]) -> None:
-        """What needs the node's lock, and its start."""
+        """Heal the faults of a node that need its lock, and start it."""
         self._heal_disk(node, problems)
         with _problems(problems):
             if CLOCK in self.kinds:
@@ -252,7 +253,7 @@ class Cluster(Backend):
         return bool(self._status(node))
 
     def _status(self, node: int) -> Mapping[str, object]:
-        """What the node says of itself; nothing when it does not answer."""
+        """Return the node's own status; empty when it does not answer."""
         try:
             with blocking.Client([self.address(node)]) as client:
                 return client.node_status(self.address(node), ANSWER_MS).status
@@ -279,10 +280,11 @@ class Cluster(Backend):
             self._runner.spawn(node)
             life.wanted, life.paused = True, False
             if life.disk is not None and SLOW_DISK in self.kinds:
-                self._throttle(life)  # zeros as well: its group may be that of its earlier lives
+                # Zeros as well: the node may be in the same cgroup as before its restart.
+                self._throttle(life)
         while not self._is_up(node):
             if not life.wanted:
-                return  # somebody else has ended it meanwhile
+                return  # another thread has ended it meanwhile
             if self._has_ended(node):
                 self._discover(node)
                 if life.removed:
@@ -294,7 +296,8 @@ class Cluster(Backend):
             time.sleep(ASK_S)
 
     def _is_up(self, node: int) -> bool:
-        """It says so, and clients get answers if the network lets them."""
+        """True if the node says that it is ready, and clients get answers where the network
+        permits."""
         if not self._has_said_ready(node):
             return False
         faults = self.faults
@@ -308,7 +311,7 @@ class Cluster(Backend):
             return any(b'"event":"ready"' in line.replace(b" ", b"") for line in file)
 
     def _has_ended(self, node: int) -> bool:
-        """By itself."""
+        """True if the node ended by itself."""
         return self._life(node).wanted and not self._runner.alive(node)
 
     def _complaint(self, node: int) -> str:
@@ -342,7 +345,7 @@ class Cluster(Backend):
                 self._endings.append(Ending(node, -number, True))
         self._runner.signal(node, number)
         if number == signal.SIGKILL:
-            self._runner.resume(node)  # what stands still cannot die
+            self._runner.resume(node)  # a stopped process does not handle SIGTERM
             life.paused = False
 
     def pause(self, node: int) -> None:
@@ -368,14 +371,14 @@ class Cluster(Backend):
             return list(self._endings)
 
     def _discover(self, node: int) -> None:
-        """Notes that a node has ended by itself, once."""
+        """Note, once, that a node has ended by itself."""
         life = self._life(node)
         with self._endings_lock:
             if not self._has_ended(node):
                 return
             life.wanted = False
             if life.leaving and REMOVED_SAID in self._complaint(node):
-                life.removed = True  # though whoever asked for it got no answer
+                life.removed = True  # though the caller of the removal got no answer
                 return
             self._endings.append(Ending(node, self._runner.exit_status(node), False,
                                         life.disk_faults_so_far()))
@@ -384,7 +387,7 @@ class Cluster(Backend):
 
     def add_node(self, timeout_s: float = UP_S) -> int:
         with self._members_lock:
-            # Addresses are given out before anything is made: no other thread takes this number.
+            # Addresses are reserved before anything is created: no other thread takes this number.
             node = max(self.addresses) + 1
             place = self._make_place(node)
         try:
@@ -392,7 +395,7 @@ class Cluster(Backend):
             self._init(node, "--join", ",".join(self.servers(*self._others(node))))
         except BaseException:
             if node in self._lives:
-                self._lives[node].removed = True  # it never was one
+                self._lives[node].removed = True  # it was never a member
             raise
         self.start(node, timeout_s)
         return node
@@ -402,7 +405,7 @@ class Cluster(Backend):
 
     def remove_node(self, node: int, timeout_s: float = UP_S) -> None:
         life = self._life(node)
-        life.leaving = True  # the node may end before the answer is here, or without one
+        life.leaving = True  # the node may end before the answer arrives, or without one
         self.command("node", "remove", str(node), timeout_s=timeout_s,
                      servers=self.servers(*self._others(node)))
         life.removed, life.wanted = True, False
@@ -464,7 +467,7 @@ class Cluster(Backend):
                     with _problems(problems):
                         life.packets.apply(self.addresses, self.faults)
                 elif any(changes.values()):
-                    problems.append(self.left_out.get("partition", "there is no network to hurt"))
+                    problems.append(self.left_out.get("partition", "there is no network"))
             if problems:
                 raise BackendError("; ".join(problems))
 
@@ -478,8 +481,8 @@ class Cluster(Backend):
         return disk
 
     def _begin(self, node: int, kind: str):
-        """The disk on which a fault is going to begin; noted before, since the node may end of it
-        at once."""
+        """Return the disk on which a fault begins.  The fault is noted before, since the node may
+        end of it at once."""
         disk = self._disk(node)
         self._life(node).disk_faults.add(kind)
         return disk
@@ -489,7 +492,7 @@ class Cluster(Backend):
             for node in sorted(nodes):
                 stack.enter_context(self._life(node).lock)
                 self._discover(node)
-            # All stand still before the first disk ends: no node sees the other's power go.
+            # All are stopped before the first disk ends: no node sees another one's power fail.
             for node in nodes:
                 self._runner.signal(node, signal.SIGSTOP)
             problems: list[str] = []
@@ -498,7 +501,7 @@ class Cluster(Backend):
                     self._begin(node, POWER_LOSS).shut_down()
             for node in nodes:
                 self._end(node, signal.SIGKILL)
-                self.thaw_disk(node)  # after the shutdown: what hung does not reach the disk
+                self.thaw_disk(node)  # after the shutdown: writes that hung do not reach the disk
             self._each(nodes, self._remount)
         if problems:
             raise BackendError("; ".join(problems))
@@ -580,7 +583,7 @@ def _outcome(work: Callable, item: object) -> BackendError | None:
 
 @contextlib.contextmanager
 def _problems(problems: list[str]) -> Iterator[None]:
-    """Healing goes on with what is next."""
+    """Collect a backend error as a problem, so that healing continues with the next step."""
     try:
         yield
     except (BackendError, OSError) as error:

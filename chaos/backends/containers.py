@@ -2,13 +2,13 @@
 
 Contract.  As ``ProcessBackend``, in containers of a Docker engine (``chaos.engine``), through
 testcontainers.  Everything in the engine has the labels of the run and of its owner: what an
-earlier harness left is found by them and removed before anything is made.  Other people's
-containers are left alone.
+earlier harness left is found by these labels and removed first.  Other people's containers are left
+alone.
 
-Theory.  A node's network belongs to a *sandbox*, a second container that does nothing: the address
-and the rules of a node outlive its process, so that a node that starts again in the middle of a
-partition never sees a packet from the other side.  ``node-N`` is mounted at ``/node`` with the
-node's disk in it; each start of the container takes the mounts as they are then.
+Theory.  A node's network belongs to a *sandbox*, a second container that does nothing.  So the
+address and the packet rules of a node outlive its process, and a node that starts again in the
+middle of a partition never sees a packet from the other side.  ``node-N`` is mounted at ``/node``
+with the node's disk in it; each start of the container uses the mounts of that moment.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ from chaos.backends.cluster import Cluster
 from chaos.backends.layout import Place
 from chaos.backends.packets import NodePackets
 
-#: Where a node's directory is in its container, and who it is there (deploy/container/Dockerfile).
+#: Mount point of a node's directory in its container, and the user there
+#: (deploy/container/Dockerfile).
 INSIDE = Path("/node")
 USER = 10_001
 PYTHON = "/opt/multiraft/bin/python"
-#: Somebody else may have taken the range of addresses that was free a moment ago.
+#: Another program may have taken the address range that was free a moment ago.
 NETWORK_TRIES = 5
-#: The engine notices the end of a process by itself, and then lets go of its mounts.
+#: The engine notices the end of a process by itself, and only then releases its mounts.
 EXIT_SEEN_S = 30.0
 
 
 class DockerBackend(Cluster):
-    """One cluster of containers."""
+    """A cluster of containers."""
 
     name = "docker"
 
@@ -75,7 +76,7 @@ class DockerBackend(Cluster):
         return {kind: why[kind] for kind in KINDS if kind in why}
 
     def labels(self) -> dict[str, str]:
-        """Of everything that this run makes in the engine."""
+        """Return the labels of everything that this run creates in the engine."""
         return {ledger.LABEL: self.book.run,
                 ledger.OWNER_LABEL: ":".join(map(str, host.identify(os.getpid())))}
 
@@ -127,11 +128,11 @@ class DockerBackend(Cluster):
             os.chown(path, USER, USER)
 
     def container_name(self, node: int, role: str) -> str:
-        """What people see in the engine's list."""
+        """Return the name that the engine's list shows."""
         return f"multiraft-chaos-{self.book.run}-{node}-{role}"
 
     def sandbox_id(self, node: int) -> str:
-        """The container whose network the node uses."""
+        """Return the container whose network the node uses."""
         return self._sandboxes[node].get_container_id()
 
     def close(self) -> None:
@@ -165,7 +166,7 @@ class _Containers:
         container = DockerContainer(backend.image)
         container.with_name(backend.container_name(node, "node"))
         container.with_volume_mapping(str(backend.layout.node(node)), str(INSIDE), "rw")
-        # Its words go where those of a process go: beside its disk, not on it.
+        # Output goes to the same file as that of a process: beside the node's disk, not on it.
         container.with_command(["-c", f'exec "$@" >>{INSIDE}/log 2>&1', "node", *command])
         container.with_kwargs(
             labels=backend.labels(), network_mode=f"container:{backend.sandbox_id(node)}",
@@ -189,7 +190,8 @@ class _Containers:
             try:
                 getattr(self._containers[node].get_wrapped_container(), what)()
             except docker.errors.APIError as error:
-                # Between the look and the word it may have ended, or somebody else has said it.
+                # The container may have ended since the check, or another thread has sent the same
+                # command.
                 if error.status_code != 409:
                     raise
 
@@ -206,7 +208,8 @@ class _Containers:
             return False
         if host.alive(self._known[node]):
             return True
-        state = self._state(node)  # the engine may not have seen it yet, and not let go of mounts
+        # the engine may not have noticed the end yet, nor released the mounts
+        state = self._state(node)
         if state["Status"] in ("running", "paused"):
             return True
         status = state["ExitCode"]
@@ -229,23 +232,23 @@ def _started(container: DockerContainer) -> DockerContainer:
 
 @contextlib.contextmanager
 def _engine(what: str) -> Iterator[None]:
-    """What the engine refuses, and that it does not answer, are errors of the backend."""
+    """Raise a backend error when the engine refuses a request or does not answer."""
     try:
         yield
-    except (docker.errors.DockerException, OSError) as error:  # what is not answered is an OSError
+    except (docker.errors.DockerException, OSError) as error:  # a missing answer is an OSError
         raise BackendError(f"{what}: {getattr(error, 'explanation', None) or error}") from error
 
 
 def _pid(container: DockerContainer) -> int:
-    """Of its first process, as this machine numbers it."""
+    """Return the pid on this machine of a container's first process."""
     wrapped = container.get_wrapped_container()
-    with _engine("a container cannot be looked at"):
+    with _engine("a container cannot be inspected"):
         wrapped.reload()
     return wrapped.attrs["State"]["Pid"]
 
 
 def remove_leftovers() -> list[str]:
-    """Removes what runs that are gone have left in the engine, by label; their names."""
+    """Remove what earlier runs have left in the engine, by label; return the names."""
     removed = []
     client = docker.from_env()
     try:

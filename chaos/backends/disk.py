@@ -1,13 +1,13 @@
-"""A node's own disk: an ext4 file system in a file, that can lose its power, hang, fill up, fail.
+"""A node's own disk: an ext4 file system in a file, with power loss, hangs, exhaustion and failure.
 
-Contract.  ``LoopDisk`` is made, mounted and taken away here; its faults are switched on and off in
-any order, and every method may be called twice.  Needs root.
+Contract.  ``LoopDisk`` is created, mounted and removed here; its faults begin and end in any order,
+and every method may be called twice.  Needs root.
 
 Theory.  ``FS_IOC_SHUTDOWN`` with NOLOGFLUSH ends a file system at one moment, as a power cut does:
-what was synced is in the file, what was not is nowhere, and every write from then on fails with
-EIO.  Mounted again, the journal is replayed.  ``FIFREEZE`` holds every writer in the kernel, in
-uninterruptible sleep: not even SIGKILL ends it before the thaw, so whoever freezes must make sure
-that somebody thaws.
+synced data is in the file, unsynced data is lost, and every later write fails with EIO.  The next
+mount replays the file system's journal.  ``FIFREEZE`` holds every writer in the kernel, in
+uninterruptible sleep: not even SIGKILL ends it before the thaw, so the caller of ``freeze`` must
+ensure that ``thaw`` is called.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from chaos.backends.backend import BackendError
 #: linux/fs.h and ext4's own header.
 _FS_IOC_SHUTDOWN, _NOLOGFLUSH = 0x8004587D, 2
 _FIFREEZE, _FITHAW = 0xC0045877, 0xC0045878
-#: The foreign file that takes all room, beside the node's data directory.
+#: The foreign file that takes all free space, beside the node's data directory.
 BALLAST = "ballast"
 #: A file system that is not in use is unmounted at once; its last writer may still be ending.
 UNMOUNT_S = 20.0
@@ -41,29 +41,30 @@ class LoopDisk:
         self.frozen = self.failed = False
 
     def create(self, size_bytes: int) -> None:
-        """Makes the file system and mounts it."""
+        """Create the file system and mount it."""
         self.mount.mkdir(parents=True, exist_ok=True)
         self.image.parent.mkdir(parents=True, exist_ok=True)
         with self.image.open("wb") as file:
             file.truncate(size_bytes)
-        # Nothing is reserved for root: a full disk is full for everybody.
+        # Nothing is reserved for root: a full disk is full for all users.
         host.run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard", str(self.image))
         self.attach()
 
     def attach(self) -> None:
-        """Mounts it.  The kernel may still have blocks of the file that the loop device had before:
-        they are forgotten, or they would stand in this file system."""
+        """Mount the file system.  The kernel may still cache blocks that the loop device had
+        before: they are dropped first, or they would appear in this file system."""
         device = host.run("losetup", "--find", "--show", str(self.image)).strip()
         try:
             host.run("blockdev", "--flushbufs", device)
             host.run("mount", "-t", "ext4", "-o", "noatime", device, str(self.mount))
         finally:
-            host.run("losetup", "--detach", device)  # as soon as it is not mounted any more
+            # takes effect as soon as the file system is unmounted
+            host.run("losetup", "--detach", device)
         self.frozen = self.failed = False
 
     def detach(self) -> None:
-        """Unmounts it, and waits until the kernel has forgotten it: mounted again before, it would
-        be the same failed file system."""
+        """Unmount the file system, and wait until the kernel has forgotten it: a mount before that
+        would return the same failed file system."""
         device = self.device_name()
         if not device:
             return
@@ -84,43 +85,45 @@ class LoopDisk:
                                f"namespace has a copy of it")
 
     def device_name(self) -> str:
-        """The name of its loop device; empty when it is not mounted."""
+        """Return the name of the disk's loop device; empty when it is not mounted."""
         number = self.device()
         return os.path.basename(os.readlink(f"/sys/dev/block/{number}")) if number else ""
 
     def device(self) -> str:
-        """MAJOR:MINOR of its loop device; empty when it is not mounted."""
+        """Return MAJOR:MINOR of the disk's loop device; empty when it is not mounted."""
         if not host.is_mounted(self.mount):
             return ""
         number = os.stat(self.mount).st_dev
         return f"{os.major(number)}:{os.minor(number)}"
 
     def shut_down(self) -> None:
-        """At this moment: unsynced writes are gone, later ones fail with EIO."""
+        """Shut the file system down at this moment: unsynced writes are lost, later ones fail with
+        EIO."""
         self._require_mounted()
         self._control(_FS_IOC_SHUTDOWN, struct.pack("I", _NOLOGFLUSH))
         self.failed = True
 
     def remount(self) -> None:
-        """As after the power has come back.  Nobody may use the disk."""
+        """Mount the disk again, as after power has returned.  No process may use the disk."""
         self.thaw()
         self.detach()
         self.attach()
 
     def freeze(self) -> None:
-        """Writes and syncs hang from now on; what was written before is synced first."""
+        """Block writes and syncs from now on; earlier writes are synced first."""
         if not self.frozen:
             self._require_mounted()
-            self.frozen = True  # before: an exception in between must not leave it unthawed
+            # before the call: an exception in between must not leave the disk frozen
+            self.frozen = True
             self._control(_FIFREEZE, struct.pack("i", 0))
 
     def thaw(self) -> None:
-        """They go on."""
+        """Unblock writes and syncs."""
         thaw(self.mount)
         self.frozen = False
 
     def fill(self, leave_bytes: int = 0) -> None:
-        """Takes all room but ``leave_bytes``.  Raises ``BackendError`` on a disk that fails."""
+        """Fill the disk up to ``leave_bytes``.  Raises ``BackendError`` on a disk that fails."""
         self._require_mounted()
         try:
             self._fill(leave_bytes)
@@ -136,27 +139,30 @@ class LoopDisk:
                 except OSError as error:
                     if error.errno != errno.ENOSPC:
                         raise
-                    step //= 2  # some of what is free is needed for the list of what is taken
+                    # some of the free blocks are needed for the list of the allocated ones
+                    step //= 2
                 else:
                     step = min(step, self.free_bytes() - leave_bytes)
 
     def free(self) -> None:
-        """Gives it back, durably: a loss of power in the next seconds would take it again, and
-        nobody would know of a disk that is full.  Raises ``BackendError`` on a disk that fails."""
+        """Free the space that ``fill`` took, durably: otherwise a power loss in the next seconds
+        would restore the file, and the harness would not know that the disk is full.  Raises
+        ``BackendError`` on a disk that fails."""
         try:
             (self.mount / BALLAST).unlink(missing_ok=True)
             with opened(self.mount) as descriptor:
                 os.fsync(descriptor)
         except OSError as error:
-            raise BackendError(f"{self.mount} is not given room: {error.strerror}") from error
+            raise BackendError(f"{self.mount} keeps its ballast: {error.strerror}") from error
 
     def free_bytes(self) -> int:
-        """What is free."""
+        """Return the free bytes of the disk."""
         found = os.statvfs(self.mount)
         return found.f_bavail * found.f_frsize
 
     def _require_mounted(self) -> None:
-        """Else what is hurt is the machine's file system, on which the mount point is."""
+        """Raise ``BackendError`` unless the disk is mounted; otherwise the fault would hit the
+        machine's file system below the mount point."""
         if not host.is_mounted(self.mount):
             raise BackendError(f"the disk at {self.mount} is not mounted")
 
@@ -168,14 +174,14 @@ class LoopDisk:
 
 
 def control(directory: Path, request: int, argument: bytes) -> None:
-    """An ioctl on a directory.  Raises ``OSError``."""
+    """Run an ioctl on a directory.  Raises ``OSError``."""
     with opened(directory) as descriptor:
         fcntl.ioctl(descriptor, request, argument)
 
 
 @contextlib.contextmanager
 def opened(directory: Path) -> Iterator[int]:
-    """A descriptor of a directory, closed at the end.  Raises ``OSError``."""
+    """Open a directory as a descriptor that is closed at the end.  Raises ``OSError``."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield descriptor
@@ -184,9 +190,10 @@ def opened(directory: Path) -> Iterator[int]:
 
 
 def thaw(mount: Path) -> None:
-    """Thaws what is mounted there, however often it was frozen; nothing if it is not."""
+    """Thaw the file system mounted there, however often it was frozen; does nothing if it is
+    not."""
     if not host.is_mounted(mount):
         return
-    with contextlib.suppress(OSError):  # EINVAL: it is not frozen (any more)
+    with contextlib.suppress(OSError):  # EINVAL: it is not frozen
         while True:
             control(mount, _FITHAW, struct.pack("i", 0))

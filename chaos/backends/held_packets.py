@@ -1,14 +1,15 @@
-"""Holds back the packets of a netfilter queue: delay and reordering without ``netem``.
+"""Program that delays the packets of a netfilter queue: delay and reordering without ``netem``.
 
     python -m chaos.backends.held_packets --queue 1 --ms 50 [--jitter-ms 20] [--reorder]
 
-Contract.  Runs in the network namespace whose queue it is; says ``holding`` on standard output when
-it does, and ends with its standard input: whoever started it is gone then.  Each packet waits
-``ms`` plus or minus up to ``jitter-ms``; without ``--reorder`` none overtakes another.
+Contract.  Runs in the network namespace whose queue it is; prints ``holding`` on standard output
+when it is ready, and ends when its standard input ends, because the process that started it is gone
+then.  Each packet waits ``ms`` plus or minus up to ``jitter-ms``; without ``--reorder`` none
+overtakes another.
 
 Theory.  The kernel hands over packet ids through a netlink socket and waits for a verdict on each;
-this keeps the ids in a heap by the time they are due.  No packet is copied.  When the queue is
-full, or nobody listens, packets pass undelayed: a delay must not become a loss.
+the program keeps the ids in a heap by the time they are due.  No packet is copied.  When the queue
+is full, or no program listens, packets pass undelayed: a delay must not become a loss.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def _message(kind: int, queue: int, *attributes: bytes) -> bytes:
 
 
 def open_queue(queue: int) -> socket.socket:
-    """A socket to which the kernel hands the packets of ``queue``.  Raises ``OSError``."""
+    """Open a socket to which the kernel passes the packets of ``queue``.  Raises ``OSError``."""
     sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
     sock.bind((0, 0))
     sock.setsockopt(_SOL_NETLINK, _NETLINK_NO_ENOBUFS, 1)
@@ -64,7 +65,7 @@ def open_queue(queue: int) -> socket.socket:
 
 
 def packet_ids(data: bytes) -> Iterator[int]:
-    """The ids of the packets that one read from the socket announces."""
+    """Yield the ids of the packets that one read from the socket announces."""
     while len(data) >= 16:
         length, kind = struct.unpack_from("IH", data)
         attributes = data[20:length]
@@ -78,12 +79,12 @@ def packet_ids(data: bytes) -> Iterator[int]:
 
 
 def verdict(queue: int, packet: int) -> bytes:
-    """Let it go."""
+    """Return the verdict that releases a packet."""
     return _message(_VERDICT, queue, _attribute(_VERDICT_HDR, struct.pack(">II", _ACCEPT, packet)))
 
 
 class Waiting:
-    """Packets that wait, and until when."""
+    """Packets that wait, and the times at which they are due."""
 
     def __init__(self, ms: float, jitter_ms: float, reorder: bool, rng: random.Random):
         self._ms, self._jitter_ms, self._reorder, self._rng = ms, jitter_ms, reorder, rng
@@ -91,24 +92,24 @@ class Waiting:
         self._last_due_ms = 0.0
 
     def add(self, packet: int, now_ms: float) -> None:
-        """A packet has come."""
+        """Add a packet that arrived."""
         due_ms = now_ms + max(0.0, self._ms + self._rng.uniform(-1, 1) * self._jitter_ms)
         if not self._reorder:
             due_ms = self._last_due_ms = max(due_ms, self._last_due_ms)
         heapq.heappush(self._heap, (due_ms, packet))
 
     def take_due(self, now_ms: float) -> Iterator[int]:
-        """Packets that may go."""
+        """Return the packets that are due."""
         while self._heap and self._heap[0][0] <= now_ms:
             yield heapq.heappop(self._heap)[1]
 
     def next_ms(self, now_ms: float) -> float | None:
-        """When the next one is due, from now; None when none waits."""
+        """Return the milliseconds until the next packet is due; None when no packet waits."""
         return max(0.0, self._heap[0][0] - now_ms) if self._heap else None
 
 
 def hold(queue: int, sock: socket.socket, waiting: Waiting) -> None:
-    """Until standard input ends."""
+    """Hold packets until standard input ends."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     poll.register(sys.stdin, select.POLLIN)
@@ -128,7 +129,7 @@ def _now_ms() -> float:
 
 
 def main() -> None:
-    """The program."""
+    """Run the program."""
     parser = argparse.ArgumentParser(prog="python -m chaos.backends.held_packets")
     parser.add_argument("--queue", type=int, required=True)
     parser.add_argument("--ms", type=float, required=True)

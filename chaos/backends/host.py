@@ -1,7 +1,7 @@
-"""This machine: commands of its system, what it can do, which processes of it live.
+"""This machine: its commands, capabilities and processes.
 
-Contract.  ``run`` raises ``BackendError`` with what the command said.  A process is named by
-``Process``: pids are used again, (pid, start time) on one boot is not.
+Contract.  ``run`` raises ``BackendError`` with the output of the command.  A process is identified
+by ``Process``: pids are reused, (pid, start time) on one boot is not.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from chaos.backends.backend import BackendError
 
 #: Commands of the system end at once; a file system on a slow disk may take its time.
 COMMAND_S = 60.0
-#: Of what a command said, in an error.
+#: Lines of a command's output in an error.
 LINES_SHOWN = 8
-#: How often a condition is looked at.
+#: How often a condition is checked.
 POLL_S = 0.02
 
 
@@ -37,7 +37,7 @@ PACKAGES = {
 
 
 class Process(NamedTuple):
-    """One process of this boot, for ever."""
+    """One process of this boot, identified permanently."""
 
     pid: int
     start_time: int  # clock ticks after boot
@@ -45,8 +45,8 @@ class Process(NamedTuple):
 
 def run(*command: str, text: str = "", timeout_s: float = COMMAND_S,
         environment: dict[str, str] | None = None, statuses: Collection[int] = (0,)) -> str:
-    """Runs a command of the system, with ``text`` as its input; its output.  Other exit statuses
-    than ``statuses`` are errors."""
+    """Run a command of the system, with ``text`` as its input, and return its output.  Exit
+    statuses other than ``statuses`` raise ``BackendError``."""
     try:
         done = subprocess.run(command, input=text, capture_output=True, text=True,
                               timeout=timeout_s, env=environment)
@@ -59,49 +59,50 @@ def run(*command: str, text: str = "", timeout_s: float = COMMAND_S,
 
 
 def _end_of(text: str) -> str:
-    """Why a command failed stands at the end of what it said."""
+    """Return the last lines of a command's output: the reason of a failure stands there."""
     return "\n".join(text.strip().splitlines()[-LINES_SHOWN:])
 
 
 def within(namespace: Path, *command: str) -> list[str]:
-    """A command that runs in a network namespace.  Only there: its mounts stay this process's, so
-    that no copy of them keeps a node's file system in use."""
+    """Return a command that runs in a network namespace.  Only the network is entered: the mounts
+    stay those of this process, so that no copy of them keeps a node's file system in use."""
     return ["nsenter", f"--net={namespace}", *command]
 
 
 def module(name: str, *arguments: str) -> list[str]:
-    """A program of ours, by this interpreter."""
-    # -P: a directory `node/` in the place where the process starts is not our package.
+    """Return the command of a module of this project, run by this interpreter."""
+    # -P: a directory `node/` in the working directory of the process is not our package.
     return [sys.executable, "-P", "-m", name, *arguments]
 
 
 def run_python(name: str, *arguments: str, timeout_s: float = COMMAND_S,
                statuses: Collection[int] = (0,)) -> str:
-    """Runs a program of ours to its end; its output."""
+    """Run a module of this project to its end and return its output."""
     return run(*module(name, *arguments), timeout_s=timeout_s, environment=environment(),
                statuses=statuses)
 
 
 def environment() -> dict[str, str]:
-    """Ours, with the directory of our packages on the path, installed or not."""
+    """Return this process's environment, with the directory of our packages on the path, installed
+    or not."""
     packages = str(Path(__file__).resolve().parents[2])
     inherited = os.environ.get("PYTHONPATH", "")
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (packages, inherited)))}
 
 
 def is_root() -> bool:
-    """Whether namespaces, mounts and rules can be made."""
+    """True if this process can create namespaces, mounts and packet rules."""
     return os.geteuid() == 0
 
 
 def missing(*commands: str) -> list[str]:
-    """Which of these commands the machine does not have."""
+    """Return those of these commands that the machine does not have."""
     return [command for command in commands if shutil.which(command) is None]
 
 
 def lacking(*commands: str) -> str:
-    """Which of these commands the machine does not have, and the line that brings them; empty when
-    it has all."""
+    """Return a sentence that names the missing commands and the line that installs them; empty when
+    none is missing."""
     absent = missing(*commands)
     if not absent:
         return ""
@@ -110,35 +111,35 @@ def lacking(*commands: str) -> str:
 
 
 def identify(pid: int) -> Process:
-    """A process that lives now; start time 0 when it does not."""
+    """Return the identity of a process that lives now; start time 0 when it does not."""
     return Process(pid, process_table.start_time(pid) or 0)
 
 
 def alive(process: Process) -> bool:
-    """Whether this very process lives; one that only waits to be reaped does not."""
+    """True if this very process lives; a process that only waits to be reaped does not."""
     return process.start_time != 0 and process_table.start_time(process.pid) == process.start_time
 
 
 def send(process: Process, number: signal.Signals) -> bool:
-    """Signals exactly this process; False when it does not live."""
+    """Send a signal to exactly this process; return False when it does not live."""
     return process_table.signal_exactly(process.pid, lambda: alive(process), number)
 
 
 def is_mounted(directory: Path) -> bool:
-    """Whether something is mounted exactly there; unlike ``os.path.ismount`` also a directory of
-    the same file system."""
+    """True if a file system or directory is mounted exactly there; unlike ``os.path.ismount`` also
+    a directory of the same file system."""
     place = str(directory.absolute())
     rows = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     return any(_unescaped(row.split(" ")[4]) == place for row in rows.splitlines())
 
 
 def _unescaped(name: str) -> str:
-    """Blanks and the like are written as octal numbers."""
+    """Decode the octal numbers for blanks and the like."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), name)
 
 
 def holds(condition: Callable[[], bool], timeout_s: float, poll_s: float = POLL_S) -> bool:
-    """Waits for ``condition``; False when it does not hold within ``timeout_s``."""
+    """Wait for ``condition``; return False when it does not hold within ``timeout_s``."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -148,7 +149,8 @@ def holds(condition: Callable[[], bool], timeout_s: float, poll_s: float = POLL_
 
 
 def state_directory() -> Path:
-    """Where runs leave word of what they have made, for whoever has to clear it away."""
+    """Return the directory of the ledgers of all runs, from which later runs clear what earlier
+    ones left."""
     directory = (Path("/run/multiraft-chaos") if is_root()
                  else Path(f"/tmp/multiraft-chaos-{os.getuid()}"))
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

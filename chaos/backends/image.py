@@ -1,9 +1,9 @@
-"""The image that containers of a run are made from, built from this source tree.
+"""Image for the containers of a run, built from this source tree.
 
-Contract.  ``ensure`` returns the image's name and builds only when there is none of these sources.
-What decides is a digest of all that runs inside: the packages of a node, the launcher with its
-planted bugs, the pins, the Dockerfile.  The base is the one that is there, else the one that a
-registry has, else one that is made from Debian's packages (root, ``debootstrap``), once.
+Contract.  ``ensure`` returns the image's name and builds it only when the engine has no image of
+these sources.  A digest of everything that runs inside identifies it: the packages of a node, the
+launcher with its planted bugs, the pins, the Dockerfile.  The base image is a local one, else the
+registry's, else one that is made once from Debian's packages (root, ``debootstrap``).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from chaos.backends import host
 from chaos.backends.backend import BackendError
 
 REPOSITORY = "multiraft-chaos"
-#: What build.sh makes without a registry, and what it takes from one.
+#: The base that build.sh makes without a registry, and the one that it pulls from one.
 LOCAL_BASE, REGISTRY_BASE = "multiraft-base:bookworm", "debian:bookworm-slim"
 #: A registry that answers sends 30 MB in this time; one that does not would keep us for minutes.
 PULL_S = 60.0
 BUILD_S = 900.0
-#: What the Dockerfile gives its first stage, and the final image has not.
+#: Label of the Dockerfile's first stage; the final image does not have it.
 STAGE_LABEL = "multiraft.stage"
-#: The last words of build.sh when Debian's packages cannot be had.
+#: Last line of build.sh when Debian's packages cannot be fetched.
 NO_BASE_SAID = "no base: debootstrap failed"
 #: Images of other sources that are kept; they share the base.
 KEPT = 10
@@ -39,25 +39,25 @@ _SUFFIXES = (".py", ".pyx", ".pxd", ".pxi", ".h", ".pyi", ".toml", ".txt", ".sh"
 
 
 class ImageFailed(BackendError):
-    """There is no image, and none can be built; the sentence says why."""
+    """Raised when there is no image and none can be built; the sentence gives the reason."""
 
 
 class NoBase(ImageFailed):
-    """There is nothing to build it on, and nothing can be had here: no fault of these sources."""
+    """Raised when there is no base image and none can be fetched: no fault of these sources."""
 
 
 def root() -> Path:
-    """The source tree."""
+    """Return the root of the source tree."""
     return Path(__file__).resolve().parents[2]
 
 
 def name() -> str:
-    """The image of these sources."""
+    """Return the name of the image of these sources."""
     return f"{REPOSITORY}:{digest()[:16]}"
 
 
 def digest() -> str:
-    """SHA-256 of all that runs in a container."""
+    """Return the SHA-256 of everything that runs in a container."""
     total = hashlib.sha256(f"{sys.version_info[:2]}".encode())
     for path in _files():
         content = path.read_bytes()
@@ -78,12 +78,12 @@ def _files() -> Iterator[Path]:
 
 
 def exists(image: str) -> bool:
-    """Whether the engine has it."""
+    """True if the engine has the image."""
     return bool(host.run("docker", "image", "ls", "-q", image).strip())
 
 
 def ensure() -> str:
-    """The image's name, after it was built if need be.  Raises as ``build``."""
+    """Return the image's name, after building it if it is missing.  Raises as ``build``."""
     image = name()
     with (host.state_directory() / "image.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two runs at once build it once
@@ -94,8 +94,8 @@ def ensure() -> str:
 
 
 def build(image: str) -> None:
-    """Builds it.  Raises ``ImageFailed``, which is ``NoBase`` where these sources are not to
-    blame."""
+    """Build the image.  Raises ``ImageFailed``; ``NoBase`` where these sources are not the
+    cause."""
     script = root() / "deploy" / "container" / "build.sh"
     if not script.exists():
         raise ImageFailed("an image is built from the source tree, and this is an installation")
@@ -109,7 +109,7 @@ def build(image: str) -> None:
 
 
 def _base() -> list[str]:
-    """Options of build.sh: what the image stands on."""
+    """Return options of build.sh that choose the base image."""
     for image in (LOCAL_BASE, REGISTRY_BASE):
         if exists(image):
             return ["--base", image]
@@ -135,8 +135,8 @@ def _require_debootstrap() -> None:
 
 
 def _forget_old() -> None:
-    """Keeps the newest; one that a container uses stays as well.  Of a build's first stage nothing
-    is needed any more."""
+    """Keep the newest images and those that a container uses.  The first stage of a build is no
+    longer needed."""
     host.run("docker", "image", "prune", "--force", "--filter", f"label={STAGE_LABEL}")
     rows = host.run("docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}",
                     REPOSITORY).split()

@@ -1,8 +1,8 @@
-"""Files of a cluster under test: who is where, and each node's ``node.toml``.
+"""Files of a cluster under test: addresses, directories, and each node's ``node.toml``.
 
     D/node-N/node.toml   configuration
     D/node-N/clock       how far the node's clocks are off (``chaos.shifted_clock``)
-    D/node-N/log         standard output and error of all its lives
+    D/node-N/log         standard output and error of all its starts
     D/node-N/disk        its disk: a file system of its own, or a directory
     D/node-N/disk/data   its data directory
     D/images/N           the file in which that file system is
@@ -29,7 +29,7 @@ DATA = "data"
 
 @dataclass(frozen=True)
 class Place:
-    """Where one node is."""
+    """Addresses and ports of one node."""
 
     id: int
     host: str
@@ -39,12 +39,12 @@ class Place:
 
     @property
     def client_address(self) -> str:
-        """Where clients reach it."""
+        """Return the node's address for clients."""
         return f"{self.host}:{self.client_port}"
 
     @property
     def http_address(self) -> str:
-        """Where its metrics and health are."""
+        """Return the address of the node's metrics and health endpoints."""
         return f"{self.host}:{self.http_port}"
 
 
@@ -57,46 +57,47 @@ class Layout:
     cluster_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def node(self, node: int) -> Path:
-        """A node's directory."""
+        """Return a node's directory."""
         return self.directory / f"node-{node}"
 
     def config(self, node: int) -> Path:
-        """Its configuration."""
+        """Return a node's configuration file."""
         return self.node(node) / "node.toml"
 
     def log(self, node: int) -> Path:
-        """What it says."""
+        """Return the file with a node's output."""
         return self.node(node) / "log"
 
     def clock(self, node: int) -> Path:
-        """How far its clocks are off."""
+        """Return the file that a node's clocks follow."""
         return self.node(node) / "clock"
 
     def disk(self, node: int) -> Path:
-        """Where its disk is mounted."""
+        """Return the mount point of a node's disk."""
         return self.node(node) / "disk"
 
     def data(self, node: int) -> Path:
-        """Its data directory."""
+        """Return a node's data directory."""
         return self.disk(node) / DATA
 
     def image(self, node: int) -> Path:
-        """The file behind its disk."""
+        """Return the file behind a node's disk."""
         return self.directory / "images" / str(node)
 
     def write(self, place: Place, members: Sequence[Place]) -> None:
-        """The configuration of one node; ``members``: of a new cluster, () = it joins one."""
+        """Write the configuration of one node; ``members``: of a new cluster, () = the node joins
+        one."""
         self.node(place.id).mkdir(parents=True, exist_ok=True)
         self.config(place.id).write_text(self.toml(place, members), encoding="utf-8")
         self.log(place.id).touch()
         set_clock(self.clock(place.id), 0, 0, 0)
 
     def toml(self, place: Place, members: Sequence[Place]) -> str:
-        """The text of one node's configuration."""
+        """Return the text of one node's configuration."""
         tables: dict[str, dict[str, object]] = {
             "node": _member(place) | {"data_dir": f"{self.disk(0).name}/{DATA}"},
             "http": {"address": place.http_address},
-            # Nobody else is on these networks, and the faults are not about strangers.
+            # No other host is on these networks, and faults do not include intruders.
             "security": {"insecure": True},
             "storage": {"durability": self.spec.durability}}
         if members:
@@ -113,7 +114,7 @@ class Layout:
 
 
 def disk_of(files: Layout, node: int) -> LoopDisk:
-    """The disk of a node, not made yet."""
+    """Return the disk of a node, not created yet."""
     return LoopDisk(files.image(node), files.disk(node))
 
 
@@ -133,7 +134,7 @@ def _lines(table: Mapping[str, object]) -> list[str]:
 
 
 def set_clock(path: Path, wall_ms: int, monotonic_ms: int, drift_ppm: int) -> None:
-    """Replaces the file that a node's clocks follow, at once."""
+    """Replace the file that a node's clocks follow, atomically."""
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(json.dumps({"monotonic_ms": monotonic_ms, "drift_ppm": drift_ppm,
                                  "wall_ms": wall_ms}), encoding="utf-8")

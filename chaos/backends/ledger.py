@@ -1,13 +1,13 @@
-"""What a run has made outside its directory, written down before it is made; and its clearing.
+"""Ledger of what a run creates outside its directory, written before creation, and its release.
 
-Contract.  ``Ledger.note`` comes before the making.  ``release`` takes away all that a ledger names,
-in the order in which it can go, whatever of it exists; it may be called twice, and by any of three:
-the run itself at its end, its watchdog when the run is gone, and the next run.  What cannot go is
-named in ``ReleaseFailed``, after everything else has gone.
+Contract.  ``Ledger.note`` comes before the creation.  ``release`` removes everything that a ledger
+names and that exists, in an order in which removal succeeds; it may be called twice, and by any of
+three callers: the run itself at its end, its watchdog when the run is gone, and the next run.
+``ReleaseFailed`` names what could not be removed, after everything else was removed.
 
-Invariants.  A ledger belongs to one process: while that lives, nobody else releases it.  Containers
-and networks of an engine have labels of the run and of its owner as well, so that they are found
-even when the ledger is lost.
+Invariants.  A ledger belongs to one process: while that process lives, no other process releases
+it.  Containers and networks of an engine have labels of the run and of its owner as well, so that
+they are found even when the ledger is lost.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from chaos.backends import disk, host, throttle
 from chaos.backends.backend import BackendError
 from chaos.backends.host import Process
 
-#: Kinds of what is written down, in the order of their release: a process that waits for a frozen
-#: disk ends only after the thaw, a disk in use is not unmounted.
+#: Kinds of rows, in the order of their release: a process that waits for a frozen disk ends only
+#: after the thaw, and a disk in use is not unmounted.
 DISK, PROCESS, CONTAINERS, CGROUP, LINK, NAMESPACE, SHARED, ENGINE = (
     "disk", "process", "containers", "cgroup", "link", "namespace", "shared", "engine")
 #: A killed process is gone unless its disk is slow.
 GONE_S = 30.0
 _SUFFIX = ".ledger"
-#: The label of everything of ours in an engine; its value is the run.
+#: The label of everything that runs create in an engine; its value is the run.
 LABEL = "multiraft.chaos"
-#: And who owns it: a process of this boot, so that what has no owner is found without a ledger.
+#: Label of the owner, a process of this boot, so that orphans are found without a ledger.
 OWNER_LABEL = "multiraft.chaos.owner"
 
 
 class ReleaseFailed(BackendError):
-    """Something is left."""
+    """Raised when something could not be removed."""
 
 
 class Ledger:
-    """One run's file; lines are only added."""
+    """The file of one run; lines are only added."""
 
     def __init__(self, run: str, path: Path):
         self.run = run
@@ -50,40 +50,40 @@ class Ledger:
 
     @classmethod
     def open(cls) -> Ledger:
-        """A new run, owned by this process."""
+        """Create the ledger of a new run, owned by this process."""
         run = secrets.token_hex(4)
         path = host.state_directory() / (run + _SUFFIX)
-        # Not seen before it has an owner: others clear away what has none.
+        # Not visible before it has an owner: other runs release ledgers without one.
         fresh = cls(run, path.with_suffix(".new"))
         fresh.note("owner", *map(str, host.identify(os.getpid())))
         fresh.path.rename(path)
         return cls(run, path)
 
     def note(self, kind: str, *what: str) -> None:
-        """It is going to be made."""
+        """Record an object that is going to be created."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps([kind, *what]) + "\n")
 
     def rows(self) -> list[list[str]]:
-        """All that was noted; a line that was being written when its writer died is left out."""
+        """Return all recorded rows; a line that was incomplete when its writer died is left out."""
         if not self.path.exists():
             return []
         return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines(True)
                 if line.endswith("\n")]
 
     def of_kind(self, kind: str) -> list[list[str]]:
-        """What was noted of one kind, each thing once."""
+        """Return the recorded names of one kind, each once."""
         found = [row[1:] for row in self.rows() if row[0] == kind]
         return [row for number, row in enumerate(found) if row not in found[:number]]
 
     def is_orphan(self) -> bool:
-        """Whether the process that owns it is gone."""
+        """True if the process that owns the ledger is gone."""
         owners = self.of_kind("owner")
         return not owners or not host.alive(Process(int(owners[0][0]), int(owners[0][1])))
 
 
 def orphans() -> Iterator[Ledger]:
-    """Ledgers of runs that are gone."""
+    """Return the ledgers of runs that are gone."""
     for path in sorted(host.state_directory().glob("*" + _SUFFIX)):
         ledger = Ledger(path.name.removesuffix(_SUFFIX), path)
         if ledger.is_orphan():
@@ -91,7 +91,7 @@ def orphans() -> Iterator[Ledger]:
 
 
 def release_orphans() -> list[str]:
-    """Clears what earlier runs left; their names."""
+    """Release what earlier runs left; return their names."""
     released = []
     for ledger in list(orphans()):
         release(ledger)
@@ -100,7 +100,7 @@ def release_orphans() -> list[str]:
 
 
 def release(ledger: Ledger) -> None:
-    """Takes away all that it names, and the ledger.  Raises ``ReleaseFailed``."""
+    """Remove everything that the ledger names, and the ledger.  Raises ``ReleaseFailed``."""
     left: list[str] = []
     for _image, mount in ledger.of_kind(DISK):
         with _complaints(left):
@@ -137,7 +137,7 @@ def release(ledger: Ledger) -> None:
 
 @contextlib.contextmanager
 def _complaints(left: list[str]) -> Iterator[None]:
-    """One thing that cannot go does not keep the others."""
+    """Collect an error, so that one object that cannot be removed does not stop the others."""
     try:
         yield
     except (BackendError, OSError) as error:
@@ -153,15 +153,15 @@ def _kill(processes: list[Process], left: list[str]) -> None:
 
 
 def _terminate(engine: Process, left: list[str]) -> None:
-    """An engine puts its own things in order at SIGTERM."""
+    """Send SIGTERM and wait: an engine cleans up its own objects then."""
     host.send(engine, signal.SIGTERM)
     if not host.holds(lambda: not host.alive(engine), GONE_S):
         left.append(f"dockerd, process {engine.pid}")
 
 
 def remove_containers(run: str) -> None:
-    """Containers first: a network in use stays.  By the engine's own command, so that whoever
-    clears needs no library."""
+    """Remove containers, then networks: a network in use stays.  The engine's own command is used,
+    so that the watchdog and later runs need no library."""
     wanted = f"label={LABEL}={run}"
     paused = host.run("docker", "ps", "-q", "--filter", wanted, "--filter", "status=paused")
     for container in paused.split():

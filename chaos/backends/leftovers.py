@@ -1,7 +1,8 @@
-"""Copies of what a node leaves: its configuration, its log, its data directory.
+"""Copies of a node's configuration, log and data directory.
 
-Contract.  ``take`` copies them out of a node's place while it may still run; what it renames or
-removes meanwhile is no part of the copy.  The copies are the harness's own, whoever owns the files.
+Contract.  ``take`` copies them out of a node's place while it may still run; files that it renames
+or removes meanwhile are not in the copy.  The copies belong to the harness, whatever the owner of
+the files.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from chaos.backends import layout
 
 
 def take(files: layout.Layout, node: int, place: Path) -> None:
-    """All that a node has, to a directory of its own.  Raises ``OSError``."""
+    """Copy all files of a node to a directory of its own.  Raises ``OSError``."""
     place.mkdir(parents=True, exist_ok=True)
     for path in (files.log(node), files.config(node)):
         shutil.copyfile(path, place / path.name)
@@ -25,7 +26,8 @@ def take(files: layout.Layout, node: int, place: Path) -> None:
 
 
 def copy(source: str, target: str) -> str:
-    """A file as it is now; one that a running node has renamed or removed meanwhile is none."""
+    """Copy a file as it is now; a file that a running node has renamed or removed meanwhile is
+    skipped."""
     try:
         return shutil.copy2(source, target)
     except FileNotFoundError:
@@ -35,6 +37,6 @@ def copy(source: str, target: str) -> str:
 
 
 def _give_to_us(directory: Path) -> None:
-    """The copies of a container's files."""
+    """Give the copies of a container's files to this user."""
     for path in (directory, *directory.rglob("*")):
         os.chown(path, os.geteuid(), os.getegid())

@@ -1,7 +1,7 @@
-"""One node of a backend: its files, its disk, its process, and what is done to it just now.
+"""One node of a backend: files, disk, process and the faults that are active on it.
 
-Contract.  ``Life`` is state that the backend changes under ``lock``; how a process is started,
-signalled and watched is the backend's ``Runner``.
+Contract.  ``Life`` is state that the backend changes under ``lock``; the backend's ``Runner``
+starts, signals and watches the process.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from chaos.backends.packets import NodePackets
 
 
 class Runner(Protocol):
-    """How nodes are processes here: of this machine, or of containers."""
+    """Interface to the processes of nodes: of this machine, or in containers."""
 
     def spawn(self, node: int) -> None:
-        """Starts the node's process; returns when there is one."""
+        """Start the node's process; return when there is one."""
 
     def signal(self, node: int, number: signal.Signals) -> None:
-        """Signals it; nothing when it does not live."""
+        """Send a signal to the process; does nothing when it does not live."""
 
     def pause(self, node: int) -> None:
-        """Nothing of it runs."""
+        """Pause the process."""
 
     def resume(self, node: int) -> None:
-        """It goes on; nothing when it is not paused."""
+        """Resume the process; does nothing when it is not paused."""
 
     def alive(self, node: int) -> bool:
-        """Whether it lives: paused, hung and dying ones do."""
+        """True if the process lives; paused, hung and dying ones do."""
 
     def exit_status(self, node: int) -> int:
-        """Of the process that ended last, negative for a signal."""
+        """Return the status of the process that ended last, negative for a signal."""
 
     def pid(self, node: int) -> int:
-        """As this machine numbers it."""
+        """Return the pid of the process on this machine."""
 
 
 @dataclass
 class Life:
-    """What is known of one node."""
+    """State of one node."""
 
     place: Place
     log: Path
     #: None where nodes have no disks and networks of their own.
     disk: LoopDisk | None = None
     packets: NodePackets | None = None
-    #: One thing at a time is done to a node.
+    #: Held while the state of the node changes.
     lock: threading.RLock = field(default_factory=threading.RLock)
-    #: Started and not ended by us: an end now is one of the node's own.
+    #: Started and not ended by the backend: if the process ends now, the node ended by itself.
     wanted: bool = False
     paused: bool = False
     #: Bytes and operations per second; (0, 0) = unbounded.
@@ -64,13 +64,14 @@ class Life:
     drift_ppm: int = 0
     log_start: int = 0
     removed: bool = False
-    #: Its removal was asked for: it may have been decided, whatever the answer was.
+    #: Its removal was requested: it may have been decided, whatever the answer was.
     leaving: bool = False
     #: Kinds of fault that have begun on its disk since its process started.
     disk_faults: set[str] = field(default_factory=set)
 
     def disk_faults_so_far(self) -> frozenset[str]:
-        """Those that this process has met: they began in its life, or are on."""
+        """Return the disk faults that this process has met: they began since its start, or are
+        active."""
         on = set()
         if self.disk is not None:
             on = {kind for kind, is_on in ((FAILED_DISK, self.disk.failed),

@@ -1,8 +1,8 @@
-"""Listens for numbered datagrams and says which came, and when: how links are proven.
+"""Program that receives numbered datagrams and reports arrivals, to prove the faults of links.
 
     python -m chaos.backends.packet_probe ADDRESS PORT COUNT SECONDS
 
-Contract.  Says ``listening``, then, when ``COUNT`` datagrams have come, or ``SECONDS`` after its
+Contract.  Prints ``listening``, then, when ``COUNT`` datagrams have come, or ``SECONDS`` after its
 input has ended (when all are sent), one line of JSON: for each datagram, in order of arrival, its
 number and the nanoseconds of the machine's monotonic clock.
 """
@@ -17,7 +17,8 @@ import time
 
 
 def listen(sock: socket.socket, sender, count: int, seconds: float) -> list[tuple[int, int]]:
-    """What arrives until ``seconds`` after ``sender`` has ended, ``count`` at most."""
+    """Return the datagrams that arrive until ``seconds`` after ``sender`` has ended, ``count`` at
+    most."""
     arrived: list[tuple[int, int]] = []
     end_s = None
     with selectors.DefaultSelector() as selector:
@@ -35,7 +36,7 @@ def listen(sock: socket.socket, sender, count: int, seconds: float) -> list[tupl
 
 
 def main() -> None:
-    """The program."""
+    """Run the program."""
     address, port, count, seconds = sys.argv[1:]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind((address, int(port)))

@@ -1,12 +1,12 @@
-"""What happens to packets at one node: the rules of its network namespace, from what is wanted.
+"""Packet rules of one node's network namespace, derived from the link faults of the cluster.
 
-Contract.  ``LinkFaults`` is what is wanted of all links; ``rules`` is the whole table of one node,
-a pure function, and ``iptables-restore`` puts it in place of the former at once.  So healing is a
-table without rules, and a table put there twice is there once.
+Contract.  ``LinkFaults`` describes the faults of all links; ``rules`` is the whole table of one
+node, a pure function, and ``iptables-restore`` replaces the former table by it atomically.  So
+healing is a table without rules, and applying a table twice has the effect of once.
 
-Theory.  A link is dropped where it arrives, so that one direction can be cut alone: what a node
-sends leaves it and is lost on the way.  Only links to the clients, in whose namespace nothing may
-be changed, are dropped where they leave.
+Theory.  Packets of a link are dropped where they arrive, so that one direction can be cut alone:
+packets leave their sender and are lost on the way.  Only links to the clients, in whose namespace
+nothing may be changed, are dropped where they leave.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ QUEUE = 1
 
 @dataclass
 class LinkFaults:
-    """What is wanted of the links of a cluster."""
+    """Link faults of a cluster."""
 
     cut: frozenset[Link] = frozenset()
     lossy: frozenset[Link] = frozenset()
@@ -36,14 +36,14 @@ class LinkFaults:
 
 
 def rules(node: int, addresses: Mapping[int, str], faults: LinkFaults) -> str:
-    """The input of ``iptables-restore`` for the namespace of ``node``; ``addresses`` of every node
-    and of ``CLIENTS``."""
+    """Return the input of ``iptables-restore`` for the namespace of ``node``; ``addresses`` of
+    every node and of ``CLIENTS``."""
     lines = ["*filter", ":INPUT ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]"]
     for links, action in (
             (faults.reset, "-p tcp -j REJECT --reject-with tcp-reset"),
             (faults.cut, "-j DROP"),
             (faults.lossy, f"-m statistic --mode random --probability {faults.loss:.6f} -j DROP"),
-            # Bypassed while nobody holds packets: a holder that died delays nothing.
+            # Bypassed while no process holds packets: a holder that died delays nothing.
             (faults.delayed, f"-j NFQUEUE --queue-num {QUEUE} --queue-bypass")):
         for link in sorted(links):
             # A reset must leave this namespace: the chain of what it sends cannot send it.
@@ -55,7 +55,7 @@ def rules(node: int, addresses: Mapping[int, str], faults: LinkFaults) -> str:
 
 
 class NodePackets:
-    """The rules of one node's namespace, and who holds its delayed packets."""
+    """The rules of one node's namespace, and the process that delays its packets."""
 
     def __init__(self, node: int, namespace: Path):
         self.node = node
@@ -64,7 +64,7 @@ class NodePackets:
         self._delay: Delay | None = None
 
     def apply(self, addresses: Mapping[int, str], faults: LinkFaults) -> None:
-        """Makes the namespace what is wanted."""
+        """Apply the link faults to the namespace."""
         concerned = any(link.target == self.node or link == Link(self.node, CLIENTS)
                         for link in faults.delayed)
         delay = faults.delay if concerned else None
@@ -76,7 +76,7 @@ class NodePackets:
             self.release()
 
     def release(self) -> None:
-        """Nobody holds packets any more; those that wait are dropped with the queue."""
+        """End the process that delays packets; packets that wait are dropped with the queue."""
         self._delay = None
         if self._holder is not None:
             self._holder.kill()
@@ -85,7 +85,7 @@ class NodePackets:
 
     @property
     def is_holding(self) -> bool:
-        """Whether packets are delayed just now."""
+        """True if a process delays packets at the moment."""
         return self._holder is not None and self._holder.poll() is None
 
     def _hold(self, delay: Delay) -> None:

@@ -1,7 +1,7 @@
-"""What of the faults this machine can do, found out by doing it once, on the smallest scale.
+"""Probes: find which faults this machine can inject by injecting each on the smallest scale.
 
-Contract.  Each probe returns why not, in one sentence, or nothing; it leaves nothing behind, and
-what it makes stands in the ledger first.
+Contract.  Each probe returns the reason why its fault is impossible, in one sentence, or nothing.
+It leaves nothing behind, and records in the ledger what it creates before it does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from chaos.backends.packets import LinkFaults, NodePackets
 NETWORK_COMMANDS = ("ip", "nsenter", "iptables-restore")
 DISK_COMMANDS = ("mkfs.ext4", "losetup", "blockdev", "mount", "umount")
 _PROBE_DISK_BYTES = 8 << 20
-_ADDRESSES = {CLIENTS: "192.0.2.1", 1: "192.0.2.2", 2: "192.0.2.3"}  # for documentation: nobody's
+_ADDRESSES = {CLIENTS: "192.0.2.1", 1: "192.0.2.2", 2: "192.0.2.3"}  # reserved for documentation
 _LINK = frozenset({Link(2, 1)})
 _LINK_FAULTS = {
     PARTITION: LinkFaults(cut=_LINK),
@@ -48,26 +48,28 @@ DISK_KINDS = (POWER_LOSS, SLOW_DISK, HUNG_DISK, FULL_DISK, FAILED_DISK)
 
 
 def left_out(book: ledger.Ledger) -> dict[str, str]:
-    """Kind of fault -> why it cannot be done here; in the order of ``KINDS``."""
+    """Return kind of fault -> reason why it is impossible here; in the order of ``KINDS``."""
     why = _network(book) | _disk(book) | without_launcher()
     return {kind: why[kind] for kind in KINDS if kind in why}
 
 
 def without_launcher() -> dict[str, str]:
-    """A clock is replaced by who starts the node."""
+    """Return the faults that need the launcher, when it is missing: it replaces a node's clock at
+    the start."""
     if importlib.util.find_spec("chaos.launcher") is None:
         return {CLOCK: "there is no launcher that replaces a node's clock"}
     return {}
 
 
 def without_root() -> dict[str, str]:
-    """What root alone can do."""
+    """Return the faults that need root."""
     return dict.fromkeys((*_LINK_FAULTS, *DISK_KINDS),
                          "it takes root: a network and a disk of its own for every node")
 
 
 def rot_without_root() -> dict[str, str]:
-    """Files of a container's user are not ours."""
+    """Return the faults that need root in containers: files of a container's user belong to another
+    user."""
     return {BIT_ROT: "it takes root: the files belong to the container's user"}
 
 

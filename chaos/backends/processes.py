@@ -1,12 +1,12 @@
 """Nodes as processes of this machine; with root, each with a network and a disk of its own.
 
 Contract.  With root every node runs in a network namespace with one link to a bridge, on a file
-system in a file, in a cgroup: nearly every fault is possible.  Without, nodes share loopback and
-the caller's file system, and can be killed, stopped and paused.
+system in a file, in a cgroup: nearly every fault is possible.  Without root, nodes share loopback
+and the caller's file system, and can be killed, stopped and paused.
 
-Theory.  The bridge stands in a namespace too: no firewall of the machine sees what is forwarded
-there (an engine's drops it), and nothing of the machine's own network changes but for one link,
-through which the clients come.
+Theory.  The bridge is in a namespace too: no firewall of the machine sees the packets that are
+forwarded there (an engine's firewall drops them), and nothing of the machine's own network changes
+but for one link, through which the clients come.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NODE_PORTS = range(30_000, 32_700)
 
 
 class ProcessBackend(Cluster):
-    """One cluster of processes."""
+    """A cluster of processes."""
 
     name = "process"
 
@@ -60,15 +60,15 @@ class ProcessBackend(Cluster):
 
     @property
     def has_networks(self) -> bool:
-        """Whether every node has a namespace of its own."""
+        """True if every node has a network namespace of its own."""
         return PARTITION in self.kinds
 
     def namespace(self, node: int) -> str:
-        """The name of a node's."""
+        """Return the name of a node's network namespace."""
         return f"mrc{self.book.run}n{node}"
 
     def cgroup(self, node: int) -> str:
-        """The name of a node's."""
+        """Return the name of a node's cgroup."""
         return f"multiraft-chaos-{self.book.run}-{node}"
 
     def _open(self) -> None:
@@ -81,7 +81,7 @@ class ProcessBackend(Cluster):
         share_mounts(self.book, self.directory)
 
     def _open_network(self) -> None:
-        """A bridge in a namespace of its own, and this machine's link to it."""
+        """Create a bridge in a namespace of its own, and this machine's link to it."""
         self._subnet = subnet.free(random.Random())
         clients, switch = self._subnet[-2], self._switch
         link = f"mrc{self.book.run}"
@@ -141,8 +141,8 @@ class _Processes:
         if node in self._children:
             self._children[node].wait()  # it has ended; this reaps it
         with files.log(node).open("ab") as log:
-            # Its own session: what ends this process by the keyboard does not end nodes before
-            # this process has said so.
+            # A session of its own: a keyboard interrupt must not end nodes before this process ends
+            # them.
             child = subprocess.Popen(command, cwd=files.node(node), stdin=subprocess.DEVNULL,
                                      stdout=log, stderr=log, start_new_session=True,
                                      env=host.environment())
@@ -175,26 +175,28 @@ class _Processes:
         return self._known[node].pid
 
     def reap(self) -> None:
-        """What was ended by others, too."""
+        """Reap all children that have ended, also those that other processes ended."""
         for child in self._children.values():
             child.wait()
 
 
 def namespace_file(name: str) -> Path:
-    """Where `ip netns add` leaves a network namespace."""
+    """Return the path at which `ip netns add` leaves a network namespace."""
     return Path("/run/netns", name)
 
 
 def in_namespace(name: str, *command: str) -> None:
-    """Runs a command in a network namespace.  Not by `ip -n`: that changes the propagation of the
-    root directory's mount, and fails where the root directory is none (chroot)."""
+    """Return a command that runs in a network namespace.  `ip -n` is not used: it changes the
+    propagation of the root directory's mount, and fails where the root directory is none
+    (chroot)."""
     host.run(*host.within(namespace_file(name), *command))
 
 
 def node_command(config: Path, clock: Path, planted: tuple[str, ...] | list[str],
                  python: str = "") -> list[str]:
-    """How a node is started: by the launcher, with its clock and the planted bugs."""
-    # Changes of roles are told at this level, all of them; the checkers read them from the log.
+    """Return the command that starts a node: by the launcher, with its clock and the planted
+    bugs."""
+    # Every role change is logged at this level; the checkers read them from the log.
     start = ["node", "start", "--config", str(config), "--log-level", "debug"]
     if importlib.util.find_spec("chaos.launcher") is None:
         command = host.module("admin_cli", *start)
@@ -205,15 +207,17 @@ def node_command(config: Path, clock: Path, planted: tuple[str, ...] | list[str]
 
 
 def share_mounts(book: ledger.Ledger, directory: Path) -> None:
-    """Makes mounts below ``directory`` go everywhere when they go here: a mount namespace that
-    somebody makes meanwhile copies them, and must not keep a failed file system alive."""
+    """Share mounts below ``directory``, so that an unmount here reaches all copies: a mount
+    namespace that another program creates meanwhile copies them, and must not keep a failed file
+    system alive."""
     book.note(ledger.SHARED, str(directory))
     host.run("mount", "--bind", str(directory), str(directory))
     host.run("mount", "--make-shared", str(directory))
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody has just now, nor gets from the kernel while a node is down."""
+    """Return loopback ports that are free now and that the kernel does not assign while a node is
+    down."""
     found: list[int] = []
     for port in random.sample(NODE_PORTS, k=len(NODE_PORTS)):
         with contextlib.suppress(OSError), socket.socket() as sock:

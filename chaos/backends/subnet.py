@@ -1,8 +1,8 @@
-"""A range of addresses that nobody on this machine uses.
+"""A range of addresses that is unused on this machine.
 
 Contract.  ``free`` proposes ranges of 10.0.0.0/8 in the order of a generator and takes the first
-that overlaps no route.  Another program may take it in between: whoever makes the network says so,
-and asks again.
+that overlaps no route.  Another program may take it in between: creating the network then fails,
+and the caller asks again.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import random
 from chaos.backends import host
 from chaos.backends.backend import BackendError
 
-#: Ranges are looked at until so many were taken: then there is something wrong with the routes.
+#: Ranges that are tried; if all are taken, the routes are wrong.
 TRIES = 200
 
 
 def free(rng: random.Random) -> ipaddress.IPv4Network:
-    """A /24 for a cluster."""
+    """Return a /24 for a cluster.  Raises ``BackendError`` when none of ``TRIES`` ranges is
+    free."""
     taken = routes()
     for _ in range(TRIES):
         found = ipaddress.ip_network((10 << 24 | rng.randrange(64, 255) << 16
@@ -30,7 +31,7 @@ def free(rng: random.Random) -> ipaddress.IPv4Network:
 
 
 def routes() -> list[ipaddress.IPv4Network]:
-    """What this machine reaches other than by default."""
+    """Return the networks of this machine's routes, without the default route."""
     rows = json.loads(host.run("ip", "-json", "-4", "route"))
     return [ipaddress.ip_network(row["dst"], strict=False) for row in rows
             if row["dst"] != "default"]

@@ -1,12 +1,12 @@
 """A bound on what a process writes to one block device per second: cgroups, version 1 or 2.
 
 Contract.  ``throttle`` acts at once, on a process that runs, for it and its children; zeros lift
-it, and a process that has just ended needs none.  What a group was bounded to, the next process in
-it is bounded to as well.  ``isolate`` gives a process a group of its own, ``remove`` takes that
-away when it is empty.
+it, and a process that has just ended needs none.  A bound stays with the group and applies to the
+next process in it.  ``isolate`` gives a process a group of its own, ``remove`` removes that group
+when it is empty.
 
 Theory.  Version 1 bounds what a process itself submits: its syncs and direct writes, not what the
-kernel writes back later on its behalf.  That is what a log waits for.
+kernel writes back later on its behalf.  A log waits for exactly those writes.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ CONTROLLER = cgroups.Controller("blkio", "io")
 
 
 def unavailable() -> str:
-    """Why there is no bounding here; empty when there is."""
+    """Return why writes cannot be bounded here; empty when they can."""
     if CONTROLLER.is_v1 and not (CONTROLLER.home / "blkio.throttle.write_bps_device").exists():
         return "the cgroup controller blkio does not throttle"
     return CONTROLLER.unavailable()
 
 
 def isolate(pid: int, name: str) -> None:
-    """Moves a process into the group ``name``, made if need be.  Raises ``BackendError``."""
+    """Move a process into the group ``name``, created if it is missing.  Raises
+    ``BackendError``."""
     cgroups.move(pid, CONTROLLER.make(name))
 
 
 def join(pid: int, member: int) -> None:
-    """Moves ``pid`` into the group that ``member`` is in.  Raises ``BackendError``."""
+    """Move ``pid`` into the group of ``member``.  Raises ``BackendError``."""
     cgroups.move(pid, CONTROLLER.group_of(member))
 
 
 def remove(name: str) -> None:
-    """Removes the group ``name``; nothing when it is not there.  Raises ``BackendError`` when it
+    """Remove the group ``name``; does nothing when it is missing.  Raises ``BackendError`` when it
     has processes."""
     CONTROLLER.remove(name)
 
 
 def throttle(pid: int, device: str, bytes_per_s: int, operations_per_s: int) -> None:
-    """Bounds writes of the group of ``pid`` to ``device`` (MAJOR:MINOR); 0 = unbounded.
-    Raises ``BackendError``."""
+    """Bound writes of the group of ``pid`` to ``device`` (MAJOR:MINOR); 0 = unbounded.  Raises
+    ``BackendError``."""
     try:
         group = CONTROLLER.group_of(pid)
     except (FileNotFoundError, ProcessLookupError):
@@ -57,5 +58,5 @@ def throttle(pid: int, device: str, bytes_per_s: int, operations_per_s: int) -> 
         for name, value in values.items():
             cgroups.write(group / name, value)
     except BackendError:
-        if group.is_dir():  # else it has gone with its process
+        if group.is_dir():  # otherwise the group was removed with its process
             raise

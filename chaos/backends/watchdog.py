@@ -1,10 +1,11 @@
-"""Clears away what a run has made when the run is gone, however it went.
+"""Watchdog: releases the ledger of a run when the run's process is gone.
 
     python -m chaos.backends.watchdog LEDGER < PIPE
 
-Contract.  Holds the reading end of a pipe whose writing end only the run has.  When it ends without
-a word (the run was killed), all of its ledger is released: frozen disks are thawed, nodes and their
-containers end, networks and mounts go.  When it ends after a word, the run has cleared by itself.
+Contract.  Holds the reading end of a pipe whose writing end only the run has.  When the pipe ends
+without a message (the run was killed), the whole ledger is released: frozen disks are thawed, nodes
+and their containers end, networks and mounts go.  When it ends after a message, the run has
+released everything itself.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ _DONE = b"done\n"
 
 
 class Watchdog:
-    """The run's end of it."""
+    """The run's end of the watchdog: its process and the pipe to it."""
 
     def __init__(self, book: ledger.Ledger):
-        # A session of its own: what ends the run by the keyboard must not end this.
+        # A session of its own: a keyboard interrupt of the run must not end the watchdog.
         self._process = subprocess.Popen(
             host.module("chaos.backends.watchdog", str(book.path)), stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL, start_new_session=True, env=host.environment())
 
     def dismiss(self) -> None:
-        """The run has cleared everything itself.  Idempotent."""
+        """Tell the watchdog that the run has released everything itself.  Idempotent."""
         if self._process.poll() is None and not self._process.stdin.closed:
             self._process.communicate(_DONE)
 
 
 def main() -> None:
-    """The program."""
+    """Run the program."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     path = Path(sys.argv[1])
     if sys.stdin.buffer.read() != _DONE:

@@ -1,9 +1,9 @@
-"""Checkers: what a run must not have shown, decided from its history and the logs it left.
+"""Checkers: one class per anomaly, judging a run's history and the logs of its replicas.
 
-Every layer of proof uses this one library: the simulator, runs against processes, runs against
-containers.  The catalogue of anomalies (``chaos.checkers.catalogue``) names the class of each,
-whose docstring is its exact definition; what a checker says is an ``Anomaly`` of
-``chaos.checkers.verdict``.  ``check`` runs them all.
+The simulator, runs against processes and runs against containers all use this library.  The
+catalogue of anomalies (``chaos.checkers.catalogue``) names the class of each id; the docstring of
+that class is the exact definition.  A checker reports an ``Anomaly`` of ``chaos.checkers.verdict``.
+``check`` runs all of them.
 """
 
 from chaos.checkers.check import check

@@ -1,7 +1,8 @@
-"""The catalogue: every anomaly by its id, which class looks for it, what feeds it, what waits.
+"""The catalogue of anomalies: id, name, definition, checker classes and inputs of each.
 
-Contract.  One row per id; ``docs/checkers.md`` shows the same rows, and a test compares the two,
-and both with the checkers that ``check`` runs.  The class's docstring is the exact definition.
+Contract.  One row per id; ``docs/checkers.md`` shows the same rows.  A test compares the rows with
+that page, and both with the checkers that ``check`` runs.  The class's docstring is the exact
+definition.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ HISTORY, LOGS, TRACE = "history", "logs", "trace"
 
 
 class Row(NamedTuple):
-    """One anomaly."""
+    """One anomaly of the catalogue."""
 
     id: str
     name: str
     says: str  # the definition in one line
-    checkers: tuple[type[Checker], ...]  # none = it waits, or reduces to others
+    checkers: tuple[type[Checker], ...]  # empty = not checked yet, or reduced to other anomalies
     fed_by: tuple[str, ...]
 
 

@@ -1,9 +1,9 @@
-"""``check``: one history, the logs and traces beside it, one verdict.
+"""``check``: judges one history, with the logs and traces beside it, and returns one verdict.
 
-Theory.  One pass in the order of the clock decides nearly everything; what is known only at the end
-(what nobody ever read, the order of what idempotent producers sent) is decided by a walk over the
-packed state.  Then the logs that the replicas left say what became of the appends whose outcome
-nobody knows.
+Theory.  One pass in clock order decides nearly everything.  Two properties are known only at the
+end: records that no reader was shown, and the order of an idempotent producer's batches; a walk
+over the packed state decides those.  Then the logs that the replicas left decide the appends whose
+outcome is unknown.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ CHECKERS: tuple[type[Checker], ...] = (
 
 def check(events: Iterable[Event], limits: Limits = LIMITS, *,
           replicas: Sequence[Dump] = (), trace: Trace | None = None) -> Verdict:
-    """All checkers over a history.  ``replicas``: what the nodes left on their disks; ``trace``:
-    what they told of their roles.  Raises ``BadHistory``."""
+    """Run all checkers over a history and return their verdict.  ``replicas``: the logs dumped from
+    the nodes' disks; ``trace``: the role changes that the nodes logged.  Raises ``BadHistory``."""
     begun_s = time.perf_counter()
     stream = Stream(CHECKERS, limits)
     found = {type(checker): checker for checker in stream.checkers}
@@ -63,7 +63,7 @@ def check(events: Iterable[Event], limits: Limits = LIMITS, *,
 
 
 def _verdict(stream: Stream) -> Verdict:
-    """What all checkers have to say."""
+    """Collect anomalies, notes and figures of all checkers."""
     verdict = Verdict(anomalies=stream.findings.listed, counts=stream.findings.counts)
     verdict.checked = {"operations": stream.operations, "appends": len(stream.ledger.appends),
                        "acknowledged": stream.acknowledged, "keys": len(stream.ledger.keys),

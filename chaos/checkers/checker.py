@@ -1,14 +1,14 @@
-"""What a checker is, and how its findings are collected.
+"""Base class of checkers, its hooks, and the collection of findings.
 
 Contract.  A checker is a class per anomaly with ``id`` and ``name`` of the catalogue, its exact
-definition as docstring, and methods named after what it wants to see (``HOOKS``).  ``Findings``
-counts all and lists the first of each name.  Hooks are called in the order of events:
+definition as docstring, and a method for each hook of ``HOOKS`` that it needs.  ``Findings`` counts
+all and lists the first of each name.  Hooks are called in the order of events:
 
-    on_key(key)                                      a key is heard of for the first time
-    on_base(key, append, base, source)               where an append is was established
+    on_key(key)                                      a key occurs for the first time
+    on_base(key, append, base, source)               the offset of an append was established
     on_conflict(key, offset, before, value, source)  another value was known there
     on_moved(key, offset, value, append, source)     its append was known to be elsewhere
-    on_unknown(key, offset, value, source)           nobody appended the value (yet)
+    on_unknown(key, offset, value, source)           the value was not appended (yet)
     on_unreadable(key, offset, value, source)        CORRUPT or FOREIGN
     on_foreign(key, offset, value, append, source)   it was appended to another key
     on_aborted(key, append, base, source)            the append had certainly failed
@@ -25,12 +25,12 @@ counts all and lists the first of each name.  Hooks are called in the order of e
     on_final(key)                                    a final read or question of it is asked for
     on_topic(event, invocation)                      create, delete, describe; its invocation or
                                                      None when this is one
-    on_fault(event), on_phase(event)                 what the nemesis and the run do
+    on_fault(event), on_phase(event)                 a fault or a phase begins or ends
     on_logs(group)                                   one group's logs, after the last event
     on_batch(key, offset, append, place, count, dense)   at the end, per key in offset order: all
                                                      that is known; ``dense`` = nothing below is
                                                      unknown
-    on_end(time_us)                                  the history is over
+    on_end(time_us)                                  the history ends
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ HOOKS = (
 
 
 class Limits(NamedTuple):
-    """What the checkers that judge time allow, and how large the cluster and its groups are."""
+    """Time limits for the checkers that judge availability, and the sizes of cluster and groups."""
 
     nodes: int = 3
     #: Voters of a group, where there are as many nodes.
@@ -66,26 +66,26 @@ LIMITS = Limits()
 
 
 class Result(NamedTuple):
-    """What a read returned, or a poll of one key."""
+    """Records that a read returned, or a poll for one key."""
 
     operation: int
     runs: Sequence[Sequence]
-    asked: int  # offset; -1 = a poll, which goes on from its position
-    start: int  # first offset there is; -1 = not said
-    high_watermark: int  # -1 = not said
-    node: int  # who answered; -1 = not said
-    required: int  # what had been shown or acknowledged before it was asked
+    asked: int  # offset; -1 = a poll, which continues at the consumer's position
+    start: int  # log start offset; -1 = not given
+    high_watermark: int  # -1 = not given
+    node: int  # the node that answered; -1 = not given
+    required: int  # end of what had been shown or acknowledged before the read was invoked
     final: bool
     invoked_us: int
     time_us: int
 
 
 class Certain(NamedTuple):
-    """A linearizable answer."""
+    """A linearizable answer: end and log start of one key."""
 
     operation: int
     high_watermark: int
-    required: int  # what had been shown or acknowledged before it was asked
+    required: int  # end of what had been shown or acknowledged before the question was invoked
     final: bool
     time_us: int
 
@@ -101,21 +101,22 @@ class Failure(NamedTuple):
 
 
 class Findings:
-    """All anomalies of a run."""
+    """All anomalies of a run, counted per name."""
 
     def __init__(self) -> None:
         self.listed: list[Anomaly] = []
         self.counts: dict[str, int] = {}
 
     def add(self, anomaly: Anomaly) -> None:
-        """Count it, and list it unless its name has been listed often enough."""
+        """Count an anomaly, and list it unless its name has been listed ``ANOMALIES_LISTED_MAX``
+        times."""
         count = self.counts[anomaly.name] = self.counts.get(anomaly.name, 0) + 1
         if count <= ANOMALIES_LISTED_MAX:
             self.listed.append(anomaly)
 
 
 class Checker:
-    """Base: what is shared, and a way to say what was found."""
+    """Base of all checkers: the shared ledger and findings."""
 
     id = ""
     name = ""
@@ -127,20 +128,20 @@ class Checker:
 
     def found(self, text: str, key: Key | None = None, operations: Sequence[int] = (),
               time_us: int = -1) -> None:
-        """An anomaly."""
+        """Report an anomaly."""
         known = tuple(operation for operation in operations if operation >= 0)
         self._findings.add(Anomaly(self.id, self.name, text, key.name if key else "", known,
                                    time_us))
 
     def notes(self) -> list[str]:
-        """What is worth saying and is not judged."""
+        """Return observations that are reported and not judged."""
         return []
 
     def figures(self) -> dict[str, int]:
-        """What was looked at."""
+        """Return how much was checked, by name."""
         return {}
 
     def operation_of(self, value: int) -> int:
-        """The operation that appended a value; -1 = none."""
+        """Return the operation that appended a value; -1 = none."""
         home = self.ledger.values.home(value)
         return self.ledger.appends.operation[home >> 20] if home >= 0 else -1

@@ -25,13 +25,13 @@ SHOWN_MAX = 10
 
 
 class NoRun(Exception):
-    """A folder that holds no run."""
+    """Raised for a folder that holds no run."""
 
 
 def check_folder(path: Path) -> Verdict:
-    """The verdict on a run's folder, written to its ``verdict.json``: the one that the run came to,
-    if nothing was changed since.  Raises ``NoRun``, ``BadHistory``, ``BadDump`` and
-    ``BadFindings``."""
+    """Return the verdict on a run's folder and write it to the folder's ``verdict.json``.  An
+    unchanged folder gives the verdict that the run itself came to.  Raises ``NoRun``,
+    ``BadHistory``, ``BadDump`` and ``BadFindings``."""
     folder = Folder(path)
     if not folder.history.is_file():
         raise NoRun(f"{path} has no {folder.history.name}")
@@ -42,7 +42,7 @@ def check_folder(path: Path) -> Verdict:
 
 
 def _parameters(path: Path) -> dict[str, Any]:
-    """``run.json``; empty when there is none."""
+    """Return the parameters in ``run.json``; empty when the file is missing."""
     try:
         found = json.loads(path.read_text())
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def _parameters(path: Path) -> dict[str, Any]:
 
 
 def paragraph(verdict: Verdict) -> str:
-    """The verdict in words."""
+    """Return the verdict as a paragraph of text."""
     checked = verdict.checked
     words = [f"{verdict.outcome.upper()}: {checked.get('operations', 0):,} operations on "
              f"{checked.get('keys', 0)} keys, {checked.get('acknowledged', 0):,} appends "
@@ -83,8 +83,8 @@ def paragraph(verdict: Verdict) -> str:
                 type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def check_command(folder: Path, as_json: bool) -> None:
-    """Check the run in DIR: its history, the logs that its replicas left, what the nodes told of
-    their roles, and what the run saw by itself. Writes DIR/verdict.json.
+    """Check the run in DIR: its history, its replicas' logs, the role changes that nodes logged,
+    and the run's own findings. Writes DIR/verdict.json.
 
     Exit codes: 0 passed, 1 anomalies, 2 DIR holds no run, 3 invalid: the run proves nothing.
     """

@@ -1,8 +1,8 @@
-"""Consumers with positions: what a poll returns goes on where the one before it ended.
+"""Checkers of consumers: a poll begins where the previous one ended.
 
-Theory.  Only polls that ended ``ok`` move a position, and an assignment puts it anywhere.  Nothing
-else may: there are no consumer groups yet, so nothing is rebalanced, and what Jepsen allows to
-subscribers is not allowed here.
+Theory.  Only polls that ended ``ok`` advance a position, and an assignment sets it to any offset.
+Nothing else may change a position: there are no consumer groups, so nothing is rebalanced, and the
+exceptions that Jepsen grants to subscribers are not granted here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ _PLUS_ONE = bytes(min(count + 1, _SATURATED) for count in range(256))
 
 
 class _Positions(Checker):
-    """Where each consumer stands; what does not follow is given to ``_judge``."""
+    """Position of each consumer per key; a poll that does not begin there is given to
+    ``_judge``."""
 
     def __init__(self, *shared):
         super().__init__(*shared)

@@ -1,8 +1,8 @@
-"""What stands where: one value per offset, one offset per value, nothing that nobody appended.
+"""Checkers of contents: one value per offset, one offset per value, no value without an append.
 
 Theory.  Jepsen's kafka checker squeezes gaps out of the offsets; here offsets are dense by promise,
-so an offset is a record's place.  What acks ``leader`` claims is not evidence of anything until a
-read shows it: such a record may be lost with its leader, and another may take its offset.
+so an offset is a record's place.  An acknowledgement with acks ``leader`` is no evidence until a
+read confirms it: such a record may be lost with its leader, and another may take its offset.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from chaos.history import FOREIGN, topic_of
 
 
 class InconsistentOffsets(Checker):
-    """A1: two values at one offset of a key, each put there by an acknowledgement with acks
+    """A1: two values at one offset of a key, each established by an acknowledgement with acks
     ``commit``, a read, a poll or a replica's committed log.  O(1) per new record."""
 
     id, name = "A1", "inconsistent-offsets"
@@ -36,9 +36,9 @@ class ReassignedOffset(Checker):
 
 
 class Duplicate(Checker):
-    """A2: one value at two offsets of a key: there was one append of it, whatever the client
-    repeated.  A producer without idempotence does not repeat what may have worked, so this holds
-    for every producer.  O(1) per new record."""
+    """A2: one value at two offsets of a key.  A value is appended once; a producer without
+    idempotence does not retry an append that may have succeeded, so this holds for every producer.
+    O(1) per new record."""
 
     id, name = "A2", "duplicate"
 
@@ -70,8 +70,8 @@ class SendOutOfOrder(Checker):
 
 class TornBatch(Checker):
     """A13 (int-send-skip): the records of one append are not at consecutive offsets, or only some
-    of them exist: a batch is one entry, all or none.  Jepsen allows it, for transactions of Kafka
-    interleave; here nothing does.  O(1) per batch."""
+    of them exist.  A batch is one entry, so all of its records are stored or none.  Jepsen allows
+    gaps, because transactions of Kafka interleave; here nothing does.  O(1) per batch."""
 
     id, name = "A13", "int-send-skip"
 
@@ -100,8 +100,8 @@ class TornBatch(Checker):
 
 
 class Aborted(Checker):
-    """A4 (G1a): an append that ended in ``fail`` is read, or is in a committed log: a definite
-    error was not definite.  O(1) per new record."""
+    """A4 (G1a): an append that ended in ``fail`` is read, or is in a committed log: the error was
+    reported as definite and was not.  O(1) per new record."""
 
     id, name = "A4", "aborted-read"
 
@@ -111,20 +111,19 @@ class Aborted(Checker):
 
 
 class UnknownValue(Checker):
-    """A31: a read returns a value that nobody has appended, or has not yet: its append is invoked
-    after the read's completion.  O(1) per new record."""
+    """A31: a read returns a value that was never appended, or was appended later: the append was
+    invoked after the read's completion.  O(1) per new record."""
 
     id, name = "A31", "unknown-value"
 
     def on_unknown(self, key: Key, offset: int, value: int, source: Source) -> None:
-        self.found(f"value {value} at offset {offset} was not appended by anybody before", key,
+        self.found(f"value {value} at offset {offset} was not appended before", key,
                    (source.operation,), source.time_us)
 
 
 class CrossGroupLeak(Checker):
     """A29: a record is read at a key to which it was not appended: another partition, another
-    topic, another run.  What it says of itself tells, and who appended the value.  O(1) per new
-    record."""
+    topic, another run.  The record's own tag and its append tell its key.  O(1) per new record."""
 
     id, name = "A29", "cross-group-leak"
 
@@ -140,8 +139,8 @@ class CrossGroupLeak(Checker):
 
 
 class OldLife(Checker):
-    """A27 (part): a record of an earlier life of a topic is read in a later one, or the other way
-    round.  (Also an A29.)  O(1)."""
+    """A27 (part): a record of an earlier incarnation of a topic is read in a later one, or the
+    reverse.  (Also an A29.)  O(1)."""
 
     id, name = "A27", "topic-incarnation"
 
@@ -149,12 +148,12 @@ class OldLife(Checker):
         home = self.ledger.by_number[self.ledger.appends.key[number]]
         if _name(home) == _name(key) and home.topic != key.topic:
             self.found(f"value {value} at offset {offset} was appended to {home.name}, another "
-                       f"life of the topic", key, (source.operation,), source.time_us)
+                       f"incarnation of the topic", key, (source.operation,), source.time_us)
 
 
 class Corruption(Checker):
-    """A30: a reader gets bytes that are no record that was ever made.  (That a node, or a client,
-    detects them and refuses is how it should be.)  O(1)."""
+    """A30: a reader gets bytes that are no tagged record.  (A node or a client that detects damage
+    and refuses is correct.)  O(1)."""
 
     id, name = "A30", "corruption"
 
@@ -165,8 +164,8 @@ class Corruption(Checker):
 
 
 class ChangedAfterRead(Checker):
-    """A17 (part): a read or a poll returned a value, and another one returned another value at the
-    same offset.  Illegal for every ack level.  O(1)."""
+    """A17 (part): two reads or polls returned different values at the same offset.  Illegal for
+    every ack level.  O(1)."""
 
     id, name = "A17", "read-then-lost"
 
@@ -177,12 +176,12 @@ class ChangedAfterRead(Checker):
 
 
 def is_at(key: Key, offset: int, value: int) -> bool:
-    """Whether the value is known to be there."""
+    """True if the value is known to be at the offset."""
     return 0 <= offset < len(key.slots) and key.slots[offset] == value
 
 
 def is_taken(key: Key, offset: int) -> bool:
-    """Whether another record is there, or certainly none: the key ends below."""
+    """True if the offset holds another record, or certainly none because the key ends below it."""
     return key.is_known(offset) or (key.final_certain and offset >= key.final_end)
 
 
@@ -191,14 +190,14 @@ def _name(key: Key) -> str:
 
 
 def _place_of(checker: Checker, value: int) -> int:
-    """Where a value is by what is known of its append."""
+    """Return where a value is, by the known base of its append."""
     home = checker.ledger.values.home(value)
     return checker.ledger.appends.base[home >> PLACE_BITS] + (home & (PLACES_MAX - 1))
 
 
 def _known_sibling(checker: Checker, key: Key, value: int) -> tuple[int, int] | None:
-    """(place, offset) of the record that told where the value's append is; None when it is this
-    value itself, which is a duplicate then."""
+    """Return (place, offset) of the record that established the base of the value's append.  None
+    when that record is the value itself, which is then a duplicate."""
     if is_at(key, _place_of(checker, value), value):
         return None
     appends = checker.ledger.appends

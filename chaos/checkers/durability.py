@@ -1,9 +1,9 @@
-"""What was acknowledged is there at the end.
+"""Checkers of durability: acknowledged records are readable at the end of the run.
 
-Theory.  *Lost* is what is provably gone: a result that covers its offset shows something else or
-nothing, the key certainly ends below it, or it is in no majority of the logs.  *Unseen* is what
-nobody has read although everybody had the time: lost, or slow for ever.  What was read once and is
-gone is worse, and another anomaly (A17).
+Theory. *Lost* is what is provably gone: a result that covers the record's offset shows another
+record or none, the key certainly ends below it, or it is in no majority of the logs. *Unseen* is a
+record that no reader was shown although every reader had the time: it is lost, or delayed without
+limit.  A record that was read once and is gone is worse, and another anomaly (A17).
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ _LEVELS = {COMMIT: "commit", LEADER: "leader"}
 
 
 class LostWrite(Checker):
-    """A3: a record that was acknowledged with ``commit`` was read by nobody, and
-    - another value was read at its offset, and it at no other; or
+    """A3: a record that was acknowledged with ``commit`` was shown to no reader, and
+
+    - another value was read at its offset, and the record itself at no other; or
     - a read, a poll or a final read covers its offset and leaves it out; or
     - the final answers, of which one is linearizable, say that the key ends at or below it; or
     - the logs of a majority of the replicas do not hold it (``chaos.checkers.logs``).
-    Keys that somebody deletes are not judged.  O(1) per record, as memory."""
+
+    Keys for which a client asks a deletion are not judged.  O(1) per record, as memory.
+    """
 
     id, name = "A3", "lost-write"
 
@@ -56,7 +59,7 @@ class LostWrite(Checker):
 
 
 class Unseen(Checker):
-    """A6: a record that was acknowledged with ``commit`` was read by nobody until the end of a
+    """A6: a record that was acknowledged with ``commit`` was shown to no reader until the end of a
     history that has final reads, and is not provably lost (A3).  Without final reads it is not
     judged, and noted.  O(1) per record, as memory."""
 
@@ -90,7 +93,8 @@ class Unseen(Checker):
 
 
 def _unread(key: Key, begin: int, end: int) -> Iterator[int]:
-    """Offsets of records that were acknowledged with commit and read by nobody."""
+    """Return offsets of records that were acknowledged with ``commit`` and that no reader was
+    shown."""
     end = min(end, len(key.slots))
     at = key.read.find(0, begin, end) if begin < end else -1
     while at >= 0:
@@ -100,7 +104,7 @@ def _unread(key: Key, begin: int, end: int) -> Iterator[int]:
 
 
 class Losses(NamedTuple):
-    """Of one ack level."""
+    """Losses of one ack level."""
 
     acknowledged: int  # records
     lost: int
@@ -108,22 +112,25 @@ class Losses(NamedTuple):
 
 
 class AcksContract(Checker):
-    """A24: what each ack level survives.
-    - ``commit``: everything.  One anomaly sums up the records that are lost (A3, A17), with the
-      faults that came before.
-    - ``leader``: everything, while one node leads the group all the time, however often it is
-      started anew.  Judged where a trace shows who led: a record that was acknowledged with
-      ``leader`` and is lost, or is read elsewhere than it was acknowledged, in a group that one
-      node alone has led.
-    - ``none``: nothing.
+    """A24: promises of each ack level.
+
+    - ``commit``: everything survives.  One anomaly sums up the records that are lost (A3, A17),
+      with the faults that came before.
+    - ``leader``: everything survives as long as one node leads the group throughout, however often
+      that node is restarted.  Judged where a trace shows the leaders: a record that was
+      acknowledged with ``leader`` and is lost, or is read elsewhere than it was acknowledged, in a
+      group that one node alone has led.
+    - ``none``: no promise.
+
     An append is lost when the final reads, with a linearizable answer, cover the key without it.
-    O(appends)."""
+    O(appends).
+    """
 
     id, name = "A24", "acks-contract"
 
     def __init__(self, *shared):
         super().__init__(*shared)
-        #: group -> nodes that have led it; None = nobody knows
+        #: group -> nodes that have led it; None = leaders are unknown
         self.leaders: dict[int, set[int]] | None = None
         self._faults: dict[str, int] = {}
         self.losses: dict[int, Losses] = {}
@@ -155,7 +162,7 @@ class AcksContract(Checker):
                        f"acknowledged with commit are lost; faults: {faults or 'none'}")
 
     def _fate(self, key: Key, number: int, covered: bool) -> tuple[bool, bool]:
-        """(lost, moved)."""
+        """Return (lost, moved): whether an acknowledged append is gone, or at another offset."""
         appends = self.ledger.appends
         base = appends.base[number]
         if key.deleted:
@@ -189,7 +196,7 @@ class AcksContract(Checker):
 
 
 def _is_covered(key: Key) -> bool:
-    """Whether final reads show all there is of a key."""
+    """True if final reads cover the key up to a certain end."""
     end = key.final_end
     return key.final_certain and end <= len(key.final) and key.final.count(1, 0, end) == end
 

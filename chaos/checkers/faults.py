@@ -1,8 +1,8 @@
-"""Which faults are on, and which nodes they touch, as the history tells it.
+"""Faults that are active and the nodes that they affect, as the history records them.
 
-Contract.  A fault event with ``on`` true begins, with false ends what began under the same name for
-the same nodes, or else the oldest of that name.  A fault of an instant writes both.  One that names
-no node touches all.
+Contract.  A fault event with ``on`` true begins a fault.  One with ``on`` false ends the fault of
+the same name and nodes, or else the oldest of that name.  A momentary fault writes both.  A fault
+that names no node affects all nodes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from chaos.history import Event
 
 
 class Faults:
-    """The faults that are on."""
+    """The active faults."""
 
     __slots__ = ("_on",)
 
@@ -19,7 +19,7 @@ class Faults:
         self._on: list[tuple[str, tuple[int, ...]]] = []
 
     def take(self, event: Event) -> tuple[int, ...]:
-        """A fault begins or ends; the nodes it touches, empty = all."""
+        """Begin or end a fault; return the nodes that it affects, empty = all."""
         nodes = tuple(event.data.get("nodes") or ())
         if event.data.get("on"):
             self._on.append((event.name, nodes))
@@ -37,14 +37,14 @@ class Faults:
 
     @property
     def touch_all(self) -> bool:
-        """Whether one of them names no node."""
+        """True if one of the faults names no node."""
         return any(not nodes for _, nodes in self._on)
 
     @property
     def nodes(self) -> set[int]:
-        """Those that are named."""
+        """Return the nodes that are named."""
         return {node for _, nodes in self._on for node in nodes}
 
     def touch(self, node: int) -> bool:
-        """Whether one of them touches the node."""
+        """True if one of the faults affects the node."""
         return any(not nodes or node in nodes for _, nodes in self._on)

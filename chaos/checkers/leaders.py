@@ -1,13 +1,13 @@
-"""Who led what: by the nodes' own logs, and by what they said when they were asked.
+"""Leaders and terms of each group, from the nodes' logs and from their answers to the run.
 
-Contract.  Nodes that are started with ``--log-level debug`` write a line ``role`` per change: node,
+Contract.  Nodes that are started with ``--log-level debug`` log an event ``role`` per change: node,
 group, term, role, leader and reason.  A run that asks its nodes keeps ``leadership.jsonl``, whose
-lines are ``[time_us, group, term, leader]``, leader 0 = nobody knows.  ``read_trace`` takes both
-from a run's folder; a ``Trace`` may also be built by hand.  Clocks of nodes may differ: only what
-does not depend on them is judged; when a leader was elected counts only for the number of changes.
+lines are ``[time_us, group, term, leader]``, leader 0 = unknown.  ``read_trace`` takes both from a
+run's folder; a ``Trace`` may also be built by hand.  Clocks of nodes may differ: only what does not
+depend on them is judged; the time of an election counts only for the number of changes.
 
-Theory.  A leader says so itself, and every follower names the leader that it believes: both must
-be the same node in one term of one group.
+Theory.  A leader names itself, and every follower names the leader that it follows: in one term of
+one group all of them must name the same node.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import NamedTuple
 from chaos.checkers.checker import Checker
 
 ROLE, LEADER = "role", "leader"
-#: A file of a node's log: ``nodes/N/log`` of the run's folder.
+#: Pattern of a node's log file: ``nodes/N/log`` of the run's folder.
 LOGS = "nodes/*/log"
 LEADERSHIP = "leadership.jsonl"
-#: The run itself, in the place of a node; and the leader of a term of which nobody heard.
+#: The run itself, in the place of a node; and the leader of a term for which none is known.
 OBSERVER, NOBODY_KNOWS = -1, 0
 
 
@@ -36,7 +36,7 @@ class Role(NamedTuple):
     group: int
     term: int
     role: str
-    leader: int  # 0 = it knows none
+    leader: int  # leader that the replica knows; 0 = none
 
 
 class Trace:
@@ -46,8 +46,8 @@ class Trace:
         self.roles = list(roles)
 
     def nodes_that_led(self) -> dict[int, set[int]]:
-        """Nodes that led each group, ever; ``NOBODY_KNOWS`` among them when there was a term of
-        which nobody knows who led it."""
+        """Return the nodes that ever led each group; ``NOBODY_KNOWS`` is among them when the leader
+        of some term is unknown."""
         led: dict[int, dict[int, int]] = {}
         for role in self.roles:
             if leader_of(role):
@@ -59,8 +59,8 @@ class Trace:
         return {NOBODY_KNOWS} if len(terms) <= max(terms) - min(terms) else set()
 
     def leader_changes(self, from_us: int) -> int:
-        """Terms with a leader, first heard of at or after ``from_us``, in groups that had a leader
-        before; those of which nobody knows when they were are counted."""
+        """Count terms with a leader that were first observed at or after ``from_us``, in groups
+        that had a leader before.  Terms of unknown time count."""
         first: dict[int, int] = {}
         heard: dict[tuple[int, int], int] = {}
         for role in self.roles:
@@ -73,16 +73,16 @@ class Trace:
 
 
 def leader_of(role: Role) -> int:
-    """Who leads, by this node's word; 0 = it does not know."""
+    """Return the leader that this node names; 0 = it knows none."""
     return role.node if role.role == LEADER else role.leader
 
 
 class RoleTrace(Checker):
-    """A19: two nodes lead one group in one term; a node believes in another leader of a term than
-    the one that leads it, or than another node believes in; a node's term of a group goes back in
-    its own log, unless its replica was removed or its directory wiped between.  Over a restart that
-    is asked of terms only in which it led: that it heard of one is in its log before it is on its
-    disk, and a disk that fails then, or a crash, takes the term with it.  O(changes)."""
+    """A19: two nodes lead one group in one term; a node follows another leader of a term than the
+    one that leads it, or than another node follows; a node's term of a group goes back in its own
+    log, unless its replica was removed or its directory wiped between.  Across a restart only terms
+    in which the node led are compared: a term that a node learned is in its log before it is on its
+    disk, so a failing disk or a crash may lose it.  O(changes)."""
 
     id, name = "A19", "raft-invariants"
 
@@ -91,7 +91,7 @@ class RoleTrace(Checker):
         self._trace = Trace()
 
     def judge(self, trace: Trace) -> None:
-        """This is the trace of the run."""
+        """Judge this trace of the run."""
         self._trace = trace
 
     def on_end(self, time_us: int) -> None:
@@ -126,9 +126,9 @@ class RoleTrace(Checker):
         return {"role_changes": len(self._trace.roles)} if self._trace.roles else {}
 
 
-#: What begins a replica's life anew in a trace; group -1 = all of the node's.
+#: Event after which a replica starts with an empty state in a trace; group -1 = all of the node's.
 FRESH = "fresh"
-#: A node begins to run again, with what is on its disk.
+#: Event of a node that restarts with its disk's contents.
 RESTARTED = "restarted"
 
 
@@ -137,8 +137,8 @@ def _is_of(place: tuple[int, int], role: Role) -> bool:
 
 
 def read_trace(folder: Path, began: str = "") -> Trace | None:
-    """The trace of a run's folder; None when no node told of its roles.  ``began``: when the run
-    began, ISO 8601, as ``run.json`` has it."""
+    """Return the trace in a run's folder; None when no node logged its roles.  ``began``: start of
+    the run, ISO 8601, as in ``run.json``."""
     began_us = _microseconds(began) if began else None
     roles: list[Role] = []
     for path in sorted(folder.glob(LOGS)):
@@ -149,7 +149,7 @@ def read_trace(folder: Path, began: str = "") -> Trace | None:
 
 
 def _observed(path: Path) -> Iterator[Role]:
-    """What the run heard when it asked: as one more follower."""
+    """Read the leaders that the run observed; the run counts as one more follower."""
     if not path.is_file():
         return
     with path.open(encoding="utf-8") as file:
@@ -176,7 +176,7 @@ def _role(said: dict, began_us: int | None) -> Iterator[Role]:
         yield Role(at_us, said["node"], said["group"], said["term"], said["role"], said["leader"])
     elif said["event"] == "replica removed":
         yield Role(at_us, said["node"], said["group"], 0, FRESH, 0)
-    elif said["event"] == "ready":  # a new data directory, or one that was there
+    elif said["event"] == "ready":  # a new data directory, or an existing one
         life = FRESH if said.get("boot_epoch") == 1 else RESTARTED
         yield Role(at_us, said["node"], -1, 0, life, 0)
 

@@ -1,14 +1,14 @@
-"""What a history has established so far, packed: the state that all checkers share.
+"""The ledger: facts that a history has established so far, packed, shared by all checkers.
 
-Contract.  ``chaos.checkers.stream`` tells the ledger of every event; the ledger keeps, per key,
-which value stands at which offset, and per append, where it began.  Whatever contradicts what it
-knows it *asks* its checkers about (``checker.HOOKS``); it judges nothing itself.
+Contract.  ``chaos.checkers.stream`` passes every event to the ledger; the ledger keeps, per key,
+the value at each offset, and per append, its base offset.  A contradiction is passed to the
+checkers as a hook (``checker.HOOKS``); the ledger itself judges nothing.
 
 Invariants.  A value stands at an offset when an acknowledgement with acks ``commit`` or a read put
-it there; what acks ``leader`` says is a claim, kept apart, until a read confirms it.  Per record: 8
-bytes for the value at its offset, 8 for the append that a value belongs to, a few flags of a byte
-each.  Per append ``Appends`` keeps some 60 bytes.  Nothing else grows with the history but what is
-open and what is wrong.
+it there; an acknowledgement with acks ``leader`` is a claim, kept apart, until a read confirms it.
+Per record: 8 bytes for the value at its offset, 8 for the append that a value belongs to, a few
+flags of a byte each.  Per append ``Appends`` keeps some 60 bytes.  Nothing else grows with the
+history but open operations and anomalies.
 
 Theory.  Most runs of records were seen before, by another reader; those are compared as memory.
 Only a record that is new at its offset costs Python, once.
@@ -25,22 +25,23 @@ from chaos.history import topic_of
 
 #: A slot of which nothing is known; values are at least -2 (``chaos.history``).
 EMPTY = -3
-#: Bits of a value's home that hold its place in the append.
+#: Bits of a value's home that hold the value's place within its append.
 PLACE_BITS = 20
 PLACES_MAX = 1 << PLACE_BITS
-#: Numbers of a producer may leave out this many; further off they are kept one by one.
+#: Largest gap in a producer's numbers that is kept as an array; numbers further off are kept one by
+#: one.
 SPARSE_MIN = 1 << 16
 
-#: The base of an append of which nobody knows where it is.
+#: The base of an append whose offset is unknown.
 NOWHERE = -1 << 62
 
 COMMIT, LEADER, NONE = 0, 1, 2
 ACKS = {"commit": COMMIT, "leader": LEADER, "none": NONE}
-#: Outcomes of an append; ``UNKNOWN`` until its completion says more.
+#: Outcomes of an append; ``UNKNOWN`` until its completion decides.
 UNKNOWN, ACKED, FAILED = 0, 1, 2
 
 class Source(NamedTuple):
-    """What says that a record is at an offset."""
+    """Evidence that a record is at an offset."""
 
     operation: int  # of the history; -1 = the logs that the replicas left
     reads: bool  # a read or a log; False = an acknowledgement
@@ -48,8 +49,8 @@ class Source(NamedTuple):
 
 
 class Values:
-    """value -> its append and its place in it.  A producer's numbers are dense, so its values are
-    an array; stray ones are kept one by one."""
+    """Map from a value to its append and its place in it.  A producer's numbers are dense, so its
+    values are an array; stray ones are kept one by one."""
 
     __slots__ = ("_arrays", "_strays")
 
@@ -58,14 +59,14 @@ class Values:
         self._strays: dict[int, int] = {}
 
     def home(self, value: int) -> int:
-        """``append << PLACE_BITS | place``; -1 = nobody appended it."""
+        """Return ``append << PLACE_BITS | place``; -1 = the value was not appended."""
         homes, number = self._arrays.get(value >> 32), value & 0xFFFFFFFF
         if homes is not None and number < len(homes) and homes[number] >= 0:
             return homes[number]
         return self._strays.get(value, -1)
 
     def settle(self, value: int, home: int) -> None:
-        """The value belongs there."""
+        """Record the home of a value."""
         homes = self._arrays.get(value >> 32)
         if homes is None:
             homes = self._arrays[value >> 32] = array("q")
@@ -93,11 +94,11 @@ class Appends:
         self.key = array("i")
         self.base = array("q")  # offset of its first record, once established; or NOWHERE
         self.count = array("i")
-        self.floor = array("q")  # what is below was committed when it was invoked
+        self.floor = array("q")  # end of what was committed when the append was invoked
         self.anchor = array("i")  # the place that established the base; -1 = none did
         self.acks = array("b")
         self.outcome = array("b")
-        self.claim = array("q")  # the offset that acks "leader" says; -1 = none
+        self.claim = array("q")  # the offset of an acknowledgement with acks "leader"; -1 = none
         self.identity = array("i")  # of its producer; -1 = a plain one
         self.epoch = array("i")
         self.sequence = array("q")
@@ -108,11 +109,11 @@ class Appends:
         return len(self.operation)
 
     def add(self, operation: int, key: int, floor: int, data: dict) -> int:
-        """A new append; its number."""
+        """Add an append and return its number."""
         producer, sequence = data.get("producer", -1), data.get("sequence", -1)
         identity = -1
         if producer >= 0:
-            # Workloads number producers whose id they do not see: those are others.
+            # Workloads number producers whose id they do not see; their numbers are another range.
             identity = self._identities.setdefault((producer, sequence >= 0),
                                                    len(self._identities))
         self.operation.append(operation)
@@ -132,7 +133,7 @@ class Appends:
 
 
 class Key:
-    """One life of a partition."""
+    """State of one key: one incarnation of a partition."""
 
     __slots__ = ("name", "number", "topic", "slots", "read", "acked", "final", "sent", "seen_end",
                  "final_end", "final_certain", "deleted", "deleted_us", "holes", "displaced",
@@ -146,8 +147,8 @@ class Key:
         self.read = bytearray()  # 1 = a read returned it
         self.acked = bytearray()  # 1 = acknowledged with commit
         self.final = bytearray()  # 1 = a final read returned it
-        self.sent = 0  # values that were ever sent: no offset can be as high
-        self.seen_end = 0  # what is below was acknowledged with commit, or shown to a reader
+        self.sent = 0  # values that were ever sent; every offset is lower
+        self.seen_end = 0  # every record below was acknowledged with commit, or shown to a reader
         self.high_watermark = 0  # the highest that a reader was shown
         self.final_end = -1  # the highest end that a final read or question saw
         self.final_certain = False  # one of those was linearizable
@@ -158,7 +159,7 @@ class Key:
         self.group = -1
 
     def grow(self, end: int) -> None:
-        """Room for offsets below ``end``."""
+        """Extend the columns to offsets below ``end``."""
         missing = end - len(self.slots)
         if missing > 0:
             self.slots.extend(array("q", (EMPTY,)) * missing)
@@ -166,32 +167,33 @@ class Key:
                 flags.extend(bytes(missing))
 
     def is_known(self, offset: int) -> bool:
-        """Whether a record is known to be there."""
+        """True if a record is known to be at the offset."""
         return 0 <= offset < len(self.slots) and self.slots[offset] != EMPTY
 
 
 class Ledger:
-    """See the module docstring."""
+    """Packed state of a history: keys, appends and values.  Methods take what an event says."""
 
     def __init__(self, hooks: dict[str, tuple[Callable[..., None], ...]]):
         self._hooks = hooks
         self.keys: dict[str, Key] = {}
         self.by_number: list[Key] = []
         self.by_topic: dict[str, list[Key]] = {}
-        self._deletions: dict[str, tuple[int, int]] = {}  # topic's life -> count, confirmed at
+        # topic's incarnation -> count, confirmed at
+        self._deletions: dict[str, tuple[int, int]] = {}
         self.values = Values()
         self.appends = Appends()
         self.runs = Runs(self.ask)
-        self.repeated: dict[int, int] = {}  # append that was written down again -> the first one
+        self.repeated: dict[int, int] = {}  # append that was recorded again -> the first one
         self._ones = bytes((1,)) * 4096
 
     def ask(self, hook: str, *arguments: object) -> None:
-        """Tell the checkers that want to know."""
+        """Call a hook of the checkers that have it."""
         for check in self._hooks[hook]:
             check(*arguments)
 
     def key(self, name: str) -> Key:
-        """The key, which may be new."""
+        """Return the key of this name; it is created when new."""
         found = self.keys.get(name)
         if found is None:
             found = self.keys[name] = Key(name, len(self.by_number))
@@ -202,7 +204,7 @@ class Ledger:
         return found
 
     def deletion(self, topic: str, change: int, confirmed_us: int) -> None:
-        """One more or less deletion of a topic's life is asked for, or one is confirmed."""
+        """Change the number of deletions asked for a topic's incarnation, or confirm one."""
         count, before_us = self._deletions.get(topic, (0, -1))
         now = self._deletions[topic] = (count + change, max(before_us, confirmed_us))
         for key in self.by_topic.get(topic, ()):
@@ -211,7 +213,7 @@ class Ledger:
     # ---- appends ---------------------------------------------------------------------------
 
     def invoke_append(self, operation: int, data: dict) -> int:
-        """An append is sent; its number.  The same values once more are a repetition."""
+        """Record an append and return its number.  The same values again are a repetition."""
         key = self.key(data["key"])
         number = self.appends.add(operation, key.number, key.seen_end, data)
         home = number << PLACE_BITS
@@ -229,14 +231,14 @@ class Ledger:
         return number
 
     def _repeat(self, number: int, first: int) -> None:
-        """The same append once more: what became of the first one is open again."""
+        """Record a repetition of an append; the outcome of the first one is open again."""
         self.repeated[number] = first
         if self.appends.outcome[first] == FAILED:
             self.appends.outcome[first] = UNKNOWN
 
     def complete_append(self, number: int, outcome: int, offset: int, values: Sequence[int],
                         time_us: int) -> None:
-        """An append ended."""
+        """Record the end of an append."""
         appends = self.appends
         appends.outcome[number], appends.time_us[number] = outcome, time_us
         key = self.by_number[appends.key[number]]
@@ -261,7 +263,7 @@ class Ledger:
             key.seen_end = max(key.seen_end, end)
 
     def ones(self, count: int) -> bytes:
-        """As many set flags."""
+        """Return ``count`` set flags."""
         if count > len(self._ones):
             self._ones = bytes((1,)) * (2 * count)
         return self._ones[:count]
@@ -269,7 +271,8 @@ class Ledger:
     # ---- records at offsets -----------------------------------------------------------------
 
     def place(self, key: Key, base: int, values: Sequence[int], source: Source) -> bool:
-        """``values`` stand at ``base`` and behind it, ``source`` says.  False = they cannot."""
+        """Place ``values`` at ``base`` and behind it, on the evidence of ``source``.  Returns False
+        when they cannot be there."""
         end = base + len(values)
         if base < 0 or end > key.sent:
             self.ask("on_beyond", key, base, end, source)
@@ -284,7 +287,7 @@ class Ledger:
         return True
 
     def _place_one(self, key: Key, offset: int, value: int, source: Source) -> None:
-        """A value where another or none was known."""
+        """Place one value at an offset that held another value or none."""
         if value < 0:
             self.ask("on_unreadable", key, offset, value, source)
             return
@@ -293,7 +296,7 @@ class Ledger:
             self.ask("on_conflict", key, offset, before, value, source)
             if source.reads and not key.read[offset]:
                 key.displaced[before] = (offset, source.operation)
-                key.slots[offset] = value  # readers have the last word
+                key.slots[offset] = value  # a reader's evidence replaces an acknowledgement's
             elif not source.reads:
                 key.displaced[value] = (offset, source.operation)
         else:
@@ -301,7 +304,7 @@ class Ledger:
         self._establish(key, offset, value, source)
 
     def _establish(self, key: Key, offset: int, value: int, source: Source) -> None:
-        """What the value at the offset says of its append."""
+        """Establish the base of the append from one of its values at an offset."""
         home = self.values.home(value)
         if home < 0:
             self.ask("on_unknown", key, offset, value, source)
@@ -326,7 +329,7 @@ class Ledger:
 
     def shown(self, key: Key, base: int, values: Sequence[int], source: Source,
               final: bool) -> int:
-        """A reader got these records; the offset after them."""
+        """Record that a reader got these records; return the offset after them."""
         end = base + len(values)
         if self.place(key, base, values, source):
             ones = self.ones(len(values))
@@ -338,7 +341,8 @@ class Ledger:
         return end
 
     def appends_of(self, runs: Sequence[Sequence]) -> Iterator[int]:
-        """The appends that runs of records are of, each as often as its records follow others."""
+        """Return the appends to which runs of records belong, each as often as its records follow
+        others."""
         last = -1
         for _, values in runs:
             for value in values:
@@ -348,9 +352,9 @@ class Ledger:
                     yield last
 
     def told_end(self, key: Key, high_watermark: int, final: bool, certain: bool) -> None:
-        """A reader was shown where the committed records end."""
+        """Record that a reader was shown the high watermark."""
         if high_watermark > key.sent:
-            return  # told by ``on_beyond``; not believed, or every later append would be wrong
+            return  # reported by ``on_beyond``; believed, it would make every later append wrong
         key.high_watermark = max(key.high_watermark, high_watermark)
         key.seen_end = max(key.seen_end, high_watermark)
         if final:
@@ -360,12 +364,12 @@ class Ledger:
     # ---- at the end --------------------------------------------------------------------------
 
     def living(self) -> Iterator[Key]:
-        """Keys that nobody asked to delete."""
+        """Return keys for which no deletion was asked."""
         return (key for key in self.by_number if not key.deleted)
 
     def walk(self, key: Key) -> Iterable[tuple[int, int, int, int]]:
-        """(offset, append or -1, place of the first record, records) of all that is known of a
-        key, in the order of offsets; consecutive records of an append are one row."""
+        """Yield (offset, append or -1, place of the first record, records) for all known records of
+        a key, in the order of offsets; consecutive records of an append are one row."""
         home_of = self.values.home
         begin, first, following = 0, -1, -1
         for offset, value in enumerate(key.slots):

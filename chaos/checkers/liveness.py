@@ -1,7 +1,7 @@
-"""Somebody answers: after healing every key, and while a quorum is left alone every key.
+"""Checkers of liveness: appends succeed after healing, and while a quorum is untouched by faults.
 
-Theory.  A cluster that stops answering is safe.  What it must answer, and when, is judged from the
-side of those who ask: a key that nobody appends to is not judged.
+Theory.  A cluster that stops answering is safe.  Availability is judged from the side of the
+clients: a key to which no client appends is not judged.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from chaos.checkers.faults import Faults
 from chaos.checkers.ledger import NONE, Key
 from chaos.history import HEAL, INVOKE, OK, Event
 
-#: A key that nobody has asked for so long was not waited for.
+#: A key without a request for this long counts as unused, and its wait begins again.
 PAUSE_US = 5_000_000
 
 
 class _Demand:
-    """Since when a key's appends are asked for and none is acknowledged."""
+    """Time since when appends to a key are requested and none is acknowledged."""
 
     __slots__ = ("since_us", "operation", "open", "last_us")
 
@@ -28,13 +28,13 @@ class _Demand:
         self.last_us = time_us
 
     def waited_us(self, now_us: int, from_us: int) -> int:
-        """How long somebody has waited, of the time after ``from_us``."""
+        """Return how long clients have waited, within the time after ``from_us``."""
         until_us = now_us if self.open else self.last_us
         return until_us - max(self.since_us, from_us)
 
 
 class _Waiting(Checker):
-    """Demand per key, of appends that are to be acknowledged."""
+    """Demand per key, by appends that are to be acknowledged."""
 
     def __init__(self, *shared):
         super().__init__(*shared)
@@ -62,10 +62,10 @@ class _Waiting(Checker):
 
 
 class Recovery(_Waiting):
-    """A28: after the heal appends to a key are asked for, without a pause of 5 s, and for
+    """A28: after the heal, appends to a key are requested without a pause of 5 s, and for
     ``Limits.recover_us`` none of them is acknowledged; or the run is over, final reads or questions
-    of a key were asked for, and none was answered.  Keys that somebody deletes are not judged.
-    O(1)."""
+    of a key were asked for, and none was answered.  Keys for which a client asks a deletion are not
+    judged.  O(1)."""
 
     id, name = "A28", "no-recovery"
 
@@ -99,18 +99,18 @@ class Recovery(_Waiting):
 
 
 class Availability(_Waiting):
-    """A33: while faults touch fewer nodes than half of a group's copies, and none begins or ends,
-    appends to a key are asked for, without a pause of 5 s, and for ``Limits.available_us`` none of
-    them is acknowledged.  A fault that names no node touches all; one that names the clients keeps
-    them from nodes that lead on, which no quorum mends.  Keys that somebody deletes are not judged.
-    O(1) per append, O(keys) per fault."""
+    """A33: while faults affect fewer nodes than half of a group's copies, and none begins or ends,
+    appends to a key are requested without a pause of 5 s, and for ``Limits.available_us`` none of
+    them is acknowledged.  A fault that names no node affects all.  A fault that names the clients
+    separates them from nodes that continue to lead, which no quorum mends.  Keys for which a client
+    asks a deletion are not judged.  O(1) per append, O(keys) per fault."""
 
     id, name = "A33", "unavailable"
 
     def __init__(self, *shared):
         super().__init__(*shared)
         self._faults = Faults()
-        self._calm_us: int = 0  # since when; -1 = no quorum is left alone
+        self._calm_us: int = 0  # since when a quorum is untouched; -1 = it is not
 
     def on_fault(self, event: Event) -> None:
         self._judge_all(event.time_us)

@@ -1,16 +1,16 @@
-"""The logs that the replicas left: equal where they must be, and what they say of the history.
+"""Checkers of the replicas' logs: the logs agree with each other and with the history.
 
 Theory.  Raft's Log Matching makes the comparison linear: below the highest index at which two logs
-have the same term they must be equal, above it they may not have the same term anywhere.  The log
-that is most up to date by Raft's own rule (last term, last index) holds everything that was
-committed (Leader Completeness); what a majority of the voters share with it is durable, and it is
-committed when its last entry there is of the last term, or a checkpoint says so.  What is committed
-is then told to the ledger as one more reader's result: unknown appends become "at offset o" or
-"never", as etcd's robustness suite does with the logs of its members.
+have the same term they must be equal; above it their terms differ at every index.  The log that is
+most up to date by Raft's rule (last term, last index) holds everything that was committed (Leader
+Completeness).  The part that a majority of the voters share with it is durable.  That part is
+committed when its last entry is of the last term, or when a checkpoint says so.  Committed entries
+are then given to the ledger as the result of one more reader: appends of unknown outcome become "at
+offset o" or "never", as etcd's robustness suite does with the logs of its members.
 
-A gap (cleaned data) and a damaged entry agree with whatever another replica holds at their index
-and term; an index of which nothing can be read agrees with everything, and its replica counts as a
-possible holder: damage is found by other means, and is not divergence.
+A gap (cleaned data) and a damaged entry agree with any entry that another replica holds at their
+index and term.  An index of which nothing can be read agrees with everything, and its replica
+counts as a possible holder: damage is found by other means, and is not divergence.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from chaos.checkers.ledger import NOWHERE, UNKNOWN, Key, Source
 from chaos.replicas import DAMAGED, GAP, KEYS_DIFFER, UNREADABLE, Batch, Dump, ReplicaLog
 from chaos.values import crc_of_key
 
-#: Differences of one pair of logs that are told.
+#: Differences of one pair of logs that are reported.
 DIFFERENCES_MAX = 3
 _ANYTHING = 1 << 62
 
@@ -42,7 +42,7 @@ class GroupLogs:
 
     @property
     def committed_end(self) -> int:
-        """The last index that is committed for certain."""
+        """Return the last index that is certainly committed."""
         known = max([0, *(log.commit for log in self.logs.values())])
         best = self.best
         if self.durable_end and best.term(self.durable_end) == best.term(best.last_index):
@@ -50,7 +50,8 @@ class GroupLogs:
         return min(known, best.last_index)
 
     def voters(self) -> list[list[int]]:
-        """The halves of the configuration in force, as the best log and the checkpoints know it."""
+        """Return the voters of each half of the configuration in force, as the best log and the
+        checkpoints know it."""
         if self.best.members:
             voters, _, outgoing = self.best.members[max(self.best.members)]
         else:
@@ -60,7 +61,7 @@ class GroupLogs:
         return [half for half in (voters, outgoing) if half]
 
     def holders(self, index: int) -> set[int]:
-        """Nodes that hold the best log's entry, or may."""
+        """Return nodes that hold, or may hold, the best log's entry at the index."""
         term = self.best.term(index)
         missing = {node for half in self.voters() for node in half} - self._nodes
         return missing | {node for node, log in self.all.items()
@@ -68,7 +69,8 @@ class GroupLogs:
                           log.term(index) in (term, UNREADABLE)}
 
     def batches(self) -> Iterator[Batch]:
-        """What a majority holds, in order: where one log is damaged, as another one has it."""
+        """Yield the batches that a majority holds, in order; a batch that is damaged in the best
+        log is taken from another one."""
         for index in range(self.best.first_index, self.durable_end + 1):
             batch = self.best.batch(index)
             if batch is None and self.best.contents[index - self.best.first_index] == DAMAGED:
@@ -77,7 +79,7 @@ class GroupLogs:
                 yield batch
 
     def _whole(self, index: int) -> Batch | None:
-        """What another log has where the best one is damaged."""
+        """Return the batch of another log where the best one is damaged."""
         term = self.best.term(index)
         found = (log.batch(index) for log in self.logs.values()
                  if term in (log.term(index), UNREADABLE))
@@ -85,12 +87,12 @@ class GroupLogs:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every entry that a majority holds can be read in some log."""
+        """True if every entry that a majority holds can be read in some log."""
         return DAMAGED not in self.best.contents or not any(
             self._is_lost(index) for index in range(self.best.first_index, self.durable_end + 1))
 
     def _is_lost(self, index: int) -> bool:
-        """Whether nobody can read it."""
+        """True if no log has a readable entry at the index."""
         for log in (self.best, *self.logs.values()):
             place = index - log.first_index
             if 0 <= place < len(log.terms) and log.contents[place] != DAMAGED:
@@ -98,7 +100,7 @@ class GroupLogs:
         return True
 
     def _durable_end(self) -> int:
-        """The last index of the best log that a majority of each half holds, or may hold."""
+        """Return the last index of the best log that a majority of each half holds, or may hold."""
         ends = []
         for half in self.voters():
             matches = sorted((self._match(node) for node in half), reverse=True)
@@ -106,7 +108,8 @@ class GroupLogs:
         return min([self.best.last_index, *ends])
 
     def _match(self, node: int) -> int:
-        """How far a node's log is the best one; everything for one that cannot be judged."""
+        """Return the last index up to which a node's log equals the best one; the end of the best
+        log for a log that cannot be judged."""
         log = self.all.get(node)
         if node not in self._nodes or log is not None and log.quarantined:
             return _ANYTHING
@@ -120,8 +123,8 @@ def _reaches(log: ReplicaLog, index: int) -> bool:
 
 
 def _last_common(one: ReplicaLog, other: ReplicaLog) -> int:
-    """The highest index at which both have the same term; below the first one, what lies before
-    it: the rest is in a snapshot."""
+    """Return the highest index at which both logs have the same term.  Without one, return the
+    index before the first: the rest is in a snapshot."""
     index = min(one.last_index, other.last_index)
     first = max(one.first_index, other.first_index)
     while index >= first:
@@ -152,7 +155,7 @@ class DivergentLogs(Checker):
 
 
 def _are_equal(log: ReplicaLog, other: ReplicaLog, first: int, end: int) -> bool:
-    """Terms and contents in one go, which is how logs nearly always are."""
+    """Compare terms and contents of a range as memory; nearly all logs are equal."""
     mine = slice(first - log.first_index, end + 1 - log.first_index)
     others = slice(first - other.first_index, end + 1 - other.first_index)
     return log.terms[mine] == other.terms[others] and log.contents[mine] == other.contents[others]
@@ -187,9 +190,9 @@ def _shown(log: ReplicaLog, index: int) -> str:
 
 class LeaderCompleteness(Checker):
     """A20, as far as logs show it: at an index that one replica knows to be committed, another
-    replica holds an entry of a higher term: the leader of that term was elected without the
-    committed one.  (An entry of a lower term is a suffix that was never committed, on a replica
-    that has not heard yet.)  O(entries) per pair."""
+    replica holds an entry of a higher term, so the leader of that term was elected without the
+    committed entry.  (An entry of a lower term is a suffix that was never committed, on a replica
+    that has not received the new one yet.)  O(entries) per pair."""
 
     id, name = "A20", "leader-completeness"
 
@@ -204,7 +207,7 @@ class LeaderCompleteness(Checker):
 
     @staticmethod
     def _first(log: ReplicaLog, other: ReplicaLog) -> int:
-        """0 = there is none."""
+        """Return the first index that both logs hold; 0 = none."""
         first = max(log.first_index, other.first_index)
         end = min(log.commit, log.last_index, other.last_index)
         if log is other or _are_equal(log, other, first, end):
@@ -233,7 +236,7 @@ class CommittedIsHeld(Checker):
 
 
 class HardStates(Checker):
-    """A19, as far as logs show it: the hard states that a replica wrote, over all its lives, go
+    """A19, as far as logs show it: the hard states that a replica wrote, over all its restarts, go
     back in term, or name two candidates in one term.  O(hard states)."""
 
     id, name = "A19", "raft-invariants"
@@ -249,9 +252,9 @@ class HardStates(Checker):
 
 
 class LogContents(Checker):
-    """A29, as far as logs show it: a batch in a partition whose others belong to another key; a
-    key in two partitions.  And what the committed entries say is told to the ledger: so A1, A2, A4,
-    A11 to A14, A17, A23, A29, A31 and A32 are found in logs as in reads.  O(records)."""
+    """A29, as far as logs show it: a batch in a partition whose others belong to another key; a key
+    in two partitions.  The committed entries are also given to the ledger, so that A1, A2, A4, A11
+    to A14, A17, A23, A29, A31 and A32 are found in logs as in reads.  O(records)."""
 
     id, name = "A29", "cross-group-leak"
 
@@ -285,7 +288,7 @@ class LogContents(Checker):
                 self.ledger.place(key, batch.base_offset, list(batch.values), Source(-1, True, -1))
 
     def _key(self, batch: Batch) -> Key | None:
-        """Whose records these are; None = not of this history."""
+        """Return the key of these records; None = a key that is not in this history."""
         known = self._key_of.get(batch.partition)
         key = self._by_crc.get(batch.key)
         if key is None:
@@ -304,8 +307,8 @@ class LogContents(Checker):
         self.found(f"partition {batch.partition} holds {what} at offset {batch.base_offset}", key)
 
     def has_logs_of(self, key: Key) -> bool:
-        """Whether the logs of the key's groups say all that there is: of several when its partition
-        was switched from one to the next."""
+        """True if the logs of the key's groups hold all its records; there are several groups when
+        its partition was switched."""
         return self._groups_of.get(key.number, {key.group}) <= self._groups
 
     def figures(self) -> dict[str, int]:
@@ -323,7 +326,7 @@ class LogContents(Checker):
 
 
 class _BehindLogs(Checker):
-    """Records that lie behind all that a majority of the logs holds for their key."""
+    """Base: finds records beyond the end of what a majority of the logs holds for their key."""
 
     contents: LogContents  # wired by the stream
 
@@ -345,8 +348,9 @@ class _BehindLogs(Checker):
 
 class LostFromLogs(_BehindLogs):
     """A3 in logs: a record that was acknowledged with ``commit`` lies behind all that a majority of
-    the replicas of its group holds for its key.  Keys that somebody deletes are not judged, nor
-    those whose group is unknown, or has an entry that no replica can read.  O(keys)."""
+    the replicas of its group holds for its key.  Not judged: keys for which a client asks a
+    deletion, keys whose group is unknown, and keys of a group that has an entry which no replica
+    can read.  O(keys)."""
 
     id, name = "A3", "lost-write"
 
@@ -360,7 +364,8 @@ class LostFromLogs(_BehindLogs):
 
 
 class TakenFromLogs(_BehindLogs):
-    """A17 in logs: the same of a record that a reader was shown, whatever its ack level.
+    """A17 in logs: a record that a reader was shown, whatever its ack level, lies behind all that a
+    majority of the replicas of its group holds for its key.  Keys are excepted as for A3.
     O(keys)."""
 
     id, name = "A17", "read-then-lost"

@@ -1,14 +1,15 @@
-"""What readers are shown: dense, in order, never taken back, and certain where it was asked for.
+"""Checkers of reads: results are dense and in order, are never taken back, and are linearizable
+when that was requested.
 
 Theory.  Any replica answers a ``committed`` read from what it has applied, so two replicas may show
-different ends, and the later answer may show the lower one: nothing is taken back by that, for the
-records are there.  A ``linearizable`` answer covers everything that had been acknowledged with
-``commit``, or shown to any reader, before it was asked for.  One process applies in order; so of
-one node, the end never goes back between two questions that do not overlap, unless a fault touched
-the node meanwhile: it may have been started anew, from a checkpoint, or have lost its replica.
+different ends, and the later answer may show the lower one: no record is taken back by that.  A
+``linearizable`` answer covers everything that had been acknowledged with ``commit``, or shown to
+any reader, before it was requested.  One process applies in order.  So the end that one node shows
+never goes back between two questions that do not overlap, unless a fault affected the node
+meanwhile: it may have been restarted from a checkpoint, or have lost its replica.
 
-``OFFSET_NOT_AVAILABLE`` and every other refusal says nothing of the records and is always allowed;
-``OffsetOutOfRange`` says that the offset is below the start or above the end of the log.
+A refusal (``OFFSET_NOT_AVAILABLE`` or another one) is no statement about the records and is always
+allowed; ``OffsetOutOfRange`` says that the offset is below the start or above the end of the log.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from chaos.checkers.ledger import Key, Source
 from chaos.history import Event
 
 OUT_OF_RANGE = "OffsetOutOfRange"
-#: Holes of a key that are kept; a key with more has said enough.
+#: Holes kept per key; more would add no information.
 HOLES_KEPT_MAX = 1000
 
 
@@ -53,9 +54,9 @@ class Gap(Checker):
 
 
 class PollSkipInside(Checker):
-    """A7 (int-poll-skip): within one result a record is left out that is known to be there:
-    acknowledged with ``commit``, or read by anybody at any time.  (Every such hole is an A32 too.)
-    O(holes)."""
+    """A7 (int-poll-skip): within one result a record is left out that is known to exist:
+    acknowledged with ``commit``, or read by any client at any time.  (Every such hole is an A32
+    too.)  O(holes)."""
 
     id, name = "A7", "int-poll-skip"
 
@@ -101,10 +102,10 @@ class EarlyExposure(Checker):
 
 
 class StaleRead(Checker):
-    """A15: a linearizable answer that was asked for after an append had been acknowledged with
-    ``commit``, or a record or an end shown to any reader, and whose high watermark does not cover
-    it.  When it is one of the final answers and no later one does better, the records are lost, not
-    stale: A3 and A17.  O(1)."""
+    """A15: a linearizable answer does not cover, with its high watermark, an append that had been
+    acknowledged with ``commit``, or a record or an end shown to any reader, before the answer was
+    requested.  When it is one of the final answers and no later one covers more, the records are
+    lost, not stale: A3 and A17.  O(1)."""
 
     id, name = "A15", "stale-read"
 
@@ -160,7 +161,7 @@ class EndGoesBack(Checker):
 
 
 class Disturbances:
-    """When a node was last touched by a fault."""
+    """Time at which each node was last affected by a fault."""
 
     def __init__(self) -> None:
         self._faults = Faults()
@@ -168,7 +169,7 @@ class Disturbances:
         self._all_us = -1
 
     def on_fault(self, event: Event) -> None:
-        """A fault begins or ends."""
+        """Record that a fault begins or ends."""
         nodes = self._faults.take(event)
         for node in nodes:
             self._last[node] = event.time_us
@@ -176,17 +177,17 @@ class Disturbances:
             self._all_us = event.time_us
 
     def last_us(self, node: int) -> float:
-        """Infinity while a fault touches it."""
+        """Return the time of the last fault of a node; infinity while one affects it."""
         if self._faults.touch(node):
             return float("inf")
         return max(self._all_us, self._last.get(node, -1))
 
 
 class TakenBack(Checker):
-    """A17: what was shown to a reader is shown no more: a result that covers the offset leaves it
-    out; a read at an offset that lies below a known end is refused as out of range; the final,
-    certain end of the key is at or below the record, or below an end that was shown.  Illegal for
-    every ack level, and nothing explains it but the deletion of the topic.  O(1), at the end O(1)
+    """A17: records that a reader was shown are no longer shown: a result that covers the offset
+    leaves the record out; a read at an offset below a known end is refused as out of range; the
+    final, certain end of the key is at or below the record, or below an end that was shown.
+    Illegal for every ack level; only the deletion of the topic explains it.  O(1), at the end O(1)
     per key."""
 
     id, name = "A17", "read-then-lost"

@@ -1,19 +1,21 @@
-"""What a history says of the runs of sinks: which were committed, which are void, what they staged.
+"""Transactions of sinks, as a history shows them: committed, void or open, and their staged
+records.
 
-Contract.  ``chaos.checkers.stream`` tells ``Runs`` of every question about a run and its answer;
-checkers read it.  It judges nothing: a run may be known as committed and as void, and what no
-ledger may say is asked about (``on_run_conflict``).
+Contract.  ``Run`` is one transaction, as the operations ``open_run``, ``commit_run`` and
+``abort_run`` name it.  ``chaos.checkers.stream`` passes ``Runs`` every request about a transaction
+and its answer; checkers read the result.  ``Runs`` judges nothing: a run may be known as committed
+and as void, and a contradiction in the answers is passed to the checkers (``on_run_conflict``).
 
-Theory.  What is decided of a run never changes, so one piece of evidence holds for the whole
+Theory.  The decision about a run never changes, so one piece of evidence holds for the whole
 history, whenever it was found.  A run *is committed* when ``commit_run`` was acknowledged, or
 ``open_run`` or ``abort_run`` said so.  It *is void* when
 
 - ``abort_run`` said that it is not committed; or
-- a newer run of its sink was open before anybody had asked to commit this one; or
-- ``commit_run`` was refused as stale, and nobody had asked to commit a newer run: a ledger that has
-  gone on to a later batch refuses what it has taken before, too.
+- a newer run of its sink was open before a client had asked to commit this one; or
+- ``commit_run`` was refused as stale, and no client had asked to commit a newer run: a ledger that
+  has taken a later batch also refuses earlier ones that it has committed.
 
-Any other refusal says of its own question that it had no effect, and nothing of the run.
+Any other refusal says that its own request had no effect, and nothing about the run.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ COMMITTED = "committed"
 
 
 class Run:
-    """One attempt of a sink at a batch."""
+    """One transaction: one attempt of a sink at a batch."""
 
     __slots__ = ("sink", "number", "batch", "nonce", "commit_asked", "may_be_taken",
                  "committed_by", "void_by", "winners", "given", "_attempts")
@@ -36,41 +38,43 @@ class Run:
     def __init__(self, sink: int, number: int):
         self.sink = sink
         self.number = number
-        self.batch = -1  # -1 = nobody said
+        self.batch = -1  # -1 = not said yet
         self.nonce = ""
         self.commit_asked = -1  # the first operation that asked for its commit
-        self.may_be_taken = 0  # questions for it that were not refused for certain
+        self.may_be_taken = 0  # requests to commit it that were not refused for certain
         self.committed_by = -1  # the operation that says so
         self.void_by = -1
-        #: task -> attempt; None = nobody said, or in two ways
+        #: task -> attempt; None = unknown, or two commits differ
         self.winners: dict[int, int] | None = None
         #: (task, attempt) -> the first operation that was given records of it
         self.given: dict[tuple[int, int], int] = {}
-        self._attempts: dict[tuple[int, int], int] = {}  # (task, attempt) -> who has that number
+        # (task, attempt) -> the attempt id that has this number
+        self._attempts: dict[tuple[int, int], int] = {}
 
     def __str__(self) -> str:
         return f"run {self.number} of sink {self.sink}"
 
     @property
     def is_committed(self) -> bool:
-        """For certain; who was given some of it knows as well."""
+        """True if the run is certainly committed; a reader of committed records that was given
+        records of it proves that too."""
         return self.committed_by >= 0 or (bool(self.given) and self.void_by < 0)
 
     def counts(self, task: int, attempt: int) -> bool:
-        """Whether the records of an attempt are certainly those of its task."""
+        """True if the records of an attempt are certainly those of its task."""
         return self.winners is not None and self.winners.get(task, -1) == attempt
 
     def is_beside(self, task: int, attempt: int) -> bool:
-        """Whether they certainly are not."""
+        """True if the records of an attempt certainly do not count."""
         return self.winners is not None and self.winners.get(task, attempt) != attempt
 
     def numbered(self, task: int, attempt: int, attempt_id: int) -> bool:
-        """Whether the number of an attempt is its own."""
+        """Record the attempt id of a number; False when the number has another one."""
         return self._attempts.setdefault((task, attempt), attempt_id) == attempt_id
 
 
 class Staged(NamedTuple):
-    """Whose an append is."""
+    """Sink, run, task and attempt of a staged append."""
 
     run: Run
     task: int
@@ -78,42 +82,43 @@ class Staged(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What a reader of committed records got of one key, going on from ``asked``."""
+    """Records of one key that a reader of committed records got, continuing from ``asked``."""
 
     operation: int
     runs: Iterable
     asked: int
-    reached: int  # everything below was given, or left out
+    reached: int  # every record below was given, or left out
     staged: tuple[Staged, ...]  # whose records are among it, once for each append
     final: bool
     time_us: int
 
 
 class Runs:
-    """See the module docstring."""
+    """All runs of a history, and the appends that they staged."""
 
     def __init__(self, ask: Callable[..., None]):
         self._ask = ask
         self._runs: dict[tuple[int, int], Run] = {}
-        self._open: dict[int, list[Run]] = {}  # sink -> runs that nobody asked to commit yet
+        self._open: dict[int, list[Run]] = {}  # sink -> runs that no client asked to commit yet
         self._newest: dict[int, int] = {}  # sink -> the newest run that was opened
         self._asked_to_commit: dict[int, int] = {}  # sink -> the newest run
-        self._staged: dict[int, Staged] = {}  # append -> whose it is
+        self._staged: dict[int, Staged] = {}  # append -> its run and attempt
 
     def __iter__(self):
         return iter(self._runs.values())
 
     def staged(self, append: int) -> Staged | None:
-        """Whose an append is; None = it counts by itself."""
+        """Return the run and attempt of an append; None = it was not staged."""
         return self._staged.get(append)
 
     def stage(self, append: int, data: dict[str, Any]) -> None:
-        """An append is made in a run."""
+        """Record that an append is staged in a run."""
         run = self._run(data["sink"], data["run"])
         self._staged[append] = Staged(run, data["task"], data["attempt"])
 
     def give(self, appends: Iterable[int], operation: int) -> tuple[Staged, ...]:
-        """A reader was given records of these appends; those that were staged."""
+        """Record that a reader was given records of these appends; return those that were
+        staged."""
         found = tuple(self._staged[append] for append in appends if append in self._staged)
         for run, task, attempt in found:
             run.given.setdefault((task, attempt), operation)
@@ -122,7 +127,7 @@ class Runs:
     # ---- the ledger's answers ------------------------------------------------------------------
 
     def take(self, event: Event, asked: Event) -> None:
-        """A question about a run (``event`` is ``asked`` then), or its answer."""
+        """Record a request about a run (``event`` is ``asked`` then), or its answer."""
         if event.name == "open_run" and event.kind == OK:
             self._opened(event, asked.data)
         elif event.name == "commit_run":
@@ -180,8 +185,8 @@ class Runs:
 
     def _committed(self, run: Run, event: Event) -> None:
         if run.commit_asked < 0:
-            self._ask("on_run_conflict", f"{run} is said to be committed, and nobody had asked for "
-                      f"that", event.operation, event.time_us)
+            self._ask("on_run_conflict", f"{run} is reported committed, and no client had asked "
+                      f"for that", event.operation, event.time_us)
         if run.committed_by < 0:
             run.committed_by = event.operation
 

@@ -1,9 +1,9 @@
-"""The order of appends: real time, one producer's own, and what idempotence promises.
+"""Checkers of the order of appends: real time, per producer, and with idempotence.
 
-Theory.  With a known place in a total order, linearizability of appends needs no search: at an
-append's invocation one number says what was committed already, and its offset must not be lower
+Theory.  With a known place in a total order, linearizability of appends needs no search: the end of
+what is committed is noted at an append's invocation, and the append's offset must not be lower
 (O(1) amortized, as in ScyllaDB's and Redpanda's checkers).  An append whose outcome is unknown is
-judged by the number from its own invocation once a read shows where it is.
+judged by the end noted at its own invocation, once a read shows where it is.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from chaos.checkers.ledger import Key, Source
 
 
 class RealTimeOrder(Checker):
-    """A14: an append that was invoked after another one had been acknowledged with ``commit``, or
-    after a record or an end had been shown to a reader, is at a lower offset than those.  Of any
-    ack level and any outcome, once an acknowledgement with ``commit`` or a read says where it is.
-    O(1)."""
+    """A14: an append has a lower offset than an append that had been acknowledged with ``commit``,
+    or a record or an end that had been shown to a reader, before it was invoked.  Appends of any
+    ack level and any outcome are judged once an acknowledgement with ``commit`` or a read
+    establishes their offset.  O(1)."""
 
     id, name = "A14", "real-time-order"
 
@@ -55,10 +55,10 @@ class ProducerOrder(Checker):
 
 class Idempotence(Checker):
     """A23: in the log of a key, the batches of a producer whose sequences are known break its
-    order: a lower epoch behind a higher one (a fenced producer was let in), a sequence that was
-    there already (a retry was doubled), one that leaves some out, in a log of which nothing below
-    is unknown (an out-of-order batch was let in).  Also: a batch that is sent again is acknowledged
-    at another offset.  O(1) per batch, at the end."""
+    order: a lower epoch behind a higher one (a fenced producer was accepted), a sequence that
+    exists already (a retry was doubled), a sequence that leaves some out, in a log of which nothing
+    below is unknown (an out-of-order batch was accepted).  Also: a batch that is sent again is
+    acknowledged at another offset.  O(1) per batch, at the end."""
 
     id, name = "A23", "idempotence"
 

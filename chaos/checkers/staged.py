@@ -1,11 +1,11 @@
-"""Records that count only with their run: readers of committed records get all of them, or none.
+"""Checkers of transactions: readers of committed records get all records of a transaction, or none.
 
-Theory.  A run is one transaction, and its commit one entry of a log: no order has to be inferred,
-no cycle searched.  What is left of Adya's phenomena are questions about one run each: was it read
-before it was committed (G1b), though it never was (G1a), only in part (G-single, a fractured
-read), or together with another run of the same batch.  Where a record stands is known from its
-append and from final reads, which see everything that is stored; a pass of a reader says how far it
-went.
+Theory.  A transaction (``Run``) commits with one entry of a log, so no order has to be inferred and
+no cycle searched.  Adya's phenomena reduce to questions about one run each: was it read before it
+was committed (G1b), was it read though it never was (G1a), was it read only in part (G-single, a
+fractured read), or together with another run of the same batch.  The offset of a record is known
+from its append and from final reads, which show everything that is stored; a pass of a reader says
+up to which offset it read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from chaos.checkers.runs import Given, Run
 
 
 class PrecommittedRead(Checker):
-    """A5 (G1b): a reader of committed records is given a record of a run, and until then nobody had
+    """A5 (G1b): a reader of committed records is given a record of a run before any client had
     asked to commit that run.  O(1) per append that is given."""
 
     id, name = "A5", "precommitted-read"
@@ -24,22 +24,22 @@ class PrecommittedRead(Checker):
     def on_given(self, key: Key, given: Given) -> None:
         for run in dict.fromkeys(staged.run for staged in given.staged):
             if run.commit_asked < 0:
-                self.found(f"a record of {run} is given, and nobody has asked to commit it", key,
+                self.found(f"a record of {run} is given, and no client has asked to commit it", key,
                            (given.operation,), given.time_us)
 
 
 class AbortedRun(Checker):
     """A4 (G1a, part): a reader of committed records is given, at any time, a record of a run that
-    is void for certain (``chaos.checkers.runs``), or of an attempt of a task beside the one that
-    the commit of its run names; or a run is committed, and every question for its commit had failed
-    for certain.  O(1) per run and attempt, at the end."""
+    is certainly void (``chaos.checkers.runs``), or of an attempt other than the one that the commit
+    of its run names for the task; or a run is committed although every request to commit it had
+    certainly failed.  O(1) per run and attempt, at the end."""
 
     id, name = "A4", "aborted-read"
 
     def on_end(self, time_us: int) -> None:
         for run in self.ledger.runs:
             if run.is_committed and run.commit_asked >= 0 and not run.may_be_taken:
-                self.found(f"{run} is committed, and whoever asked for that was refused for "
+                self.found(f"{run} is committed, and every request for that was refused for "
                            f"certain", None, (run.commit_asked, run.committed_by))
             for (task, attempt), operation in run.given.items():
                 if run.void_by >= 0:
@@ -54,8 +54,8 @@ class AbortedRun(Checker):
 class GivenTwice(Checker):
     """A2 (part): readers of committed records are given records of two runs of one batch of a sink,
     or of two attempts of one task of a run; or one pass gives an offset that is not above the ones
-    before it, or is below the position that it goes on from.  O(1) per run of records; per run and
-    attempt, at the end."""
+    before it, or is below the position from which it continues.  O(1) per run of records; per run
+    and attempt, at the end."""
 
     id, name = "A2", "duplicate"
 
@@ -84,7 +84,7 @@ class GivenTwice(Checker):
 
 
 class _PassedOver(Checker):
-    """What passes leave out although it counts."""
+    """Records that passes of readers left out although they count."""
 
     final = False
 
@@ -114,7 +114,7 @@ class _PassedOver(Checker):
                         self._say(key, offset, append, operation)
 
     def _counts(self, key: Key, offset: int) -> int:
-        """The append of the record at an offset, when that has to be given; else -1."""
+        """Return the append of the record at an offset that has to be given; else -1."""
         value = key.slots[offset]
         home = self.ledger.values.home(value) if value >= 0 else -1
         if home < 0:
@@ -128,7 +128,7 @@ class _PassedOver(Checker):
 
     def _say(self, key: Key, offset: int, append: int, operation: int) -> None:
         staged = self.ledger.runs.staged(append)
-        whose = f"{staged.run}, which is committed" if staged else "nobody's run"
+        whose = f"{staged.run}, which is committed" if staged else "no run"
         others = "" if staged is None or not staged.run.given else ", other records of it are given"
         self.found(f"a reader of committed records goes past offset {offset} without its record, "
                    f"of {whose}{others}", key,
@@ -136,17 +136,18 @@ class _PassedOver(Checker):
 
 
 class FracturedRead(_PassedOver):
-    """A26 (G-single): a reader of committed records goes past a record of a run that is committed,
-    of the attempt that counts, and is not given it: who reads a part of a run and reads on gets the
-    rest.  Nor may it leave out a record that nobody staged.  A pass that stops before a record says
-    nothing of it.  O(offsets that were left out, once for each range), at the end."""
+    """A26 (G-single): a reader of committed records passes a record of a committed run, of the
+    attempt that counts, without being given it: a reader that gets a part of a run and continues
+    gets the rest.  Nor may a reader leave out a record that was not staged.  A pass that stops
+    before a record says nothing about it.  O(offsets that were left out, once for each range), at
+    the end."""
 
     id, name = "A26", "cycles"
 
 
 class NotGivenInTheEnd(_PassedOver):
-    """A6 (part): the same of a final read of committed records, after all runs were decided, which
-    goes from the start of a key to its certain end.  O(offsets that were left out, once for each
+    """A6 (part): as A26, in a final read of committed records, after all runs were decided, which
+    reads from the start of a key to its certain end.  O(offsets that were left out, once for each
     range), at the end."""
 
     id, name = "A6", "unseen"
@@ -155,8 +156,8 @@ class NotGivenInTheEnd(_PassedOver):
 
 class DecidedTwice(Checker):
     """A23 (part): a run is known as committed and as void; two runs of one batch of a sink are
-    known as committed; a run is said to be committed before anybody asked for it; one number is
-    that of two runs, or of two attempts.  O(1) per run."""
+    known as committed; a run is reported committed before any client asked for it; one number
+    belongs to two runs, or to two attempts.  O(1) per run."""
 
     id, name = "A23", "idempotence"
 

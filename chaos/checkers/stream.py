@@ -1,11 +1,12 @@
-"""The one pass over a history: pairs completions with invocations, feeds ledger and checkers.
+"""The single pass over a history: pairs completions with invocations, and feeds ledger and
+checkers.
 
-Contract.  ``Stream.event`` takes events in their order; ``finish`` ends the history and walks what
-is known in the order of offsets.  Raises ``BadHistory`` for a completion without its invocation and
-for data that an event of its name must have and has not.  Operations that never complete are
+Contract.  ``Stream.event`` takes events in their order; ``finish`` ends the history and walks the
+known records in the order of offsets.  Raises ``BadHistory`` for a completion without its
+invocation and for an event that lacks data of its name.  Operations that never complete are
 ``info``.
 
-Invariants.  Memory grows with what is open and with the records (``chaos.checkers.ledger``), not
+Invariants.  Memory grows with open operations and with the records (``chaos.checkers.ledger``), not
 with the events.
 """
 
@@ -27,15 +28,15 @@ LINEARIZABLE = "linearizable"
 
 
 class _Open(NamedTuple):
-    """An operation that is under way."""
+    """An operation without a completion yet."""
 
     asked: Event
     number: int  # of an append
-    required: int  # of a read: what was known to be committed when it was asked for
+    required: int  # of a read: end of what was known to be committed when it was invoked
 
 
 class Stream:
-    """See the module docstring."""
+    """The pass over one history; it feeds ledger, runs and checkers."""
 
     def __init__(self, kinds: tuple[type[Checker], ...], limits: Limits):
         hooks: dict[str, tuple] = dict.fromkeys(HOOKS, ())
@@ -60,7 +61,7 @@ class Stream:
                            "abort_run": self._run_completed}
 
     def event(self, event: Event) -> None:
-        """The next event."""
+        """Take the next event."""
         self._time_us = event.time_us
         try:
             if event.kind == INVOKE:
@@ -131,7 +132,7 @@ class Stream:
         self._show(key, result, asked.get("mode") == LINEARIZABLE)
 
     def _show(self, key, result: Result, certain: bool) -> None:
-        """Records, and where they end."""
+        """Pass records and their end to the ledger."""
         source = Source(result.operation, True, result.time_us)
         self._ask("on_result", key, result)
         for base, values in result.runs:
@@ -220,14 +221,14 @@ class Stream:
     # ---- logs ------------------------------------------------------------------------------
 
     def logs(self, dumps: Sequence[Dump]) -> None:
-        """What the replicas left, after the last event and before ``finish``."""
+        """Take the logs that the replicas left, after the last event and before ``finish``."""
         for group in sorted({group for each in dumps for group in each.logs}):
             self._ask("on_logs", GroupLogs(group, dumps))
 
     # ---- the end ---------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """No event follows."""
+        """End the history: no event follows."""
         for key in self.ledger.by_number:
             following, dense = 0, True
             for offset, number, place, count in self.ledger.walk(key):
@@ -238,5 +239,5 @@ class Stream:
 
     @property
     def acknowledged(self) -> int:
-        """Appends that were acknowledged, with any ack level."""
+        """Return the number of appends that were acknowledged, with any ack level."""
         return self.ledger.appends.outcome.count(ACKED)

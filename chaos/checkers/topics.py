@@ -1,8 +1,8 @@
-"""Topics: what was created is found, a life is one life, and metadata do not contradict themselves.
+"""Checkers of topics: created topics are found, incarnations are unique, metadata are consistent.
 
-Theory.  A client sends the highest metadata index it has seen, and a node behind it waits: so one
-process never sees topics go back.  Two processes that ask different nodes may; that is noted, not
-judged, until everything is healed.
+Theory.  A client sends the highest metadata index it has seen, and a node with an older index
+waits: so one process never sees topics go back.  Two processes that ask different nodes may; until
+everything is healed that is noted and not judged.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from chaos.history import FINAL, INFO, INVOKE, OK, Event, partition_of
 
 
 class _Topic:
-    """What is known of one name."""
+    """Known facts about one topic name."""
 
     __slots__ = ("open", "deleted_us", "created", "created_us", "asked_us")
 
     def __init__(self) -> None:
-        self.open = 0  # deletions that may still happen: no answer, or nobody knows
-        self.deleted_us = -1  # the last one was confirmed
+        self.open = 0  # deletions that may still happen: without an answer, or ambiguous
+        self.deleted_us = -1  # the last deletion was confirmed
         self.created = -1  # incarnation of the last confirmed creation
-        self.created_us = -1  # and when it was confirmed
-        self.asked_us = -1  # and asked for
+        self.created_us = -1  # time of that confirmation
+        self.asked_us = -1  # time of its request
 
     def may_be_gone(self, asked_us: int) -> bool:
-        """Whether it may have been deleted after what was answered to a question of then."""
+        """True if the topic may have been deleted since a question was asked at ``asked_us``."""
         return self.open > 0 or self.deleted_us >= asked_us
 
 
 class _Sight(NamedTuple):
-    """The latest life that a process knows of."""
+    """The latest incarnation that a process knows."""
 
     incarnation: int = -1
     asked_us: int = -1
@@ -40,11 +40,11 @@ class _Sight(NamedTuple):
 
 
 class TopicIncarnation(Checker):
-    """A27: one process creates a topic, or is told that there is one, and is told later that there
-    is none, or an earlier life of it, though nobody has asked for its deletion meanwhile; after
+    """A27: one process creates a topic, or learns of one, and is later answered that there is none,
+    or an earlier incarnation of it, though no client has asked for its deletion meanwhile; after
     healing, the same for any two processes.  Or: two creations of one name are confirmed without a
-    deletion between; one incarnation is given to two lives; a deleted topic's records are read
-    after healing; one life at one epoch is placed in two ways.  O(1) per operation."""
+    deletion between; one incarnation number is given to two topics; a deleted topic's records are
+    read after healing; one incarnation at one epoch is placed in two ways.  O(1) per operation."""
 
     id, name = "A27", "topic-incarnation"
 
@@ -55,7 +55,7 @@ class TopicIncarnation(Checker):
         self._names: dict[int, str] = {}  # incarnation -> name
         self._created: set[int] = set()
         self._placed: dict[tuple[str, int, int], tuple[list[int], int]] = {}
-        self._groups: dict[str, list[int]] = {}  # topic's life -> group of each partition
+        self._groups: dict[str, list[int]] = {}  # topic's incarnation -> group of each partition
         self._final = False
         self._behind = 0
 
@@ -109,7 +109,7 @@ class TopicIncarnation(Checker):
 
     @staticmethod
     def _is_gone(topic: _Topic, known: _Sight, incarnation: int, asked: Event) -> bool:
-        """Whether an answer takes back a life that was known before the question."""
+        """True if an answer takes back an incarnation that was known before the question."""
         if incarnation >= known.incarnation or known.time_us >= asked.time_us:
             return False
         return incarnation >= 0 or not topic.may_be_gone(known.asked_us)
@@ -156,7 +156,7 @@ class TopicIncarnation(Checker):
 
 
 def life_of(data: dict[str, Any]) -> str:
-    """``topic@incarnation`` of a deletion."""
+    """Return ``topic@incarnation`` of a deletion."""
     return f"{data['topic']}@{data.get('incarnation', -1)}"
 
 

@@ -1,10 +1,10 @@
-"""Could the run have shown anything?  The reasons why not.
+"""Validity of a run: reasons why it could not have shown an anomaly.
 
 Contract.  ``Validity`` watches the history as a checker does and reports no anomaly; ``reasons``
 are for ``Verdict.invalid``.  A run is invalid when it was broken off; when no append was
 acknowledged while a fault was on; when no group changed its leader after the first fault began (as
-far as a trace tells: without one this is a reason of its own); when no fault was played at all; or
-when its control arm lost nothing (``control_arm``).
+far as a trace tells: without one this is a reason of its own); when no fault was injected at all;
+or when its control arm lost nothing (``control_arm``).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from chaos.checkers.ledger import NONE, Key
 from chaos.checkers.verdict import Verdict
 from chaos.history import END, FINAL, OK, Event
 
-#: Why a run proves nothing in which nothing went on while it was hurt.
+#: Reason why a run without an acknowledged append during faults proves nothing.
 NOTHING_ACKNOWLEDGED = "no append was acknowledged while a fault was on"
 
 
 class Validity(Checker):
-    """Not an anomaly: what a run must have gone through."""
+    """Events that a run must contain to prove anything; reports no anomaly."""
 
     id, name = "-", "validity"
 
@@ -47,12 +47,13 @@ class Validity(Checker):
             self.acked_under_faults += 1
 
     def reasons(self, leader_changes: int | None) -> list[str]:
-        """Why the run proves nothing; None = nobody knows whether leaders changed."""
+        """Return why the run proves nothing; empty when it is valid.  ``leader_changes`` None =
+        unknown."""
         found = []
         if not {FINAL, END} <= self._phases:
             found.append("the run was broken off: it has no final reads, or no end")
         if not self.faults:
-            found.append("no fault was played")
+            found.append("no fault was injected")
         elif not self.acked_under_faults:
             found.append(NOTHING_ACKNOWLEDGED)
         if leader_changes is None:
@@ -66,8 +67,8 @@ class Validity(Checker):
 
 
 def control_arm(verdict: Verdict, level: str) -> list[str]:
-    """Reasons why a control arm proves nothing: it must have lost records that were acknowledged
-    with ``level``, or the checkers, or the faults, cannot see a loss."""
+    """Return why a control arm proves nothing: it must have lost records that were acknowledged
+    with ``level``, or else the checkers or the faults cannot show a loss."""
     acknowledged = verdict.checked.get(f"acknowledged_{level}", 0)
     if not acknowledged:
         return [f"the control arm acknowledged nothing with {level}"]

@@ -1,4 +1,4 @@
-"""What checkers say: anomalies, and whether the run could have shown any.
+"""Verdict of the checkers: anomalies, and reasons why the run proves nothing.
 
 Contract.  A run is *passed* only when it is valid and no anomaly was found; a run that could not
 have failed (no acknowledged append during faults, no leader change, a control arm that lost
@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-#: More of one kind are counted, and not listed.
+#: Anomalies of one kind that are listed; further ones are counted only.
 ANOMALIES_LISTED_MAX = 50
 
 
 class Anomaly(NamedTuple):
-    """One thing that must not be."""
+    """One violation of a promise."""
 
     id: str  # "A3": the row of the catalogue
     name: str  # "lost-write"
@@ -28,23 +28,24 @@ class Anomaly(NamedTuple):
 
 @dataclass(slots=True)
 class Verdict:
-    """What all checkers say of one run."""
+    """Result of all checkers on one run."""
 
     anomalies: list[Anomaly] = field(default_factory=list)  # at most ANOMALIES_LISTED_MAX per id
     counts: dict[str, int] = field(default_factory=dict)  # anomalies per name, all of them
     invalid: list[str] = field(default_factory=list)  # why the run proves nothing; empty = valid
-    checked: dict[str, int] = field(default_factory=dict)  # what was looked at: operations, ...
-    notes: list[str] = field(default_factory=list)  # what is reported and not judged
-    seconds: float = 0.0  # that checking took
+    checked: dict[str, int] = field(default_factory=dict)  # what was checked: operations, ...
+    notes: list[str] = field(default_factory=list)  # observations that are reported and not judged
+    seconds: float = 0.0  # duration of the check
 
     @property
     def outcome(self) -> str:
-        """``passed``, ``failed`` or ``invalid``; an anomaly counts also in an invalid run."""
+        """Return ``passed``, ``failed`` or ``invalid``; an anomaly counts also in an invalid
+        run."""
         if self.counts:
             return "failed"
         return "invalid" if self.invalid else "passed"
 
     def to_json(self) -> dict[str, Any]:
-        """For ``verdict.json``."""
+        """Return the verdict as plain data for ``verdict.json``."""
         return {"outcome": self.outcome, **asdict(self),
                 "anomalies": [anomaly._asdict() for anomaly in self.anomalies]}

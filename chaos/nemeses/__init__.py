@@ -1,1 +1,1 @@
-"""What goes wrong, when and to whom: one small class per kind of fault, and the rotation."""
+"""Nemeses: one small class per kind of fault, and the rotation that schedules them."""

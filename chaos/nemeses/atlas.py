@@ -1,14 +1,14 @@
-"""Where bits have been flipped, so that a good copy of everything remains.
+"""Fault atlas of a run: the regions whose bits were flipped, limited so that good copies remain.
 
-Contract.  ``FaultAtlas.may_hit`` says whether a region of a node may be damaged, ``hit`` that it
-has been.  Nothing is ever forgotten: damage that nobody has read is still there at the end of a
-run.
+Contract.  ``FaultAtlas.may_hit`` decides whether a region of a node may be damaged, ``hit`` records
+that it was.  Nothing is removed from the atlas: damage that no node has read still exists at the
+end of a run.
 
-Theory.  What the promises say is that damage on a minority of copies is repaired (decision 0009).
-An *entry* is a region of its own: every node may be damaged, each in other entries, and all are
-repaired from each other (Alagappan's *helix*).  What belongs to no single entry (headers, hard
-state, checkpoints, index files) can cost a node all its groups at once: only a minority of nodes is
-ever damaged there, the same ones throughout the run.
+Theory.  The promise is that damage on a minority of copies is repaired (decision 0009).  An *entry*
+is a region of its own: every node may be damaged, each in other entries, and all are repaired from
+each other (Alagappan's *helix*).  Data that belongs to no single entry (headers, hard state,
+checkpoints, index files) can cost a node all its groups at once: only a minority of nodes is ever
+damaged there, the same ones throughout the run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class EntryRegion(NamedTuple):
 
 
 class FileRegion(NamedTuple):
-    """What is a node's own: a file, or a place in one."""
+    """A file of a node, or a position in one, that belongs to no single entry."""
 
     path: str  # below the data directory
     position: int
@@ -39,15 +39,16 @@ class FaultAtlas:
         self._files: dict[int, set[FileRegion]] = {}
 
     def may_hit(self, node: int, region: EntryRegion | FileRegion) -> bool:
-        """Whether enough good copies remain after it."""
+        """True if enough good copies remain after the damage."""
         if isinstance(region, EntryRegion):
             return len(self._entries.get(region, set()) | {node}) <= self.minority
         if any(other.path == region.path for other in self._files.get(node, ())):
-            return False  # two checkpoints are kept so that one may be bad; once each is enough
+            # two checkpoints are kept so that one may be bad; one damage per file is the limit
+            return False
         return len(self._files.keys() | {node}) <= self.minority
 
     def hit(self, node: int, region: EntryRegion | FileRegion) -> None:
-        """It has been damaged."""
+        """Record that the region has been damaged."""
         assert self.may_hit(node, region), (node, region)
         if isinstance(region, EntryRegion):
             self._entries.setdefault(region, set()).add(node)
@@ -56,5 +57,5 @@ class FaultAtlas:
 
     @property
     def count(self) -> int:
-        """Damaged regions so far."""
+        """Return the number of damaged regions so far."""
         return sum(map(len, self._entries.values())) + sum(map(len, self._files.values()))

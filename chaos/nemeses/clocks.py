@@ -1,4 +1,4 @@
-"""Clocks that jump and drift."""
+"""Nemesis of clocks: jumps and drift."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``multiraft chaos faults``: which faults this machine can cause, each proven to bite."""
+"""``multiraft chaos faults``: prove each fault that this machine can inject."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from chaos.nemeses.proofs import PROOFS, NoBite
               help="Only this kind of fault; may be given again.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per kind.")
 def faults(backend: str, kinds: tuple[str, ...], as_json: bool) -> None:
-    """Cause every fault once in a small cluster, and look from outside that it does harm and ends.
+    """Inject every fault once into a small cluster, and check from outside that it has its effect
+    and ends.
 
-    Exit codes: 0 all of them bite, 1 one does not, 2 there is no such cluster on this machine.
-    Kinds that the machine cannot cause are named and are no failure.
+    Exit codes: 0 all faults have their effect, 1 one has not, 2 no such cluster on this machine.
+    Kinds that the machine cannot inject are named and are no failure.
     """
     states = []
     with tempfile.TemporaryDirectory(prefix="multiraft-faults-") as directory:

@@ -1,4 +1,4 @@
-"""Disks that lose power, are slow, hang, are full, or fail."""
+"""Nemeses of disks: power loss, slow, hung, full and failed disks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from chaos.nemeses.nemesis import ALL, LEADER, MINORITY, ONE, Nemesis, Strike
 
 
 class PowerLoss(Nemesis):
-    """Killed, and what was not synced is gone; the power may come back at once."""
+    """Nodes are killed and unsynced data is lost; the power may return at once."""
 
     name, kind, order = "power-loss", POWER_LOSS, 0
 
@@ -24,7 +24,7 @@ class PowerLoss(Nemesis):
 
 
 class _OfNodes(Nemesis):
-    """What is done to some disks and undone."""
+    """Base: a fault of some disks that ``heal`` ends."""
 
     text: str
 
@@ -55,7 +55,8 @@ class SlowDisk(_OfNodes):
 
 
 class HungDisk(_OfNodes):
-    """Writes and syncs do not return.  Begins last: who is killed now cannot die."""
+    """Writes and syncs do not return.  Begins last: a process that waits for the disk cannot be
+    killed."""
 
     name, kind, order = "hung-disk", HUNG_DISK, 2
     text = "disk hangs"
@@ -70,7 +71,7 @@ class HungDisk(_OfNodes):
 
 
 class FullDisk(_OfNodes):
-    """Somebody else's file takes all room."""
+    """A foreign file takes all free space."""
 
     name, kind = "full-disk", FULL_DISK
     text = "disk is full"

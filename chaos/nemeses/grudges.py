@@ -1,13 +1,13 @@
-"""Who does not hear whom: the shapes of a partition, as sets of cut links.
+"""Grudges: the shapes of a network partition, as sets of cut links.
 
 Contract.  Pure functions of node ids and a generator.  In every result a link is one direction;
-the clients are in no grudge but those that name them.
+clients are only in grudges that name them.
 
-Theory.  Halves and a lonely node are the partitions that everybody thinks of.  In a *bridge* one
-node hears both halves, so two majorities overlap in it.  In a *ring of majorities* every node hears
-a majority and no two hear the same one: whoever is elected, somebody else has a majority without
-it.  One-way cuts make a node that is heard and does not hear, or the reverse, which no timeout of
-its own tells apart from silence.
+Theory.  Halves and an isolated node are the simplest partitions.  In a *bridge* one node hears both
+halves, so two majorities overlap in it.  In a *ring of majorities* every node hears a majority and
+no two hear the same one: whichever node is elected, another node has a majority without it.
+One-way cuts make a node that is heard and does not hear, or the reverse, which no timeout of its
+own tells apart from silence.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ Grudge = frozenset[Link]
 
 
 def halves(rng: random.Random, nodes: Sequence[int]) -> Grudge:
-    """A majority and a minority, as large as can be, that do not hear each other."""
+    """Return the links between a majority and a minority, the minority as large as possible."""
     mixed = _mixed(rng, nodes)
     middle = len(mixed) // 2
     return all_links(mixed[:middle], mixed[middle:])
 
 
 def alone(node: int, nodes: Sequence[int]) -> Grudge:
-    """One node and all others."""
+    """Return the links between one node and all others."""
     return all_links([node], [other for other in nodes if other != node])
 
 
 def bridge(rng: random.Random, nodes: Sequence[int]) -> Grudge:
-    """Two halves that do not hear each other, and one node that hears both."""
+    """Return the links between two halves; one further node hears both."""
     mixed = _mixed(rng, nodes)[1:]
     middle = len(mixed) // 2
     return all_links(mixed[:middle], mixed[middle:])
 
 
 def majorities_ring(rng: random.Random, nodes: Sequence[int]) -> Grudge:
-    """Every node hears a majority, itself included, and no two hear the same: each hears those that
-    stand around it in a ring.  With three nodes each hears one other, one way round."""
+    """Return links such that every node hears a majority, itself included, and no two hear the
+    same: each hears its successors in a ring.  With three nodes each hears one other, one way
+    round."""
     ring = _mixed(rng, nodes)
     majority = len(ring) // 2 + 1
     cut = set()
@@ -53,17 +54,18 @@ def majorities_ring(rng: random.Random, nodes: Sequence[int]) -> Grudge:
 
 
 def deaf(node: int, others: Collection[int]) -> Grudge:
-    """The node speaks and does not hear."""
+    """Return the links by which the node receives; it can still send."""
     return frozenset(Link(other, node) for other in others if other != node)
 
 
 def mute(node: int, others: Collection[int]) -> Grudge:
-    """The node hears and is not heard."""
+    """Return the links by which the node sends; it can still receive."""
     return frozenset(Link(node, other) for other in others if other != node)
 
 
 def from_clients(nodes: Sequence[int]) -> Grudge:
-    """These nodes and the clients; among themselves nodes hear each other."""
+    """Return the links between these nodes and the clients; among themselves nodes hear each
+    other."""
     return all_links(nodes, [CLIENTS])
 
 

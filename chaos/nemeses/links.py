@@ -1,4 +1,4 @@
-"""What happens to packets: cut, lost, late, answered with a reset."""
+"""Nemeses of links: packets that are cut, lost, delayed, or answered with a reset."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _nodes(cut: grudges.Grudge) -> list[int]:
 
 
 def _text(cut: grudges.Grudge) -> str:
-    """Who does not hear whom."""
+    """Return the cut links as text."""
     silent: dict[int, list[int]] = {}
     for link in sorted(cut):
         silent.setdefault(link.target, []).append(link.source)

@@ -1,5 +1,4 @@
-"""Members, leaders and places of partitions that change all the time, as an operator would change
-them."""
+"""Nemeses of operators: members, leaders and placements of partitions change all the time."""
 
 from __future__ import annotations
 
@@ -12,18 +11,18 @@ from multiraft.client import blocking
 
 #: Nodes beyond the first ones: groups move there and back.
 EXTRA_NODES = 2
-#: An operator who gives up in the middle of a move; the next one goes on.
+#: Timeout of a command, which may end in the middle of a move; the next command continues the move.
 MOVE_S = 15.0
 JOIN_S = 30.0
 #: Loads are measured for so long before a plan is made, and replicas copied at these rates.
 WINDOW_S = "0.5"
 RATES = ("4MiB", "64MiB")
-#: A plan that was told to stands still for so long at most.
+#: A paused plan stays paused for at most this long.
 PAUSED_S = 3.0
 
 
 class LeaderChurn(Loop):
-    """Leadership goes to a voter at random, however far behind it is."""
+    """Leadership is transferred to a random voter, however far behind that voter is."""
 
     name, kind = "leader-churn", LEADERSHIP
 
@@ -34,7 +33,7 @@ class LeaderChurn(Loop):
         rows = [row for row in self.field.ask(lambda client: client.group_list()) or []
                 if row.leader and len(row.voters) > 1]
         if not rows:
-            raise BackendError("nobody says who leads")
+            raise BackendError("no node names a leader")
         row = self.rng.choice(rows)
         to = self.rng.choice([node for node in row.voters if node != row.leader])
         if self.field.ask(lambda client: client.group_transfer(row.group, to)) is None:
@@ -42,7 +41,8 @@ class LeaderChurn(Loop):
 
 
 class SwitchChurn(Loop):
-    """Partitions go on in other groups; nobody waits until one is there, whatever else happens."""
+    """Partitions are switched to other groups; the nemesis does not wait for the end of a
+    switch."""
 
     name, kind = "switch-churn", PLACEMENT
     pause_s = (0.05, 0.5)
@@ -67,8 +67,8 @@ class SwitchChurn(Loop):
 
 class PlanChurn(Loop):
     """Plans are made and applied, and cancelled, paused or throttled half way, while leaders drift:
-    one node is emptied, then all is balanced again, what a dead one had is repaired.  Nobody waits
-    for the end of any."""
+    a plan drains one node, balances all nodes, or repairs the replicas of a dead node.  The nemesis
+    does not wait for the end of a plan."""
 
     name, kind = "plan-churn", PLACEMENT
     pause_s = (0.0, 1.5)
@@ -80,7 +80,7 @@ class PlanChurn(Loop):
         spec, nodes = self.backend.spec, self.backend.nodes()
         choice = self.rng.random()
         if len(nodes) <= spec.replication_factor and choice < 0.5:
-            self.backend.add_node(JOIN_S)  # else there is nowhere to go
+            self.backend.add_node(JOIN_S)  # otherwise there is no node to move replicas to
         elif choice < 0.7:
             self._apply(nodes)
         elif choice < 0.85:
@@ -94,8 +94,8 @@ class PlanChurn(Loop):
             self.backend.command("rebalance", "resume", timeout_s=MOVE_S)
 
     def _apply(self, nodes: list[int]) -> None:
-        """Empties a node in the plan, hands leaders over, balances everything, or repairs what a
-        dead node had, which goes before the plan that is under way."""
+        """Apply a plan that drains a node, transfers leaders, balances everything, or repairs the
+        replicas of a dead node; a repair runs before the plan that is under way."""
         what = self.rng.choice((("--drain", str(self.rng.choice(nodes))), ("--scope", "leaders"),
                                 ("--scope", "repair"), ()))
         with tempfile.TemporaryDirectory(prefix="multiraft-plan-churn-") as directory:
@@ -129,7 +129,7 @@ class MemberChurn(Loop):
         rows = [row for row in self.field.ask(lambda client: client.group_list()) or []
                 if row.group and row.voters]
         if not rows:
-            raise BackendError("nobody lists the groups")
+            raise BackendError("no node lists the groups")
         row = self.rng.choice(rows)
         targets = [node for node in self.backend.nodes() if node not in row.voters]
         if targets:
@@ -138,12 +138,12 @@ class MemberChurn(Loop):
                                  str(self.rng.choice(targets)), timeout_s=MOVE_S)
 
     def _remove(self, extra: list[int]) -> None:
-        """The one with the fewest replicas, or no turn would be long enough: a node is refused to
-        go while it has any, so they move away first."""
+        """Remove the extra node with the fewest replicas, or no turn would be long enough: a node
+        that has replicas is refused, so its replicas are moved away first."""
         rows = [row for row in self.field.ask(lambda client: client.group_list()) or []
                 if row.group]
         if not rows:
-            raise BackendError("nobody lists the groups")
+            raise BackendError("no node lists the groups")
         node = min(extra, key=lambda node: sum(node in row.voters for row in rows))
         for row in rows:
             if node in row.voters:

@@ -1,10 +1,10 @@
-"""One fault, from its beginning to its healing; and whom it may be aimed at.
+"""Base of nemeses: one fault from its beginning to its healing, and the choice of its targets.
 
-Contract.  A ``Nemesis`` is used once: ``plan`` says to whom and what, ``begin`` does it, ``heal``
-undoes it, however far ``begin`` came.  What it chooses it draws from ``Field.rng``.  It never
-starts nodes that are down at the end: whoever schedules does, after everything has been healed, so
-that no order of two nemeses can wait for each other.  All raise ``BackendError`` when it cannot be
-done just now.
+Contract.  A ``Nemesis`` is used once: ``plan`` chooses targets and parameters, ``begin`` injects
+the fault, ``heal`` ends it, however far ``begin`` came.  Choices are drawn from ``Field.rng``.  A
+nemesis never starts nodes that are down at the end: the scheduler does, after everything has been
+healed, so that no order of two nemeses can wait for each other.  All methods raise ``BackendError``
+when the fault is impossible at the moment.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ from chaos.defects import DEFECTS
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 
-#: Whom a nemesis is aimed at.
+#: Targets of a nemesis.
 ONE, LEADER, MINORITY, ALL = "one", "leader", "minority", "all"
-#: A loop of a nemesis ends at its next step; the longest is a command of an operator.
+#: Time for the end of a nemesis that runs in a loop: it ends at its next step, and the longest step
+#: is an operator's command.
 LOOP_END_S = 60.0
 
 
 class Strike(NamedTuple):
-    """What is going to be done."""
+    """Targets and text of a fault that is going to begin."""
 
-    nodes: list[int]  # ``CLIENTS`` with them: these lead on, and clients cannot reach them
+    # with ``CLIENTS`` among them: these nodes continue to lead, and clients cannot reach them
+    nodes: list[int]
     text: str
 
 
 class Field:
-    """What a nemesis sees: the cluster, its chance, and which groups are worth the trouble."""
+    """View of a nemesis: the cluster, random numbers, and the groups with much load."""
 
     def __init__(self, backend: Backend, rng: random.Random,
                  hot_groups: Callable[[], Sequence[int]] = tuple):
@@ -43,7 +45,8 @@ class Field:
         self._hot_groups = hot_groups
 
     def aim(self, *aims: str) -> list[int]:
-        """Nodes, by one of these aims; one node where the aimed ones cannot be found."""
+        """Return nodes, chosen by one of these aims; a random node where the target cannot be
+        found."""
         nodes = self.backend.nodes()
         aim = self.rng.choice(aims)
         if aim == ALL:
@@ -54,19 +57,19 @@ class Field:
         return [leader if leader in nodes else self.rng.choice(nodes)]
 
     def hot_leader(self) -> int:
-        """Who leads a group with much to do; 0 when nobody can say."""
+        """Return the leader of a group with much load; 0 when no leader is known."""
         leaders = self.leaders()
         hot = [group for group in self._hot_groups() if group in leaders]
         group = self.rng.choice(hot or sorted(leaders) or [0])
         return leaders.get(group, 0)
 
     def leaders(self) -> dict[int, int]:
-        """Group -> its leader, as a node that answers knows; those without are left out."""
+        """Return group -> leader, as a node that answers knows; groups without one are left out."""
         rows = self.ask(lambda client: client.group_list()) or []
         return {row.group: row.leader for row in rows if row.leader}
 
     def ask(self, question: Callable[[blocking.Client], object]) -> object:
-        """An answer of the cluster; None when there is none now, which is what a nemesis is for."""
+        """Return an answer of the cluster; None when no node answers, which a nemesis expects."""
         up = [node for node in self.backend.nodes() if self.backend.is_running(node)]
         if not up:
             return None
@@ -85,7 +88,7 @@ class Nemesis(abc.ABC):
     kind: str
     #: Nemeses of one turn begin in this order: what hangs comes last, what restarts first.
     order = 1
-    #: What a history is told when it is over.
+    #: Text in a history when the fault is over.
     healing = "healed"
 
     def __init__(self, field: Field):
@@ -96,30 +99,30 @@ class Nemesis(abc.ABC):
 
     @abc.abstractmethod
     def plan(self) -> Strike:
-        """Chooses whom and how; nothing has been done yet."""
+        """Choose targets and parameters; nothing is injected yet."""
 
     @abc.abstractmethod
     def begin(self) -> None:
-        """Does it."""
+        """Inject the fault."""
 
     def heal(self) -> None:
-        """Undoes it; nothing, when all it takes is that nodes are started."""
+        """End the fault; does nothing when starting the nodes is enough."""
         return None
 
     def is_over(self) -> bool:
-        """Whether nothing of it goes on once the backend has healed everything."""
+        """True if nothing of the fault remains once the backend has healed everything."""
         return True
 
 
 class Loop(Nemesis):
-    """A nemesis that does something again and again until it is healed."""
+    """A nemesis that repeats a step until it is healed."""
 
     #: Between two steps, in seconds.
     pause_s = (0.2, 1.5)
 
     def __init__(self, field: Field):
         super().__init__(field)
-        # Its own: what the loop draws must not depend on when others draw.
+        # A generator of its own: the draws of the loop must not depend on when other threads draw.
         self.rng = random.Random(field.rng.random())
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"nemesis {self.name}", daemon=True)
@@ -129,7 +132,7 @@ class Loop(Nemesis):
 
     @abc.abstractmethod
     def step(self) -> None:
-        """Once; ``BackendError`` when it cannot be done just now."""
+        """Do one step; raises ``BackendError`` when that is impossible at the moment."""
 
     def begin(self) -> None:
         self._thread.start()
@@ -148,7 +151,7 @@ class Loop(Nemesis):
         return not self._thread.is_alive()
 
     def wait(self, seconds: float) -> bool:
-        """Waits; True when it is over meanwhile."""
+        """Wait; return True when the nemesis is healed meanwhile."""
         return self._over.wait(seconds)
 
     def _run(self) -> None:
@@ -157,8 +160,8 @@ class Loop(Nemesis):
                 self.step()
                 self.done += 1
             except BackendError:
-                self.refused += 1  # the cluster is being hurt by others as well
-            except DEFECTS as error:  # a bug of ours: told when the turn is over
+                self.refused += 1  # other nemeses are active as well
+            except DEFECTS as error:  # a bug of the harness: reported when the turn is over
                 self._ended_by = error
                 return
             self.wait(self.rng.uniform(*self.pause_s))

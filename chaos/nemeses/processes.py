@@ -1,11 +1,11 @@
-"""Nodes that end, stop, or stand still."""
+"""Nemeses of processes: nodes that are killed, stopped or paused."""
 
 from __future__ import annotations
 
 from chaos.backends.backend import KILL, PAUSE, STOP
 from chaos.nemeses.nemesis import ALL, LEADER, MINORITY, ONE, Loop, Nemesis, Strike
 
-#: How long a lease lives (``multiraft.raft.config``): what a pause is measured by.
+#: Duration of a lease (``multiraft.raft.config``): the measure of pauses.
 LEASE_MS = 600
 
 
@@ -28,7 +28,7 @@ class Kill(Nemesis):
 
 
 class Stop(Nemesis):
-    """SIGTERM: leadership is handed over first."""
+    """SIGTERM: leadership is transferred first."""
 
     name, kind, order = "stop", STOP, 0
 
@@ -42,7 +42,7 @@ class Stop(Nemesis):
 
 
 class RollingRestart(Nemesis):
-    """Every node once, without waiting until the one before has caught up."""
+    """Every node is restarted once, without waiting until the previous one has caught up."""
 
     name, kind, order = "rolling-restart", STOP, 0
 
@@ -58,8 +58,8 @@ class RollingRestart(Nemesis):
 
 
 class Pause(Nemesis):
-    """Nothing runs for the whole turn: long enough for everybody to have given the node up, and
-    for it to wake believing what is not so any more."""
+    """The node is paused for the whole turn: long enough for all others to have replaced it, so
+    that it wakes with an outdated view."""
 
     name, kind = "pause", PAUSE
 
@@ -77,8 +77,8 @@ class Pause(Nemesis):
 
 
 class ShortPauses(Loop):
-    """Pauses of about a lease: just under, where nobody may notice, and just above, where the node
-    wakes while its successor is being elected."""
+    """Pauses of about a lease: just below, where the other nodes may not notice, and just above,
+    where the node wakes while its successor is being elected."""
 
     name, kind = "short-pauses", PAUSE
 

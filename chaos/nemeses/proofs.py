@@ -1,10 +1,11 @@
-"""That each kind of fault bites: the smallest thing that must go wrong while it is in force.
+"""Proofs of faults: for each kind, the smallest effect that must be visible while it is active.
 
-Contract.  ``PROOFS`` has one function for each kind of fault; it does the fault to a cluster that
-is whole, looks for the damage from outside the node, heals, looks that it is gone, and returns what
-was seen.  ``NoBite`` says what was not.  Nothing here depends on how well a node survives.
+Contract.  ``PROOFS`` has one function for each kind of fault; it injects the fault into a healthy
+cluster, checks the effect from outside the node, heals, checks that the effect is gone, and returns
+what was seen.  ``NoBite`` names an effect that was not seen.  No proof depends on how well a node
+survives.
 
-Theory.  A fault that does nothing is the quietest way for a suite to prove nothing.
+Theory.  A fault without an effect makes a suite prove nothing, and no test would fail.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ from chaos.nemeses import rot
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 
-#: Nobody answers in this time: a node that is well takes milliseconds.
+#: No answer within this time counts as silence: a healthy node takes milliseconds.
 SILENCE_S = 1.0
-#: A node that is well answers, an ended one is seen to have ended.
+#: Within this time a healthy node answers, and the end of a node is noticed.
 SOON_S = 60.0
 PROBE_PORT = 9999
 DATAGRAMS = 200
-#: How long after they were sent datagrams are waited for: several times the longest delay.
+#: Wait for datagrams after they were sent: several times the longest delay.
 LATE_S = 0.5
 #: Syncs of a disk that is not slowed, of which the fastest counts.
 SYNCS = 5
@@ -64,7 +65,7 @@ HOUR_MS = 3_600_000
 #: Exit status of a node whose disk failed (docs/node.md).
 DISK_FAILED = 4
 
-#: Writes a file and syncs it: what a disk does for a process of the node's group.
+#: Writes a file and syncs it, as a process of the node's cgroup.
 _WRITER = """
 import os, sys
 sys.stdin.readline()
@@ -75,11 +76,11 @@ os.fdatasync(file)
 
 
 class NoBite(AssertionError):
-    """A fault that does nothing, or one that stays."""
+    """Raised for a fault that has no effect, or that does not end."""
 
 
 def require(seen: bool, what: str) -> None:
-    """Raises ``NoBite``."""
+    """Raise ``NoBite`` unless the effect was seen."""
     if not seen:
         raise NoBite(what)
 
@@ -88,7 +89,7 @@ def require(seen: bool, what: str) -> None:
 
 
 def prove_kill(cluster: Cluster) -> str:
-    """The process is gone, with the signal; it comes back."""
+    """Prove that the process is gone, by the signal, and that it starts again."""
     cluster.kill(1)
     require(not cluster.is_running(1) and cluster.endings()[-1].status == -9, "node 1 lives")
     cluster.start(1)
@@ -97,7 +98,7 @@ def prove_kill(cluster: Cluster) -> str:
 
 
 def prove_stop(cluster: Cluster) -> str:
-    """The process ends, and its log says that it meant to."""
+    """Prove that the process ends, and that its log shows an orderly shutdown."""
     start = cluster.log_path(1).stat().st_size
     cluster.stop(1)
     require(not cluster.is_running(1), "node 1 lives")
@@ -108,19 +109,20 @@ def prove_stop(cluster: Cluster) -> str:
 
 
 def prove_pause(cluster: Cluster) -> str:
-    """It is there and does not answer."""
+    """Prove that the process exists and does not answer."""
     cluster.pause(1)
     require(cluster.is_running(1) and not _answers(cluster, 1), "node 1 answers while it is paused")
     cluster.resume(1)
     _require_answer(cluster, 1)
-    return "no answer while it stood still"
+    return "no answer while it was paused"
 
 
 # -- links ----------------------------------------------------------------------------------------
 
 
 def prove_partition(cluster: Cluster) -> str:
-    """One direction between nodes, the other one stays; clients and a node."""
+    """Prove that one direction between nodes is cut and the other one not; the same between clients
+    and a node."""
     cluster.cut([Link(2, 1)])
     lost, kept = _datagrams(cluster, 2, 1), _datagrams(cluster, 1, 2)
     require(not lost and len(kept) == DATAGRAMS,
@@ -134,7 +136,7 @@ def prove_partition(cluster: Cluster) -> str:
 
 
 def prove_loss(cluster: Cluster) -> str:
-    """About as many as were to be lost."""
+    """Prove that about the given share of datagrams is lost."""
     cluster.lose([Link(2, 1)], 0.5)
     arrived = len(_datagrams(cluster, 2, 1))
     require(DATAGRAMS * 0.25 < arrived < DATAGRAMS * 0.75, f"{arrived} of {DATAGRAMS} arrived")
@@ -144,7 +146,7 @@ def prove_loss(cluster: Cluster) -> str:
 
 
 def prove_delay(cluster: Cluster) -> str:
-    """Later, in order; and out of order."""
+    """Prove that datagrams arrive later, in order; and out of order with reordering."""
     cluster.delay([Link(2, 1)], Delay(80.0))
     held = _datagrams(cluster, 2, 1)
     require(len(held) == DATAGRAMS, f"{len(held)} of {DATAGRAMS} arrived")
@@ -162,7 +164,7 @@ def prove_delay(cluster: Cluster) -> str:
 
 
 def prove_reset(cluster: Cluster) -> str:
-    """Connections are refused at once, and open ones end."""
+    """Prove that connections are refused at once, and that open ones end."""
     with socket.create_connection(_peer(cluster, 1), SOON_S) as open_one:
         cluster.reset([Link(CLIENTS, 1)])
         require(_connect(cluster, 1) == "reset", "a new connection is not reset")
@@ -172,7 +174,7 @@ def prove_reset(cluster: Cluster) -> str:
             ended = open_one.recv(1) == b""
         except ConnectionError:
             ended = True
-        require(ended, "an open connection goes on")
+        require(ended, "an open connection stays open")
     cluster.reset(())
     require(_connect(cluster, 1) == "open", "connections are still reset")
     return "an open connection ended, new ones were refused"
@@ -182,7 +184,7 @@ def prove_reset(cluster: Cluster) -> str:
 
 
 def prove_power_loss(cluster: Cluster) -> str:
-    """What was synced is there, what was not is gone."""
+    """Prove that synced data survives and unsynced data is gone."""
     directory = cluster.disk_directory(1)
     _write(directory / "synced", b"kept", sync=True)
     _write(directory / "unsynced", b"lost")
@@ -199,8 +201,8 @@ def prove_power_loss(cluster: Cluster) -> str:
 
 
 def prove_slow_disk(cluster: Cluster) -> str:
-    """A sync of 256 KiB at 128 KiB a second."""
-    # A disk that others use is slow now and then by itself: what it can do is the best of some.
+    """Prove that a sync of 256 KiB takes as long as 128 KiB a second imply."""
+    # A shared disk is slow now and then by itself: the fastest of several syncs is its capability.
     before_s = min(_sync_s(cluster, 1, 256 << 10) for _ in range(SYNCS))
     cluster.slow_disk(1, 128 << 10, 0)
     slow_s = _sync_s(cluster, 1, 256 << 10)
@@ -212,7 +214,7 @@ def prove_slow_disk(cluster: Cluster) -> str:
 
 
 def prove_hung_disk(cluster: Cluster) -> str:
-    """A write does not return before the thaw."""
+    """Prove that a write does not return before the thaw."""
     returned = threading.Event()
 
     def write() -> None:
@@ -234,7 +236,7 @@ def prove_hung_disk(cluster: Cluster) -> str:
 
 
 def prove_full_disk(cluster: Cluster) -> str:
-    """No room, then room."""
+    """Prove that there is no free space, then free space again."""
     path = cluster.disk_directory(1) / "more"
     cluster.fill_disk(1)
     try:
@@ -249,7 +251,7 @@ def prove_full_disk(cluster: Cluster) -> str:
 
 
 def prove_failed_disk(cluster: Cluster) -> str:
-    """EIO, and the node ends by itself as soon as it writes."""
+    """Prove that writes fail with EIO, and that the node ends by itself as soon as it writes."""
     cluster.fail_disk(1)
     problem = _errno(lambda: _write(cluster.disk_directory(1) / "more", b"?", sync=True))
     require(problem == errno.EIO, f"a write on the failed disk: {problem}")
@@ -262,7 +264,7 @@ def prove_failed_disk(cluster: Cluster) -> str:
 
 
 def prove_bit_rot(cluster: Cluster) -> str:
-    """``log inspect`` finds the damage; the atlas' rules are tested elsewhere."""
+    """Prove that ``log inspect`` finds the damage; tests of the atlas check its rules."""
     _provoke(cluster, lambda: bool(_places(cluster)))
     flip = _places(cluster)[0]
     segment = rot.inspect(flip.path)
@@ -283,8 +285,8 @@ def _places(cluster: Cluster) -> list[rot.Flip]:
 
 
 def prove_clock(cluster: Cluster) -> str:
-    """The wall clock by which a node says when it started; a jump of the monotonic one is survived.
-    """
+    """Prove that the node's start time follows the shifted wall clock, and that it survives a jump
+    of the monotonic clock."""
     cluster.set_clock(1, wall_ms=HOUR_MS, jump_ms=5_000)
     try:
         ahead_ms = _restarted_ms(cluster, 1) - time.time() * 1000
@@ -296,7 +298,7 @@ def prove_clock(cluster: Cluster) -> str:
 
 
 def _restarted_ms(cluster: Cluster, node: int) -> int:
-    """When a node says that it started, after a restart."""
+    """Restart a node and return the start time that it reports."""
     found = [_started_ms(cluster, node)]
     before_ms = found[0]
     cluster.stop(node)
@@ -317,7 +319,7 @@ def _started_ms(cluster: Cluster, node: int) -> int:
 
 
 def prove_membership(cluster: Cluster) -> str:
-    """A node comes and goes."""
+    """Prove that a node joins and leaves."""
     node = cluster.add_node()
     require(node in _known(cluster), f"node {node} has joined and is not listed")
     cluster.remove_node(node)
@@ -328,13 +330,14 @@ def prove_membership(cluster: Cluster) -> str:
 
 
 def prove_leadership(cluster: Cluster) -> str:
-    """Another leader."""
+    """Prove that another node leads."""
     with blocking.Client(cluster.servers()) as client:
         row = next(row for row in client.group_list() if row.group and row.leader)
         to = next(node for node in row.voters if node != row.leader)
 
         def led() -> bool:
-            """Asked again as long as it is not: a transfer that takes too long is given up."""
+            """Request the transfer again until it has happened: a transfer that takes too long is
+            given up."""
             client.group_transfer(row.group, to)
             return any(each.leader == to for each in client.group_list()
                        if each.group == row.group)
@@ -343,7 +346,7 @@ def prove_leadership(cluster: Cluster) -> str:
 
 
 def prove_placement(cluster: Cluster) -> str:
-    """A partition in another group."""
+    """Prove that a partition is in another group."""
     topic = "placement-proof"
     with blocking.Client(cluster.servers()) as client:
         client.create_topic(topic)
@@ -369,7 +372,7 @@ PROOFS: dict[str, Callable[[Cluster], str]] = {
 
 
 def _patient(condition: Callable[[], bool]) -> Callable[[], bool]:
-    """What cannot be asked now is not so yet."""
+    """Return a condition that counts as false while the cluster does not answer."""
     def holds() -> bool:
         try:
             return condition()
@@ -403,7 +406,7 @@ def _known(cluster: Cluster) -> Collection[int]:
 
 
 def _connect(cluster: Cluster, node: int) -> str:
-    """How a client fares: "open", "reset" or "silence"."""
+    """Return the outcome of a client's connection: "open", "reset" or "silence"."""
     try:
         with socket.create_connection(_peer(cluster, node), SILENCE_S):
             return "open"
@@ -414,7 +417,8 @@ def _connect(cluster: Cluster, node: int) -> str:
 
 
 def _datagrams(cluster: Cluster, source: int, target: int) -> list[tuple[int, float]]:
-    """Numbers of the datagrams that arrive, and how late in milliseconds, in order of arrival."""
+    """Return the numbers of the datagrams that arrive, and their delay in milliseconds, in order of
+    arrival."""
     address = _peer(cluster, target)[0]
     listener = subprocess.Popen(
         cluster.inside(target, *host.module("chaos.backends.packet_probe", address,
@@ -429,7 +433,7 @@ def _datagrams(cluster: Cluster, source: int, target: int) -> list[tuple[int, fl
     return [(number, (at_ns - sent[number]) / 1e6) for number, at_ns in arrived]
 
 
-#: Sends numbered datagrams, a few per millisecond, and says when.
+#: Sends numbered datagrams, a few per millisecond, and prints the send times.
 _SENDER = """
 import json, socket, sys, time
 sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -467,7 +471,7 @@ def _errno(work: Callable[[], None]) -> int | None:
 
 
 def _sync_s(cluster: Cluster, node: int, size: int) -> float:
-    """How long a process of the node's group takes to write and sync."""
+    """Return the seconds in which a process of the node's cgroup writes and syncs."""
     path = cluster.disk_directory(node) / "written"
     with subprocess.Popen([sys.executable, "-c", _WRITER, str(path), str(size)],
                           stdin=subprocess.PIPE, text=True) as writer:
@@ -479,7 +483,7 @@ def _sync_s(cluster: Cluster, node: int, size: int) -> float:
 
 
 def _provoke(cluster: Cluster, seen: Callable[[], bool]) -> None:
-    """Has every node write until something is so."""
+    """Make every node write until a condition holds."""
     topic = f"provoked-{time.monotonic_ns()}"
     end_s = time.monotonic() + SOON_S
     while not seen():

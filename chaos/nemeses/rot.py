@@ -1,9 +1,9 @@
-"""Bits that flip in the files of nodes: entries, hard state, index files, checkpoints.
+"""Nemesis of bit rot: bits flip in entries, hard state, index files and checkpoints.
 
-Contract.  Every flip is agreed with the atlas first.  In segments only what is *proven* durable is
-hit, with later writes to prove it: damage in the newest write of a node is a torn tail to every
-reader (decision 0002), and no promise covers it.  Where entries stand is asked of
-``multiraft log inspect``, as an operator would.  Healing is the nodes' own business.
+Contract.  The atlas must allow every flip.  In segments only entries that later writes *prove*
+durable are hit: damage in the newest write of a node is a torn tail to every reader (decision
+0002), and no promise covers it.  Positions of entries come from ``multiraft log inspect``.  The
+nodes repair the damage themselves; ``heal`` does nothing.
 
 A flip in a file of a node that runs is seen by the node at once, through the page cache; one in a
 file that it has in memory is seen when it starts again.
@@ -23,14 +23,15 @@ from chaos.backends.backend import BIT_ROT, Backend, BackendError
 from chaos.nemeses.atlas import EntryRegion, FaultAtlas, FileRegion
 from chaos.nemeses.nemesis import Field, Nemesis, Strike
 
-#: Bits that flip in one strike.
+#: Bits that flip in one fault.
 FLIPS = (1, 2, 5)
-#: An entry's header, and the part of a batch that its own CRC leaves out (storage-format.md).
+#: Size of an entry's header, and of the part of a batch that its own CRC leaves out
+#: (storage-format.md).
 HEADER_BYTES, BATCH_HEAD_BYTES = 64, 21
-#: Later entries that say that a place is durable, before it is damaged: more than the two writes
-#: whose marks may lag.
+#: Later entries that must prove a place durable before it is damaged: more than the two writes by
+#: which durable watermarks may lag.
 PROOFS = 8
-#: Reading where entries stand; a segment is at most 64 MiB.
+#: Time to read the positions of entries; a segment is at most 64 MiB.
 INSPECT_S = 60.0
 
 
@@ -43,7 +44,7 @@ class Flip(NamedTuple):
     text: str
 
 
-#: What finds places on a node.
+#: Functions that find places on a node.
 Places = Callable[[random.Random, Backend, int], Iterator[Flip]]
 
 
@@ -68,18 +69,18 @@ class BitRot(Nemesis):
                 self._flips = self._choose(node, found)
                 return Strike(self.nodes, "bits flipped in "
                               + ", ".join(flip.text for flip in self._flips))
-        raise BackendError(f"there is nothing on node {node} that may be damaged any more")
+        raise BackendError(f"there is nothing on node {node} that may still be damaged")
 
     def _look(self, places: Places, node: int) -> list[Flip]:
-        """Raises ``BackendError`` where the node's disk lets nobody look: another fault has it, or
-        a file went while it was looked at."""
+        """Find places on a node.  Raises ``BackendError`` where the disk cannot be read: another
+        fault has it, or a file was removed meanwhile."""
         try:
             return list(places(self.rng, self.backend, node))
         except OSError as error:
-            raise BackendError(f"the files of node {node} cannot be looked at: {error}") from error
+            raise BackendError(f"the files of node {node} cannot be read: {error}") from error
 
     def _choose(self, node: int, found: list[Flip]) -> list[Flip]:
-        """Some of them, as far as the atlas allows one after the other."""
+        """Choose some places, as far as the atlas allows one after the other."""
         chosen = []
         for flip in self.rng.sample(found, min(len(found), self.rng.choice(FLIPS))):
             if self._atlas.may_hit(node, flip.region):
@@ -92,13 +93,13 @@ class BitRot(Nemesis):
             try:
                 flip_bit(flip.path, flip.offset, self.rng.randrange(8))
             except FileNotFoundError:
-                continue  # sealed, replaced or removed meanwhile: what is gone cannot rot
+                continue  # sealed, replaced or removed meanwhile: there is nothing to damage
             except OSError as error:
                 raise BackendError(f"{flip.path} lets no bit flip: {error}") from error
 
 
 def flip_bit(path: Path, offset: int, bit: int) -> None:
-    """Flips one bit; the file's length and times do not change."""
+    """Flip one bit; the file's length and times do not change."""
     status = path.stat()
     with path.open("r+b", buffering=0) as file:
         byte, = os.pread(file.fileno(), 1, offset)
@@ -108,7 +109,7 @@ def flip_bit(path: Path, offset: int, bit: int) -> None:
 
 
 def entries(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip]:
-    """Payloads of durable records."""
+    """Yield payloads of durable records."""
     for path, row in _durable_rows(rng, backend, node):
         if row["kind"] == "data":
             start = row["position"] - _start(path)
@@ -118,7 +119,7 @@ def entries(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip]:
 
 
 def hard_state(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip]:
-    """Terms and votes, header and all."""
+    """Yield records of terms and votes, header included."""
     for path, row in _durable_rows(rng, backend, node):
         if row["kind"] == "hard_state":
             start = row["position"] - _start(path)
@@ -128,12 +129,12 @@ def hard_state(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip
 
 
 def index_files(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip]:
-    """Caches: anywhere."""
+    """Yield places in index files, which are caches: anywhere."""
     return _whole_files(rng, backend, node, "lane-0/*.index")
 
 
 def checkpoints(rng: random.Random, backend: Backend, node: int) -> Iterator[Flip]:
-    """One of the two that are kept, and the same one only once: anywhere in the newer."""
+    """Yield places anywhere in the newer of the two checkpoints, each checkpoint only once."""
     found = sorted(backend.data_directory(node).glob("checkpoint-" + "[0-9]" * 20))
     if len(found) >= 2:
         yield _in_file(rng, backend, node, found[-1])
@@ -155,7 +156,7 @@ def _start(path: Path) -> int:
 
 
 def _durable_rows(rng: random.Random, backend: Backend, node: int) -> Iterator[tuple[Path, dict]]:
-    """Entries of one segment, chosen at random, that later ones prove durable."""
+    """Return entries of one segment, chosen at random, that later ones prove durable."""
     segments = sorted(backend.data_directory(node).glob("lane-0/*.segment"))
     if not segments:
         return
@@ -171,7 +172,7 @@ def _durable_rows(rng: random.Random, backend: Backend, node: int) -> Iterator[t
 
 
 def inspect(path: Path) -> list[dict]:
-    """The entries of a segment, as ``multiraft log inspect`` tells them."""
+    """Return the entries of a segment, as ``multiraft log inspect`` lists them."""
     try:
         said = host.run_python("admin_cli", "log", "inspect", "--json", str(path),
                                timeout_s=INSPECT_S, statuses=(0, 1))

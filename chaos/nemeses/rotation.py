@@ -1,18 +1,18 @@
-"""The rotation: every so often another random handful of nemeses, now and then none.
+"""The rotation: random sets of nemeses in turns, now and then none.
 
-Contract.  ``Rotation.run`` goes on until it is told to stop, and leaves a cluster that nothing
-hinders and whose nodes all run, whatever went wrong in between; it raises ``BackendError`` only
-when that cannot be reached.  Every begin and every healing is told to ``emit`` as a fault of a
-history: the former before the first thing is done, the latter when nothing of it is left.  What
-could not be planned, begun or healed at once is in ``refusals``.
+Contract.  ``Rotation.run`` continues until ``stop`` is set, and leaves a cluster without faults
+whose nodes all run, whatever failed in between; it raises ``BackendError`` only when that cannot be
+reached.  Every begin and every healing is passed to ``emit`` as a fault of a history: the begin
+before the first effect, the healing when nothing of the fault is left.  A fault that could not be
+planned, begun or healed at once is in ``refusals``.
 
-Nobody is hurt while a node that was damaged has replicas that do not count yet, for at most
-``REPAIR_S``: its restart may have put them in doubt, the quorum of their groups is all others, and
-a history that names one more node would say that a quorum is left alone.
+No fault begins while a damaged node has replicas that do not count yet, for at most ``REPAIR_S``.
+A restart may have put the head of such a replica into recovery: then the quorum of its group is all
+other members, and a history that names one more node would wrongly say that a quorum is untouched.
 
-Theory.  Random subsets find what single faults do not; a quarter of calm turns lets the cluster do
-something that the next turn can break (Jepsen's rotations).  What is chosen follows from a seed;
-whom it meets depends on who leads at that moment, and stands in the history.
+Theory.  Random subsets find what single faults do not; a quarter of turns without faults lets the
+cluster make progress that the next turn can break (Jepsen's rotations).  A seed decides the
+choices; the targets depend on the leaders of that moment, and are in the history.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from chaos.nemeses.rot import BitRot
 TURN_S = (10.0, 20.0)
 #: A turn without faults.
 CALM = 0.25
-#: Nemeses of one turn at most: more hinder everything at once and prove little.
+#: Nemeses of one turn at most: more block everything at once and prove little.
 TOGETHER_MAX = 4
-#: A node is started while others are hurt no longer: at the end of a turn nothing hinders it.
+#: A node that no fault affects starts within this time: at the end of a turn there are no faults.
 START_S = 60.0
-#: Who is in doubt counts again within an entry's commit once its leader hears it; a cluster that
-#: nothing hinders and that has not come so far never will, and turns go on.
+#: A recovering replica counts again within an entry's commit once it hears its leader.  A replica
+#: that does not count after this time without faults never will, and turns continue.
 REPAIR_S = 60.0
-#: How often damaged nodes are asked: each answer is a survey of all groups.
+#: How often damaged nodes are asked: each answer costs a scan of all groups.
 ASK_S = 0.2
 
 CLASSES: tuple[type[Nemesis], ...] = (
@@ -50,26 +50,26 @@ CLASSES: tuple[type[Nemesis], ...] = (
     disks.HungDisk, disks.FullDisk, disks.FailedDisk, clocks.Clocks, members.MemberChurn,
     members.LeaderChurn, members.SwitchChurn, members.PlanChurn, BitRot)
 
-#: What a history hears: (kind, on, nodes, text).
+#: Receiver of events for a history: (kind, on, nodes, text).
 Emit = Callable[[str, bool, list[int], str], None]
 
 
 class Turn(NamedTuple):
-    """What is done together, and for how long."""
+    """Nemeses that are active together, and their duration."""
 
     names: tuple[str, ...]  # of nemeses, in the order of their beginning; () = calm
     seconds: float
 
 
 def names(kinds: Sequence[str] = KINDS) -> list[str]:
-    """The nemeses of these kinds of fault."""
+    """Return the names of the nemeses of these kinds of fault."""
     return [each.name for each in CLASSES if each.kind in kinds]
 
 
 def draw(rng: random.Random, enabled: Sequence[str], turn_s: tuple[float, float] = TURN_S,
          calm: float = CALM) -> Turn:
-    """One turn: calm, or a random handful of the enabled nemeses, each kind of fault at most once.
-    """
+    """Draw one turn: no fault, or a random set of the enabled nemeses, each kind of fault at most
+    once."""
     seconds = rng.uniform(*turn_s)
     if not enabled or rng.random() < calm:
         return Turn((), seconds)
@@ -82,7 +82,7 @@ def draw(rng: random.Random, enabled: Sequence[str], turn_s: tuple[float, float]
 
 
 class Rotation:
-    """Turns against one cluster."""
+    """Turns of faults against one cluster."""
 
     def __init__(self, backend: Backend, seed: int, emit: Emit, enabled: Sequence[str] = (),
                  hot_groups: Callable[[], Sequence[int]] = tuple,
@@ -99,7 +99,7 @@ class Rotation:
         self._field = Field(backend, random.Random(f"targets {seed}"), hot_groups)
 
     def run(self, stop: threading.Event) -> None:
-        """Turn after turn until ``stop``; blocks."""
+        """Run turns until ``stop`` is set; blocks."""
         try:
             while not stop.is_set():
                 self.turn(draw(self._schedule, self.enabled, self._turn_s, self._calm), stop)
@@ -107,7 +107,7 @@ class Rotation:
             self.backend.heal_all()
 
     def turn(self, turn: Turn, stop: threading.Event) -> None:
-        """One turn, healed at its end."""
+        """Run one turn and heal it at its end."""
         self.turns.append(turn)
         if turn.names and self.atlas.count:
             self._await_repairs(stop)
@@ -122,7 +122,7 @@ class Rotation:
             self._heal(begun)
 
     def _await_repairs(self, stop: threading.Event) -> None:
-        """See the module docstring."""
+        """Wait until the replicas of damaged nodes count again, for at most ``REPAIR_S``."""
         begin_s = time.monotonic()
         while damaged := [node for node in self.backend.nodes()
                           if self.backend.damaged_replicas(node)]:
@@ -140,7 +140,7 @@ class Rotation:
         return next(each for each in CLASSES if each.name == name)(self._field)
 
     def _begin(self, nemesis: Nemesis, begun: list[tuple[Nemesis, Strike]]) -> None:
-        """The history hears of it before it is so: no effect comes before its cause."""
+        """Begin a fault.  The history records it first: no effect comes before its cause."""
         try:
             strike = nemesis.plan()
         except BackendError as error:
@@ -151,10 +151,10 @@ class Rotation:
         try:
             nemesis.begin()
         except BackendError as error:
-            self.refusals.append(f"{nemesis.name}: {error}")  # it may have come half of the way
+            self.refusals.append(f"{nemesis.name}: {error}")  # the fault may have begun halfway
 
     def _heal(self, begun: list[tuple[Nemesis, Strike]]) -> None:
-        """Everything, then what is down is started; the history hears of it when it is so."""
+        """Heal all faults and start the nodes that are down; the history records it afterwards."""
         for nemesis, _strike in reversed(begun):
             try:
                 nemesis.heal()
@@ -164,7 +164,7 @@ class Rotation:
         self._start_all()
         for nemesis, strike in reversed(begun):
             if not nemesis.is_over():
-                self.refusals.append(f"{nemesis.name}: goes on, and no end of it is told")
+                self.refusals.append(f"{nemesis.name}: does not end, the history has no end of it")
                 continue
             self._emit(nemesis.kind, False, strike.nodes, f"{nemesis.name}: {nemesis.healing}")
 

@@ -1,13 +1,13 @@
 """A planted bug: one replacement in the source of one function of the running code.
 
-Contract.  ``plant(bug)`` puts a bug in for the life of the process, ``planted(bug)`` while a
-context lasts.  What is shipped contains no switch for any of this: the function keeps its identity,
-whoever imported it, and gets the code of its changed source.  When the text to replace is not there
-(any more), or more than once, planting raises ``StaleBug``, so that a bug cannot silently become
-none, or another one.
+Contract.  ``plant(bug)`` patches a bug in until the process ends, ``planted(bug)`` while a context
+lasts.  The released packages contain no switch for this: the function object stays the same for all
+its importers, and gets the code of its changed source.  When the text to replace is missing, or
+occurs more than once, planting raises ``StaleBug``, so that a bug cannot silently become no bug, or
+another one.
 
-Theory.  A proof that cannot fail proves nothing (mutation testing).  Which bug belongs to which
-layer of proof is said with it: the cheapest that catches it.
+Theory.  A proof that cannot fail proves nothing (mutation testing).  Each bug names its layer of
+proof: the cheapest one that catches it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCRIPTS, TESTS, CHECKERS, SIMULATOR, PROCESS, DOCKER = LAYERS = (
 
 
 class StaleBug(Exception):
-    """The code that a bug replaces is not there any more."""
+    """Raised when the code that a bug replaces no longer exists."""
 
 
 class Scripts(NamedTuple):
@@ -40,7 +40,7 @@ class Scripts(NamedTuple):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """As pytest takes them, from the root of the source tree."""
+        """Return the test ids for pytest, from the root of the source tree."""
         return tuple(f"tests/raft/test_interaction.py::test_script[{name}]"
                      for name in self.names)
 
@@ -65,18 +65,18 @@ class Seeds(NamedTuple):
     """A bug that simulator seeds catch, in small worlds where much happens to each group."""
 
     pinned: tuple[int, ...] = ()  # seeds that caught it, tried first
-    faults: tuple[str, ...] = ()  # what it takes to be seen; empty = whatever the seed plays with
-    members: bool = False  # whether groups change their members
+    # faults that are needed to see it; empty = those that the seed draws
+    faults: tuple[str, ...] = ()
+    members: bool = False  # groups change their members
 
     layer = SIMULATOR
 
 
 class Histories(NamedTuple):
-    """A bug that the checkers see in what the clients of a seed asked and were told, while nobody
-    looks inside."""
+    """A bug that the checkers find in the history of a seed, without the simulator's invariants."""
 
-    anomalies: tuple[str, ...]  # of which one at least is found
-    faults: tuple[str, ...]  # what it takes to be seen
+    anomalies: tuple[str, ...]  # at least one of them is found
+    faults: tuple[str, ...]  # faults that are needed to see it
 
     layer = CHECKERS
 
@@ -86,7 +86,7 @@ class Run(NamedTuple):
 
     seconds: int
     nemeses: tuple[str, ...]
-    seed: int  # of a rotation in which what it takes comes early
+    seed: int  # of a rotation in which the needed faults come early
 
     layer = DOCKER
 
@@ -102,30 +102,30 @@ class Bug(NamedTuple):
     function: str
     old: str
     new: str
-    why: str  # what it breaks and where it was seen, for people
-    proof: Proof  # the cheapest that catches it
-    seeds: Seeds | None = None  # a dearer one: what shows that the simulator can fail
+    why: str  # effect of the bug, and where it was seen
+    proof: Proof  # the cheapest proof that catches it
+    seeds: Seeds | None = None  # a dearer one, which shows that the simulator can fail
 
     @property
     def layer(self) -> str:
-        """The layer that has to catch it."""
+        """Return the layer that has to catch the bug."""
         return self.proof.layer
 
     def proof_in(self, layer: str) -> Proof | None:
-        """What catches it in a layer, if anything there has to."""
+        """Return the proof of a layer that has to catch the bug, if there is one."""
         return next((proof for proof in (self.proof, self.seeds)
                      if proof is not None and proof.layer == layer), None)
 
 
 def plant(bug: Bug) -> None:
-    """The bug is in, for good.  Raises ``StaleBug``."""
+    """Plant the bug until the process ends.  Raises ``StaleBug``."""
     target = _function(bug)
     target.__code__ = _mutated(bug, target)
 
 
 @contextmanager
 def planted(bug: Bug | None) -> Iterator[None]:
-    """The bug is in while the context lasts; None plants nothing.  Raises ``StaleBug``."""
+    """Plant the bug while the context lasts; None plants nothing.  Raises ``StaleBug``."""
     if bug is None:
         yield
         return
@@ -156,7 +156,7 @@ def _function(bug: Bug) -> FunctionType:
 
 
 def _mutated(bug: Bug, target: FunctionType) -> CodeType:
-    """The function's code with the bug in it."""
+    """Return the function's code with the bug in it."""
     source = textwrap.dedent(inspect.getsource(target))
     if source.count(bug.old) != 1:
         raise StaleBug(f"{bug.name}: {bug.module}.{bug.function} contains {bug.old!r} "

@@ -1,4 +1,4 @@
-"""All bugs that can be planted, by name, in the order of their parts and then of the lists."""
+"""Catalogue of all planted bugs, by name, in the order of their parts and then of the lists."""
 
 from __future__ import annotations
 

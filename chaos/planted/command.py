@@ -1,8 +1,8 @@
-"""``multiraft chaos planted``: every planted bug in front of the proof that has to catch it.
+"""``multiraft chaos planted``: runs the proof of every planted bug, which has to catch it.
 
 Contract.  One line per bug as it is done; ``--json`` prints one array instead and the lines go to
-standard error.  Exit code 0 when every bug that was asked for was caught, 1 otherwise: a proof that
-could not run has caught nothing.
+standard error.  Exit code 0 when every requested bug was caught, 1 otherwise: a proof that could
+not run catches nothing.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from chaos.ranges import Whole
 @click.option("--jobs", type=Whole(1, 64), default=1, show_default=True,
               help="Proofs that run at a time.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@click.option("--list", "only_list", is_flag=True, help="Say what there is, and run nothing.")
+@click.option("--list", "only_list", is_flag=True, help="List the bugs, and run nothing.")
 def planted(names: Sequence[str], layers: Sequence[str], jobs: int, as_json: bool,
             only_list: bool) -> None:
-    """Plant each known mistake in turn and see it caught by the layer that has to."""
+    """Plant each known bug in turn and run the proof of the layer that has to catch it."""
     tasks = [(bug, layer) for bug in BUGS.values() if not names or bug.name in names
              for layer in (layers or (bug.layer,)) if bug.proof_in(layer) is not None]
     if not tasks:
@@ -57,8 +57,8 @@ def planted(names: Sequence[str], layers: Sequence[str], jobs: int, as_json: boo
 
 
 def _findings(tasks: Sequence[tuple[Bug, str]], jobs: int) -> Iterator[Finding]:
-    """What became of each bug, as it becomes known.  A bug is planted in a process that does
-    nothing else meanwhile, so that bugs do not meet."""
+    """Yield the finding of each bug as it becomes known.  While a bug is planted, its process runs
+    no other proof, so that bugs do not interact."""
     ids = dict.fromkeys(each for bug, layer in tasks for each in proofs.tests_of(bug, layer))
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         sound = pool.submit(proofs.check_tests, tuple(ids))

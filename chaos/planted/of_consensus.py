@@ -1,17 +1,17 @@
-"""Bugs to plant in the consensus core: what is decided, and what may be said when.
+"""Bugs to plant in the consensus core: decisions, and the conditions of messages.
 
-They come from the catalogues of reported Raft and storage bugs; each says what it breaks and where
-it was seen.
+They come from the catalogues of reported Raft and storage bugs; each entry names the effect and
+where it was seen.
 """
 
 from __future__ import annotations
 
 from chaos.planted.bug import Bug, Scripts, Seeds, Tests
 
-#: Rot shows what a damaged replica may do wrong only while others are away.
+#: Bit rot shows the mistakes of a damaged replica only while other replicas are away.
 ROT = ("bit-rot", "bit-rot", "bit-rot", "isolate-leader", "partition-one", "kill")
 
-#: ... or while what it forgot is all that was left of a majority.
+#: The same with power losses, after which the lost entry may have been the last copy of a majority.
 ROT_AND_POWER = ("bit-rot", "bit-rot", "bit-rot", "isolate-leader", "isolate-leader",
                  "partition-one", "power-loss", "double-crash", "cluster-power")
 
@@ -231,7 +231,8 @@ BUGS = (
         "a node that lost its directory goes on under its id: it votes again, and what it "
         "acknowledged is forgotten (S28f)",
         Tests(("tests/liveness/test_peer_identity.py::"
-               "test_an_id_belongs_to_one_directory_for_ever",))),  # in seeds its lives betray it
+               # in seeds its boot epochs reveal it
+               "test_an_id_belongs_to_one_directory_for_ever",))),
     Bug("older-copy-is-let-in-later", "multiraft.liveness.peer_identity", "_judge_other_life",
         "if said.life.is_durable and said.after != known.remembered:",
         "if False:",

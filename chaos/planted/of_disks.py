@@ -1,7 +1,7 @@
-"""Bugs to plant in what a node does about a disk that fails, fills up, hangs or misdirects.
+"""Bugs to plant in the handling of a disk that fails, fills up, hangs or misdirects writes.
 
 They are in storage, in leases, and in the driver of the simulator, which stands for the node's;
-each says what it breaks and where it was seen.
+each entry names the effect and where it was seen.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Bugs to plant in what moves: partitions between groups, replicas between nodes."""
+"""Bugs to plant in moves: partitions between groups, replicas between nodes."""
 
 from __future__ import annotations
 
 from chaos.planted.bug import Bug, Histories, Seeds, Tests
 
-#: What happens while partitions are switched.
+#: Faults while partitions are switched.
 SWITCHES = ("switch", "switch", "switch", "kill", "transfer", "isolate-leader")
-#: What happens while plans are carried out.
+#: Faults while plans are carried out.
 PLANS = ("plan", "plan", "plan", "kill", "transfer")
 
 BUGS = (

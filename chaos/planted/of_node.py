@@ -1,6 +1,6 @@
-"""Bugs to plant in the node: what the loop, its threads and its connections owe each other.
+"""Bugs to plant in the node: event loop, threads and connections.
 
-The simulator has a driver of its own: of this it sees only the parts of moves, which it drives.
+The simulator has a driver of its own: of the node it runs only the parts that carry out moves.
 """
 
 from __future__ import annotations
@@ -70,6 +70,6 @@ BUGS = (
         "sync or file is not last",
         "file is not last",
         "writes are acknowledged out of the page cache (Jepsen: NATS JetStream 2.12.1)",
-        # The power of all nodes goes in its first turn, and in the second.
+        # Its first and second turns include a power loss of all nodes.
         Run(15, ("power-loss",), 1148)),
 )

@@ -1,7 +1,7 @@
-"""Bugs to plant where a forced recovery, a removal or repair meets damage.
+"""Bugs to plant where a forced recovery, a removal or a repair meets damage.
 
-All of them were mistakes of this project, found by seeds or by reading the code.  Each says
-what it breaks.
+All of them were mistakes of this project, found by seeds or by reading the code.  Each entry names
+the effect.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Bugs to plant in sinks: in the ledger that decides runs, and in readers of committed records.
+"""Bugs to plant in sinks: in the ledger of transactions, and in readers of committed records.
 
 Tests of the parts find these as well.  Here a history of real nodes has to show them to the
-checkers, which know neither the ledger nor the reader.  What no writer of ours does, staging under
-a number that nobody handed out, is for the tests alone.
+checkers, which know neither the ledger nor the reader.  No writer of the workloads stages under a
+number that was not assigned, so only tests cover that.
 """
 
 from __future__ import annotations

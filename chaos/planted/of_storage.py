@@ -1,16 +1,16 @@
-"""Bugs to plant in storage: what a disk has, and what a restart finds.
+"""Bugs to plant in storage: contents of the disk, and the recovery of a restart.
 
-They come from the catalogues of reported Raft and storage bugs; each says what it breaks and where
-it was seen.
+They come from the catalogues of reported Raft and storage bugs; each entry names the effect and
+where it was seen.
 """
 
 from __future__ import annotations
 
 from chaos.planted.bug import Bug, Seeds, Tests
 
-#: Rot shows what a damaged replica may do wrong only while others are away.
+#: Bit rot shows the mistakes of a damaged replica only while other replicas are away.
 ROT = ("bit-rot", "bit-rot", "bit-rot", "isolate-leader", "partition-one", "kill")
-#: ... or while what it forgot is all that was left of a majority.
+#: The same with power losses, after which the lost entry may have been the last copy of a majority.
 ROT_AND_POWER = ("bit-rot", "bit-rot", "bit-rot", "isolate-leader", "isolate-leader",
                  "partition-one", "power-loss", "double-crash", "cluster-power")
 

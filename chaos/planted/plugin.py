@@ -1,4 +1,4 @@
-"""A pytest plug-in that plants bugs before anything is collected.
+"""Pytest plug-in that plants bugs before tests are collected.
 
     MULTIRAFT_PLANTED=aba,ack-before-sync python -m pytest -p chaos.planted.plugin tests/raft
 
@@ -19,16 +19,17 @@ VARIABLE = "MULTIRAFT_PLANTED"
 
 
 def active() -> tuple[str, ...]:
-    """The bugs that are planted in this process and in those that its tests start."""
+    """Return the bugs that are planted in this process and in those that its tests start."""
     return tuple(name for name in os.environ.get(VARIABLE, "").split(",") if name)
 
 
 def pytest_configure(config: Any) -> None:
-    """Plant.  Raises ``bug.StaleBug``; an unknown name is a ``KeyError``."""
+    """Plant the bugs of the variable.  Raises ``bug.StaleBug``; an unknown name is a
+    ``KeyError``."""
     for name in active():
         bug.plant(BUGS[name])
 
 
 def pytest_report_header(config: Any) -> str:
-    """What is planted, so that no one takes such a run for another."""
+    """Report the planted bugs, so that such a run is not taken for a normal one."""
     return f"planted bugs: {', '.join(active()) or 'none'}"

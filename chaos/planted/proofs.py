@@ -1,9 +1,9 @@
-"""Running the proof that must catch a bug, in the layer that it belongs to.
+"""Runner of proofs: runs the proof that must catch a bug, in its layer.
 
 Contract.  ``prove(bug)`` is a ``Finding``: caught or missed, in how many seconds, and by what.  A
-bug counts as caught only by what its proof says: a test that failed, a seed that broke an
-invariant, a run whose verdict is ``failed``.  A proof that could not run at all (no tests found, an
-import error, a run that is invalid) raises ``NoProof``: that is neither.
+bug counts as caught only by the result that its proof names: a test that failed, a seed that broke
+an invariant, a run whose verdict is ``failed``.  A proof that could not run at all (no tests found,
+an import error, a run that is invalid) raises ``NoProof``: the bug is neither caught nor missed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from chaos.simulator import simulation
 from chaos.simulator.clients.history import Recording
 from chaos.simulator.env.parameters import Parameters
 
-#: Seeds that are tried behind the pinned ones: a changed system goes other ways.
+#: Seeds that are tried after the pinned ones: a change of the system changes the course of a seed.
 SEEDS_MAX = 80
 #: Histories that are tried.
 HISTORIES_MAX = 10
@@ -35,35 +35,35 @@ INTERVALS_MS = (300, 700, 1500)
 #: Sizes that only such seeds can afford.
 CHECKPOINT_BYTES = (4 << 10, 16 << 10, 64 << 10)
 SEGMENT_GROWTH = (1, 1, 4, 16)
-#: Leaders that change the members and are cut off with what they changed.
+#: Faults of leaders that change the members and are isolated with that change.
 OF_CONFIGURATIONS = ("members", "members", "return", "isolate-leader", "partition-halves",
                      "partition-one")
 #: The variable that chooses how tests use Hypothesis (``tests/conftest.py``).
 PROFILE = "HYPOTHESIS_PROFILE"
 #: Exit codes of pytest.
 ALL_PASSED, SOME_FAILED = 0, 1
-#: Exit code of ``multiraft chaos run`` whose checkers found something.
+#: Exit code of ``multiraft chaos run`` whose checkers found an anomaly.
 RUN_FAILED = 1
-#: What is said of a proof that did not run, at most.
+#: Length of the text about a proof that did not run, at most.
 TEXT_MAX = 2000
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class NoProof(Exception):
-    """The proof did not run, so that nothing is known."""
+    """Raised when the proof did not run, so that the result is unknown."""
 
 
 class Finding(NamedTuple):
-    """What became of one bug."""
+    """Result for one bug."""
 
     bug: str
     caught: bool
     layer: str
     seconds: float
-    by: str  # what caught it, or what was tried in vain
+    by: str  # the test, seed or run that caught it, or those that did not
 
     def to_json(self) -> dict[str, object]:
-        """For ``--json``."""
+        """Return the finding as data for ``--json``."""
         return {"bug": self.bug, "caught": self.caught, "layer": self.layer,
                 "seconds": round(self.seconds, 1)}
 
@@ -88,14 +88,14 @@ def prove(bug: Bug, layer: str) -> Finding:
 
 
 def check_tests(ids: Sequence[str]) -> None:
-    """The tests that are to catch bugs pass without them.  Raises ``NoProof``."""
+    """Check that the tests that are to catch bugs pass without them.  Raises ``NoProof``."""
     failed = _failed_test(tuple(ids), ()) if ids else ""
     if failed:
         raise NoProof(f"without any bug planted: {failed}")
 
 
 def tests_of(bug: Bug, layer: str) -> tuple[str, ...]:
-    """The tests that are to catch a bug in a layer."""
+    """Return the tests that are to catch a bug in a layer."""
     proof = bug.proof_in(layer)
     return proof.ids if isinstance(proof, (Scripts, Tests, Nodes)) else ()
 
@@ -104,7 +104,7 @@ def tests_of(bug: Bug, layer: str) -> tuple[str, ...]:
 
 
 def _failed_test(ids: tuple[str, ...], names: tuple[str, ...]) -> str:
-    """The first test that fails with these bugs planted; empty when none does."""
+    """Return the first test that fails with these bugs planted; empty when none does."""
     if not (ROOT / "tests").is_dir():
         raise NoProof("the tests are not installed: run this in a source tree")
     done = _pytest(["-x", "--tb=no", *ids], {VARIABLE: ",".join(names), PROFILE: "planted"})
@@ -131,7 +131,7 @@ def _pytest(arguments: list[str], environment: Mapping[str, str]) -> subprocess.
 
 
 def _failing_seed(bug: Bug, proof: Seeds) -> str:
-    """The first seed that breaks an invariant, as the command that replays it; empty = none."""
+    """Return the command that replays the first seed that breaks an invariant; empty = none."""
     for seed in dict.fromkeys((*proof.pinned, *range(1, SEEDS_MAX + 1))):
         with planted(bug):
             result = simulation.run(dense(seed, proof))
@@ -141,8 +141,8 @@ def _failing_seed(bug: Bug, proof: Seeds) -> str:
 
 
 def _failing_history(bug: Bug, proof: Histories) -> str:
-    """The first seed whose history shows one of the anomalies; empty = none.  Raises ``NoProof``
-    when the checkers find something without the bug."""
+    """Return the first seed whose history shows one of the anomalies; empty = none.  Raises
+    ``NoProof`` when the checkers find an anomaly without the bug."""
     for seed in range(1, HISTORIES_MAX + 1):
         found = _anomalies(bug, seed, proof)
         if found & {*proof.anomalies}:
@@ -154,7 +154,7 @@ def _failing_history(bug: Bug, proof: Histories) -> str:
 
 
 def _anomalies(bug: Bug | None, seed: int, proof: Histories) -> set[str]:
-    """What the checkers call a seed in which no invariant is asked."""
+    """Return the anomalies that the checkers find in a seed, without the simulator's invariants."""
     recording = Recording()
     with planted(bug):
         simulation.run(dense(seed, Seeds(faults=proof.faults)), history=recording, judged=False)
@@ -162,7 +162,7 @@ def _anomalies(bug: Bug | None, seed: int, proof: Histories) -> set[str]:
 
 
 def dense(seed: int, proof: Seeds) -> Parameters:
-    """Few groups, many faults and appends, tiny files, so that much happens to each of them."""
+    """Return the parameters of a dense world: few groups, many faults and appends, tiny files."""
     nodes = 4 if "plan" in proof.faults else 3  # with three a plan could move no replica
     parameters = Parameters.draw(seed, None if proof.members else nodes, 3, 15_000)
     disk = parameters.disk
@@ -188,7 +188,7 @@ def dense(seed: int, proof: Seeds) -> Parameters:
 
 
 def _failed_run(bug: Bug, proof: Run) -> str:
-    """The anomaly that a run against real nodes found; empty when it passed."""
+    """Return the anomaly that a run against real nodes found; empty when it passed."""
     with tempfile.TemporaryDirectory(prefix="multiraft-planted-") as directory:
         command = [sys.executable, "-m", "admin_cli", "chaos", "run", "--planted", bug.name,
                    "--backend", bug.layer, "--seconds", str(proof.seconds),

@@ -1,4 +1,4 @@
-"""A run as a page that a person can look at.
+"""Report of a run as one HTML page.
 
 Contract.  ``build(folder)`` reads what a run left (``run.json``, ``history.jsonl``,
 ``leadership.jsonl``, ``verdict.json``; a run that broke off has only some of them) and writes

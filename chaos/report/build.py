@@ -1,7 +1,8 @@
-"""The page: numbers into words, tables and charts.
+"""Builder of the report page: words, tables and charts.
 
 Contract.  ``build(folder)`` writes ``report.html`` and returns its path.  Raises ``NoRun`` when the
-folder holds no history.  A run that was not checked, or broke off, is shown as far as it came.
+folder holds no history.  A run that was not checked, or broke off, is shown as far as it has
+results.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from chaos.run.parameters import Folder
 
 #: Operations whose lines are shown below their anomalies.
 LINES_MAX = 400
-#: Anomalies that stand above the charts; what follows from them is one click away.
+#: Anomalies that are shown above the charts; further ones are one click away.
 ANOMALIES_OPEN = 20
-#: A line of the history is as long as what was read; its ends are what is looked at.
+#: A line of the history is as long as the records that were read; the beginning and the end are
+#: shown.
 LINE_LETTERS_MAX = 600
 ERRORS_MAX = 25
 #: Lines of a trace that lead to a broken invariant.
@@ -33,11 +35,11 @@ TRACE_LINES_MAX = 60
 
 
 class NoRun(Exception):
-    """There is nothing to report on."""
+    """Raised when a folder holds no history."""
 
 
 def build(path: Path) -> Path:
-    """See the module docstring."""
+    """Build the report of a run's folder and return its path.  Raises ``NoRun``."""
     folder = Folder(path)
     if not folder.history.is_file():
         raise NoRun(f"{path} holds no history of a run")
@@ -47,13 +49,13 @@ def build(path: Path) -> Path:
 
 
 def environment() -> jinja2.Environment:
-    """Templates beside this module; what is inserted is escaped."""
+    """Return the environment of the templates beside this module; inserted values are escaped."""
     return jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent),
                               autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
 
 
 def contents(folder: Folder) -> dict[str, Any]:
-    """Everything that the page shows."""
+    """Return everything that the page shows."""
     run = _json(folder.path / "run.json")
     verdict = _json(folder.verdict)
     found = series.read(folder.history)
@@ -102,7 +104,7 @@ def _anomalies(folder: Folder, verdict: dict[str, Any]) -> Iterator[dict[str, An
 
 
 def _trace_tail(folder: Folder) -> list[str]:
-    """What led to where a simulated run broke."""
+    """Return the last lines of the trace before a simulated run broke."""
     with folder.trace.open(encoding="utf-8") as file:
         return [line.rstrip() for line in deque(file, TRACE_LINES_MAX)]
 
@@ -141,7 +143,7 @@ def _errors(found: series.Series) -> Iterator[dict[str, str]]:
 
 
 def _value(value: Any) -> str:
-    """Of a parameter; some have parts."""
+    """Return a parameter as text; some have parts."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_value(part)}" for name, part in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

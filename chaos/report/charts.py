@@ -1,8 +1,8 @@
 """The charts of a report, each as one SVG with a time axis in seconds.
 
 Contract.  Pure: series in, text out.  Every chart shows the faults as shades behind it, in the
-colours of the first one, and the phases as dashed lines.  What is numerous (bars of single
-operations) is drawn as an image inside the SVG, so a page stays small.
+colours of the first one, and the phases as dashed lines.  Numerous elements (bars of single
+operations) are drawn as an image inside the SVG, so a page stays small.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from chaos.report.series import OUTCOMES, Columns, Fault, Series
 matplotlib.use("svg")
 
 WIDTH_IN, ROW_IN = 13.2, 0.24
-#: Letters of a label that fit beside each other.
+#: Letters of labels that fit beside each other.
 LETTERS = 210
-#: Time is cut into about so many pieces.
+#: Number of time intervals in aggregated charts.
 BUCKETS = 240
 BUCKET_S_MIN = 0.5
 OUTCOME_COLOURS = {OK: "#2a7f4f", FAIL: "#d98a00", INFO: "#c0272d"}
-OUTCOME_WORDS = {OK: "ok", FAIL: "fail (did not happen)", INFO: "info (nobody knows)"}
+OUTCOME_WORDS = {OK: "ok", FAIL: "fail (did not happen)", INFO: "info (ambiguous)"}
 FAULT_COLOURS = ("#5b8fd6", "#c46fb4", "#e0894a", "#6fae5f", "#8b78c9", "#c9a227", "#4fb3b8",
                  "#d0605e", "#7d8fa3", "#a9764f", "#3f6f9f", "#b0b63a", "#9c4f6e", "#5f9f86",
                  "#8a8a8a", "#44558f")
@@ -45,7 +45,7 @@ STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "
 
 
 class Canvas:
-    """What all charts of one run have in common."""
+    """Time axis, faults and phases that all charts of one run share."""
 
     def __init__(self, series: Series):
         self.series = series
@@ -53,20 +53,20 @@ class Canvas:
         self.end_s = max(series.duration_s, 1.0)
 
     def colour(self, kind: str) -> str:
-        """Of a kind of fault."""
+        """Return the colour of a kind of fault."""
         return FAULT_COLOURS[self.kinds.index(kind) % len(FAULT_COLOURS)]
 
     def buckets(self) -> numpy.ndarray:
-        """Edges of the pieces of time."""
+        """Return the edges of the time intervals."""
         width = max(BUCKET_S_MIN, self.end_s / BUCKETS)
         return numpy.arange(0.0, self.end_s + width, width)
 
     def seen_until_s(self, fault: Fault) -> float:
-        """Where a fault ends in a chart: one of a moment has some width."""
+        """Return the end of a fault in a chart: a momentary fault has some width."""
         return max(fault.end_s, fault.begin_s + self.end_s / 800)
 
     def dress(self, axes: Axes, label: bool) -> None:
-        """Shades, phases and the time axis."""
+        """Draw shades, phases and the time axis."""
         for fault in self.series.faults:
             axes.axvspan(fault.begin_s, self.seen_until_s(fault), color=self.colour(fault.kind),
                          alpha=0.16, linewidth=0)
@@ -82,11 +82,12 @@ class Canvas:
 
     @property
     def per_letter_s(self) -> float:
-        """How much time a letter of a label covers."""
+        """Return the seconds that a letter of a label covers."""
         return self.end_s / LETTERS
 
     def phase_labels(self) -> list[tuple[str, float, int]]:
-        """(name, second, line above the chart): on the lowest line where it covers no other."""
+        """Return (name, second, line above the chart): on the lowest line where it covers no
+        other."""
         placed: list[tuple[str, float, int]] = []
         free_at_s: list[float] = []  # by line
         for name, at_s in sorted(self.series.phases, key=lambda phase: phase[1]):
@@ -99,14 +100,14 @@ class Canvas:
         return placed
 
     def figure(self, height_in: float, rows: int, **options) -> tuple[Figure, list[Axes]]:
-        """A figure with ``rows`` charts above each other."""
+        """Return a figure with ``rows`` charts above each other."""
         figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
         axes = figure.subplots(rows, 1, sharex=True, squeeze=False, **options)[:, 0]
         return figure, list(axes)
 
 
 def svg_of(figure: Figure, name: str) -> str:
-    """The figure as an element that can stand in a page beside others."""
+    """Return the figure as an element that can stand in a page beside others."""
     text = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
@@ -116,7 +117,7 @@ def svg_of(figure: Figure, name: str) -> str:
 
 
 def draw(series: Series, leadership: list[list[int]]) -> dict[str, str]:
-    """All charts by name."""
+    """Draw all charts, by name."""
     canvas = Canvas(series)
     with matplotlib.rc_context(STYLE):
         return {"faults": faults(canvas), "timeline": timeline(canvas), "rates": rates(canvas),
@@ -124,7 +125,7 @@ def draw(series: Series, leadership: list[list[int]]) -> dict[str, str]:
 
 
 def faults(canvas: Canvas) -> str:
-    """One row per kind of fault; the legend of all shades."""
+    """Draw one row per kind of fault, and the legend of all shades."""
     kinds = canvas.kinds
     figure, (axes,) = canvas.figure(0.75 + ROW_IN * 1.25 * max(1, len(kinds)), 1)
     canvas.dress(axes, label=True)
@@ -146,7 +147,7 @@ def faults(canvas: Canvas) -> str:
 
 
 def ranges(nodes: Iterable[int]) -> str:
-    """Node ids, three and more in a row as the first and the last of them."""
+    """Return node ids as text; three and more in a row as the first and the last of them."""
     runs: list[list[int]] = []
     for node in sorted(nodes):
         if runs and node == runs[-1][-1] + 1:
@@ -158,13 +159,13 @@ def ranges(nodes: Iterable[int]) -> str:
 
 
 def timeline(canvas: Canvas) -> str:
-    """Every operation as a bar from question to answer."""
+    """Draw every operation as a bar from invocation to completion."""
     columns, names = canvas.series.columns, canvas.series.names
     lanes = Lanes(columns, len(names))
     figure, (axes,) = canvas.figure(0.9 + ROW_IN * 0.42 * lanes.total + 0.1 * len(names), 1)
     canvas.dress(axes, label=False)
     least_s = canvas.end_s / 1600
-    for at, outcome in enumerate(OUTCOMES):  # what is rare is drawn last
+    for at, outcome in enumerate(OUTCOMES):  # rare outcomes are drawn last
         mask = columns.outcome == at
         begins, rows = columns.begin_s[mask], lanes.row[mask]
         ends = numpy.maximum(columns.end_s[mask], begins + least_s)
@@ -184,7 +185,7 @@ def timeline(canvas: Canvas) -> str:
 
 
 def rates(canvas: Canvas) -> str:
-    """Outcomes per second, one chart per family of operations; "" when there is none."""
+    """Draw outcomes per second, one chart per family of operations; "" when there is none."""
     families = families_of(canvas.series.names)
     if not families:
         return ""
@@ -208,8 +209,8 @@ def rates(canvas: Canvas) -> str:
 
 
 def latency(canvas: Canvas) -> str:
-    """p50, p99 and maximum of what succeeded and took some time, on a logarithmic scale; "" when
-    nothing but topics was asked for: the run ended while they were created."""
+    """Draw p50, p99 and maximum of successful operations that took some time, on a logarithmic
+    scale; "" when there are only operations on topics: the run ended while they were created."""
     columns = canvas.series.columns
     families = [(title, members) for title, members in families_of(canvas.series.names)
                 if title != "topics" and latencies_ms(columns.where(members)).any()]
@@ -236,7 +237,7 @@ def latency(canvas: Canvas) -> str:
 
 
 def led(canvas: Canvas, leadership: list[list[int]]) -> str:
-    """How many groups each node leads."""
+    """Draw the number of groups that each node leads."""
     times, by_node = counts_of(leadership)
     figure, (axes,) = canvas.figure(2.3, 1)
     canvas.dress(axes, label=False)
@@ -263,18 +264,19 @@ def _legend(axes: Axes) -> None:
 
 
 def milliseconds(value: float, _position: int = 0) -> str:
-    """A time with its unit."""
+    """Return a time with its unit."""
     if value >= 1000:
         return f"{value / 1000:g} s"
     return f"{value:g} ms" if value >= 1 else f"{value * 1000:g} µs"
 
 
 def families_of(names: list[str]) -> list[tuple[str, list[int]]]:
-    """What shares a chart: appends, reads, polls, offsets and the rest."""
+    """Return the families of operations that share a chart: appends, reads, polls, offsets and the
+    rest."""
     families: dict[str, list[int]] = {}
     words = {"append": "appends", "read": "reads", "poll": "polls", "offsets": "end offsets"}
     for at, name in enumerate(names):
-        if name != "assign":  # decided here, not asked of anybody
+        if name != "assign":  # an assignment is local and asks no node
             families.setdefault(words.get(name.split(" ")[0], "topics"), []).append(at)
     order = [*words.values(), "topics"]
     return sorted(families.items(), key=lambda family: order.index(family[0]))
@@ -282,7 +284,7 @@ def families_of(names: list[str]) -> list[tuple[str, list[int]]]:
 
 def spread(at_s: numpy.ndarray, values: numpy.ndarray, edges: numpy.ndarray,
            ) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
-    """Median, 99th percentile and maximum per piece of time; nothing where there is none."""
+    """Return median, 99th percentile and maximum per time interval; nothing for an empty one."""
     rows = numpy.full((3, len(edges) - 1), numpy.nan)
     order = numpy.argsort(at_s, kind="stable")
     cuts = numpy.searchsorted(at_s[order], edges)
@@ -294,7 +296,7 @@ def spread(at_s: numpy.ndarray, values: numpy.ndarray, edges: numpy.ndarray,
 
 
 def counts_of(leadership: list[list[int]]) -> tuple[list[float], dict[int, list[int]]]:
-    """Changes of leaders as counts per node over time; node 0 = no leader."""
+    """Return changes of leaders as counts per node over time; node 0 = no leader."""
     leader: dict[int, int] = {}
     nodes = sorted({row[3] for row in leadership})
     times: list[float] = []
@@ -313,6 +315,6 @@ def counts_of(leadership: list[list[int]]) -> tuple[list[float], dict[int, list[
 
 
 def latencies_ms(columns: Columns) -> numpy.ndarray:
-    """What succeeded, in milliseconds."""
+    """Return the latencies of successful operations, in milliseconds."""
     good = columns.outcome == OUTCOMES.index(OK)
     return (columns.end_s[good] - columns.begin_s[good]) * 1000

@@ -1,4 +1,5 @@
-"""`multiraft chaos report DIR`: the page of a run, built anew; served on loopback if wanted."""
+"""`multiraft chaos report DIR`: rebuilds the page of a run, and serves it on loopback if
+requested."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ LOOPBACK = "127.0.0.1"
 @click.option("--port", type=Whole(0, 65535), default=0, show_default=True,
               help="With --serve; 0 = any free one.")
 def report_command(directory: Path, serve: bool, port: int) -> None:
-    """Build the page of the run in DIRECTORY and print where it is."""
+    """Build the page of the run in DIRECTORY and print its path."""
     try:
         page = build(directory)
     except NoRun as error:
@@ -37,6 +38,6 @@ def report_command(directory: Path, serve: bool, port: int) -> None:
 
 
 def server(directory: Path, port: int) -> http.server.ThreadingHTTPServer:
-    """The folder over HTTP, to this machine only; ``port`` 0 = any free one."""
+    """Return a server of the folder over HTTP, for this machine only; ``port`` 0 = any free one."""
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(directory))
     return http.server.ThreadingHTTPServer((LOOPBACK, port), handler)

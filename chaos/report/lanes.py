@@ -1,4 +1,4 @@
-"""Operations side by side: each in the first lane of its kind that is free when it begins.
+"""Lanes of operations in a chart: each operation is in the first free lane of its kind.
 
 Theory.  Interval partitioning: as many lanes as operations of a kind were under way at once, so a
 quiet run is a few thin lines and an operation that hangs stands out in a lane of its own.
@@ -12,7 +12,7 @@ import numpy
 
 from chaos.report.series import Columns
 
-#: Lanes of one kind; what is beyond shares the last one.
+#: Lanes of one kind; further operations share the last one.
 LANES_MAX = 14
 #: Between two kinds.
 GAP = 1.5
@@ -35,7 +35,7 @@ class Lanes:
 
 
 def partition(begins: numpy.ndarray, ends: numpy.ndarray) -> tuple[numpy.ndarray, int]:
-    """The lane of each interval, and how many lanes there are.  O(n log n)."""
+    """Return the lane of each interval, and the number of lanes.  O(n log n)."""
     lanes = numpy.zeros(len(begins))
     free: list[int] = []  # heap of lane numbers
     busy: list[tuple[float, int]] = []  # heap of (end, lane)

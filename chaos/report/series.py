@@ -1,4 +1,4 @@
-"""A history as columns: one pass, a few bytes per operation, nothing that is drawn yet.
+"""Series of a history in columns, read in one pass, with a few bytes per operation.
 
 Contract.  ``read(path)`` raises ``BadHistory``.  Times are seconds since the run began.  An
 operation without a completion ends with the history, as ``info``.
@@ -18,9 +18,9 @@ from chaos.history import FAIL, FAULT, INFO, INVOKE, NEMESIS, OK, PHASE, Event, 
 
 #: Outcomes, as numbers in ``Columns.outcome``.
 OUTCOMES = (OK, FAIL, INFO)
-#: Appends differ by what was promised; all other operations go by their name.
+#: Appends are labelled with their acks; all other operations have their name.
 ACKS = "acks"
-#: From top to bottom; others follow.
+#: Order from top to bottom; others follow.
 ORDER = ("append (commit)", "append (leader)", "append (none)", "read", "poll", "offsets",
          "create topic", "delete topic", "describe", "assign")
 
@@ -45,7 +45,7 @@ class Columns:
     outcome: numpy.ndarray  # index into ``OUTCOMES``
 
     def where(self, names: list[int]) -> "Columns":
-        """The rows of some kinds of operation."""
+        """Return the rows of some kinds of operation."""
         mask = numpy.isin(self.name, names)
         return Columns(self.begin_s[mask], self.end_s[mask], self.name[mask], self.outcome[mask])
 
@@ -87,14 +87,14 @@ class _Reading:
 
 
 def label_of(event: Event) -> str:
-    """What an operation is called in charts."""
+    """Return the label of an operation in charts."""
     if event.name == "append":
         return f"append ({event.data.get(ACKS, '?')})"
     return event.name.replace("_", " ")
 
 
 def read(path: Path) -> Series:
-    """See the module docstring."""
+    """Read a history.  Raises ``BadHistory``."""
     reading, events = _Reading(), 0
     for event in read_history(path):
         events += 1
@@ -123,7 +123,7 @@ def read(path: Path) -> Series:
 def _completed(reading: _Reading, event: Event) -> None:
     asked = reading.open.pop(event.operation, None)
     if asked is None:
-        return  # a completion of nothing: the checkers complain of it
+        return  # a completion without an invocation: the checkers report it
     reading.row(*asked, OUTCOMES.index(event.kind))
     if event.kind != OK:
         reading.errors[asked[1], event.kind, event.data.get("error") or "?"] += 1
@@ -143,7 +143,7 @@ def _fault(reading: _Reading, event: Event) -> None:
 
 
 def percentiles(values: numpy.ndarray) -> tuple[float, float, float]:
-    """Median, 99th percentile and maximum; zeros of nothing."""
+    """Return median, 99th percentile and maximum; zeros for no values."""
     if not len(values):
         return 0.0, 0.0, 0.0
     return (float(numpy.percentile(values, 50)), float(numpy.percentile(values, 99)),
@@ -151,7 +151,7 @@ def percentiles(values: numpy.ndarray) -> tuple[float, float, float]:
 
 
 def operations_of(path: Path, wanted: set[int], lines_max: int) -> dict[int, list[Event]]:
-    """The lines of some operations; a second pass, for anomalies."""
+    """Return the lines of some operations, by a second pass; for anomalies."""
     found: dict[int, list[Event]] = {}
     if not wanted:
         return found

@@ -1,6 +1,6 @@
 """Numbers with units, and the verdict in one paragraph.
 
-Contract.  Pure functions; what a run that broke off does not know is left out of the sentence.
+Contract.  Pure functions; facts that a broken-off run lacks are left out of the sentence.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from chaos.run.parameters import SIMULATOR
 
 
 def count(number: int | float) -> str:
-    """A count, with its thousands apart."""
+    """Return a count with separated thousands."""
     return f"{number:,.0f}"
 
 
 def duration(seconds: float) -> str:
-    """A time with the unit that fits, three digits or so."""
+    """Return a time with the unit that fits, with about three digits."""
     if seconds <= 0:
         return "-"
     if seconds < 0.001:
@@ -29,12 +29,12 @@ def duration(seconds: float) -> str:
 
 
 def is_simulated(run: dict[str, Any]) -> bool:
-    """Whether it is a seed's, by its ``run.json``."""
+    """True if the run is that of a simulator's seed, by its ``run.json``."""
     return run.get("parameters", {}).get("backend") == SIMULATOR
 
 
 def paragraph(run: dict[str, Any], verdict: dict[str, Any], found: Series) -> str:
-    """The verdict."""
+    """Return the verdict in one paragraph."""
     parameters = run.get("parameters", {})
     kinds = sorted({fault.kind for fault in found.faults})
     cluster = (f"{parameters.get('nodes', '?')} nodes, {parameters.get('groups', '?')} groups, "
@@ -44,7 +44,8 @@ def paragraph(run: dict[str, Any], verdict: dict[str, Any], found: Series) -> st
     parts = [f"{count(len(found.columns.name))} operations in {found.duration_s:.0f} s against "
              f"{cluster}, with {faults}."]
     under_faults = verdict.get("checked", {}).get("acknowledged_under_faults")
-    if under_faults is not None and not is_simulated(run):  # there it is all but the last ones
+    # in a simulated run all but the last ones are under faults
+    if under_faults is not None and not is_simulated(run):
         parts.append(f"{count(under_faults)} appends were acknowledged while a fault was on.")
     if "leader_changes" in run:
         parts.append(f"Leaders were seen to change {count(run['leader_changes'])} times.")
@@ -55,7 +56,7 @@ def paragraph(run: dict[str, Any], verdict: dict[str, Any], found: Series) -> st
 def _judgement(verdict: dict[str, Any]) -> str:
     outcome = verdict.get("outcome")
     if outcome is None:
-        return "The run was not checked: it broke off, or is still going on."
+        return "The run was not checked: it broke off, or is still running."
     said = ", ".join(f"{name} ({times})" for name, times in
                      sorted(verdict.get("counts", {}).items(), key=lambda row: -row[1]))
     if outcome == "failed":
@@ -64,11 +65,11 @@ def _judgement(verdict: dict[str, Any]) -> str:
         return "The run proves nothing: " + "; ".join(verdict.get("invalid", [])) + "."
     if verdict.get("control"):
         return verdict["control"]
-    return "No anomaly was found, and after everything was healed all groups went on."
+    return "No anomaly was found, and after everything was healed all groups recovered."
 
 
 def replay(run: dict[str, Any]) -> str:
-    """The command that asks for the same run; a seed says its own."""
+    """Return the command that repeats the run."""
     if "replay" in run:
         return run["replay"]
     parameters = run.get("parameters", {})

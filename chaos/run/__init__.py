@@ -1,5 +1,5 @@
-"""A run: a cluster of real nodes, workloads, faults, and what became of the promises.
+"""Runs: a cluster of real nodes, workloads and faults, and the verdict on the promises.
 
-Contract.  ``parameters`` say what is wanted, ``conduct`` does it and leaves a folder, ``judge``
-says what it proves.  ``command`` is `multiraft chaos run`.
+Contract.  ``parameters`` describe a run, ``conduct`` carries it out and leaves a folder, ``judge``
+returns the verdict.  ``command`` is `multiraft chaos run`.
 """

@@ -36,7 +36,7 @@ from chaos.workloads import WORKLOADS
 
 PASSED, ANOMALIES, INVALID, NOT_HERE = 0, 1, 3, 4
 OUTCOMES = {"passed": PASSED, "failed": ANOMALIES, "invalid": INVALID}
-#: Between two lines of progress where no terminal can rewrite one.
+#: Seconds between two lines of progress where no terminal can rewrite one.
 LINE_S = 10.0
 SEED_MAX = 1 << 31
 #: Voters of each group, where there are as many nodes.
@@ -45,31 +45,31 @@ COPIES = 3
 
 @click.command("run")
 @click.option("--backend", type=click.Choice(sorted(BACKENDS)), default="process",
-              show_default=True, help="What nodes are: processes or containers.")
+              show_default=True, help="Run nodes as processes or as containers.")
 @click.option("--nodes", type=Whole(1, 9), default=3, show_default=True)
 @click.option("--groups", type=Whole(1, 1024), default=16, show_default=True)
 @click.option("--seconds", type=Real(1, 7 * 86_400), default=120.0, show_default=True,
-              help="How long faults are played.")
+              help="Duration of the phase with faults.")
 @click.option("--seed", type=Whole(0, SEED_MAX), help="Default: a new one, printed.")
 @click.option("--nemesis", "nemeses", multiple=True, type=click.Choice((*choices(), ALL)),
               metavar="NAME", help="A nemesis or a kind of fault; default: all possible here.")
 @click.option("--workload", "workloads", multiple=True, type=click.Choice((*WORKLOADS, ALL)),
               help="Default: all.")
 @click.option("--control", type=click.Choice(sorted(CONTROLS)),
-              help="A run that must lose something.")
+              help="Run a control arm, which must lose records.")
 @click.option("--planted", multiple=True, metavar="BUG",
               help="Bugs that every node starts with (multiraft chaos planted).")
 @click.option("--pace", type=Real(0.01, 100), default=1.0, show_default=True,
-              help="Questions per second, as a factor.")
+              help="Factor of all requests per second.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path),
               help="The run's folder; default: chaos-run-TIME-SEED here.")
 @click.option("--keep-data", is_flag=True, help="Keep the nodes' data also when the run passed.")
 @click.option("--record", "recorded", is_flag=True, help="Append the sums to chaos/runs.jsonl.")
-@click.option("--counters", is_flag=True, help="Only print what was recorded, by commit.")
+@click.option("--counters", is_flag=True, help="Only print the recorded sums, by commit.")
 def run_command(output: Path | None, seed: int | None, nemeses: tuple[str, ...],
                 workloads: tuple[str, ...], control: str | None, keep_data: bool, recorded: bool,
                 counters: bool, **chosen) -> None:
-    """Start a cluster, use it, break it, and check what it had promised."""
+    """Start a cluster, run load and faults against it, and check its promises."""
     if counters:
         click.echo("\n".join(record.table(record.read())))
         return
@@ -90,7 +90,8 @@ def run_command(output: Path | None, seed: int | None, nemeses: tuple[str, ...],
 
 
 def carry_out(parameters: Parameters, say: Callable[[str], None], keep_data: bool = False) -> int:
-    """Do it; the exit code.  Raises ``BackendError`` or ``Impossible`` when it cannot be begun."""
+    """Carry out a run and return the exit code.  Raises ``BackendError`` or ``Impossible`` when the
+    run cannot begin."""
     folder = Folder(parameters.output)
     folder.create()
     folder.note(parameters=parameters.to_json(),
@@ -111,8 +112,8 @@ def carry_out(parameters: Parameters, say: Callable[[str], None], keep_data: boo
 
 def attempt(parameters: Parameters, folder: Folder, control: Control | None,
             say: Callable[[str], None]) -> Verdict:
-    """The run and its judgement.  What a run has found is not lost when its cluster cannot be
-    cleared away: that is said, beside what was found."""
+    """Conduct and judge the run.  Findings are not lost when the cluster cannot be removed
+    afterwards: that error is reported beside them."""
     found: Conducted | None = None
     try:
         with (tempfile.TemporaryDirectory(prefix="multiraft-chaos-") as scratch,
@@ -131,7 +132,7 @@ def attempt(parameters: Parameters, folder: Folder, control: Control | None,
 
 
 def torment_of(parameters: Parameters, control: Control | None, backend: Backend) -> Torment:
-    """What is done to the cluster.  Raises ``Impossible``."""
+    """Return the fault schedule of the run.  Raises ``Impossible``."""
     if control is None:
         wanted = [name for name in parameters.nemeses if name != ALL]
         return rotation(nemeses_of(wanted, backend))
@@ -141,7 +142,7 @@ def torment_of(parameters: Parameters, control: Control | None, backend: Backend
 
 
 def spec_of(parameters: Parameters, control: Control | None) -> ClusterSpec:
-    """The cluster that is wanted."""
+    """Return the description of the cluster."""
     return ClusterSpec(nodes=parameters.nodes, groups=parameters.groups,
                        replication_factor=min(COPIES, parameters.nodes),
                        settings={"storage": control.storage} if control else {},
@@ -149,13 +150,14 @@ def spec_of(parameters: Parameters, control: Control | None) -> ClusterSpec:
 
 
 def forget_data(folder: Folder) -> None:
-    """What a passed run has shown is in its history; the data directories are large."""
+    """Delete the data directories of a passed run: its history has the evidence, and the
+    directories are large."""
     for data in folder.nodes.glob("*/data"):
         shutil.rmtree(data)
 
 
 def finish(folder: Folder, verdict: Verdict, say: Callable[[str], None]) -> None:
-    """The report, and the verdict in words."""
+    """Build the report and print the verdict in words."""
     say("")
     if folder.history.is_file():
         page = build(folder.path)
@@ -167,7 +169,8 @@ def finish(folder: Folder, verdict: Verdict, say: Callable[[str], None]) -> None
 
 
 def _printer() -> Callable[[str], None]:
-    """A line that is rewritten on a terminal, one now and then elsewhere."""
+    """Return a printer of progress: a line that is rewritten on a terminal, a new line now and then
+    elsewhere."""
     if sys.stderr.isatty():
         return lambda line: click.echo(f"\r\x1b[K{line}", nl=False, err=True)
     last = -LINE_S

@@ -1,17 +1,18 @@
-"""One run from the first process to the last: phases, in order, and always the end of all of them.
+"""Conduct of one run: its phases in order, and the end of every process in any case.
 
 Contract.  ``conduct`` takes a backend that is not up yet and leaves the folder with everything that
-checkers need: history, leadership, what the run saw by itself (also when the run breaks off), logs
-of all nodes and their data collected in ``data``.  It raises ``SetupFailed`` or ``BackendError``
-when the run could not even begin, and ``OSError`` when the folder cannot be written.  A signal ends
-the phase, heals, and raises ``Interrupted``; who opened the backend closes it.  A client that
-crashes ends nothing but what it did.
+checkers need: history, leadership, the run's own findings (also when the run breaks off), logs of
+all nodes and their data collected in ``data``.  It raises ``SetupFailed`` or ``BackendError`` when
+the run could not begin, and ``OSError`` when the folder cannot be written.  A signal ends the
+phase, heals, and raises ``Interrupted``; the caller that opened the backend closes it.  The crash
+of a client ends only that client's workload.
 
-Phases: warm-up (no faults), faults, heal (everything is healed while the load goes on, then each
+Phases: warm-up (no faults), faults, heal (everything is healed while the load continues, then each
 group must answer), final reads, end.
 
 Theory.  Backends block, so each of their methods runs in a thread, one at a time per caller; trio
-waits for it even when the run is cancelled, because a half-done fault is one that nobody heals.
+waits for it even when the run is cancelled, because a fault that is begun halfway would never be
+healed.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ BUFFER_BYTES = 1 << 16
 
 
 class Interrupted(Exception):
-    """Somebody ended the run by a signal."""
+    """Raised when a signal ended the run."""
 
 
 @dataclass
 class Conducted(OwnFindings):
-    """What the run itself saw, besides the history."""
+    """Findings of the run itself, besides the history."""
 
     acknowledged_during_faults: int = 0
     leader_changes: int = 0
@@ -71,7 +72,7 @@ class Conducted(OwnFindings):
 
 @dataclass
 class Stage:
-    """What the phases share."""
+    """State that the phases share."""
 
     parameters: Parameters
     backend: Backend
@@ -80,7 +81,7 @@ class Stage:
     folder: Folder
     found: Conducted
     crashes: Crashes
-    active: list[str] = field(default_factory=list)  # faults in force, for the progress line
+    active: list[str] = field(default_factory=list)  # active faults, for the progress line
 
     def phase(self, name: str) -> None:
         """Begin a phase."""
@@ -89,16 +90,17 @@ class Stage:
         self.folder.note(phases={**self.folder.facts.get("phases", {}), name: at_s})
 
 
-#: What happens while the load goes on, between warm-up and heal.
+#: A fault schedule: it runs between warm-up and heal while the load continues.
 Torment = Callable[[Stage], Any]
 
 
 def conduct(parameters: Parameters, folder: Folder, backend: Backend, torment: Torment,
             data: Path, say: Callable[[str], None]) -> Conducted:
-    """See the module docstring.  ``say`` takes the progress line."""
+    """Conduct a run on a backend that is not up yet; see the module for phases and errors.  ``say``
+    takes the progress line."""
     try:
         return trio.run(_conduct, parameters, folder, backend, torment, data, say)
-    except BaseExceptionGroup as group:  # tasks wrap what ends them
+    except BaseExceptionGroup as group:  # tasks wrap the exception that ends them
         expected, others = group.split((BackendError, SetupFailed, OSError))
         if expected is None or others is not None:
             raise
@@ -168,12 +170,13 @@ async def _phases(parameters: Parameters, folder: Folder, backend: Backend, torm
 
 
 async def _with_load(stage: Stage, torment: Torment) -> None:
-    """Warm-up, faults, heal; clients ask all the time.  A workload that crashes ends alone."""
+    """Run warm-up, faults and heal while clients send requests.  A workload that crashes ends
+    alone."""
     parameters, setting, found = stage.parameters, stage.setting, stage.found
     survive = stage.crashes.survive
     stage.phase(WARM_UP)
     if not await survive("setup", create_topics, setting, parameters.groups):
-        return  # there is nothing to ask for
+        return  # there is no partition to send requests to
     async with trio.open_nursery() as load:
         for name in chosen(parameters.workloads):
             load.start_soon(survive, f"workload {name}", WORKLOADS[name][0], setting)
@@ -190,8 +193,8 @@ async def _with_load(stage: Stage, torment: Torment) -> None:
 
 
 async def _heal(stage: Stage) -> None:
-    """Everything is healed, every member runs and has caught up, every group answers, no plan is
-    left."""
+    """Heal everything: every member runs and has caught up, every group answers, no plan is
+    open."""
     await _or_anomaly(stage, "the cluster could not be healed", blocking, stage.backend.heal_all)
     await _or_anomaly(stage, "after everything was healed", blocking, stage.backend.await_whole)
     await stage.crashes.survive("asking all groups", _ask_all_groups, stage)
@@ -208,7 +211,8 @@ async def _end_plan(stage: Stage) -> None:
 
 async def _or_anomaly(stage: Stage, when: str, action: Callable[..., Any], *arguments: Any,
                       ) -> None:
-    """Once a cluster was up, a node that does not start or catch up is what the run is for."""
+    """Run an action; report its failure as an anomaly.  Once a cluster was up, a node that does not
+    start or catch up is a finding of the run."""
     try:
         await action(*arguments)
     except (BackendError, BaseExceptionGroup) as error:
@@ -220,8 +224,8 @@ async def _or_anomaly(stage: Stage, when: str, action: Callable[..., Any], *argu
 
 
 async def _without_load(stage: Stage) -> None:
-    """Final reads; what a run has staged that nobody decides would stand in their way.  Removed
-    nodes come back before, with all they have."""
+    """Run the final reads.  Before them, removed nodes are started again with all their files, and
+    open transactions are aborted, because the reads would wait for those."""
     await _or_anomaly(stage, "removed nodes", blocking, stage.backend.try_removed)
     stage.phase(FINAL)
     await stage.crashes.survive("ending open runs", _end_runs, stage)
@@ -242,7 +246,7 @@ async def _read_everything(stage: Stage) -> None:
 
 
 def chosen(names: tuple[str, ...]) -> list[str]:
-    """The workloads that are wanted."""
+    """Return the workloads of these names."""
     return [name for name in WORKLOADS if ALL in names or name in names]
 
 
@@ -251,21 +255,23 @@ def _node_table(backend: Backend) -> Callable[[], dict[int, str]]:
 
 
 async def _look_at_endings(backend: Backend, found: Conducted) -> None:
-    """Before the nodes are told to stop: an end that nobody asked for is looked at now."""
+    """Check unexpected ends of nodes before the nodes are stopped; an end that the backend did not
+    request is judged now."""
     anomalies, notes = judged(await blocking(backend.endings), backend.log_path)
     found.anomalies += anomalies
     found.notes += notes
 
 
 async def _stop(backend: Backend) -> None:
-    """All nodes at once: the last ones need not hand over to those that follow them."""
+    """Stop all nodes at once: the last ones need not transfer leadership to nodes that stop after
+    them."""
     async with trio.open_nursery() as nursery:
         for node in backend.nodes():
             nursery.start_soon(blocking, backend.stop, node)
 
 
 async def blocking(method: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a method of the backend in a thread; not even a cancelled run leaves before its end."""
+    """Run a method of the backend in a thread; even a cancelled run waits for its end."""
     return await trio.to_thread.run_sync(method, *arguments)
 
 

@@ -1,12 +1,12 @@
-"""Control arms: runs that must lose something, or the checkers are blind.
+"""Control arms: runs that must lose records, to prove that the checkers detect a loss.
 
-Contract.  A ``Control`` says which fault it needs, how the cluster and the load differ, what
-happens instead of the rotation, and of which ack level something must be lost: ``chaos.run.judge``
-calls a run invalid whose checkers miss nothing.
+Contract.  A ``Control`` names the fault that it needs, the differences of cluster and load, the
+schedule that replaces the rotation, and the ack level of which records must be lost:
+``chaos.run.judge`` calls a control arm invalid when its checkers report no loss.
 
-Theory.  A run without anomalies shows that there were none, or that nobody would have seen them.
-Both arms take away exactly the thing that protects a record, and nothing else: the sync before the
-acknowledgement, or the majority behind it.
+Theory.  A run without anomalies had none, or its checkers could not see them.  Each arm removes
+exactly one protection of a record: the sync before the acknowledgement, or the majority that holds
+it.
 """
 
 from __future__ import annotations
@@ -29,31 +29,30 @@ from multiraft import core
 from multiraft.wire.errors import exception_for
 from multiraft.wire.messages import BatchPart, Produce
 
-#: How long records wait for their sync: a record is lost when no node has synced it yet, and with
-#: the default every one of them does so twenty times a second.
+#: Delay of syncs: a record is lost when no node has synced it yet, and with the default every node
+#: syncs twenty times a second.
 FLUSH_INTERVAL_MS = 2_000
-#: Load between two blows, so that there is something to lose.
+#: Seconds of load between two faults, so that there are records to lose.
 BETWEEN_S = 4.0
 #: Power losses, or isolated leaders, of one run.
 BLOWS = 3
-#: A leader that is cut off hears from nobody and steps down when its lease has run out, which takes
-#: a second at most.
+#: An isolated leader gets no message and steps down when its lease has expired, within a second.
 ISOLATED_S = 4.0
 ATTEMPT_S = 1.0
-#: An append is answered in milliseconds; this many go to each leader that is being cut off.
+#: Appends to each leader that is being isolated, at most; an append is answered in milliseconds.
 APPENDS_MAX = 2_000
 
 
 @dataclass(frozen=True)
 class Control:
-    """See the module docstring."""
+    """One control arm."""
 
     torment: Callable[[Stage], Awaitable[None]]
     needs: str  # kind of fault
     storage: Mapping[str, object]  # the table of node.toml
     workloads: tuple[str, ...]
-    level: str  # of acks, of which something must be lost
-    #: Anomalies that follow from what was taken away; any other is one.
+    level: str  # ack level of which records must be lost
+    #: Anomalies that follow from the missing protection; any other one counts.
     expected: frozenset[str]
     text: str
     meets_all: bool = False  # no node runs while the fault is on
@@ -63,7 +62,7 @@ class Control:
 
 
 async def power_losses(stage: Stage) -> None:
-    """All nodes lose power at once, under load, a few times."""
+    """Cut the power of all nodes at once, under load, ``BLOWS`` times."""
     backend, recorder = stage.backend, stage.setting.recorder
     for _ in range(BLOWS):
         await trio.sleep(BETWEEN_S)
@@ -81,7 +80,7 @@ async def power_losses(stage: Stage) -> None:
 
 
 async def isolated_leaders(stage: Stage) -> None:
-    """Leaders are cut off from all other nodes and go on to be asked with acks "leader"."""
+    """Isolate leaders from all other nodes while clients append to them with acks "leader"."""
     rng = stage.setting.rng()
     for _ in range(BLOWS):
         await trio.sleep(BETWEEN_S)
@@ -120,7 +119,7 @@ async def _isolate(stage: Stage, rng: random.Random, node: int, places: list[Pla
 
 async def _append_there(setting: Setting, rng: random.Random, node: int, places: list[Place],
                         ) -> None:
-    """Append and read at one node until it says that it does not lead any more."""
+    """Append and read at one node until it answers that it is no longer the leader."""
     process, led = setting.recorder.process(), list(places)
     source = Source(setting.run, setting.recorder.next_producer(), rng)
     async with Sessions() as sessions:
@@ -136,8 +135,8 @@ async def _append_there(setting: Setting, rng: random.Random, node: int, places:
 
 async def _append_at(setting: Setting, process: Process, sessions: Sessions, source: Source,
                      node: int, place: Place) -> bool:
-    """One append with acks "leader" at this very node; whether it worked.  What it acknowledges is
-    not noted as an end: it may never be one."""
+    """Append once with acks "leader" at this very node; return True if it was acknowledged.  The
+    acknowledged offset is not noted as an end of the partition, because the record may be lost."""
     values, records = source.take(place)
     builder = core.BatchBuilder(BATCH_BYTES_MAX)
     for record in records:
@@ -149,7 +148,7 @@ async def _append_at(setting: Setting, process: Process, sessions: Sessions, sou
                         epoch=-1, sequence=-1) as operation:
         address = setting.nodes().get(node)
         if address is None:
-            raise NotSent(f"node {node} is no member any more")
+            raise NotSent(f"node {node} is no longer a member")
         reply = await sessions.ask(address, request, [batch], timeout_s=2 * ATTEMPT_S)
         result = reply.results[0]
         if result.code:
@@ -158,8 +157,8 @@ async def _append_at(setting: Setting, process: Process, sessions: Sessions, sou
     return operation.happened
 
 
-#: What follows when acknowledged records are gone: they are missing, their offsets are given to
-#: others, and whoever had read them sees something else.
+#: Anomalies that follow when acknowledged records are lost: the records are missing, other records
+#: get their offsets, and readers see another record than before.
 GONE = frozenset({
     "inconsistent-offsets", "reassigned-offset", "lost-write", "unseen", "acks-contract",
     "read-then-lost", "stale-read", "end-goes-back", "real-time-order", "nonmonotonic-send",

@@ -1,12 +1,14 @@
-"""What ended in a way that it must not: a client of the product that crashed inside a run.
+"""Crashes of the product's clients inside a run, reported as anomalies.
 
-Contract.  ``survive`` awaits something that asks questions; whatever else than a cancellation ends
-it becomes the anomaly ``client-crashed``, with its traceback in ``crashes/NAME.txt`` of the run's
-folder, and the run goes on without it.  ``SetupFailed`` passes: it says that there is no run.
+Contract.  ``survive`` awaits a workload.  An exception other than a cancellation becomes the
+anomaly ``client-crashed``, with its traceback in ``crashes/NAME.txt`` of the run's folder, and the
+run continues without that workload.  ``SetupFailed`` passes through: without a set-up there is no
+run.
 
-Theory.  The product promises its own errors (``MultiRaftError``), and workloads settle those.  Any
-other exception is a bug of the client, or of the harness; the traceback says which.  Either way
-the other clients, the final reads and the nodes' disks are evidence that must not be lost with it.
+Theory.  The product promises its own errors (``MultiRaftError``), and workloads record those as
+outcomes.  Any other exception is a bug of the client, or of the harness; the traceback says which.
+Either way the other clients, the final reads and the nodes' disks are evidence that must not be
+lost with it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from chaos.run.topics import SetupFailed
 
 
 class Crashes:
-    """See the module docstring.  Anomalies are added to ``anomalies``."""
+    """Collector of crashes; it adds their anomalies to ``anomalies``."""
 
     def __init__(self, folder: Path, anomalies: list[Anomaly], now_us: Callable[[], int]):
         self._folder = folder
@@ -30,8 +32,8 @@ class Crashes:
 
     async def survive(self, name: str, action: Callable[..., Awaitable[None]], *arguments: Any,
                       ) -> bool:
-        """Await ``action``; whether it came to its end.  ``name`` says in the verdict, and in the
-        name of the file, who it was."""
+        """Await ``action`` and return True if it completed.  ``name`` identifies the workload in
+        the verdict and names the file."""
         crashed = False
         try:
             await action(*arguments)
@@ -55,7 +57,8 @@ class Crashes:
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions of a group, and of its groups; tasks wrap what ends them."""
+    """Yield the exceptions of a group, and of its groups; tasks wrap the exception that ends
+    them."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from leaves(inner)
@@ -64,7 +67,7 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def described(error: BaseException) -> str:
-    """Class, text and place of an exception, on one line."""
+    """Return class, text and place of an exception, on one line."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = "".join(f" in {frame.name}, {frame.filename}:{frame.lineno}" for frame in last)
     return f"{traceback.format_exception_only(error)[-1].strip()}{where}"

@@ -1,9 +1,10 @@
-"""Nodes that ended by themselves: for a reason that a fault gave them, or because of a bug.
+"""Judgement of nodes that ended by themselves: because of a fault, or because of a bug.
 
 Contract.  ``judged`` turns the endings of a backend into anomalies and notes.  A node ends by
 itself, with status 4, when its disk fails, and is excused only by a fault of that disk which that
-process had met; every other end that nobody asked for is an anomaly: a broken invariant, memory
-that ran out, a configuration that it does not understand any more, an error that no fault caused.
+process had met; every other end that the backend did not request is an anomaly: a broken invariant,
+memory that ran out, a configuration that the node no longer understands, an error that no fault
+caused.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from chaos.backends.backend import FAILED_DISK, HUNG_DISK, POWER_LOSS, Ending
 from chaos.checkers.verdict import Anomaly
 
-#: `python -m node` ends with this when a write or a sync fails.
+#: Exit status of `python -m node` when a write or a sync fails.
 DISK_FAILED = 4
 #: Faults that make a write or a sync fail.
 EXCUSES = frozenset((FAILED_DISK, POWER_LOSS, HUNG_DISK))
@@ -23,7 +24,7 @@ QUOTED_LINES, QUOTED_BYTES = 12, 16 << 10
 
 
 def judged(endings: Sequence[Ending], log_of) -> tuple[list[Anomaly], list[str]]:
-    """Anomalies and notes.  ``log_of(node)``: the path of what it wrote."""
+    """Return anomalies and notes.  ``log_of(node)`` is the path of the node's log."""
     anomalies, notes = [], []
     for ending in endings:
         if ending.wanted:
@@ -39,7 +40,7 @@ def judged(endings: Sequence[Ending], log_of) -> tuple[list[Anomaly], list[str]]
 
 
 def tail(log: Path) -> str:
-    """The last lines of a log."""
+    """Return the last lines of a log."""
     if not log.is_file():
         return "(no log)"
     with log.open("rb") as file:

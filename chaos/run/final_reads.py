@@ -1,13 +1,13 @@
-"""The last word: fresh clients read every partition from its start, on every replica.
+"""Final reads: fresh clients read every partition from its start, on every replica.
 
-Contract.  ``read_everything`` finds out which topics exist, asks the leader of each partition where
-it certainly ends, and reads it from the log start to that end on each node that has a replica,
-through connections that did nothing before; then once through the product's consumer: where sinks
-stage, as a reader of committed records, which leaves out what is void.  A node that
-has a replica of some of the groups that a partition was in is asked for its part, as long as it has
-it: what a nemesis began to move may still be moving.  All of it is in the history, marked
-``final``.  A replica that does not come so far in ``CATCH_UP_S`` is an anomaly: nothing is broken
-any more.  A client that crashes ends the reads of its partition only.
+Contract.  ``read_everything`` finds out which topics exist, asks the leader of each partition for
+its certain end, and reads it from the log start to that end on each node that has a replica,
+through new connections; then once through the product's consumer: where sinks stage, as a reader of
+committed records, which leaves out void ones.  A node that has a replica of some of the partition's
+groups is asked for the offsets of these groups, as long as it has the replica: a move that a
+nemesis began may still be under way.  All of it is in the history, marked ``final``.  A replica
+that does not reach the end within ``CATCH_UP_S`` is an anomaly: all faults are healed.  A client
+that crashes ends the reads of its partition only.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ TOGETHER = 8
 
 
 class Unreadable(Exception):
-    """The topics could not even be listed."""
+    """Raised when the topics could not be listed."""
 
 
 async def read_everything(setting: Setting, leadership: Leadership, crashes: Crashes,
                           ) -> list[Anomaly]:
-    """See the module docstring."""
+    """Read every partition of every topic on every replica; return the anomalies."""
     places = await existing(setting)
     anomalies: list[Anomaly] = []
     limit = trio.CapacityLimiter(TOGETHER)
@@ -59,7 +59,7 @@ async def read_everything(setting: Setting, leadership: Leadership, crashes: Cra
 
 
 async def existing(setting: Setting) -> list[Place]:
-    """Every partition of every topic that there is now.  Raises ``Unreadable``."""
+    """Return every partition of every existing topic.  Raises ``Unreadable``."""
     with trio.move_on_after(CATCH_UP_S):
         async with setting.client() as client:
             while True:
@@ -72,7 +72,7 @@ async def existing(setting: Setting) -> list[Place]:
 
 
 async def read_partition(setting: Setting, leadership: Leadership, place: Place) -> list[Anomaly]:
-    """One partition on every replica, then by a consumer."""
+    """Read one partition on every replica, then by a consumer."""
     end = await certain_end(setting, place)
     if end is None:
         return [_behind(setting, place, "its end could not be learned from a leader")]
@@ -102,7 +102,7 @@ def _behind(setting: Setting, place: Place, what: str) -> Anomaly:
 
 
 async def certain_end(setting: Setting, place: Place) -> int | None:
-    """Where the partition ends; None = no leader would say."""
+    """Return the certain end of the partition; None = no leader answers."""
     process = setting.recorder.process()
     async with Sessions() as sessions:
         with trio.move_on_after(CATCH_UP_S):
@@ -117,7 +117,8 @@ async def certain_end(setting: Setting, place: Place) -> int | None:
 
 
 async def settled_links(setting: Setting, place: Place) -> tuple[LinkRow, ...] | None:
-    """In which groups the partition was and is; None = it is being switched all the time."""
+    """Return the groups that the partition was and is in; None = it is being switched all the
+    time."""
     with trio.move_on_after(CATCH_UP_S):
         async with setting.client() as client:
             while True:
@@ -141,9 +142,9 @@ class Part(NamedTuple):
 
 def parts_of(links: Sequence[LinkRow], end: int, members: Mapping[int, Collection[int]],
              nodes: Collection[int]) -> list[Part]:
-    """What each node serves of a partition with these links, neighbouring ones as one part; one
-    that has nothing yet is a part as well.  Of a group of which nobody said who its members are
-    every one of ``nodes`` is asked."""
+    """Return the part of a partition with these links that each node serves; adjacent parts are
+    one, and a node that holds no records yet has an empty part.  Members of a group are unknown
+    when no leader reported them: then every one of ``nodes`` is asked."""
     parts: dict[int, list[Part]] = {}
     ends = [link.start_offset for link in links[1:]] + [end]
     for link, until in zip(links, ends):
@@ -158,8 +159,9 @@ def parts_of(links: Sequence[LinkRow], end: int, members: Mapping[int, Collectio
 
 async def read_replica(setting: Setting, place: Place, part: Part,
                        parts: Callable[[], Sequence[Part]]) -> str:
-    """Read what one replica has; what it owed to the end, or empty.  ``parts``: what every node
-    has now; one that a move takes a replica from owes nothing of it any more."""
+    """Read the records that one replica has; return what it failed to serve, or an empty text.
+    ``parts``: the part of every node now; a replica that a move has removed no longer has to serve
+    anything."""
     process, offset, node, said = setting.recorder.process(), part.first, part.node, ""
     async with Sessions() as sessions:
         with trio.move_on_after(CATCH_UP_S):
@@ -179,7 +181,8 @@ def _has(parts: Sequence[Part], node: int, offset: int) -> bool:
 
 
 async def consume(setting: Setting, place: Place, end: int) -> list[Anomaly]:
-    """Read it as an application would, which asks again when it is told of an end too early."""
+    """Read the partition as an application would, which asks again when the first end that it gets
+    is too early."""
     process = setting.recorder.process()
     process.invoke("assign", positions={place.key: 0}, final=True).ok()
     async with setting.client() as client:
@@ -197,19 +200,20 @@ async def consume(setting: Setting, place: Place, end: int) -> list[Anomaly]:
                 operation.ok(runs={place.key: runs})
     if operation.happened:
         return []
-    said = operation.refusal or f"it stands at {next_offset(runs, 0)}"
+    said = operation.refusal or f"its position is {next_offset(runs, 0)}"
     return [_behind(setting, place, f"no consumer comes to its end, {end}; {said}")]
 
 
 async def consume_committed(setting: Setting, place: Place, end: int) -> list[Anomaly]:
-    """The same where sinks have staged, when no run is open any more: nothing stands in the way of
-    its end."""
+    """Read a partition in which sinks have staged.  No run is open at this time, so the reader can
+    reach the end."""
     process = setting.recorder.process()
     async with setting.client() as client:
         with process.invoke("poll_committed", positions={place.key: 0}, final=True) as operation:
             runs, ended = [], False
             with trio.move_on_after(CATCH_UP_S):
-                await client.catch_up()  # or a node that is behind may call a run open
+                # otherwise a node with old metadata may report a run as open
+                await client.catch_up()
                 async for batch in client.consume(place.topic, place.partition, 0, until_end=True):
                     runs_of(setting.run, place.key, [batch], runs)
                 ended = True

@@ -1,8 +1,8 @@
-"""What a run saw by itself, in ``findings.json`` of its folder.
+"""Findings of a run itself, in ``findings.json`` of its folder.
 
-Contract.  A group that never came back, a node or a client that ended: no checker finds these again
-in the history, so whoever judges the folder, now or later, reads them here.  ``kept`` writes them
-whatever ends the run.
+Contract.  A group that never recovered, or a node or a client that ended, is not in the history, so
+checkers cannot find it again; every later judgement of the folder reads it here.  ``kept`` writes
+the findings in whatever way the run ends.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from pathlib import Path
 
 from chaos.checkers.verdict import ANOMALIES_LISTED_MAX, Anomaly, Verdict
 
-#: The id of an invariant of the simulator that broke, or of an error that nobody expected there.
+#: The id of a broken invariant of the simulator, or of an unexpected error there.
 INVARIANT = "invariant"
 
 
 class BadFindings(Exception):
-    """A file that says no findings."""
+    """Raised for a file that holds no findings."""
 
 
 @dataclass
 class OwnFindings:
-    """See the module docstring."""
+    """Anomalies, notes and reasons for an invalid run, found by the run itself."""
 
     anomalies: list[Anomaly] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     invalid: list[str] = field(default_factory=list)  # why the run proves nothing
 
     def write(self, path: Path) -> None:
-        """To a file."""
+        """Write the findings to a file."""
         found = {"anomalies": [anomaly._asdict() for anomaly in self.anomalies],
                  "notes": self.notes, "invalid": self.invalid}
         path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
     def tell(self, verdict: Verdict) -> None:
-        """Add them to a verdict."""
+        """Add the findings to a verdict."""
         for anomaly in self.anomalies:
             verdict.counts[anomaly.name] = verdict.counts.get(anomaly.name, 0) + 1
             if verdict.counts[anomaly.name] <= ANOMALIES_LISTED_MAX:
@@ -48,7 +48,7 @@ class OwnFindings:
 
 
 def read(path: Path) -> OwnFindings:
-    """From a file; none when there is no file.  Raises ``BadFindings``."""
+    """Read findings from a file; none when there is no file.  Raises ``BadFindings``."""
     if not path.is_file():
         return OwnFindings()
     try:
@@ -62,7 +62,7 @@ def read(path: Path) -> OwnFindings:
 
 @contextlib.contextmanager
 def kept(found: OwnFindings, path: Path) -> Iterator[None]:
-    """What is in ``found`` when the block ends, however it ends, is in the file."""
+    """Write ``found`` to the file when the block ends, also by an exception."""
     try:
         yield
     finally:

@@ -1,9 +1,10 @@
-"""What a run proves: the checkers' verdict, what the run saw by itself, and whether it could fail.
+"""Verdict on a run: the checkers' verdict, the run's own findings, and whether it could have
+failed.
 
 Contract.  ``judge`` takes the folder that ``conduct`` left, adds the dumps of the nodes' logs and
-what the run saw, and judges it; ``verdict_on`` judges such a folder again at any time and, of a run
-that came to its end, says the same.  In a control arm the losses that it is meant to cause are told
-as what they are and do not count; when there are none the run is invalid.
+the run's findings, and judges it; ``verdict_on`` judges such a folder again at any time and gives
+the same result for a run that came to its end.  In a control arm the intended losses are reported
+as notes and do not count; when there are none the run is invalid.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from chaos.run.parameters import Folder
 
 
 def judge(folder: Folder, found: OwnFindings) -> Verdict:
-    """See the module docstring.  Raises ``BadHistory``."""
+    """Judge the folder that ``conduct`` left.  Raises ``BadHistory``."""
     found.invalid += dump_replicas(folder)
     found.write(folder.findings)
     return verdict_on(folder)
 
 
 def verdict_on(folder: Folder) -> Verdict:
-    """The verdict on what is in the folder.  Raises ``BadHistory``, ``BadDump``,
+    """Return the verdict on the contents of the folder.  Raises ``BadHistory``, ``BadDump``,
     ``BadFindings``."""
-    if folder.facts.get("unjudged"):  # its findings say why
+    if folder.facts.get("unjudged"):  # the findings give the reason
         return _of_findings(folder)
     verdict = check(read_history(folder.history), limits_of(folder.facts),
                     replicas=load_all(folder.replicas), trace=who_led(folder))
@@ -44,14 +45,14 @@ def verdict_on(folder: Folder) -> Verdict:
     if control is not None:
         verdict.invalid += control_arm(verdict, control.level)
         if control.meets_all and NOTHING_ACKNOWLEDGED in verdict.invalid:
-            verdict.invalid.remove(NOTHING_ACKNOWLEDGED)  # nobody is left who could
+            # expected: while the fault is on no node runs that could acknowledge
+            verdict.invalid.remove(NOTHING_ACKNOWLEDGED)
         excuse(verdict, control)
     return verdict
 
 
 def unfinished(folder: Folder, why: str) -> Verdict:
-    """The verdict on a run that broke off: what it had seen by itself, and that it proves
-    nothing."""
+    """Return the verdict on a run that broke off: its own findings, and that it proves nothing."""
     found = findings.read(folder.findings)
     found.invalid.append(why)
     found.write(folder.findings)
@@ -59,28 +60,28 @@ def unfinished(folder: Folder, why: str) -> Verdict:
 
 
 def _of_findings(folder: Folder) -> Verdict:
-    """What the run saw by itself, and nothing else."""
+    """Return a verdict with the run's own findings only."""
     verdict = Verdict()
     findings.read(folder.findings).tell(verdict)
     return verdict
 
 
 def limits_of(run: dict[str, Any]) -> Limits:
-    """What ``run.json`` says under ``limits`` (the fields of ``Limits``), and under ``parameters``
-    of its nodes; else the defaults."""
+    """Return the limits of a run: those under ``limits`` of ``run.json`` (the fields of
+    ``Limits``), and under ``parameters`` of its nodes; else the defaults."""
     nodes = (run.get("parameters") or {}).get("nodes", LIMITS.nodes)
     given = {"nodes": nodes, **(run.get("limits") or {})}
     return Limits(**{name: int(value) for name, value in given.items() if name in Limits._fields})
 
 
 def control_of(folder: Folder) -> Control | None:
-    """The control arm that the run was, as ``run.json`` says; None = a run like any other."""
+    """Return the control arm of the run, by ``run.json``; None = no control arm."""
     return CONTROLS.get((folder.facts.get("parameters") or {}).get("control", ""))
 
 
 def who_led(folder: Folder) -> Trace | None:
-    """By the nodes' own logs; where they do not tell, as it was seen from outside; None when nobody
-    looked."""
+    """Return the trace of leaders from the nodes' logs; without these, from the answers to the run;
+    None when neither exists."""
     trace = read_trace(folder.path, folder.facts.get("began", ""))
     if trace or not folder.leadership.is_file():
         return trace
@@ -88,7 +89,8 @@ def who_led(folder: Folder) -> Trace | None:
 
 
 def dump_replicas(folder: Folder) -> list[str]:
-    """The logs of all nodes, as files of the folder; what could not be dumped, and why."""
+    """Write the logs of all nodes as files of the folder; return which could not be dumped, and
+    why."""
     problems = []
     for data in sorted(folder.nodes.glob("*/data")):
         try:
@@ -99,7 +101,7 @@ def dump_replicas(folder: Folder) -> list[str]:
 
 
 def excuse(verdict: Verdict, control: Control) -> None:
-    """What the control arm is meant to cause is no anomaly."""
+    """Turn the anomalies that the control arm is meant to cause into a note."""
     caused = {name: count for name, count in verdict.counts.items() if name in control.expected}
     verdict.counts = {name: count for name, count in verdict.counts.items() if name not in caused}
     verdict.anomalies = [one for one in verdict.anomalies if one.name not in caused]
@@ -109,7 +111,7 @@ def excuse(verdict: Verdict, control: Control) -> None:
 
 
 def control_sentence(verdict: Verdict, control: Control) -> str:
-    """What a control arm that passed has shown."""
+    """Return the sentence for a control arm that passed."""
     lost = verdict.checked.get(f"lost_{control.level}", 0)
     acknowledged = verdict.checked.get(f"acknowledged_{control.level}", 0)
     return (f"Control arm ({control.text}): {lost} of {acknowledged} records that were "
@@ -118,7 +120,7 @@ def control_sentence(verdict: Verdict, control: Control) -> str:
 
 
 def as_json(verdict: Verdict, control: Control | None) -> dict[str, Any]:
-    """For ``verdict.json``."""
+    """Return the verdict as data for ``verdict.json``."""
     written = verdict.to_json()
     if control is not None and verdict.outcome == "passed":
         written["control"] = control_sentence(verdict, control)
@@ -126,6 +128,6 @@ def as_json(verdict: Verdict, control: Control | None) -> dict[str, Any]:
 
 
 def write_verdict(folder: Folder, verdict: Verdict) -> None:
-    """``verdict.json``"""
+    """Write ``verdict.json``."""
     text = json.dumps(as_json(verdict, control_of(folder)), indent=1)
     folder.verdict.write_text(text + "\n", encoding="utf-8")

@@ -1,14 +1,14 @@
-"""Who leads which group, asked of every node twice a second.
+"""Leaders of all groups over time, asked of every node twice a second.
 
 Contract.  ``watch`` keeps ``Setting.leaders`` and ``members`` up to date and writes each change of
-a leader to ``leadership.jsonl``: ``[time_us, group, term, leader]``, leader 0 = nobody knows of
-one.  Nodes that do not answer are left out.
+a leader to ``leadership.jsonl``: ``[time_us, group, term, leader]``, leader 0 = unknown.  Nodes
+that do not answer are left out.
 
-Theory.  Nodes believe different things at one moment; the belief with the highest term counts, and
-of equal terms that of the leader itself, then one that names a leader.  Who the members are only
-the leader knows: a follower may be behind, and a node that left may not have heard of it.  A leader
-of a shorter life than the pause between two questions may be missed, but its term is not: who led
-in a term that was skipped is ``SOMEBODY``.
+Theory.  Nodes may name different leaders at one moment; the answer with the highest term counts,
+and of equal terms that of the leader itself, then one that names a leader.  Only the leader's
+answer about the members counts: a follower may be behind, and a removed node may not have learned
+of its removal.  A leader that leads for less than the pause between two questions may be missed,
+but its term is not: the leader of a skipped term is ``SOMEBODY``.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from chaos.workloads.session import Sessions
 from multiraft.errors import MultiRaftError
 from multiraft.wire.messages import GroupList, GroupSummary
 
-#: The leader of a term that nobody was asked in.
+#: The unknown leader of a term in which no node was asked.
 SOMEBODY = 0
 PAUSE_S = 0.5
 TIMEOUT_S = 1.0
 
 
 class Belief(NamedTuple):
-    """What one node says of one group."""
+    """Answer of one node about one group."""
 
     node: int
     row: GroupSummary
 
     @property
     def weight(self) -> tuple[int, bool, bool]:
-        """Of two beliefs the heavier one counts."""
+        """Return the weight of an answer; the heavier of two counts."""
         return self.row.term, self.row.leader == self.node, bool(self.row.leader)
 
 
 class Leadership:
-    """See the module docstring."""
+    """Leaders, terms and members of all groups, as the nodes answer."""
 
     def __init__(self, recorder: Recorder, file: TextIO, leaders: dict[int, int]):
         self.changes = 0  # of leaders, after the warm-up
         self.terms: dict[int, int] = {}
-        #: Voters and learners of each group, as a leader of it said last.
+        #: Voters and learners of each group, by the last answer of a leader.
         self.members: dict[int, tuple[int, ...]] = {}
         self._member_terms: dict[int, int] = {}
         self._leaders = leaders
@@ -60,7 +60,7 @@ class Leadership:
         self._said: dict[int, tuple[int, int]] = {}  # group -> (term, leader), as written last
 
     async def watch(self, nodes: Callable[[], dict[int, str]]) -> None:
-        """Ask until cancelled."""
+        """Ask all nodes until cancelled."""
         async with Sessions() as sessions:
             while True:
                 await self.look(sessions, nodes())
@@ -75,7 +75,7 @@ class Leadership:
         self.learn(rows)
 
     def learn(self, beliefs: Sequence[Belief]) -> None:
-        """What all nodes that answered believe at one moment."""
+        """Take the answers of all nodes at one moment."""
         self._learn_members(beliefs)
         best: dict[int, Belief] = {}
         for belief in beliefs:
@@ -90,7 +90,7 @@ class Leadership:
             self._note(group, row.term, row.leader)
 
     def _learn_members(self, beliefs: Sequence[Belief]) -> None:
-        """A later term that has no leader yet, or none any more, says nothing about members."""
+        """Take members from leaders only: a later term without a leader does not change them."""
         for node, row in beliefs:
             if row.leader == node and row.term >= self._member_terms.get(row.group, 0):
                 self._member_terms[row.group] = row.term
@@ -119,11 +119,11 @@ async def _ask(sessions: Sessions, node: int, address: str, rows: list[Belief]) 
                 return
             first = reply.groups[-1].group + 1
     except MultiRaftError:
-        return  # it is down, cut off or paused: the others tell
+        return  # the node is down, cut off or paused: the others answer
 
 
 def trace_of(path: Path) -> Trace:
-    """Who led, from ``leadership.jsonl``, as checkers want it."""
+    """Return the trace of leaders in ``leadership.jsonl`` for the checkers."""
     roles: list[Role] = []
     terms: dict[int, int] = {}
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -1,12 +1,12 @@
-"""After everything is healed: every group has a leader and takes an append, within a bound (A28).
+"""Liveness after healing: every group has a leader and takes an append, within a bound (A28).
 
 Contract.  ``stuck_groups`` appends to one partition of every group and creates a topic for the
 metadata group, all at once, and returns an anomaly for each that was not acknowledged in
 ``BOUND_S``.  The appends are operations of the history like any other.
 
 Theory.  Availability under faults is reported, not judged; availability without any is a promise.
-The bound is a hundred election timeouts: a machine that is busy with other things is no excuse for
-more, and a group that waits for something that never comes is found by any bound.
+The bound is a hundred election timeouts: a busy machine is no excuse for more, and a group that
+waits for an event that never happens is found by any bound.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ METADATA_GROUP = 0
 
 
 async def stuck_groups(setting: Setting) -> list[Anomaly]:
-    """See the module docstring."""
+    """Append to every group; return an anomaly for each one that does not acknowledge in time."""
     by_group = {place.group: place for place in setting.topics.places}
     alive: set[int] = set()
     with trio.move_on_after(BOUND_S):
@@ -42,7 +42,7 @@ async def stuck_groups(setting: Setting) -> list[Anomaly]:
 
 
 def anomaly(setting: Setting, group: int, place: Place | None) -> Anomaly:
-    """What is said of a group that does not come back."""
+    """Return the anomaly of a group that does not recover."""
     leader = setting.leaders.get(group)
     seen = f"node {leader} was seen leading it last" if leader else "no leader was ever seen"
     return Anomaly("A28", "stuck-group",
@@ -65,7 +65,7 @@ async def _append(setting: Setting, place: Place, alive: set[int]) -> None:
             values, records = source.take(place)
             operation = process.invoke("append", key=place.key, values=values, acks="commit",
                                        producer=-1, epoch=-1, sequence=-1)
-            # It gives up before ``settle`` calls it a client that does not answer.
+            # The producer gives up before ``settle`` counts the client as one that does not answer.
             async with client.producer(linger_ms=0,
                                        delivery_timeout_ms=DELIVERY_TIMEOUT_MS) as producer:
                 await settle(setting, operation, place, len(values),

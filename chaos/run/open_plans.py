@@ -1,12 +1,12 @@
-"""The plan that a nemesis left behind is ended, as an operator would who is done with it.
+"""End of the plan that a nemesis left open, by the command that an operator would use.
 
-Contract.  ``end_plan`` cancels whatever plan is under way, and what waits behind it, and returns
-when none is; an anomaly when that takes longer than ``BOUND_S``.
+Contract.  ``end_plan`` cancels the plan that is under way and the one that waits behind it, and
+returns when none is left; it returns an anomaly when that takes longer than ``BOUND_S``.
 
 Theory.  A plan that has paused itself (a slow machine is reason enough) sends nothing to the
-replicas that it has begun to make, and goes on when somebody says so.  Such replicas are behind for
-as long as it lasts, as promised, so nobody can ask of them that they catch up.  That a cancelled
-plan ends is a promise too.
+replicas that it has begun to create until an operator resumes it.  Such replicas are behind for as
+long as the pause lasts, as promised, so the final reads cannot require that they catch up.  That a
+cancelled plan ends is a promise too.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from multiraft.wire.plans import CANCEL, PlanControl, PlanStatus, PlanStatusRepl
 
 BOUND_S = 60.0
 RETRY_S = 0.2
-#: States in which nothing is under way, and the one in which nobody needs to ask again.
+#: States in which no plan is under way, and the one in which the cancellation is already accepted.
 OVER, CANCELLING = ("none", "done", "cancelled"), "cancelling"
 
 
 async def end_plan(setting: Setting) -> list[Anomaly]:
-    """See the module docstring."""
-    said = "nobody says whether there is one"
+    """Cancel every open plan; return an anomaly when that takes longer than ``BOUND_S``."""
+    said = "no node answers whether there is one"
     with trio.move_on_after(BOUND_S):
         async with setting.client() as client:
             while True:

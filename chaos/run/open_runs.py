@@ -1,10 +1,11 @@
-"""Runs of sinks that their writers left open are given up, as an operator would.
+"""End of the transactions of sinks that their writers left open, by the request that an operator
+would use.
 
-Contract.  ``end_runs`` gives up the open run of every sink, in the history, and returns when none
-is open; an anomaly when that takes longer than ``BOUND_S``.
+Contract.  ``end_runs`` aborts the open run of every sink, recorded in the history, and returns when
+none is open; it returns an anomaly when that takes longer than ``BOUND_S``.
 
-Theory.  Readers of committed records go no further than an open run, as promised, so nobody can ask
-of them that they see the end.  That a run can always be given up is a promise too.
+Theory.  Readers of committed records stop before an open run, as promised, so the final reads
+cannot require that they reach the end.  That a run can always be aborted is a promise too.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ RETRY_S = 0.2
 
 
 async def end_runs(setting: Setting) -> list[Anomaly]:
-    """See the module docstring."""
-    said = "nobody says whether there is one"
+    """Abort every open run; return an anomaly when that takes longer than ``BOUND_S``."""
+    said = "no node answers whether there is one"
     with trio.move_on_after(BOUND_S):
         async with setting.client() as client:
             while True:
@@ -44,7 +45,8 @@ async def end_runs(setting: Setting) -> list[Anomaly]:
 
 
 async def open_runs(client: Client) -> list[SinkRow]:
-    """Sinks with an open run, as a node says that knows all that was decided before."""
+    """Return the sinks with an open run, as a node answers that has applied all earlier
+    decisions."""
     await client.catch_up()
     rows, more = [], True
     while more:

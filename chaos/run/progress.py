@@ -1,7 +1,7 @@
-"""One line that says how the run goes, while it goes.
+"""Progress line of a run.
 
-Contract.  ``Progress.show`` gives a line every second to ``say`` until it is cancelled; who prints
-decides how often and where.
+Contract.  ``Progress.show`` passes a line to ``say`` every second until it is cancelled; the
+printer decides how often and where it appears.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ PAUSE_S = 1.0
 
 
 class Progress:
-    """See the module docstring."""
+    """Counters of a run as a line of text."""
 
     def __init__(self, stage, say: Callable[[str], None]):
         self._stage = stage
         self._say = say
 
     async def show(self) -> None:
-        """Until cancelled."""
+        """Show a line every second until cancelled."""
         while True:
             await trio.sleep(PAUSE_S)
             self._say(line(self._stage))
 
 
 def line(stage) -> str:
-    """Seconds, phase, outcomes so far, faults in force."""
+    """Return seconds, phase, outcomes so far and active faults."""
     recorder = stage.setting.recorder
     kinds: Counter[str] = Counter()
     for (_, kind), count in recorder.counts.items():

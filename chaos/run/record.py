@@ -1,8 +1,8 @@
-"""What runs against real nodes have shown, kept per commit.
+"""Record of the runs against real nodes, kept per commit.
 
 Contract.  One JSON object per run and line, appended to ``RUNS_FILE``, which is in the repository,
-as ``chaos/soak.jsonl`` is for the simulator.  ``entry_of`` takes a run's folder and says what it
-was, what it did and how it ended; ``table`` sums what is kept, by commit.
+as ``chaos/soak.jsonl`` is for the simulator.  ``entry_of`` takes a run's folder and returns its
+parameters, numbers and outcome; ``table`` sums the records by commit.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from chaos.history import FINAL, HEAL
 from chaos.run.parameters import RECOVERY_S, Folder
 
 RUNS_FILE = Path(__file__).parents[1] / "runs.jsonl"
-#: What a line copies from the parameters.
+#: Parameters that a line copies.
 ASKED = ("backend", "nodes", "groups", "seconds", "seed")
-#: And from the numbers of a verdict.
+#: Numbers of a verdict that a line copies.
 CHECKED = ("operations", "acknowledged", "acknowledged_under_faults", "log_entries")
 
 
 def entry_of(folder: Folder) -> dict[str, Any]:
-    """A run as a line of the file.  Raises ``OSError``, ``KeyError`` or ``ValueError`` when the
-    folder is not that of a run that came to its end."""
+    """Return a run as a line of the file.  Raises ``OSError``, ``KeyError`` or ``ValueError`` when
+    the folder is not that of a run that came to its end."""
     run = json.loads((folder.path / "run.json").read_text(encoding="utf-8"))
     verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
     parameters, phases = run["parameters"], run["phases"]
@@ -34,7 +34,7 @@ def entry_of(folder: Folder) -> dict[str, Any]:
             "outcome": verdict["outcome"], "anomalies": verdict["counts"],
             **{name: verdict["checked"][name] for name in CHECKED},
             "leader_changes": run["leader_changes"], "faults": dict(sorted(run["faults"].items())),
-            # From the end of the faults until every member and every group was seen to go on.
+            # From the end of the faults until every member and every group was seen to work again.
             "converged_s": round(phases[FINAL] - phases[HEAL] - RECOVERY_S, 1)}
 
 
@@ -45,14 +45,14 @@ def record(entry: dict[str, Any], path: Path = RUNS_FILE) -> None:
 
 
 def read(path: Path = RUNS_FILE) -> list[dict[str, Any]]:
-    """All runs, oldest first."""
+    """Return all runs, oldest first."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
 
 
 def table(entries: Iterable[dict[str, Any]]) -> list[str]:
-    """The sums of each commit and backend, in the order of their first runs, for people."""
+    """Return a table with the sums of each commit and backend, in the order of their first runs."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for entry in entries:
         groups.setdefault((entry["commit"], entry["backend"]), []).append(entry)

@@ -1,7 +1,8 @@
 """The topics of a run: some in every group, a few of them hot.
 
 Contract.  ``create_topics`` returns when every group of the pool has a partition that lives as long
-as the run, or raises ``SetupFailed``: a group without one could be stuck unseen.
+as the run, or raises ``SetupFailed``: otherwise a group without one could be blocked without being
+noticed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ ATTEMPTS = 5
 
 
 class SetupFailed(Exception):
-    """The cluster never came so far that it could be tried."""
+    """Raised when the cluster could not be set up for the run."""
 
 
 async def create_topics(setting: Setting, groups: int) -> None:
@@ -42,7 +43,7 @@ async def create_topics(setting: Setting, groups: int) -> None:
 
 
 def one_of_each(places: list[Place], groups: set[int]) -> list[Place]:
-    """A partition for each of ``groups``, as far as there is one."""
+    """Return a partition for each of ``groups``, as far as there is one."""
     return list({place.group: place for place in places if place.group in groups}.values())
 
 

@@ -1,11 +1,11 @@
-"""The rotation of faults, told to the history as it goes.
+"""Fault schedule of a run: the rotation of nemeses, recorded in the history.
 
-Contract.  ``rotation(names)`` is a torment for ``conduct``: turns of random nemeses for
-``Parameters.seconds``, all healed at the end.  What could not be begun is a note of the run: it was
-not survived.
+Contract.  ``rotation(names)`` is a schedule for ``conduct``: turns of random nemeses for
+``Parameters.seconds``, all healed at the end.  A fault that could not begin is a note of the run:
+it does not count as survived.
 
-Theory.  The rotation blocks, so it has a thread; what it tells comes into trio's thread and takes
-its place in the one order of events there.
+Theory.  The rotation blocks, so it has a thread; its events are passed to trio's thread and take
+their place in the single order of events there.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from chaos.run.conduct import Stage, blocking
 
 
 class Impossible(Exception):
-    """A fault that was asked for cannot be caused here."""
+    """Raised when a requested fault cannot be injected here."""
 
 
 def nemeses_of(wanted: Sequence[str], backend: Backend) -> list[str]:
-    """The nemeses for what was asked for: names of nemeses, or of kinds of fault; () = all that are
-    possible.  Raises ``Impossible``."""
+    """Return the nemeses of these names, or of these kinds of fault; () = all that are possible.
+    Raises ``Impossible``."""
     possible = names(sorted(backend.kinds))
     if not wanted:
         return possible
@@ -42,12 +42,12 @@ def nemeses_of(wanted: Sequence[str], backend: Backend) -> list[str]:
 
 
 def choices() -> list[str]:
-    """What may be asked for."""
+    """Return the names that may be requested."""
     return sorted({*KINDS, *names()})
 
 
 def rotation(enabled: Sequence[str]) -> Callable[[Stage], Awaitable[None]]:
-    """See the module docstring."""
+    """Return the schedule of turns of the enabled nemeses."""
     async def torment(stage: Stage) -> None:
         token = trio.lowlevel.current_trio_token()
 
@@ -66,7 +66,7 @@ def rotation(enabled: Sequence[str]) -> Callable[[Stage], Awaitable[None]]:
 
 
 def tell(stage: Stage, kind: str, on: bool, nodes: list[int], text: str) -> None:
-    """A fault begins or ends."""
+    """Record that a fault begins or ends."""
     stage.setting.recorder.fault(kind, on, tuple(nodes), text)
     met = ",".join(str(node) for node in nodes if node != CLIENTS)
     label = f"{text.partition(':')[0]} {met}".strip()
@@ -77,7 +77,7 @@ def tell(stage: Stage, kind: str, on: bool, nodes: list[int], text: str) -> None
 
 
 def note(stage: Stage, turns: Rotation) -> None:
-    """What was played, and what could not be."""
+    """Note which nemeses were used, and what could not begin."""
     played = Counter(name for turn in turns.turns for name in turn.names)
     stage.folder.note(turns=[[list(turn.names), round(turn.seconds, 1)] for turn in turns.turns],
                       nemeses_played=dict(sorted(played.items())), refusals=turns.refusals)

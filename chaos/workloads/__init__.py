@@ -1,9 +1,10 @@
-"""What clients do while things break: appends, reads, consumers, topics; by table.
+"""Workloads of clients during faults: appends, reads, consumers, topics; in a table.
 
-Contract.  A workload is ``async def run(setting)``: it keeps a bounded number of logical processes
-asking at a bounded rate until it is cancelled, and writes each question and its outcome to the
-history.  It never raises because the cluster misbehaves; any exception that comes out is a bug of
-the product's client, or of the harness, and ends this workload (``chaos.run.crashes``).
+Contract.  A workload is ``async def run(setting)``: a bounded number of logical processes sends
+requests at a bounded rate until the workload is cancelled, and each request and its outcome is
+written to the history.  It never raises because of a fault of the cluster; any exception that it
+raises is a bug of the product's client, or of the harness, and ends this workload
+(``chaos.run.crashes``).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from chaos.workloads import appends, churn, consumers, idempotent, reads, sinks
 from chaos.workloads.setting import Workload
 
-#: name -> (what does it, its line in the help)
+#: name -> (workload, its line in the help)
 WORKLOADS: dict[str, tuple[Workload, str]] = {
     "appends": (appends.run, "unique appends with each ack level, without retries"),
     "idempotent": (idempotent.run, "idempotent producers that pipeline, retry and replay"),

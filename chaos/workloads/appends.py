@@ -1,8 +1,9 @@
-"""Unique appends with each ack level: one attempt, one answer, no retry that could double it.
+"""Workload of unique appends with each ack level: one attempt, one answer, no retry that could
+append twice.
 
 Theory.  Without idempotence the client repeats only what was certainly not appended, so a lost
-answer is an ``info`` and a refusal must be the truth: a checker that finds the value of a ``fail``
-has found a lie of the client or of the node.
+answer is an ``info`` and a refusal must be the truth: when a checker finds the value of a ``fail``,
+the client or the node reported a wrong outcome.
 """
 
 from __future__ import annotations
@@ -20,24 +21,25 @@ from multiraft.errors import MultiRaftError
 #: Ack level of each process.
 LEVELS = ("commit", "commit", "commit", "commit", "commit", "commit", "leader", "leader", "leader",
           "none")
-#: Questions per second of one of them.
+#: Requests per second of one process.
 PER_SECOND = 8.0
-#: After this an append is given up: a few elections long, so that many outcomes stay unknown.
+#: An append is given up after this time: a few elections long, so that many outcomes stay
+#: ambiguous.
 DELIVERY_TIMEOUT_MS = 4_000
 REQUEST_TIMEOUT_MS = 2_000
-#: The client must have said something by then; it is a bug of the client when it has not.
+#: A client that has not answered by then has a bug.
 ANSWER_TIMEOUT_S = 30.0
 
 
 async def run(setting: Setting) -> None:
-    """See ``chaos.workloads``."""
+    """Run the workload; see ``chaos.workloads``."""
     async with trio.open_nursery() as nursery:
         for acks in LEVELS:
             nursery.start_soon(appending, setting, acks)
 
 
 async def appending(setting: Setting, acks: str) -> None:
-    """One process: an append, its outcome, a pause."""
+    """Run one process: an append, its outcome, a pause."""
     rng, process = setting.rng(), setting.recorder.process()
     source = Source(setting.run, setting.recorder.next_producer(), rng)
     async with setting.client() as client, client.producer(
@@ -56,7 +58,7 @@ async def appending(setting: Setting, acks: str) -> None:
 
 
 async def is_known(client: Client, known: set[str], place: Place) -> bool:
-    """Whether the client knows where the topic is; it finds out if not, and may fail."""
+    """True if the client knows where the topic is; asks for it if not, which may fail."""
     if place.topic in known:
         return True
     try:
@@ -71,7 +73,7 @@ async def is_known(client: Client, known: set[str], place: Place) -> bool:
 
 def send(client: Client, producer: Producer, place: Place, records: list[bytes],
          ) -> list[BatchDelivery]:
-    """Give the client one batch of records; it leaves at once."""
+    """Give the client one batch of records; it is sent at once."""
     deliveries = [producer.send_nowait(Record(place.topic, record, partition=place.partition))
                   for record in records]
     client.work()
@@ -80,13 +82,13 @@ def send(client: Client, producer: Producer, place: Place, records: list[bytes],
 
 async def settle(setting: Setting, operation: Operation, place: Place, count: int,
                  deliveries: list[BatchDelivery]) -> None:
-    """Wait for the outcome of one append and write it down."""
+    """Wait for the outcome of one append and record it."""
     with operation:
         with trio.fail_after(ANSWER_TIMEOUT_S):
             receipts = await outcomes(deliveries)
         receipt = receipts[-1]
         if receipt.count != count or any(other != receipt for other in receipts):
-            # Records of two appends in one batch: acknowledged, but which of them is where?
+            # Records of two appends in one batch: acknowledged, but their order in it is unknown.
             operation.unknown("SharedBatch", f"{receipt.count} records in the batch of {count}")
             return
         operation.ok(offset=receipt.base_offset)
@@ -95,8 +97,8 @@ async def settle(setting: Setting, operation: Operation, place: Place, count: in
 
 
 async def outcomes(deliveries: list[BatchDelivery]) -> list[BatchReceipt]:
-    """What became of each.  Raises the first failure, when all are known: one that nobody waits for
-    is the producer's to raise, at its end."""
+    """Return the receipts of all deliveries.  Raises the first failure once all outcomes are known:
+    the producer would raise a failure that is never awaited when it closes."""
     receipts, failures = [], []
     for delivery in deliveries:
         try:
@@ -109,5 +111,5 @@ async def outcomes(deliveries: list[BatchDelivery]) -> list[BatchReceipt]:
 
 
 def jitter(rng: random.Random, seconds: float) -> float:
-    """Between half of it and all of it."""
+    """Return a random time between half of ``seconds`` and all of it."""
     return seconds * (0.5 + rng.random() / 2)

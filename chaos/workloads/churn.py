@@ -1,12 +1,12 @@
-"""Topics that are created, used, deleted and created again under the same name.
+"""Workload of topics that are created, used, deleted and created again under the same name.
 
-Theory.  Each name has one owner, so that every life has one key and a record says which life it was
-made for: one that shows up in the next is another topic's.  The owner goes on with the client that
-created the topic, which has therefore heard of that life.  The next life is another client's, which
-has heard of nothing: another process of the history, because what a client knows is promised to
-that client alone, and while the metadata group has no leader a node may tell a new one what it knew
-last.  Reads of a life that was deleted go to the partition's own incarnation, and must not find
-anything any more.
+Theory.  Each name has one owner, so that every incarnation has one key and a record names the
+incarnation that it was made for: a record that appears in the next incarnation belongs to another
+topic.  The owner continues with the client that created the topic, so that client knows the
+incarnation.  The next incarnation is used by another client, which has seen no metadata of it.  It
+is another process of the history, because a client's knowledge is promised to that client alone,
+and while the metadata group has no leader a node may give a new client older metadata.  Reads of a
+deleted incarnation go to the partition's own incarnation, and must no longer find anything.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from multiraft.client import Client, Producer
 NAMES = 3
 PARTITIONS_MAX = 3
 PER_SECOND = 6.0
-#: Questions in one life of a topic.
+#: Requests in one incarnation of a topic.
 LIFE_MIN, LIFE_MAX = 10, 40
 DELIVERY_TIMEOUT_MS = 6_000
 
 
 async def run(setting: Setting) -> None:
-    """See ``chaos.workloads``."""
+    """Run the workload; see ``chaos.workloads``."""
     async with trio.open_nursery() as nursery:
         for number in range(NAMES):
             nursery.start_soon(owning, setting, f"churn-{number}")
 
 
 async def owning(setting: Setting, name: str) -> None:
-    """One name: life after life."""
+    """Own one name: create, use and delete its incarnations one after the other."""
     rng = setting.rng()
     source = Source(setting.run, setting.recorder.next_producer(), rng)
     while True:
@@ -50,7 +50,7 @@ async def owning(setting: Setting, name: str) -> None:
 
 async def one_life(setting: Setting, process: Process, client: Client, sessions: Sessions,
                    rng: random.Random, source: Source, name: str) -> None:
-    """Create, use, delete; or delete what an unknown outcome left behind."""
+    """Create, use and delete one incarnation; or delete what an ambiguous outcome left behind."""
     await trio.sleep(setting.pause_s(rng, PER_SECOND))
     places = await create(process, client, rng, name)
     if places is None:
@@ -72,7 +72,7 @@ async def one_life(setting: Setting, process: Process, client: Client, sessions:
 async def use(setting: Setting, process: Process, client: Client, producer: Producer,
               sessions: Sessions, rng: random.Random, source: Source, known: set[str],
               place: Place) -> None:
-    """An append, a read or a look."""
+    """Send one append, read or description."""
     dice = rng.random()
     if dice < 0.6 and await is_known(client, known, place):
         values, records = source.take(place)
@@ -89,7 +89,7 @@ async def use(setting: Setting, process: Process, client: Client, producer: Prod
 
 async def create(process: Process, client: Client, rng: random.Random, name: str,
                  partitions: int = 0) -> list[Place] | None:
-    """The partitions of a new topic; None = it was not created, or nobody knows."""
+    """Create a topic and return its partitions; None = refused or ambiguous."""
     partitions = partitions or rng.randint(1, PARTITIONS_MAX)
     with process.invoke("create_topic", topic=name, partitions=partitions) as operation:
         topic = await client.create_topic(name, partitions)
@@ -99,7 +99,7 @@ async def create(process: Process, client: Client, rng: random.Random, name: str
 
 
 async def delete(process: Process, client: Client, name: str, incarnation: int) -> bool:
-    """Whether the topic is certainly gone."""
+    """Delete a topic; return True if it is certainly gone."""
     with process.invoke("delete_topic", topic=name, incarnation=incarnation) as operation:
         await client.delete_topic(name, incarnation)
         operation.ok()

@@ -1,7 +1,7 @@
-"""Consumers of the product with positions: polled, and assigned anew now and then.
+"""Workload of the product's consumers with positions, which are assigned again now and then.
 
 Theory.  A consumer of several partitions is one product consumer for each, so that each can be
-assigned where it is wanted.  An assignment begins where the consumer stood, further back, or at the
+assigned separately.  An assignment begins at the consumer's position, further back, or at the
 start; between two assignments positions only go forward, without a gap.
 """
 
@@ -20,7 +20,7 @@ from multiraft.errors import MultiRaftError
 CONSUMERS = 3
 KEYS_MAX = 3
 PER_SECOND = 5.0
-#: A poll waits this long for something new.
+#: Time that a poll waits for new records.
 POLL_S = 0.25
 #: Batches of one partition in one poll.
 BATCHES_MAX = 8
@@ -31,14 +31,14 @@ UNAVAILABLE_MS = 8_000
 
 
 async def run(setting: Setting) -> None:
-    """See ``chaos.workloads``."""
+    """Run the workload; see ``chaos.workloads``."""
     async with trio.open_nursery() as nursery:
         for _ in range(CONSUMERS):
             nursery.start_soon(consuming, setting)
 
 
 async def consuming(setting: Setting) -> None:
-    """One consumer: assignments, each with its polls."""
+    """Run one consumer: assignments, each with its polls."""
     rng, process = setting.rng(), setting.recorder.process()
     positions: dict[Place, int] = {}
     async with setting.client() as client:
@@ -50,7 +50,8 @@ async def consuming(setting: Setting) -> None:
 
 def assignment(rng: random.Random, setting: Setting, positions: dict[Place, int],
                ) -> dict[Place, int]:
-    """What to read next, and from where: the same a little further back, or something else."""
+    """Return the partitions and offsets to read next: the same ones a little further back, or
+    others."""
     if positions and rng.random() < 0.6:
         return {place: rng.choice((at, at, max(0, at - rng.randint(1, 10)), 0))
                 for place, at in positions.items()}
@@ -60,7 +61,7 @@ def assignment(rng: random.Random, setting: Setting, positions: dict[Place, int]
 
 async def assigned(setting: Setting, process: Process, client: Client, rng: random.Random,
                    positions: dict[Place, int]) -> None:
-    """One assignment with its polls, until it is replaced or fails.  ``positions`` follow."""
+    """Run one assignment with its polls, until it is replaced or fails; update ``positions``."""
     process.invoke("assign", positions={place.key: at for place, at in positions.items()}).ok()
     readers = {place: client.consume(place.topic, place.partition, at,
                                      unavailable_ms=UNAVAILABLE_MS, prefer="nearest",
@@ -79,7 +80,7 @@ async def assigned(setting: Setting, process: Process, client: Client, rng: rand
 
 async def poll(setting: Setting, process: Process, readers: dict[Place, Consumer],
                positions: dict[Place, int]) -> bool:
-    """One poll; whether the consumer can go on."""
+    """Poll once; return True if the consumer can continue."""
     with process.invoke("poll", keys=[place.key for place in readers]) as operation:
         found: dict[str, list] = {}
         for place, batches in (await take(readers)).items():
@@ -91,8 +92,8 @@ async def poll(setting: Setting, process: Process, readers: dict[Place, Consumer
 
 
 async def take(readers: dict[Place, Consumer]) -> dict[Place, list[FetchedBatch]]:
-    """What arrives at each partition within one poll.  Raises what ended a consumer, once nothing
-    is left that was read before."""
+    """Return the batches that arrive at each partition within one poll.  Raises the error that
+    ended a consumer, once everything read before it was returned."""
     batches: dict[Place, list[FetchedBatch]] = {}
     ended: list[MultiRaftError] = []
 

@@ -1,10 +1,10 @@
-"""Idempotent producers: the product's, which pipelines and retries, and one by hand that repeats
-itself on purpose.
+"""Workload of idempotent producers: the product's, which pipelines and retries, and one on a raw
+session that repeats batches on purpose.
 
-Theory.  The product's client hides its retries; the history sees one append and one outcome.  By
-hand the sequence is known: after any lost answer the same batch goes to whoever leads now, and now
-and then a batch that was acknowledged is sent again, as an append of its own with the same sequence
-and values.  Both must be answered with the first offset.
+Theory.  The product's client hides its retries; the history sees one append and one outcome.  On a
+raw session the sequence is known: after any lost answer the same batch goes to the current leader,
+and now and then a batch that was acknowledged is sent again, as an append of its own with the same
+sequence and values.  Both must be answered with the first offset.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BATCH_BYTES_MAX = 64 << 10
 
 
 async def run(setting: Setting) -> None:
-    """See ``chaos.workloads``."""
+    """Run the workload; see ``chaos.workloads``."""
     async with trio.open_nursery() as nursery:
         for acks in LEVELS:
             nursery.start_soon(pipelining, setting, acks)
@@ -59,7 +59,7 @@ async def run(setting: Setting) -> None:
 
 
 async def pipelining(setting: Setting, acks: str) -> None:
-    """One producer with several appends under way."""
+    """Run one producer with several appends under way."""
     rng, process = setting.rng(), setting.recorder.process()
     number = setting.recorder.next_producer()
     source = Source(setting.run, number, rng)
@@ -103,7 +103,7 @@ class Identity:
 
 
 async def repeating(setting: Setting) -> None:
-    """One producer that retries every append until it has an answer."""
+    """Run one producer that retries every append until it has an answer."""
     rng, process = setting.rng(), setting.recorder.process()
     source = Source(setting.run, setting.recorder.next_producer(), rng)
     identity: Identity | None = None
@@ -113,11 +113,11 @@ async def repeating(setting: Setting) -> None:
             if identity is None:
                 identity = await identify(setting, sessions, rng)
             elif not await append(setting, process, sessions, rng, source, identity):
-                identity = None  # the sequence is torn: go on as somebody else
+                identity = None  # a sequence may be missing: continue with a new producer id
 
 
 async def identify(setting: Setting, sessions: Sessions, rng: random.Random) -> Identity | None:
-    """A new producer id; None = not now."""
+    """Return a new producer id; None = none was assigned."""
     address = setting.nodes()[setting.any_node(rng)]
     for _ in range(2):
         try:
@@ -135,7 +135,7 @@ async def identify(setting: Setting, sessions: Sessions, rng: random.Random) -> 
 
 async def append(setting: Setting, process: Process, sessions: Sessions, rng: random.Random,
                  source: Source, identity: Identity) -> bool:
-    """One append with all its attempts; False = its sequence may be missing in the log."""
+    """Send one append with all its attempts; False = its sequence may be missing in the log."""
     place = setting.topics.pick(rng)
     values, records = source.take(place)
     sequence = identity.sequences.get(place.incarnation, 0)
@@ -155,7 +155,7 @@ async def append(setting: Setting, process: Process, sessions: Sessions, rng: ra
 
 
 def build(records: list[bytes], identity: Identity, sequence: int) -> bytearray:
-    """One batch with its producer's fields."""
+    """Return one batch with its producer's fields."""
     builder = core.BatchBuilder(BATCH_BYTES_MAX)
     for record in records:
         took = builder.append(time.time_ns() // 1_000_000, None, record)
@@ -165,8 +165,8 @@ def build(records: list[bytes], identity: Identity, sequence: int) -> bytearray:
 
 async def insist(setting: Setting, sessions: Sessions, rng: random.Random, place: Place,
                  batch: bytearray) -> int:
-    """Send until it is acknowledged; its offset.  Raises ``AmbiguousOutcome`` when time is up and
-    an attempt may have worked, else the last refusal."""
+    """Send a batch until it is acknowledged; return its offset.  Raises ``AmbiguousOutcome`` when
+    time is up and an attempt may have worked, else the last refusal."""
     deadline = trio.current_time() + GIVE_UP_S
     perhaps, hint = False, setting.leader_address(place)
     while True:
@@ -189,7 +189,8 @@ async def insist(setting: Setting, sessions: Sessions, rng: random.Random, place
 
 
 async def attempt(sessions: Sessions, address: str, place: Place, batch: bytearray) -> int:
-    """The offset.  Raises as ``Session.ask``, and the refusal of the batch."""
+    """Send a batch once and return its offset.  Raises as ``Session.ask``, and the refusal of the
+    batch."""
     request = Produce("commit", int(ATTEMPT_S * 1000), (BatchPart(place.incarnation, len(batch)),))
     reply = await sessions.ask(address, request, [batch], timeout_s=ATTEMPT_S + 1)
     result = reply.results[0]

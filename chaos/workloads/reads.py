@@ -1,7 +1,7 @@
-"""Offsets read from any replica, ends that must be certain, and where topics are.
+"""Workload of reads: offsets from any replica, certain ends, and descriptions of topics.
 
-Theory.  Reads by hand: a client would choose the replica, and hide what a bad one said.  A batch
-that fails its check is what the client's check is for: the node is told, and the read has failed.
+Theory.  Reads use raw sessions: a client would choose the replica, and hide a bad answer.  A batch
+that fails its check is handled as the client does: the node is notified, and the read has failed.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from multiraft.wire.messages import (
 READERS = 4
 PER_SECOND = 12.0
 TIMEOUT_S = 3.0
-#: What one read asks for; a few batches, so that reads end within partitions.
+#: Size of a read; a few batches, so that reads end within partitions.
 BYTES_MAX = 32 << 10
-#: Reads begin this close to the end as often as anywhere.
+#: Half of the reads begin within this many offsets of the end.
 TAIL = 20
-#: Of the questions of a reader: reads, certain ends, uncertain ends; the rest are descriptions.
+#: Shares of a reader's requests: reads, certain ends, uncertain ends; the rest are descriptions.
 READS, CERTAIN, UNCERTAIN = 0.75, 0.15, 0.05
 
 
 class Answer(NamedTuple):
-    """How far a read came, and the high watermark, -1 when it failed: then ``refusal`` says how."""
+    """Offset that a read reached, and the high watermark; -1 when it failed, with the reason in
+    ``refusal``."""
 
     reached: int
     high_watermark: int
@@ -49,14 +50,14 @@ class Answer(NamedTuple):
 
 
 async def run(setting: Setting) -> None:
-    """See ``chaos.workloads``."""
+    """Run the workload; see ``chaos.workloads``."""
     async with trio.open_nursery() as nursery:
         for _ in range(READERS):
             nursery.start_soon(reading, setting)
 
 
 async def reading(setting: Setting) -> None:
-    """One process: a question to some node, a pause."""
+    """Run one process: a request to some node, a pause."""
     rng, process = setting.rng(), setting.recorder.process()
     async with setting.client() as client, Sessions() as sessions:
         while True:
@@ -75,14 +76,14 @@ async def reading(setting: Setting) -> None:
 
 
 def offset_near(rng: random.Random, end: int) -> int:
-    """Where to begin: anywhere, near the end, or a little beyond it."""
+    """Return an offset to begin at: anywhere, near the end, or a little beyond it."""
     low = max(0, end - TAIL) if rng.random() < 0.5 else 0
     return rng.randint(low, end + 2)
 
 
 async def read(setting: Setting, process: Process, sessions: Sessions, place: Place, node: int,
                offset: int, final: bool = False, bytes_max: int = BYTES_MAX) -> Answer:
-    """One read of what a replica says is committed."""
+    """Read once what a replica serves as committed."""
     asked = {"final": True} if final else {}
     operation = process.invoke("read", key=place.key, offset=offset, mode="committed", node=node,
                                **asked)
@@ -104,16 +105,16 @@ async def read(setting: Setting, process: Process, sessions: Sessions, place: Pl
 
 
 def address_of(setting: Setting, node: int) -> str:
-    """Where a node is.  Raises ``NotSent`` when it is no member any more."""
+    """Return the address of a node.  Raises ``NotSent`` when it is no longer a member."""
     address = setting.nodes().get(node)
     if address is None:
-        raise NotSent(f"node {node} is no member any more")
+        raise NotSent(f"node {node} is no longer a member")
     return address
 
 
 async def fetch(sessions: Sessions, address: str, place: Place, offset: int, bytes_max: int):
-    """(``FetchResult``, bytes) of one partition from one node.  Raises as ``Session.ask``, and the
-    refusal of the partition."""
+    """Return (``FetchResult``, bytes) of one partition from one node.  Raises as ``Session.ask``,
+    and the refusal of the partition."""
     request = Fetch((FetchPart(place.incarnation, offset, bytes_max),), 1, bytes_max, 0, ANY)
     reply = await sessions.ask(address, request, timeout_s=TIMEOUT_S)
     result = reply.results[0]
@@ -123,16 +124,16 @@ async def fetch(sessions: Sessions, address: str, place: Place, offset: int, byt
 
 
 async def complain(sessions: Sessions, address: str, place: Place, offset: int) -> None:
-    """Say that a batch failed its check, as clients do.  Nobody waits for what comes of it."""
+    """Report that a batch failed its check, as clients do; the outcome is not awaited."""
     try:
         await sessions.ask(address, Complain(place.incarnation, offset), timeout_s=TIMEOUT_S)
     except MultiRaftError:
-        return  # it was said, or the node is gone
+        return  # the report was sent, or the node is gone
 
 
 async def offsets(setting: Setting, process: Process, sessions: Sessions, place: Place, node: int,
                   mode: str, final: bool = False) -> tuple[int, int] | None:
-    """First and next offset of a partition, as ``node`` knows them; None = it did not say."""
+    """Return log start and next offset of a partition, as ``node`` knows them; None = no answer."""
     asked = {"final": True} if final else {}
     operation = process.invoke("offsets", key=place.key, mode=mode, node=node, **asked)
     request = ListOffsets((OffsetQuery(place.incarnation, EARLIEST),
@@ -150,8 +151,8 @@ async def offsets(setting: Setting, process: Process, sessions: Sessions, place:
 
 
 async def describe(process: Process, client: Client, topic: str) -> int | None:
-    """Where a topic is, as the client finds out; its incarnation, -1 = there is none, None = nobody
-    said."""
+    """Describe a topic through the client; return its incarnation, -1 = it does not exist, None =
+    no answer."""
     with process.invoke("describe", topic=topic) as operation:
         await client.catch_up()
         try:
@@ -160,7 +161,7 @@ async def describe(process: Process, client: Client, topic: str) -> int | None:
             operation.ok(incarnation=-1, epoch=-1, groups=[])
             return -1
         operation.ok(incarnation=found.incarnation,
-                     epoch=sum(part.epoch for part in found.partitions),  # one more per switch
+                     epoch=sum(part.epoch for part in found.partitions),  # grows by one per switch
                      groups=[part.group for part in found.partitions])
         return found.incarnation
     return None

@@ -1,19 +1,19 @@
-"""The history of a run as it happens: who asks what, and what became of it.
+"""Recorder of a run's history: requests of processes and their outcomes.
 
 Contract.  ``Recorder`` is the only writer of a history: one clock, one order, one thread (trio's).
-``Process.invoke`` gives an ``Operation``, which is settled at most once.  It is used as a block:
+``Process.invoke`` gives an ``Operation``, which is completed at most once.  It is used as a block:
 
     with process.invoke("read", key=key, offset=offset) as operation:
         operation.ok(**await whatever_it_takes())
 
 An error of the product that ends the block is its outcome: a ``RequestError`` is a ``fail`` (it
-certainly did not happen), any other ``MultiRaftError`` an ``info`` (nobody knows), and the caller
-goes on behind the block; ``operation.happened`` tells.  A cancelled operation is ``info``, and the
-cancellation goes on.  Everything else is a bug, of the product's client or of the harness: it is
-``info`` under its own name, and goes on.
+certainly did not happen), any other ``MultiRaftError`` an ``info`` (ambiguous), and the caller
+continues behind the block; ``operation.happened`` gives the outcome.  A cancelled operation is
+``info``, and the cancellation is raised again.  Every other exception is a bug, of the product's
+client or of the harness: it is ``info`` under its own name, and is raised again.
 
-Invariants.  A process whose operation ended in ``info`` asks nothing more: ``Process`` goes on
-under the next number by itself.
+Invariants.  A process whose operation ended in ``info`` sends no further request: ``Process``
+continues under the next number by itself.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from chaos.history import FAIL, FAULT, INFO, INVOKE, OK, PHASE, Event, HistoryWr
 from multiraft.errors import MultiRaftError
 from multiraft.wire.errors import RequestError
 
-#: An error's text in the history; what nodes say of many partitions can be long.
+#: Length of an error's text in the history; a node's message about many partitions can be long.
 TEXT_MAX = 300
 
 
 class Recorder:
-    """See the module docstring.  ``counts[(name, kind)]`` and ``open`` may be read at any time."""
+    """Writer of one history, with counters.  ``counts[(name, kind)]`` and ``open`` may be read at
+    any time."""
 
     def __init__(self, writer: HistoryWriter, clock_ns: Callable[[], int] = time.monotonic_ns):
         self._writer = writer
@@ -43,30 +44,31 @@ class Recorder:
         self._producer = 0
         self.counts: Counter[tuple[str, str]] = Counter()
         self.faults: Counter[str] = Counter()  # that began, by kind
-        self.open = 0  # invoked and not settled
+        self.open = 0  # invoked and not completed
         self.phase_name = ""
         self.acknowledged: Counter[str] = Counter()  # appends by phase, but those with acks "none"
 
     def now_us(self) -> int:
-        """Microseconds since the run began."""
+        """Return microseconds since the run began."""
         return (self._clock_ns() - self._begun_ns) // 1000
 
     def process(self) -> "Process":
-        """Somebody new who asks."""
+        """Return a new process."""
         return Process(self, self.next_process())
 
     def next_process(self) -> int:
-        """A number that no process had."""
+        """Return a process number that is not used yet."""
         self._process += 1
         return self._process
 
     def next_producer(self) -> int:
-        """A number for ``values.value_of`` that nobody else of this run appends under."""
+        """Return a producer number for ``values.value_of`` that no other workload of this run
+        uses."""
         self._producer += 1
         return self._producer
 
     def invoked(self, process: int, name: str, data: dict[str, Any]) -> int:
-        """An operation begins; its number."""
+        """Record the invocation of an operation; return its number."""
         self._operation += 1
         self.open += 1
         self._write(INVOKE, self._operation, process, name, data)
@@ -74,17 +76,17 @@ class Recorder:
 
     def settled(self, kind: str, operation: int, process: int, name: str,
                 data: dict[str, Any]) -> None:
-        """An operation ends."""
+        """Record the completion of an operation."""
         self.open -= 1
         self._write(kind, operation, process, name, data)
 
     def fault(self, name: str, on: bool, nodes: tuple[int, ...], text: str) -> None:
-        """A nemesis begins or ends something."""
+        """Record that a nemesis begins or ends a fault."""
         self.faults[name] += on
         self._write(FAULT, -1, -1, name, {"on": on, "nodes": list(nodes), "text": text})
 
     def phase(self, name: str, **data: Any) -> None:
-        """The run enters a phase."""
+        """Record that the run enters a phase."""
         self.phase_name = name
         self._write(PHASE, -1, -1, name, data)
 
@@ -95,24 +97,24 @@ class Recorder:
 
 
 class Process:
-    """Who asks; ``number`` changes when an outcome stays unknown."""
+    """A logical process; its ``number`` changes when an outcome stays ambiguous."""
 
     def __init__(self, recorder: Recorder, number: int):
         self.recorder = recorder
         self.number = number
 
     def invoke(self, name: str, **data: Any) -> "Operation":
-        """Ask something."""
+        """Invoke an operation."""
         return Operation(self, self.recorder.invoked(self.number, name, data), name, data)
 
     def retire(self, number: int) -> None:
-        """An operation of ``number`` ended in ``info``."""
+        """Take a new number, because an operation of ``number`` ended in ``info``."""
         if self.number == number:
             self.number = self.recorder.next_process()
 
 
 class Operation:
-    """One question on its way."""
+    """One operation under way."""
 
     __slots__ = ("settled", "happened", "refusal", "_process", "_asked_by", "_number", "_name",
                  "_asked")
@@ -120,7 +122,7 @@ class Operation:
     def __init__(self, process: Process, number: int, name: str, asked: dict[str, Any]):
         self.settled = False
         self.happened = False
-        self.refusal = ""  # how it failed, or why nobody knows
+        self.refusal = ""  # reason of a failure, or of an ambiguous outcome
         self._process = process
         self._asked_by = process.number
         self._number = number
@@ -139,11 +141,11 @@ class Operation:
             if isinstance(error, Exception):  # a bug of the client, or of the harness
                 self.unknown(kind.__name__, str(error))
             else:
-                self.unknown("Cancelled", "the run went on without waiting")
+                self.unknown("Cancelled", "the run continued without waiting")
         return False
 
     def ok(self, **data: Any) -> None:
-        """It happened."""
+        """Complete with ``ok``."""
         recorder = self._process.recorder
         if self._name == "append" and self._asked["acks"] != "none":
             recorder.acknowledged[recorder.phase_name] += 1
@@ -151,7 +153,7 @@ class Operation:
         self._settle(OK, data)
 
     def failed(self, error: MultiRaftError) -> None:
-        """It did not happen, or nobody knows: the class of ``error`` says which."""
+        """Complete with ``fail`` or ``info``: the class of ``error`` decides."""
         self.refusal = f"{type(error).__name__}: {error}"[:TEXT_MAX]
         if isinstance(error, RequestError):
             self._settle(FAIL, {"error": type(error).__name__, "text": str(error)[:TEXT_MAX]})
@@ -159,7 +161,7 @@ class Operation:
             self.unknown(type(error).__name__, str(error))
 
     def unknown(self, error: str, text: str) -> None:
-        """Nobody will ever know."""
+        """Complete with ``info``: the outcome stays ambiguous."""
         self._settle(INFO, {"error": error, "text": text[:TEXT_MAX]})
         self._process.retire(self._asked_by)
 

@@ -1,7 +1,7 @@
-"""Values to records and back, as operations of the history name them.
+"""Conversion between values and records, as operations of the history name them.
 
 Contract.  ``Source`` gives each producer its next values; ``runs_of`` turns fetched batches into
-runs of the history, in which a record that is not what its place says is ``CORRUPT``.
+runs of the history, in which a record that is not intact is ``CORRUPT``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RECORDS_MAX = 4
 
 
 class Source:
-    """One producer's records."""
+    """Source of one producer's records."""
 
     def __init__(self, run: int, producer: int, rng: random.Random):
         self._run = run
@@ -30,7 +30,7 @@ class Source:
         self._number = 0
 
     def take(self, place: Place) -> tuple[list[int], list[bytes]]:
-        """The values of a new append, and their records."""
+        """Return the values of a new append, and their records."""
         taken, records = [], []
         for _ in range(self._rng.randint(1, RECORDS_MAX)):
             value = values.value_of(self._producer, self._number)
@@ -43,13 +43,13 @@ class Source:
 
 
 def value_at(run: int, key: str, record: core.Record) -> int:
-    """The value of a record that was read at ``key``."""
+    """Return the value of a record that was read at ``key``."""
     return CORRUPT if record.value is None else values.decode(run, key, record.value)
 
 
 def runs_of(run: int, key: str, batches: Iterable[FetchedBatch], runs: list | None = None) -> list:
-    """``[[base offset, [value, ...]], ...]``; what follows without a gap is one run.  Raises what
-    opening a batch raises."""
+    """Return ``[[base offset, [value, ...]], ...]``; records that follow without a gap are one run.
+    Raises the errors of opening a batch."""
     runs = [] if runs is None else runs
     for batch in batches:
         found = [value_at(run, key, record) for record in batch.records()]
@@ -62,12 +62,12 @@ def runs_of(run: int, key: str, batches: Iterable[FetchedBatch], runs: list | No
 
 def fetched(place: Place, payload: memoryview, offset: int, high_watermark: int,
             ) -> list[FetchedBatch]:
-    """A fetch's bytes as batches, verified.  Raises ``CodecError``."""
+    """Return a fetch's bytes as batches, verified.  Raises ``CodecError``."""
     return [FetchedBatch(place.topic, place.partition, part, core.batch_header(part), offset,
                          high_watermark)
             for part in core.split_batches(payload)]
 
 
 def next_offset(runs: list, otherwise: int) -> int:
-    """The offset after the last run."""
+    """Return the offset after the last run."""
     return runs[-1][0] + len(runs[-1][1]) if runs else otherwise

@@ -1,10 +1,10 @@
-"""One connection to one node, spoken by hand: what the product's client would not do.
+"""Raw session: one connection to one node, for requests that the product's client would not send.
 
 Contract.  ``connect`` makes a session, ``ask`` sends one request and waits for its answer.  A
-client chooses a replica, retries and hides repetitions; who wants to read from *this* replica, or
-to send the same batch twice on purpose, asks here.  ``NotSent``: the request certainly never left.
-``NoAnswer``: it may have happened; the session is of no use any more.  A refusal is raised as the
-exception of its code.  One request at a time.
+client chooses a replica, retries and hides repetitions; a workload that reads from a chosen
+replica, or sends the same batch twice on purpose, uses a session.  ``NotSent``: the request
+certainly never left.  ``NoAnswer``: it may have happened; the session cannot be used again.  A
+refusal is raised as the exception of its code.  One request at a time.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ CONNECT_TIMEOUT_S = 2.0
 
 
 class NotSent(RequestError):
-    """There is no connection: nothing was asked, so nothing happened."""
+    """Raised without a connection: no request was sent, so nothing happened."""
 
     code = Code.LEADER_UNKNOWN
     retriable = True
 
 
 class NoAnswer(MultiRaftError):
-    """The request was sent and not answered: nobody knows."""
+    """Raised when the request was sent and not answered: its outcome is ambiguous."""
 
 
 class Session:
-    """See the module docstring."""
+    """One connection to one node."""
 
     def __init__(self, stream: trio.SocketStream, address: str):
         self.address = address
         self.usable = True
-        self.metadata_index = 0  # the newest that was heard of here
+        self.metadata_index = 0  # the newest index that the session has received
         self._stream = stream
         self._connection = Connection(Role.CLIENT)
         self._number = 0
 
     async def greet(self) -> None:
-        """The handshake.  Raises ``NotSent``."""
+        """Do the handshake.  Raises ``NotSent``."""
         try:
             await self._stream.send_all(b"".join(self._connection.send(Hello())))
             answer = await self._event()
@@ -68,7 +68,8 @@ class Session:
 
     async def ask(self, request: Request, payload: Sequence[Buffer] = (),
                   timeout_s: float = 5.0, metadata_index: int = 0) -> Reply | None:
-        """The reply; None for an append with acks "none".  Raises as the module docstring says."""
+        """Send a request and return the reply; None for an append with acks "none".  Raises
+        ``NotSent``, ``NoAnswer``, or the exception of a refusal's code."""
         self._number += 1
         event = RequestEvent(self._number, request, max(metadata_index, self.metadata_index))
         buffers = self._connection.send(event, payload)
@@ -97,13 +98,14 @@ class Session:
         return event
 
     def close(self) -> None:
-        """Hang up, without a checkpoint: whoever was cancelled has more than one to close."""
+        """Close the connection, without a checkpoint: a cancelled caller has more than one to
+        close."""
         self.usable = False
         self._stream.socket.close()
 
 
 async def connect(address: str, timeout_s: float = CONNECT_TIMEOUT_S) -> Session:
-    """A session that is ready to ask; ``close`` it.  Raises ``NotSent``."""
+    """Return a session that is ready for requests; the caller closes it.  Raises ``NotSent``."""
     host, _, port = address.rpartition(":")
     stream = None
     try:
@@ -126,8 +128,8 @@ def _hang_up(stream: trio.SocketStream | None) -> None:
 
 
 class Sessions:
-    """One session per node, made when it is needed and again after it broke; for one process.  Use
-    it with ``async with``."""
+    """One session per node for one process, opened on demand and again after it broke.  Use it with
+    ``async with``."""
 
     def __init__(self):
         self._sessions: dict[str, Session] = {}
@@ -136,14 +138,14 @@ class Sessions:
         return self
 
     async def __aexit__(self, *_why: object) -> None:
-        """Hang up everywhere."""
+        """Close all sessions."""
         for session in self._sessions.values():
             session.close()
         self._sessions.clear()
 
     async def ask(self, address: str, request: Request, payload: Sequence[Buffer] = (),
                   timeout_s: float = 5.0, metadata_index: int = 0) -> Reply | None:
-        """As ``Session.ask``, of the node at ``address``."""
+        """Send a request to the node at ``address``, as ``Session.ask``."""
         session = self._sessions.pop(address, None)
         if session is None or not session.usable:
             session = await connect(address)

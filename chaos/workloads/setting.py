@@ -1,8 +1,8 @@
-"""What every workload is given: the run, the topics, the nodes, a source of chance.
+"""Setting of a run that every workload is given: topics, nodes, leaders, random numbers.
 
-Contract.  Plain data and small questions.  ``Topics`` are those that live as long as the run; a few
-of them are hot.  ``Setting.nodes`` and ``leaders`` are looked at again for each question, because
-nodes come and go.
+Contract.  Plain data and small queries.  ``Topics`` are those that live as long as the run; a few
+of them are hot.  ``Setting.nodes`` and ``leaders`` are read again for each request, because nodes
+come and go.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from chaos.workloads.recorder import Recorder
 from multiraft.client import Client
 from multiraft.wire.messages import TopicMetadata
 
-#: Of all that is asked, this much concerns the hot topics.
+#: Share of the requests that concern the hot topics.
 HOT_SHARE = 0.6
 
 
 class Place(NamedTuple):
-    """One life of a partition, and where it was seen last."""
+    """One incarnation of a partition, and the group that it was last seen in."""
 
     topic: str
     topic_incarnation: int
@@ -32,18 +32,18 @@ class Place(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Its name in the history."""
+        """Return the name of the partition in the history."""
         return key_of(self.topic, self.topic_incarnation, self.partition)
 
 
 def places_of(topic: TopicMetadata) -> list[Place]:
-    """The partitions of a topic."""
+    """Return the partitions of a topic."""
     return [Place(topic.name, topic.incarnation, part.partition, part.incarnation, part.group)
             for part in topic.partitions]
 
 
 class Topics:
-    """The partitions that live as long as the run, and how far they are known to reach."""
+    """Partitions that live as long as the run, and the highest known end of each."""
 
     def __init__(self):
         self.places: list[Place] = []
@@ -51,61 +51,61 @@ class Topics:
         self._ends: dict[str, int] = {}
 
     def add(self, places: Iterable[Place], hot: bool = False) -> None:
-        """More partitions."""
+        """Add partitions."""
         places = list(places)
         self.places += places
         if hot:
             self.hot += places
 
     def pick(self, rng: random.Random) -> Place:
-        """Any partition, often a hot one."""
+        """Return a random partition, often a hot one."""
         if self.hot and rng.random() < HOT_SHARE:
             return rng.choice(self.hot)
         return rng.choice(self.places)
 
     def end(self, key: str) -> int:
-        """The highest offset that was heard of, plus one."""
+        """Return the highest offset that was seen, plus one."""
         return self._ends.get(key, 0)
 
     def heard(self, key: str, end: int) -> None:
-        """The partition reaches at least so far."""
+        """Record that the partition reaches at least ``end``."""
         if end > self._ends.get(key, 0):
             self._ends[key] = end
 
 
 @dataclass(slots=True)
 class Setting:
-    """See the module docstring."""
+    """Run number, topics, nodes and clients of one run."""
 
     run: int  # in every record of this run
     recorder: Recorder
     topics: Topics
     nodes: Callable[[], dict[int, str]]  # id -> client address
     seed: int
-    pace: float = 1.0  # questions per second of everybody, as a factor
+    pace: float = 1.0  # factor of all requests per second
     leaders: dict[int, int] = field(default_factory=dict)  # group -> node, as seen last
     staged: set[str] = field(default_factory=set)  # topics of which consumers leave records out
     seeds_given: int = 0
 
     def rng(self) -> random.Random:
-        """A source of chance of one's own: another one for each who asks."""
+        """Return a new random generator, another one for each caller."""
         self.seeds_given += 1
         return random.Random(f"{self.seed}/{self.seeds_given}")
 
     def client(self) -> Client:
-        """The product's client; use it with ``async with``."""
+        """Return the product's client; use it with ``async with``."""
         return Client(list(self.nodes().values()), rng=self.rng())
 
     def pause_s(self, rng: random.Random, per_second: float) -> float:
-        """Until the next question of a process that asks so often."""
+        """Return the pause until the next request of a process that sends ``per_second``."""
         return min(2.0, rng.expovariate(per_second * self.pace))
 
     def leader_address(self, place: Place) -> str | None:
-        """Where the leader of a partition was seen last; None = nowhere."""
+        """Return the last known address of a partition's leader; None = unknown."""
         return self.nodes().get(self.leaders.get(place.group, 0))
 
     def any_node(self, rng: random.Random) -> int:
-        """Any node, running or not."""
+        """Return a random node, running or not."""
         return rng.choice(list(self.nodes()))
 
 

@@ -1,15 +1,15 @@
-"""Sinks whose batches become visible at once, and readers of committed records.
+"""Workload of sinks with transactions, and of readers of committed records.
 
-Theory.  A writer does what Spark does: the tasks of a batch open a run, with a nonce in common, and
-stage records under it in several partitions; some tasks are run twice, and the commit names the
-attempts that count.  Then the run is committed, or aborted, or left, as by a writer that died: the
-same batch follows with another nonce, or a later one.  Runs that were left come back late, as tasks
-and drivers do that nobody has told: what they stage or commit then must change nothing.  An attempt
-whose append failed, or nobody knows, is no attempt that counts.  Who does not know whether a commit
-was taken asks again, or runs the batch again.
+Theory.  A writer acts as Spark does: the tasks of a batch open a run (one transaction), with a
+nonce in common, and stage records under it in several partitions; some tasks are run twice, and the
+commit names the attempts that count.  Then the run is committed, or aborted, or left, as by a
+writer that died: the same batch follows with another nonce, or a later one.  Runs that were left
+return late, as tasks and drivers do that have not learned of their end: whatever they stage or
+commit then must change nothing.  An attempt whose append failed, or has an ambiguous outcome, does
+not count.  A writer that does not know the outcome of a commit asks again, or runs the batch again.
 
-The readers are the product's consumers, each client with all partitions of all topics, from where
-the one before it stood or from the start.
+The readers are the product's consumers, each client with all partitions of all topics, from the
+position of the previous reader or from the start.
 """
 
 from __future__ import annotations
@@ -40,33 +40,34 @@ from multiraft.wire.sinks import (
 )
 
 SINKS, READERS = 2, 2
-#: Partitions of each topic that they stage in.
+#: Partitions of each topic in which sinks stage.
 TOPICS = {"staged-0": 3, "staged-1": 2}
 RUNS_PER_SECOND, POLLS_PER_SECOND = 2.5, 5.0
 TASKS_MAX, PLACES_PER_ATTEMPT_MAX = 3, 3
-#: A task is tried so often before its run is given up.
+#: Attempts of a task before its run is given up.
 ATTEMPTS_MAX = 4
 DELIVERY_TIMEOUT_MS = 4_000
 RETRY_S = 0.2
 #: Chances: a task is run twice, has an attempt that stages its records only later.
 TWICE, SLOW = 0.25, 0.15
-#: What becomes of a run whose tasks have ended: of all, committed, aborted; the rest is left.
+#: Outcomes of a run whose tasks have ended: share that is committed, share that is aborted; the
+#: rest is left.
 COMMITTED_SHARE, ABORTED_SHARE = 0.6, 0.12
-#: Chances: an unknown commit is asked for again, a run that was left comes back, a run that is left
-#: is followed by the next batch, a writer dies behind a run.
+#: Chances: an ambiguous commit is asked for again, a run that was left returns, a run that is left
+#: is followed by the next batch, a writer dies after a run.
 AGAIN, COMES_BACK, GOES_ON, DIES = 0.5, 0.4, 0.3, 0.15
-#: Runs that may come back.
+#: Left runs that may return.
 LEFT_MAX = 4
 #: Chance that a writer that died is followed by one with a new checkpoint, so with another sink: in
-#: the ledger each takes a bounded number of runs that became void, and of tasks that were repeated.
+#: the ledger each sink keeps a bounded number of void runs and of repeated tasks.
 NEW_CHECKPOINT = 0.1
-#: Chances that a reader is replaced by another one, and that this begins at the start.
+#: Chances that a reader is replaced by another one, and that the new one begins at the start.
 REPLACED, FROM_START = 0.05, 0.3
 UNAVAILABLE_MS = 8_000
 
 
 async def run(setting: Setting) -> None:
-    """See ``chaos.workloads``."""
+    """Run the workload; see ``chaos.workloads``."""
     setting.staged |= set(TOPICS)
     places = [place for name, count in TOPICS.items()
               for place in await insist_on_topic(setting, name, count)]
@@ -78,7 +79,7 @@ async def run(setting: Setting) -> None:
 
 
 async def insist_on_topic(setting: Setting, name: str, partitions: int) -> list[Place]:
-    """The partitions of a topic, which is created or was, by a question without an answer."""
+    """Return the partitions of a topic, which is created, or was by a request without an answer."""
     rng = setting.rng()
     async with setting.client() as client:
         while True:
@@ -105,7 +106,7 @@ class Attempt:
 
     @property
     def said(self) -> dict[str, int]:
-        """How appends name it."""
+        """Return the fields of the attempt in an append."""
         return {"sink": self.sink, "run": self.run, "task": self.task, "attempt": self.number}
 
 
@@ -124,7 +125,7 @@ class Batch:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every task has ended well."""
+        """True if every task has ended well."""
         return len(self.ended) == self.tasks
 
 
@@ -144,7 +145,7 @@ class Writer:
         self.known: set[str] = set()  # topics that the client knows
 
     async def life(self) -> None:
-        """Runs by one client, until it dies behind one of them."""
+        """Run batches with one client, until it dies after one of them."""
         self.known = set()
         if self.rng.random() < NEW_CHECKPOINT:
             self.checkpoints += 1
@@ -157,7 +158,7 @@ class Writer:
                     return
 
     async def one_run(self) -> None:
-        """The next batch, or the last one again."""
+        """Run the next batch, or the last one again."""
         rng = self.rng
         batch = Batch(self.number, rng.randbytes(NONCE_BYTES), rng.randint(1, TASKS_MAX))
         async with trio.open_nursery() as nursery:
@@ -173,7 +174,8 @@ class Writer:
     # ---- tasks ----
 
     async def task(self, batch: Batch, task: int) -> None:
-        """Attempts of a task until as many as are wanted have ended well; one of them counts."""
+        """Run attempts of a task until as many as are needed have ended well; one of them
+        counts."""
         rng = self.rng
         wanted, well = 1 + (rng.random() < TWICE), []
         for _ in range(ATTEMPTS_MAX):
@@ -190,7 +192,8 @@ class Writer:
             batch.ended[task] = rng.choice(well)
 
     async def begin(self, batch: Batch, task: int) -> Attempt | None:
-        """Join the run, or begin it; None = there is nothing to stage, or nothing to stage in."""
+        """Join the run, or open it; None = there is nothing to stage, or no partition to stage
+        in."""
         request = OpenRun(self.name, batch.number, batch.nonce, (), task, self.rng.getrandbits(64))
         process = self.setting.recorder.process()
         reply = await self.open(process, request)
@@ -214,7 +217,7 @@ class Writer:
         return Attempt(reply.sink, reply.run, task, reply.attempt)
 
     async def open(self, process: Process, request: OpenRun) -> OpenRunReply | None:
-        """Ask the ledger for an attempt, or to note topics; None = refused, or nobody knows."""
+        """Ask the ledger for an attempt, or to note topics; None = refused or ambiguous."""
         said = {"sink": request.sink, "batch": request.batch, "nonce": request.nonce.hex(),
                 "task": request.task, "attempt_id": request.attempt_id,
                 "topics": [row.incarnation for row in request.topics]}
@@ -225,7 +228,7 @@ class Writer:
         return None
 
     async def stage(self, attempt: Attempt) -> bool:
-        """All appends of an attempt; whether all of them were acknowledged."""
+        """Send all appends of an attempt; return True if all of them were acknowledged."""
         rng, process = self.rng, self.setting.recorder.process()
         chosen = rng.choices(self.places, k=rng.randint(1, PLACES_PER_ATTEMPT_MAX))
         for place in chosen:
@@ -261,7 +264,8 @@ class Writer:
             await self.stage(attempt)
 
     async def commit(self, batch: Batch) -> None:
-        """Ask for it, perhaps again; who still does not know runs the batch again."""
+        """Commit a run, perhaps with a second request; a writer that still does not know the
+        outcome runs the batch again."""
         operation = await self.ask_to_commit(batch)
         while not operation.happened and self.rng.random() < AGAIN:
             await trio.sleep(jitter(self.rng, RETRY_S))
@@ -269,7 +273,7 @@ class Writer:
         self.number += operation.happened
 
     async def ask_to_commit(self, batch: Batch) -> Operation:
-        """One question."""
+        """Send one request to commit."""
         process, winners = self.setting.recorder.process(), sorted(batch.ended.items())
         with process.invoke("commit_run", sink=batch.sink, run=batch.run, batch=batch.number,
                             winners=winners) as operation:
@@ -280,12 +284,12 @@ class Writer:
         return operation
 
     async def abort(self, batch: Batch) -> None:
-        """Give the run up; a batch that was committed after all is over."""
+        """Abort the run; a batch that was committed after all is finished."""
         if await abort(self.setting, self.client, batch.sink, batch.run):
             self.number += 1
 
     async def come_back(self, batch: Batch) -> None:
-        """A run that was left, late: its slow tasks, then its driver."""
+        """Continue a run that was left, late: its slow tasks, then its driver."""
         for attempt in batch.slow:
             await self.stage(attempt)
         if batch.is_whole and self.rng.random() < COMMITTED_SHARE:
@@ -295,7 +299,7 @@ class Writer:
 
 
 async def abort(setting: Setting, client: Client, sink: int, run: int) -> bool | None:
-    """Give a run up: whether it is committed; None = nobody said."""
+    """Abort a run; return whether it is committed; None = no answer."""
     process = setting.recorder.process()
     with process.invoke("abort_run", sink=sink, run=run) as operation:
         committed = (await client.sink_request(AbortRun(sink, run))).committed
@@ -305,7 +309,7 @@ async def abort(setting: Setting, client: Client, sink: int, run: int) -> bool |
 
 
 async def writing(setting: Setting, name: str, places: list[Place]) -> None:
-    """One sink: process after process."""
+    """Run one sink: process after process."""
     writer = Writer(setting, name, places)
     while True:
         await writer.life()
@@ -315,7 +319,7 @@ async def writing(setting: Setting, name: str, places: list[Place]) -> None:
 
 
 async def reading(setting: Setting, places: list[Place]) -> None:
-    """One reader after the other."""
+    """Run one reader after the other."""
     rng = setting.rng()
     positions = dict.fromkeys(places, 0)
     while True:
@@ -328,7 +332,7 @@ async def reading(setting: Setting, places: list[Place]) -> None:
 
 async def read_on(setting: Setting, process: Process, client: Client, rng: random.Random,
                   positions: dict[Place, int]) -> None:
-    """Polls of one client, until it is replaced or fails.  ``positions`` follow."""
+    """Poll with one client until it is replaced or fails; update ``positions``."""
     prefer = rng.choice(("leader", "nearest"))
     readers = {place: client.consume(place.topic, place.partition, at, prefer=prefer,
                                      unavailable_ms=UNAVAILABLE_MS, rack=rng.choice(("r1", "r2")))
@@ -343,7 +347,7 @@ async def read_on(setting: Setting, process: Process, client: Client, rng: rando
 
 async def poll(setting: Setting, process: Process, readers: dict[Place, Consumer],
                positions: dict[Place, int]) -> bool:
-    """One poll of all partitions; whether the reader can go on."""
+    """Poll all partitions once; return True if the reader can continue."""
     asked = {place.key: at for place, at in positions.items()}
     with process.invoke("poll_committed", positions=asked) as operation:
         found: dict[str, list] = {}

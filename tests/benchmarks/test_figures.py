@@ -1,4 +1,4 @@
-"""A figure is judged on medians, and says so in one line of JSON."""
+"""Figures are judged on medians, and printed as one line of JSON each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark of moves concludes: from what was read back, and from what was timed."""
+"""Conclusions of the benchmark of moves, from the records read back and from the times measured."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ BALANCED = {"disk": 2.0, "ingress": 3.0, "egress": 4.0}
 
 
 def moved(**changed) -> Moved:
-    """As it should be, but for what is changed."""
+    """Return a growth within its targets, with some fields changed."""
     return Moved(20.0, FULL.part, (10.0, 10.0), BALANCED, (8, 8, 8, 8),
                  5.0, 9.0, 6.0, 10.0, 19.0, 12.0, (), Damage(0, 0, 0), 24, 1 << 28, 20.0,
                  ())._replace(**changed)

@@ -1,4 +1,4 @@
-"""The socket-level publisher counts acknowledgements, however the stream is cut."""
+"""The socket-level publisher counts acknowledgements, wherever the stream is cut."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ WAIT_S = 120.0
 
 
 class Server(threading.Thread):
-    """Speaks enough of the protocol on one end of a socket pair; answers with ``pieces``."""
+    """Server that speaks enough of the protocol on one end of a socket pair; answers with
+    ``pieces``."""
 
     def __init__(self, end: socket.socket, answer: bytes, piece: int):
         super().__init__(daemon=True)

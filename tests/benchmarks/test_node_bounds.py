@@ -16,7 +16,7 @@ PID = os.getpid()
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """One whose disk has a partition, where this directory is; no cgroups yet."""
+    """Return a machine whose disk has a partition, where this directory is; no cgroups yet."""
     groups, devices = tmp_path / "groups", tmp_path / "devices"
     groups.mkdir()
     monkeypatch.setattr(cgroups, "ROOT", groups)
@@ -33,7 +33,7 @@ def machine(tmp_path, monkeypatch):
 
 
 def v1(machine):
-    """Groups of version 1."""
+    """Create cgroups of version 1."""
     for name in ("blkio", "memory"):
         (machine / "groups" / name).mkdir()
     (machine / "groups" / "blkio" / "blkio.throttle.write_bps_device").touch()
@@ -86,7 +86,7 @@ def test_where_there_are_no_groups_that_is_said(machine, write, memory):
 
 def test_without_the_right_to_make_groups_that_is_said(machine):
     groups = v1(machine)
-    (groups / "blkio" / "n-0").touch()  # no directory can be made there
+    (groups / "blkio" / "n-0").touch()  # no directory can be created there
     bounds = NodeBounds(machine, 64, 0, "n")
     bounds.add(PID)
     assert "cgroup" in bounds.why

@@ -1,5 +1,6 @@
-"""What long tests went through is said at the end of the run, passed or not; and what was not tried
-is said aloud: a run that cannot start here has not passed."""
+"""Summary of long tests: statistics of seeds, and runs that were skipped, because a run that cannot
+start here has not passed.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ SAID = "said"
 
 @pytest.fixture(scope="session", autouse=True)
 def installs_nothing() -> Iterator[None]:
-    """Whoever runs tests has not asked for a container engine: `multiraft chaos run` installs one,
-    tests are skipped without."""
+    """Keep tests from installing a container engine: `multiraft chaos run` installs one, tests are
+    skipped without."""
     def refuse() -> None:
         raise engine.EngineUnavailable("no Docker engine answers, and tests install none. "
                                        f"Run as root: {engine.BRING}")
@@ -28,12 +29,12 @@ def installs_nothing() -> Iterator[None]:
 
 @pytest.fixture
 def say(request):
-    """Lines for the summary of the whole run, which another process than the test's may write."""
+    """Add lines to the summary of the whole run; another process than the test's may print it."""
     return lambda line: request.node.user_properties.append((SAID, line))
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    """A block of its own for seeds, and one for skipped runs."""
+    """Print a block for seeds, and one for skipped runs."""
     said = [line for outcome in ("passed", "failed")
             for report in terminalreporter.stats.get(outcome, []) if report.when == "call"
             for name, line in report.user_properties if name == SAID]

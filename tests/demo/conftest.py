@@ -1,4 +1,4 @@
-"""The demo is a program, not a package: its folder is on the path when it runs, so here too."""
+"""The demo is a program, not a package: tests put its folder on the path, as running it does."""
 
 import sys
 from pathlib import Path

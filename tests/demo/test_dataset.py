@@ -1,4 +1,4 @@
-"""The data set is read as it is packed, without importing its package."""
+"""The data set is read from its archive, without importing its package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ LINES = (b"year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_t
 
 @pytest.fixture
 def packed(tmp_path, monkeypatch):
-    """A package directory with one flight; ``packed(b"...")`` replaces the archive's bytes."""
+    """Return a package directory with one flight; ``packed(b"...")`` replaces the archive's
+    bytes."""
     data = tmp_path / "data"
     data.mkdir()
     with zipfile.ZipFile(data / "flights.csv.zip", "w") as archive:

@@ -1,4 +1,4 @@
-"""The demo's proof must find what it claims to exclude."""
+"""The demo's comparison must find the damage that it claims to exclude."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RECORDS = [digest(b"flight-%d" % number, b"value-%d" % number) for number in ran
 
 
 def promised(records=RECORDS, unknown: range = range(0)) -> Ledger:
-    """A ledger of which everything but ``unknown`` was acknowledged."""
+    """Return a ledger of which everything but ``unknown`` was acknowledged."""
     ledger = Ledger()
     for number, each in enumerate(records):
         batch = ledger.sent([each])

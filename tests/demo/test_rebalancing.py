@@ -1,4 +1,4 @@
-"""The demo's plan: of what is measured, carried out by the cluster, nothing glossed over."""
+"""The demo's plan: made from measured loads, carried out by the cluster, failures reported."""
 
 from __future__ import annotations
 

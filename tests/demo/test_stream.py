@@ -1,4 +1,4 @@
-"""The demo's books: what counts as acknowledged, and how a pause is measured."""
+"""The demo's stream: records that count as acknowledged, and the measurement of pauses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_batch_that_failed_is_not_promised_and_its_neighbours_are(cluster):
 
 
 @pytest.mark.parametrize("times, pause_s", [
-    ([9.0, 10.5, 10.6], 0.5),  # counted from the kill, not from the last one before it
+    ([9.0, 10.5, 10.6], 0.5),  # counted from the kill, not from the last acknowledgement before it
     ([9.0, 10.1, 11.4, 11.5], 1.3),
     ([9.0, 9.5], 0.0),  # all before it
     ([9.0, 10.1, 30.0, 50.0], 19.9),  # began inside the window

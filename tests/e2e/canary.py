@@ -1,4 +1,4 @@
-"""A client that has nothing to do with what its neighbours are up to, and must not notice it.
+"""Canary: a client beside hostile or failing ones, which must not be affected by them.
 
 Contract.  ``Canary`` appends one record after the other to a topic of its own, in a thread, until
 ``stop``; then every record was acknowledged, in order, and none took longer than ``LATE_S``.
@@ -12,13 +12,13 @@ import time
 from multiraft.client import blocking
 from multiraft.errors import MultiRaftError
 
-#: Whoever is kept waiting so long has noticed.  Elections and disks of a busy test machine, which
-#: may stand still for seconds, stay below.
+#: A longer wait counts as an effect.  Elections and disks of a busy test machine, which may stall
+#: for seconds, stay below.
 LATE_S = 10.0
 
 
 class Canary:
-    """Appends from construction to ``stop``; use it with ``with``."""
+    """Client that appends from construction to ``stop``; use it with ``with``."""
 
     def __init__(self, client: blocking.Client, topic: str):
         self._client = client
@@ -39,12 +39,12 @@ class Canary:
             self.check()
 
     def stop(self) -> None:
-        """No more records."""
+        """Stop appending."""
         self._stopping.set()
         self._thread.join()
 
     def check(self) -> None:
-        """It has noticed nothing."""
+        """Check that every record was acknowledged in order and in time."""
         assert self.failure is None, f"the canary fell silent: {self.failure!r}"
         assert self.count, "it never sang"
         assert self.slowest_s < LATE_S, f"an append took {self.slowest_s:.1f} s"

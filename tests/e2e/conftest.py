@@ -9,8 +9,8 @@ from tests.e2e import world as worlds
 
 @pytest.fixture(scope="module")
 def world(request, tmp_path_factory):
-    """Nodes for this module; a module sets SHAPE = dict(nodes=, groups=, factor=, configure=) for
-    others."""
+    """Yield nodes for this module; a module sets SHAPE = dict(nodes=, groups=, factor=, configure=)
+    for others."""
     shape = getattr(request.module, "SHAPE", {})
     with worlds.start(tmp_path_factory.mktemp("cluster") / "dev", **shape) as started:
         yield started
@@ -18,7 +18,7 @@ def world(request, tmp_path_factory):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A failure of an end-to-end test shows what the nodes wrote last."""
+    """Add the nodes' last log lines to the report of a failed test."""
     report = yield
     started = getattr(item, "funcargs", {}).get("world")
     if report.failed and started is not None:

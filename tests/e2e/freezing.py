@@ -1,11 +1,12 @@
-"""One thread of a process stands still, and the others go on: what a page fault, a debugger or a
-starved processor do to it.
+"""Freezing of one thread of a process while the others run, as by a page fault, a debugger or a
+starved processor.
 
 Contract.  ``frozen(pid, name)`` holds the thread with that name (``node/loop/threads.py``) for as
-long as the context lasts, outside of the interpreter's lock.  It needs leave to trace the process.
+long as the context lasts, outside of the interpreter's lock.  It needs permission to trace the
+process.
 
-Theory.  A traced thread can be stopped alone, unlike by SIGSTOP.  Whether it had the interpreter's
-lock is seen by its system call: a thread that waits for events has not.
+Theory.  A traced thread can be stopped alone, unlike by SIGSTOP.  Its system call shows whether it
+had the interpreter's lock: a thread that waits for events does not hold it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tests.e2e.world import wait_for
 
 _SEIZE, _INTERRUPT, _DETACH = 0x4206, 0x4207, 17
 _WALL = 0x40000000
-#: Numbers of the calls in which a selector waits, on the processors that we know.
+#: Numbers of the calls in which a selector waits, on the known processors.
 _WAITING = {"x86_64": {232, 281}, "aarch64": {22}}.get(os.uname().machine, set())
 
 _ptrace = ctypes.CDLL(None, use_errno=True).ptrace
@@ -30,14 +31,14 @@ _ptrace.restype = ctypes.c_long
 
 
 def why_not() -> str:
-    """Why threads cannot be held here; empty when they can."""
+    """Return why threads cannot be frozen here; empty when they can."""
     if os.geteuid():
         return f"it takes root. {needs.AS_ROOT}"
     return "" if _WAITING else f"system calls of {os.uname().machine} are not known"
 
 
 def thread(pid: int, name: str) -> int:
-    """The id of a process's thread."""
+    """Return the id of a process's thread."""
     found = [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()
              if (task / "comm").read_text().strip() == name]
     assert len(found) == 1, f"{len(found)} threads of {pid} are called {name}"
@@ -46,7 +47,7 @@ def thread(pid: int, name: str) -> int:
 
 @contextlib.contextmanager
 def frozen(pid: int, name: str) -> Iterator[None]:
-    """See the module's docstring."""
+    """Freeze the thread of this name while the context lasts."""
     tid = thread(pid, name)
     wait_for(lambda: _stop(pid, tid), f"{name} waits for events")
     try:
@@ -56,7 +57,7 @@ def frozen(pid: int, name: str) -> Iterator[None]:
 
 
 def _stop(pid: int, tid: int) -> bool:
-    """Whether it stands still where it may."""
+    """Stop the thread; return True if it stopped outside of the interpreter's lock."""
     _call(_SEIZE, tid)
     _call(_INTERRUPT, tid)
     os.waitpid(tid, _WALL)

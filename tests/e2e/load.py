@@ -1,9 +1,9 @@
-"""A producer under way while nodes come and go, and the account of what it was told.
+"""A producer under way while nodes come and go, and the account of its outcomes.
 
-Contract.  Each value is unique and grows, so that doubling, loss and disorder can be told apart.
-``Account`` keeps the producer's own word on each batch; ``verify`` compares it with what a consumer
-reads: everything acknowledged once, at the offset that was acknowledged, and in order; everything
-ambiguous at most once; nothing that was certainly refused.
+Contract.  Each value is unique and grows, so that doubling, loss and disorder can be distinguished.
+``Account`` keeps the producer's outcome of each batch; ``verify`` compares the account with the
+records that a consumer reads: everything acknowledged once, at the offset that was acknowledged,
+and in order; everything ambiguous at most once; nothing that was certainly refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from multiraft.client import (
 )
 
 WAIT_S = 180.0
-#: Records handed over between two looks at the world.
+#: Records passed to the producer between two checks for ``stop``.
 HANDFUL = 50
 #: Pause between handfuls: a load that three nodes on a busy machine carry easily.
 PAUSE_S = 0.005
@@ -31,19 +31,20 @@ PAUSE_S = 0.005
 
 @dataclass
 class Account:
-    """What became of each value, by the producer's word."""
+    """Outcome of each value, by the producer's receipts."""
 
     topic: str
     sent: int = 0
-    acknowledged: dict[tuple[int, int], bytes] = field(default_factory=dict)  # where -> value
+    # (partition, offset) -> value
+    acknowledged: dict[tuple[int, int], bytes] = field(default_factory=dict)
     ambiguous: set[bytes] = field(default_factory=set)
     refused: set[bytes] = field(default_factory=set)
-    #: Partition -> when something was acknowledged last, and the longest time between two of them.
+    #: Partition -> time of the last acknowledgement, and the longest time between two of them.
     latest_s: dict[int, float] = field(default_factory=dict)
     silent_s: dict[int, float] = field(default_factory=dict)
 
     def settle(self, values: list[bytes], outcome: object) -> None:
-        """A batch has its outcome."""
+        """Note the outcome of a batch."""
         if isinstance(outcome, BatchReceipt):
             assert outcome.count == len(values), "a batch is appended whole"
             for place, value in enumerate(values, outcome.base_offset):
@@ -56,14 +57,14 @@ class Account:
             self.refused.update(values)
 
     def _heard(self, partition: int, now_s: float) -> None:
-        """Somebody took appends to the partition."""
+        """Note that the partition acknowledged appends."""
         silent_s = now_s - self.latest_s.get(partition, now_s)
         self.silent_s[partition] = max(silent_s, self.silent_s.get(partition, 0.0))
         self.latest_s[partition] = now_s
 
 
 class Load:
-    """Sends until told to stop."""
+    """Load that is sent until ``stop``."""
 
     def __init__(self, client: Client, topic: str, partitions: int):
         self.account = Account(topic)
@@ -73,11 +74,11 @@ class Load:
         self._batches: dict[object, list[bytes]] = {}  # delivery -> its values, in order
 
     def stop(self) -> None:
-        """Flush what was sent and end."""
+        """Flush the sent records and end."""
         self._stop = True
 
     async def run(self) -> None:
-        """Produce until ``stop``; returns when every batch has its outcome."""
+        """Produce until ``stop``; return when every batch has its outcome."""
         async with self._client.producer(acks="commit", linger_ms=2) as producer:
             # Until the topic's partitions are known, records of one batch have several deliveries.
             await self._send_one(producer).wait()
@@ -88,7 +89,8 @@ class Load:
         assert not self._batches, "every batch has an outcome"
 
     def _send_one(self, producer: Producer) -> BatchDelivery:
-        """One record, noted before anybody can acknowledge it: nothing is awaited in between."""
+        """Send one record and note it before it can be acknowledged: nothing is awaited in
+        between."""
         number = self.account.sent
         value = b"%010d" % number
         delivery = producer.send_nowait(
@@ -140,5 +142,5 @@ async def verify(client: Client, account: Account) -> None:
 
 
 def first(things, count: int = 5) -> list:
-    """A few of many, for a message."""
+    """Return a few of many, for a message."""
     return sorted(things.items() if isinstance(things, dict) else things)[:count]

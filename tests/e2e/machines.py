@@ -2,13 +2,13 @@
 
 Contract.  ``Machines`` is a context manager: a bridge network with the page's addresses, and
 ``start(number)`` for each machine on it; at the end everything is removed but the archive of the
-base system, which takes minutes to make and is kept in ``build/``.  ``why_not`` says what this
+base system, which takes minutes to make and is kept in ``build/``.  ``why_not`` names what this
 computer lacks.
 
-Theory.  What a unit's sandbox does to a node is seen only under a real systemd, and what an address
-does only between machines.  A container is enough of a machine for both: it has its own processes,
-control groups, network and files, and ``systemctl`` in it is the real one.  Not tried by it: a
-kernel of its own, and a power failure.
+Theory.  The effect of a unit's sandbox is visible only under a real systemd, and that of an address
+only between machines.  A container is enough of a machine for both: it has its own processes,
+control groups, network and files, and ``systemctl`` in it is the real one.  It does not test a
+kernel of its own, or a power failure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 ARCHIVE = ROOT / "build" / "machine.tar"
 SUITE = "bookworm"
-#: What the machines of the page have before anything is installed on them.
+#: Packages on the page's machines before the page installs anything.
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "python3-venv", "iproute2", "openssh-server", "curl",
             "openssl", "ca-certificates")
 NAME = "ops-machine"
@@ -35,8 +35,8 @@ BOOT_S = 90.0
 POLL_S = 0.2
 COMMAND_S = 240.0
 
-#: All that systemd asks for and a sandbox may deny.  Not ``--privileged``: that needs every
-#: capability there is, which a computer that is a container itself does not have to give.
+#: Everything that systemd needs and a sandbox may deny.  Not ``--privileged``: that needs every
+#: capability, which a computer that is itself a container may not have.
 CAPABILITIES = (
     "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE "
     "NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_CHROOT SYS_PTRACE "
@@ -44,13 +44,13 @@ CAPABILITIES = (
     "SYSLOG").split()
 #: Beginnings of lines that a shell remembers.
 _FUNCTIONS = ("certify()", "deliver()", "ready()", "nodes=")
-#: Its own control groups are the machine's to change; docker mounts them read-only.
+#: The machine may change its own control groups; docker mounts them read-only.
 BOOT = ("for each in /sys/fs/cgroup /sys/fs/cgroup/*/; do mount -o remount,bind,rw $each; done; "
         "exec /lib/systemd/systemd")
 
 
 def why_not() -> str:
-    """Why machines cannot be made here; empty when they can."""
+    """Return why machines cannot be made here; empty when they can."""
     if os.geteuid():
         return "root is needed"
     if shutil.which("docker") is None:
@@ -63,7 +63,7 @@ def why_not() -> str:
 
 
 def docker(*arguments: str, **options) -> subprocess.CompletedProcess:
-    """One docker command; its output is in the error when it fails."""
+    """Run one docker command; its output is in the error when it fails."""
     done = subprocess.run(["docker", *arguments], capture_output=True, text=True,
                           timeout=COMMAND_S, **options)
     assert done.returncode == 0, f"docker {' '.join(arguments)}\n{done.stdout}{done.stderr}"
@@ -71,7 +71,7 @@ def docker(*arguments: str, **options) -> subprocess.CompletedProcess:
 
 
 def make_archive() -> None:
-    """The base system, from Debian's packages."""
+    """Create the archive of the base system, from Debian's packages."""
     tree = ARCHIVE.parent / "machine"
     shutil.rmtree(tree, ignore_errors=True)
     tree.parent.mkdir(exist_ok=True)
@@ -87,21 +87,22 @@ def make_archive() -> None:
 
 
 class Machine:
-    """One of them."""
+    """One machine."""
 
     def __init__(self, name: str, address: str, directory: str):
         self.name = name
         self.address = address
-        self._before = [f"cd {directory}"]  # and what earlier blocks exported, as in one shell
+        # with the variables that earlier blocks exported, as in one shell
+        self._before = [f"cd {directory}"]
 
     def try_(self, script: str) -> subprocess.CompletedProcess:
-        """Type ``script`` as root; whatever comes of it."""
+        """Type ``script`` as root; a failure is allowed."""
         script = "\n".join([*self._before, script])
         return subprocess.run(["docker", "exec", self.name, "bash", "-o", "pipefail", "-ec",
                                script], capture_output=True, text=True, timeout=COMMAND_S)
 
     def run(self, script: str) -> str:
-        """Its standard output; anything but success is a failure of the test."""
+        """Type ``script`` and return its standard output; anything but success fails the test."""
         done = self.try_(script)
         assert done.returncode == 0, f"{self.name}:\n{script}\n{done.stdout}\n{done.stderr}"
         self._before += [line for line in script.splitlines()
@@ -109,19 +110,19 @@ class Machine:
         return done.stdout
 
     def put(self, path: str, text: str) -> None:
-        """A file on the machine."""
+        """Write a file on the machine."""
         script = f"{self._before[0]}; cat > {path}"
         done = subprocess.run(["docker", "exec", "-i", self.name, "sh", "-c", script],
                               input=text, text=True, capture_output=True, timeout=COMMAND_S)
         assert done.returncode == 0, done.stderr
 
     def unit(self, *properties: str, unit: str = "multiraft") -> dict[str, str]:
-        """Properties of a unit, as ``systemctl show`` has them."""
+        """Return properties of a unit, as ``systemctl show`` prints them."""
         text = self.run(f"systemctl show {unit} --property={','.join(properties)}")
         return dict(line.split("=", 1) for line in text.splitlines())
 
     def wait(self, condition: Callable[[], object], what: str, limit_s: float = BOOT_S):
-        """The first true value of ``condition``."""
+        """Wait for ``condition``; return its first true value."""
         end_s = time.monotonic() + limit_s
         while not (value := condition()):
             assert time.monotonic() < end_s, f"{self.name}: not within {limit_s} s: {what}"
@@ -130,7 +131,7 @@ class Machine:
 
 
 class Machines:
-    """See the module's docstring."""
+    """All machines of a test, on one network."""
 
     def __init__(self):
         self.all: dict[str, Machine] = {}
@@ -148,8 +149,8 @@ class Machines:
             self._remove()
 
     def start(self, name: str, host: int, *options: str, directory: str = "~") -> Machine:
-        """Machine ``name`` at the network's address ``host``, once it has booted.  ``directory``:
-        where one types."""
+        """Start machine ``name`` at the network's address ``host``; return it once it has booted.
+        ``directory``: the working directory of typed commands."""
         address = f"{SUBNET.rsplit('.', 1)[0]}.{host}"
         capabilities = [word for name in CAPABILITIES for word in ("--cap-add", name)]
         docker("run", "--detach", "--name", f"{NAME}-{name}", "--hostname", name, "--network",
@@ -164,13 +165,13 @@ class Machines:
         return machine
 
     def logs(self) -> str:
-        """The end of what every node wrote, for the report of a failure."""
+        """Return the last lines of every node's log, for the report of a failure."""
         return "\n".join(f"---- {name} ----\n" + machine.try_(
             "journalctl --no-pager --lines 25 --unit multiraft").stdout
             for name, machine in self.all.items())
 
     def _remove(self) -> None:
-        """What this or an interrupted run left; nobody else's."""
+        """Remove the containers and networks of this run, or of an interrupted one; no others."""
         left = docker("ps", "--all", "--quiet", "--filter", f"network={NETWORK}", "--filter",
                       f"ancestor={IMAGE}").stdout.split() if _has_image() else []
         if left:

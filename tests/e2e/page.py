@@ -2,8 +2,8 @@
 
 Contract.  A console block belongs to the place that the comment above it names: ``<!-- on: desk
 -->``, ``on: 1 2 3`` (machines), ``on: tree`` (the source tree); after a comma, the ``state`` that
-things have to be in.  Without a comment it is for a cluster in ``./dev-cluster``.  A block below
-``<!-- file: NAME -->`` is that file.
+the cluster must be in.  A block without a comment is for a cluster in ``./dev-cluster``.  A block
+below ``<!-- file: NAME -->`` is that file.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Block(NamedTuple):
 
     @property
     def script(self) -> str:
-        """Without the prompts."""
+        """Return the lines without the prompts."""
         return "\n".join(line.removeprefix("$ ") for line in self.lines)
 
 
 def blocks() -> list[Block]:
-    """Every console block of the page, in order."""
+    """Return every console block of the page, in order."""
     found, heading, comment = [], "", ""
     for part in _PART.finditer(PAGE.read_text(encoding="utf-8")):
         heading = part["heading"] or heading
@@ -48,7 +48,7 @@ def blocks() -> list[Block]:
 
 
 def files() -> dict[str, str]:
-    """Every file that the page shows, by name."""
+    """Return every file that the page shows, by name."""
     found, comment = {}, ""
     for part in _PART.finditer(PAGE.read_text(encoding="utf-8")):
         if part["toml"] is not None and comment.startswith("file: "):

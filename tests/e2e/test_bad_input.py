@@ -1,7 +1,8 @@
-"""Bad input on a real node: a typed answer or a clean close, nothing lost, nobody else disturbed.
+"""Bad input on a real node: a typed answer or a clean close, no lost records, no effect on other
+clients.
 
 Contract.  A witness connection, opened before the first test, appends and reads after each test:
-it must never notice what its neighbours sent.
+requests of other connections must never affect it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ TOPIC = "witness"
 
 
 class Witness:
-    """A client that has nothing to do with any of this, on one connection all the while."""
+    """An independent client, on one connection all the time."""
 
     def __init__(self, session: Session):
         self.session = session
@@ -60,21 +61,22 @@ def witness(world):
 
 @pytest.fixture(autouse=True)
 def nobody_else_notices(witness):
-    """After each test: the same node, the same connection, the next offset."""
+    """Check after each test: the same node, the same connection, the next offset."""
     yield
     witness.still_served()
 
 
 @pytest.fixture
 def node(world, witness):
-    """A fresh connection to the very node that serves the witness."""
+    """Return a fresh connection to the very node that serves the witness."""
     with Session(witness.session.address) as session:
         yield session
 
 
 @pytest.fixture
 def keeper(world):
-    """A fresh connection to the leader of the metadata group, which takes topic commands."""
+    """Return a fresh connection to the leader of the metadata group, which accepts topic
+    commands."""
     leader = wait_for(lambda: world.groups(1)[0].leader, "the metadata group has a leader")
     with world.session(leader) as session:
         yield session
@@ -143,7 +145,7 @@ def test_a_hostile_header_ends_the_connection(node, header):
 
 
 def answer_to(session: Session, header: dict):
-    """The answer to a header that the client would never send."""
+    """Return the answer to a header that the client would never send."""
     session.machine._in_flight[header["id"]] = "node_status"
     session.send_bytes(raw.frame(cbor2.dumps(header)))
     return session.event()
@@ -190,21 +192,22 @@ def test_another_cluster_s_client_is_refused(witness):
 
 
 def with_crc(batch: bytearray) -> bytes:
-    """The batch with the CRC that its bytes deserve."""
+    """Return the batch with a CRC that matches its bytes."""
     checked = bytes(batch[layout.BATCH_ATTRIBUTES_AT:])
     struct.pack_into(">I", batch, layout.BATCH_CRC_AT, crc32c(checked))
     return bytes(batch)
 
 
 def changed(at: int, form: str, value: int) -> bytes:
-    """A batch of three records with one field changed and the CRC made right again."""
+    """Return a batch of three records with one field changed and the CRC corrected."""
     batch = raw.batch(b"one", b"two", b"three")
     struct.pack_into(form, batch, at, value)
     return with_crc(batch)
 
 
 def second_record_out_of_order() -> bytes:
-    """Inner offset deltas 0, 2, 2: the record's third field is a zigzag varint."""
+    """Return a batch with inner offset deltas 0, 2, 2: the record's third field is a zigzag
+    varint."""
     batch = raw.batch(b"one", b"two", b"three")
     first = layout.BATCH_HEADER_BYTES
     second = first + 1 + batch[first] // 2  # one-byte length varint, then the record
@@ -340,7 +343,7 @@ EXIT_WRONG_DIRECTORY = 3
 
 
 def rewritten(world, tmp_path, node: int, old: str, new: str):
-    """A node's configuration with one text replaced."""
+    """Return a node's configuration with one text replaced."""
     text = world.config(node).read_text()
     assert old in text
     path = tmp_path / "node.toml"
@@ -356,7 +359,8 @@ def test_a_second_process_on_a_data_directory_ends_and_says_why(world):
 
 @pytest.fixture
 def stopped(world, witness):
-    """A node that does not run and does not serve the witness; started again afterwards."""
+    """Yield a node that does not run and does not serve the witness; it is started again
+    afterwards."""
     node = next(node for node in world.ids() if world.address(node) != witness.session.address)
     world.dev.stop(node)
     yield node
@@ -388,7 +392,7 @@ def test_a_link_to_a_data_directory_in_use_is_refused_like_the_directory(world, 
 
 
 def as_somebody_whom_permissions_bind() -> list[str]:
-    """Root without the capability to pass them over; anybody else as he is."""
+    """Drop root's capability to ignore permissions; a user without root needs no change."""
     if os.geteuid() != 0:
         return []
     needs.commands("setpriv")

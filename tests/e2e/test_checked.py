@@ -1,5 +1,6 @@
-"""A history of real nodes that are killed, their logs dumped afterwards: the checkers find nothing
-in it, and find what is put into it."""
+"""A history of real nodes that are killed, with their logs: the checkers find no anomaly in it, and
+find planted ones.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ APPENDS = 30
 
 
 class Recorded:
-    """One client, one event at a time."""
+    """Recorder of one client, one event at a time."""
 
     def __init__(self):
         self.events: list[Event] = []
@@ -52,7 +53,7 @@ class Recorded:
         self.add(FAULT, -1, name, on=on, nodes=[node], text="")
 
     def append(self, producer, key: str, topic: str, partition: int, count: int) -> None:
-        """One batch, and what became of it."""
+        """Append one batch and record its outcome."""
         numbers = [values.value_of(PRODUCER, self._number + place) for place in range(count)]
         self._number += count
         self._operations += 1
@@ -61,7 +62,7 @@ class Recorded:
         sent = [producer.send(Record(topic, values.encode(RUN, key, number, 30),
                                      partition=partition)) for number in numbers]
         try:
-            producer.flush()  # one batch, however slowly this machine handed its records over
+            producer.flush()  # one batch, however slowly this machine passed its records on
             receipt = sent[0].wait()
         except RequestError as error:
             self.add(FAIL, self._operations, "append", error=type(error).__name__, text="")
@@ -72,7 +73,7 @@ class Recorded:
             self.add(OK, self._operations, "append", offset=receipt.base_offset)
 
     def read_all(self, client, key: str, topic: str, partition: int, end: int) -> None:
-        """A final, certain read of everything."""
+        """Read everything up to a certain end, as a final read."""
         self._operations += 1
         self.add(INVOKE, self._operations, "read", key=key, offset=0, mode="linearizable",
                  final=True)
@@ -85,7 +86,7 @@ class Recorded:
 
 
 def record(world) -> Recorded:
-    """Appends while each node is killed and comes back, and what is there in the end."""
+    """Append while each node is killed and restarts; then read all records."""
     line = Recorded()
     with world.client() as client:
         topic = client.create_topic("checked", PARTITIONS)
@@ -110,7 +111,8 @@ def record(world) -> Recorded:
 
 
 def knows_all_commits(world, node: int) -> bool:
-    """A node that came back hears last of what is committed in groups that sleep."""
+    """Wait for the commit index: a restarted node learns last of commits in groups that are
+    quiesced."""
     with world.session(node) as session:
         status = session.reply(NodeStatus()).status
     return status["ready"] == 1 and status["lag_entries"] == 0
@@ -136,7 +138,8 @@ def test_nodes_that_are_killed_leave_a_history_and_logs_without_an_anomaly(world
 
 
 def _what_is_put_in_is_found(line: Recorded, folder: Path) -> None:
-    """One byte of one entry of one replica; the end of two logs."""
+    """Change one byte of one entry of one replica, and cut the end of two logs; both must be
+    found."""
     path = folder / "2.jsonl"
     head, *rows = path.read_text().splitlines()
     entries = [json.loads(row) for row in rows]

@@ -1,4 +1,5 @@
-"""A node is emptied, given back, spared its leaders, and decommissioned, by the command."""
+"""A node is drained, returned to service, put into maintenance, and decommissioned, by the
+command."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def node(world, *words: object):
 
 
 def held(world, wanted: int) -> list[int]:
-    """Groups with a voter or learner on a node."""
+    """Return groups with a voter or learner on a node."""
     return [group for group, (voters, learners) in members(world).items()
             if wanted in (*voters, *learners)]
 
@@ -98,7 +99,7 @@ def test_a_node_in_maintenance_keeps_its_replicas_and_leads_nothing(world):
 
 
 def test_a_node_that_alone_can_lead_is_not_put_into_maintenance(world):
-    """Whoever could lead a group instead of it is in maintenance; nothing is written down."""
+    """Every other node that could lead a group is in maintenance; the refusal changes nothing."""
     group, voters = next((group, voters) for group, (voters, _) in members(world).items()
                          if 4 in voters)
     others = [voter for voter in voters if voter != 4]
@@ -115,11 +116,11 @@ def test_a_node_that_alone_can_lead_is_not_put_into_maintenance(world):
 
 
 def test_a_drain_that_is_run_again_is_not_stale(world):
-    """By then the plan has moved some of what a new one would be made from."""
+    """By then the plan has moved some of the replicas on which a new plan would depend."""
     begun = node(world, "drain", 2, "--yes")
     assert begun.exit_code == 0, begun.output
     again = node(world, "drain", 2, "--yes", "--wait")
-    assert again.exit_code in (0, 2), again.output  # 2: the plan was quicker than this test
+    assert again.exit_code in (0, 2), again.output  # 2: the plan was complete before this command
     assert "is being drained already" in again.output or again.exit_code, again.output
     wait_for(lambda: status(world).state == "done", "the plan is over")
     assert held(world, 2) == [] and intents(world) == {2: "draining"}

@@ -1,4 +1,4 @@
-"""A sync that fails once ends the node, whatever the next one would say: exit code 4."""
+"""A sync that fails once ends the node, whatever the next sync would return: exit code 4."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests import needs
 from tests.e2e.raw import PRODUCE_MS, batch
 from tests.e2e.world import UP_S, WAIT_S, World, node_command, wait_for
 
-#: ``fdatasync`` fails while a file stands at FAIL_SYNC: the disk has one bad moment.
+#: ``fdatasync`` fails while a file FAIL_SYNC exists: the disk fails for a moment.
 SHIM = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -64,8 +64,8 @@ def test_one_failed_sync_ends_the_node(tmp_path, shim):
         node.kill()
         node.wait()
     assert node.returncode == 4, output + errors
-    assert "failed" in errors or "could not be" in errors  # whichever sync it was
-    assert not flag.exists()  # the disk would have been well again
+    assert "failed" in errors or "could not be" in errors  # whichever sync failed
+    assert not flag.exists()  # the disk would have worked again
 
 
 

@@ -1,4 +1,4 @@
-"""The first second of a cluster, when the metadata know no incarnation yet."""
+"""The first second of a cluster, before the metadata know an incarnation."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.e2e.world import UP_S, World, run_node, wait_for
 
 @pytest.fixture
 def world(tmp_path):
-    """Three nodes that have never run."""
+    """Return three nodes that have never run."""
     made = World(tmp_path / "dev", 3, 4, 3)
     yield made
     made.dev.down()
 
 
 def spawn(world, *nodes: int) -> None:
-    """Start nodes without waiting for anything."""
+    """Start nodes without waiting for them."""
     record = world.dev.record
     for node in nodes:
         world.dev._spawn(record, record.node(node))

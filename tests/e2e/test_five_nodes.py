@@ -1,4 +1,4 @@
-"""Five nodes, factor three: every node knows who leads the groups that it has no part in."""
+"""Five nodes, factor three: every node knows the leaders of groups of which it has no replica."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ SHAPE = {"nodes": 5, "groups": 12, "factor": 3, "configure": steady}
 
 
 def leaders(world, node: int) -> dict[int, int]:
-    """Group -> leader as one node knows it; empty while it does not know all of them."""
+    """Return group -> leader as one node knows it; empty while it does not know all of them."""
     rows = world.groups(node)
     known = {row.group: row.leader for row in rows}
     return known if all(known.values()) else {}
 
 
 def all_agree(world, nodes) -> dict[int, int]:
-    """Group -> leader once every node names the same; empty until then."""
+    """Return group -> leader once every node names the same; empty until then."""
     views = [leaders(world, node) for node in nodes]
     return views[0] if all(view == views[0] for view in views) else {}
 
@@ -78,7 +78,7 @@ def test_a_node_that_does_not_lead_names_who_does(world):
         if node == leader:
             continue
         with world.session(node) as session:
-            # It hears of the topic, and of who leads, a moment after the leader does.
+            # The node learns of the topic, and of its leader, a moment after the leader does.
             wait_for(lambda s=session: (result := s.produce(incarnation, raw.batch(b"x"))).code
                      == Code.NOT_LEADER and result.error.leader == leader
                      and result.error.leader_address == world.address(leader),

@@ -1,5 +1,6 @@
-"""A node whose disk is full refuses records with a clear error, serves what it has, restarts, takes
-metadata, and goes on by itself when there is room again."""
+"""A node whose disk is full refuses records with a clear error, serves its records, restarts,
+accepts metadata, and recovers by itself when there is free space again.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ TOPICS = ("a", "b", "c", "d", "e", "f")
 
 @contextlib.contextmanager
 def small_disk(directory: Path) -> Iterator[Path]:
-    """A filesystem of its own, in memory."""
+    """Yield a file system of its own, in memory."""
     directory.mkdir(parents=True, exist_ok=True)
     identity = [(path.name, path.read_bytes()) for path in directory.iterdir() if path.is_file()]
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs",
@@ -51,7 +52,7 @@ def small_disk(directory: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def lonely(tmp_path) -> Iterator[World]:
-    """One node, its data on a small disk."""
+    """Yield one node with its data on a small disk."""
     world = World(tmp_path / "dev", 1, 2, 1)
     with open(world.config(1), "a", encoding="utf-8") as config:
         config.write(STORAGE)
@@ -66,7 +67,7 @@ def lonely(tmp_path) -> Iterator[World]:
 
 @pytest.fixture
 def three(tmp_path) -> Iterator[World]:
-    """Three nodes, the data of the first two on small disks."""
+    """Yield three nodes, with the data of the first two on small disks."""
     world = World(tmp_path / "dev", 3, 4, 3)
     steady(world)
     for node in (1, 2):
@@ -82,19 +83,19 @@ def three(tmp_path) -> Iterator[World]:
 
 
 def data_of(world: World, node: int = 1) -> Path:
-    """Where a node keeps its data."""
+    """Return the data directory of a node."""
     return dev_state.node_directory(world.dev.directory, node) / "data"
 
 
 def fill(path: Path) -> None:
-    """Take all the room there is."""
+    """Take all free space."""
     with open(path, "wb") as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(1 << 16))
 
 
 def produce_once(world: World, topic: str, node: int = 1) -> int:
-    """The code that one batch is answered with."""
+    """Return the code of the answer to one batch."""
     with world.session(node) as session:
         incarnation = session.partition(topic).incarnation
         return session.produce(incarnation, batch(b"one more")).code
@@ -112,10 +113,10 @@ def test_a_full_disk_refuses_records_and_nothing_else(lonely):
              UP_S)
     before = read_all(world, "filling")
     assert len(before) >= 100
-    world.create("while-full")  # metadata lives on what is reserved
+    world.create("while-full")  # metadata uses the reserve
     world.dev.kill(1)
     fill(ballast.with_name("more"))
-    world.dev.start(1)  # a start writes its boot epoch, and elects
+    world.dev.start(1)  # a start writes its boot epoch, and votes
     assert read_all(world, "filling") == before
     wait_for(lambda: produce_once(world, "filling") == Code.STORAGE_FULL, "still refused",
              UP_S)
@@ -152,9 +153,10 @@ def test_filling_up_under_load_loses_nothing_that_was_acknowledged(lonely):
 
 
 def lead_all(world: World, node: int) -> None:
-    """The node leads all groups that the topics are in."""
+    """Make the node lead all groups of the topics."""
     def led() -> bool:
-        """Asked again for those that it does not lead: a transfer may be given up."""
+        """Request the transfers again where the node does not lead yet: a transfer may be given
+        up."""
         others = [topic for topic in TOPICS if world.leader_of(topic) != node]
         with blocking.Client(list(world.addresses)) as client:
             for group in {client.describe_topic(topic).partitions[0].group for topic in others}:
@@ -184,7 +186,7 @@ def test_a_node_whose_disk_is_full_leaves_the_leading_to_others(three):
 
 
 def test_a_leader_with_room_refuses_what_no_majority_could_store(three):
-    """Else the records would wait, and nobody would know what became of them."""
+    """Otherwise the records would wait, and their outcome would stay unknown."""
     world = three
     for topic in TOPICS:
         world.create(topic)

@@ -1,4 +1,4 @@
-"""The cluster changes its nodes: one joins, takes replicas, one dies and is replaced."""
+"""The cluster changes its nodes: one joins and gets replicas, one dies and is replaced."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMMAND_S = 300.0
 
 
 def multiraft(world, *words: str) -> subprocess.CompletedProcess:
-    """The command, as a person runs it."""
+    """Run the command as a user runs it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT),
                    "MULTIRAFT_SERVERS": ",".join(world.addresses)}
     return subprocess.run([sys.executable, "-m", "admin_cli", *words], capture_output=True,
@@ -34,7 +34,7 @@ def multiraft(world, *words: str) -> subprocess.CompletedProcess:
 
 
 def answer(world, *words: str):
-    """The JSON that a command which must succeed answers with."""
+    """Return the JSON of a command which must succeed."""
     done = multiraft(world, *words, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -57,7 +57,7 @@ def records(world):
 
 
 def members(world, group: int) -> set[int]:
-    """Voters of a group, as recorded: every node says the same in the end."""
+    """Return the recorded voters of a group: every node gives the same answer in the end."""
     with blocking.Client(world.addresses) as client:
         return {*client.group_list()[group].voters}
 
@@ -123,7 +123,7 @@ def test_a_dead_node_is_replaced_and_never_comes_back(world):
 
 
 def test_the_machine_of_a_lost_node_comes_back_as_a_new_node(world):
-    """The same addresses, an empty disk, no id: the next free one."""
+    """The same addresses, an empty disk, no id: it gets the next free one."""
     shutil.rmtree(data(world, 3))
     path = dev_state.config_path(world.dev.directory, 5)
     path.parent.mkdir()

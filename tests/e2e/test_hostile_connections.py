@@ -1,9 +1,9 @@
-"""Connections that cost more than they should, against a real node: it stays in its limits, and a
-canary on another address never notices.
+"""Hostile connections against a real node: the node stays within its limits, and a canary on
+another address is not affected.
 
 Contract.  The node's limits are small so that they are reached in seconds; strangers come from
-127.0.0.2, so that what they are allowed together is not what the canary needs.  Memory is the
-resident set of the process, looked at while the strangers are at work.
+127.0.0.2, so that their allowance per address is not the canary's.  Memory is the resident set of
+the process, sampled while the strangers are connected.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from tests.e2e.canary import Canary
 from tests.e2e.world import POLL_S, World, await_line, wait_for
 
 MIB = 1 << 20
-#: What one stranger's address may hold, and all connections.  A disk that takes seconds for what
-#: they flood it with is none of their doing: its leader would step down, and say so to the canary.
+#: Limits of connections per stranger's address, and of all connections.  A disk that takes seconds
+#: for the flooded data is not the strangers' fault: its leader would step down, and the canary
+#: would see that.
 PER_ADDRESS, CONNECTIONS = 60, 100
 NODE_BYTES, NODE_ANSWERS = 96 * MIB, 96 * MIB
 LIMITS = f"""
@@ -47,10 +48,10 @@ answer_timeout_ms = 2000
 group_stall_ms_max = 60000
 """
 STRANGER = "127.0.0.2"
-#: Buffers of sessions, allocator and the like beside what the limits say.
+#: Memory of session buffers, allocator and the like beside the configured limits.
 SLACK = 96 * MIB
-#: Connections of a storm, and lines of the log that it may cost: those of one event are bounded in
-#: each window, and the rest counted.
+#: Connections of a storm, and log lines that it may cost: lines of one event are bounded in each
+#: window, and the rest is counted.
 STORM = 1000
 STORM_LINES_MAX = 200
 
@@ -64,7 +65,7 @@ def world(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def canary(world):
-    """Appends all the while, over one connection that is never lost."""
+    """Yield a canary that appends all the time, over one connection that is never lost."""
     topic = f"canary.{uuid.uuid4().hex}"
     with world.client() as client:
         client.create_topic(topic)
@@ -77,25 +78,25 @@ def canary(world):
 
 @pytest.fixture(autouse=True)
 def strangers_leave(world, canary):
-    """The next test begins when nobody is left of this one."""
+    """Wait until no stranger is connected, before the next test begins."""
     yield
     wait_for(lambda: status(world)["client_connections"] <= 2, "the strangers' places are free")
 
 
 def status(world: World) -> dict:
-    """What the node counts."""
+    """Return the node's counters."""
     with world.session(1) as session:
         return session.reply(NodeStatus()).status
 
 
 def resident(world: World) -> int:
-    """Bytes of memory that the node's process has now."""
+    """Return the bytes of memory that the node's process has now."""
     with open(f"/proc/{world.pid(1)}/status") as file:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmRSS"))
 
 
 class Peak:
-    """The highest resident set while it is watched."""
+    """The highest resident set during the context."""
 
     def __init__(self, world: World):
         self._world = world
@@ -113,7 +114,7 @@ class Peak:
 
     @property
     def grown(self) -> int:
-        """Bytes above what there was at the start."""
+        """Return the growth in bytes since the start."""
         return self.highest - self.before
 
     def _watch(self) -> None:
@@ -123,14 +124,14 @@ class Peak:
 
 @contextlib.contextmanager
 def strangers(world: World, count: int, hello: Hello | None = raw.HELLO):
-    """Connections from the strangers' address."""
+    """Return connections from the strangers' address."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(raw.Session(world.address(1), hello, source=STRANGER))
                for _ in range(count)]
 
 
 def ended(session: raw.Session) -> bool:
-    """Has the node closed this connection by now?"""
+    """Return True if the node has closed this connection by now."""
     session.socket.setblocking(False)
     try:
         while session.socket.recv(65536):
@@ -155,7 +156,7 @@ def test_a_hello_that_does_not_come_costs_a_second(world, opening, port):
 
 
 def test_a_frame_that_comes_byte_by_byte_is_cut_off(world):
-    """However often a byte comes: what counts is when the frame is complete."""
+    """However often a byte arrives: the frame must be complete in time."""
     request = raw.frame(cbor2.dumps({"id": 1, "op": "list_topics", "after": "x" * 2000}))
     with strangers(world, 1) as [session]:
         began = time.monotonic()
@@ -185,7 +186,7 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(world):
 
 
 def test_who_does_not_read_its_answers_is_closed_and_costs_bounded_memory(world):
-    """A topic of a few MiB, asked for without end by clients that never read."""
+    """A topic of a few MiB, requested without end by clients that never read."""
     with world.client() as client:
         client.create_topic("much")
         with client.producer(batch_bytes=MIB) as producer:
@@ -210,7 +211,7 @@ def test_who_does_not_read_its_answers_is_closed_and_costs_bounded_memory(world)
 
 
 def status_of(session: raw.Session) -> str:
-    """Whether the kernel knows that the connection is over, without reading from it."""
+    """Return True if the kernel reports that the connection is closed, without reading from it."""
     state = session.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
     established = 1
     return "open" if state == established else "closed"
@@ -225,7 +226,8 @@ def test_one_address_leaves_room_for_others(world):
         sockets: list[raw.Session] = []
 
         def crowded() -> bool:
-            """With so many more: who came too slowly was closed for his silence before."""
+            """Wait until so many more are connected; connections that were slow were closed for
+            their silence before."""
             sockets.extend(stack.enter_context(raw.Session(world.address(1), None, source=STRANGER))
                            for _ in range(PER_ADDRESS + 15))
             return status(world)["client_connections_turned_away"] >= before + 15
@@ -237,7 +239,7 @@ def test_one_address_leaves_room_for_others(world):
 
 
 def test_lengths_that_are_announced_and_never_sent_cost_no_memory(world):
-    """Each says that 16 MiB are coming: sixty times that is not there to be taken."""
+    """Each announces 16 MiB: sixty times that is more than the machine has."""
     announced = struct.pack(">II", 16 * MIB - 8, 100)
     with strangers(world, 50) as sessions, Peak(world) as peak:
         for session in sessions:
@@ -247,7 +249,8 @@ def test_lengths_that_are_announced_and_never_sent_cost_no_memory(world):
 
 
 def test_a_flood_of_appends_is_refused_or_taken_and_memory_stays(world):
-    """Twenty connections push 8 MiB appends as fast as they can, far more than there is room."""
+    """Twenty connections send 8 MiB appends as fast as they can, far more than the memory
+    budget."""
     with world.client() as client:
         client.create_topic("flood")
     data = bytes(raw.large_batch(4 * MIB))
@@ -274,12 +277,12 @@ def test_a_flood_of_appends_is_refused_or_taken_and_memory_stays(world):
             thread.join()
     assert len(outcomes) == 120, "every append got its answer"
     assert set(outcomes) <= {0, 14}, "taken or QUEUE_FULL"
-    # Its tail cache is filled on the way: 256 MiB, and what one group may have uncommitted.
+    # The tail cache is filled meanwhile: 256 MiB, and the uncommitted limit of one group.
     assert peak.grown < NODE_BYTES + SLACK + (256 + 64) * MIB, f"{peak.grown >> 20} MiB"
 
 
 def test_a_pipelining_flood_is_not_read_beyond_its_limit(world):
-    """Fifty thousand requests at once: the sender is stopped by TCP, and served in order."""
+    """Fifty thousand requests at once: TCP stops the sender, and requests are served in order."""
     request = raw.frame(cbor2.dumps({"id": 0, "op": "metadata"}))
     with strangers(world, 1) as [session], Peak(world) as peak:
         session.socket.settimeout(raw.LIMIT_S)
@@ -306,7 +309,7 @@ def test_a_pipelining_flood_is_not_read_beyond_its_limit(world):
 
 
 def settled_lines(world: World) -> int:
-    """How many lines the log has, once all strangers so far have been dealt with."""
+    """Return the number of log lines, once all strangers so far have been handled."""
     counts = [-1, -2, -3]
 
     def stands_still() -> bool:
@@ -342,7 +345,7 @@ def test_a_storm_leaves_no_flood_in_the_log(world, opening, port):
 
 
 def test_clients_come_back_by_the_hundred_after_a_restart(world, canary):
-    """Everybody reconnects at once; each gets its welcome, again and again."""
+    """All clients reconnect at once; each gets its welcome, again and again."""
     for _ in range(5):
         with strangers(world, PER_ADDRESS - 5) as sessions:
             assert all(isinstance(session.opened, Welcome) for session in sessions)

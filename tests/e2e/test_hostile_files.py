@@ -1,8 +1,8 @@
-"""Data directories that somebody wrote into: a start says what is wrong, or serves what is left.
+"""Data directories with damaged or forged files: a start reports the damage, or serves the rest.
 
-Contract.  Each file of a node is damaged in turn, in places that an intact checksum would not
-excuse and in such as it would.  The process serves, or ends with exit code 3 and a sentence; never
-with a traceback, never without a word, never with more memory than ``RSS_KB_MAX``.
+Contract.  Each file of a node is damaged in turn, in places that a checksum covers and in places
+with a corrected checksum.  The process serves, or ends with exit code 3 and a sentence; never with
+a traceback, never without a message, never with more memory than ``RSS_KB_MAX``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ FILLING, VALUE_BYTES = 20, 900 << 10
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory) -> World:
-    """A cluster of one with records, a checkpoint, an index and a scrub's state, which was stopped.
-    """
+    """Return a stopped cluster of one node with records, a checkpoint, an index and a scrub's
+    state."""
     world = World(tmp_path_factory.mktemp("files") / "dev", 1, 2, 1)
     world.dev.up(UP_S)
     try:
@@ -46,7 +46,7 @@ def stopped(tmp_path_factory) -> World:
                 value = b"record %d" % number + bytes(VALUE_BYTES)
                 assert session.produce(incarnation, batch(value)).code == Code.OK
         data = world.dev.directory / "node-1" / "data"
-        for pattern in ("lane-0/*.index", "scrub.json"):  # the others come with the stop
+        for pattern in ("lane-0/*.index", "scrub.json"):  # the other files are written at the stop
             wait_for(lambda pattern=pattern: list(data.glob(pattern)), f"{pattern} is there", UP_S)
     finally:
         world.dev.down()
@@ -54,19 +54,19 @@ def stopped(tmp_path_factory) -> World:
 
 
 def flipped(data: bytes) -> bytes:
-    """A bit in the middle."""
+    """Flip a bit in the middle."""
     middle = len(data) // 2
     return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1:]
 
 
 def lying(data: bytes) -> bytes:
-    """A checkpoint whose CRC is right and whose values are none."""
+    """Write a checkpoint with a valid CRC and invalid values."""
     body = data[:24] + b"\x84\x9b\x00\x00\x00\x7f\xff\xff\xff\xff" + data[34:-4]
     return body + crc32c(body).to_bytes(4, "little")
 
 
 def forged(data: bytes) -> bytes:
-    """A JSON file whose CRC is right and whose values have other types."""
+    """Write a JSON file with a valid CRC and values of other types."""
     fields = {name: [value] for name, value in json.loads(data).items()
               if name not in ("crc", "format_version")}
     signed = {"format_version": json.loads(data)["format_version"], **fields}
@@ -75,7 +75,7 @@ def forged(data: bytes) -> bytes:
 
 
 def forged_scrub(data: bytes) -> bytes:
-    """A state that is JSON, without a CRC, and no number of bytes."""
+    """Write a scrub state that is JSON, without a CRC, and has no number of bytes."""
     return json.dumps(dict.fromkeys(json.loads(data), 7)).replace("7", "1e999").encode()
 
 
@@ -107,7 +107,7 @@ def test_a_damaged_file_is_said_or_survived(stopped, tmp_path, pattern, how):
 
 
 def run_for_a_while(world: World) -> tuple[int, str, int]:
-    """Start the node; stop it once it serves.  (exit code, all that it said, memory at most)."""
+    """Start the node; stop it once it serves.  Returns exit code, output and peak memory."""
     log = Path(world.dev.directory) / "said"
     with open(log, "wb") as output:
         process = subprocess.Popen(node_command(world.config(1)), stdout=output, stderr=output)
@@ -127,7 +127,7 @@ def run_for_a_while(world: World) -> tuple[int, str, int]:
 
 
 def peak_kb(pid: int) -> int:
-    """Most memory that a process had; 0 when it is gone."""
+    """Return the peak memory of a process; 0 when it is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
@@ -141,7 +141,8 @@ STRAYS = ["lane-0/99999999999999999999.segment", "lane-0/00000000000000001000.se
 
 
 def test_stray_files_are_named_and_left_alone(stopped):
-    """And the node takes records: a file with an absurd number was taken for the journal's end."""
+    """The node still accepts records: a file with an absurd number was taken for the journal's
+    end."""
     data = stopped.dev.directory / "node-1" / "data"
     for name in STRAYS:
         (data / name).write_bytes(bytes(100))

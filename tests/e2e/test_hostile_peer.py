@@ -1,7 +1,7 @@
-"""A peer that is let in and then lies: its connection ends, and nothing else.
+"""A peer that is admitted and then sends false messages: its connection ends, and nothing else.
 
-It has the identity of a node of the cluster, which was killed; what it says of a group no correct
-node can have said.  Every group of that node lives in one process and one loop with all others.
+It has the identity of a node of the cluster, which was killed; no correct node can send its
+messages about a group.  Every group of that node lives in one process and one loop with all others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOPIC = "lies"
 
 @pytest.fixture(scope="module")
 def identity(world: World) -> dict:
-    """Who node 3 was; it is dead from here on, and the others have noticed."""
+    """Return the identity of node 3, which is dead from here on, as the other nodes know."""
     data = world.dev.directory / f"node-{LIAR}" / "data"
     known = json.loads((data / "node.json").read_text())
     world.kill(LIAR)
@@ -36,7 +36,7 @@ def identity(world: World) -> dict:
 
 @pytest.fixture
 def victim_pid(world, identity) -> int:
-    """The process that has to survive."""
+    """Return the pid of the process that has to survive."""
     return world.pid(VICTIM)
 
 
@@ -53,12 +53,12 @@ class Liar(Session):
         super().__init__(address, next_life(address, hello))
 
     def say(self, *messages: m.Message) -> None:
-        """Items of one frame."""
+        """Send items in one frame."""
         self.send_bytes(*codec.frame([codec.encode(each, 0) for each in messages]))
 
 
 def led_by_victim(world: World):
-    """A group that the victim leads, as it says."""
+    """Return a group that the victim leads, by its own answer."""
     return wait_for(lambda: next((group for group in world.groups(VICTIM)
                                   if group.leader == VICTIM and group.group), None),
                     "the victim leads a group")

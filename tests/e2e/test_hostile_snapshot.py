@@ -1,7 +1,7 @@
-"""A leader whose snapshots are lies: nothing of them is installed, the node lives and stays small.
+"""A leader with false snapshots: no part of them is installed, the node survives and stays small.
 
 The liar has the identity and the addresses of a node that was killed.  It claims to lead the
-metadata group in a later term and offers a snapshot; the victim comes and asks for it.
+metadata group in a later term and offers a snapshot; the victim connects and requests it.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ LIAR, VICTIM = 3, 1
 TOPIC = "snapshots"
 EPOCH = 1 << 20
 INDEX = 1 << 30
-#: An offer is repeated when nothing came of it for so long.
+#: An offer is repeated when it had no effect for so long.
 PATIENCE_S = 2.0
-#: What a node of this size may grow by while it is lied to.
+#: Growth that is allowed for a node of this size during the false offers.
 GROWTH_BYTES = 64 << 20
 
 
 def image(**changes: object) -> bytes:
-    """A metadata image of the right form, but for the changes."""
+    """Return a metadata image of the right form, apart from the changes."""
     state = {**MetadataState().snapshot(), **changes}
     return cbor2.dumps([1, [[1, 2, 3], [], []], PartitionStates(0, INDEX).snapshot(), state])
 
 
 def chunk(data: bytes, **changes: object) -> tuple[dict, bytes]:
-    """The answer that brings a whole image, but for the changes."""
+    """Return the answer with a whole image, apart from the changes."""
     return {"op": "snapshot", "known": True, "index": INDEX, "term": 1, "total": len(data),
             "crc": core.crc32c(data), "offset": 0, **changes}, data
 
@@ -66,7 +66,7 @@ LIES = {
 
 
 class Leader(threading.Thread):
-    """Listens where node 3 did; answers whatever is asked on a bulk connection with ``lie``."""
+    """Server at node 3's address; it answers every request on a bulk connection with ``lie``."""
 
     def __init__(self, world: World, cluster: bytes):
         super().__init__(name="liar", daemon=True)
@@ -78,7 +78,7 @@ class Leader(threading.Thread):
         self.asked = 0
 
     def run(self) -> None:
-        """Until ``close``."""
+        """Serve until ``close``."""
         while True:
             try:
                 connected, _ = self._listening.accept()
@@ -88,12 +88,12 @@ class Leader(threading.Thread):
             threading.Thread(target=self._serve, args=(connected,), daemon=True).start()
 
     def close(self) -> None:
-        """End every connection."""
+        """Close every connection."""
         for each in self._open:
             try:
                 each.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # it was not connected (any more)
+                pass  # it was not connected
             each.close()
 
     def _serve(self, connected: socket.socket) -> None:
@@ -111,12 +111,13 @@ class Leader(threading.Thread):
                         header, payload = self.lie
                         connected.sendall(b"".join(encode_frame(header, [payload])))
         except OSError:
-            return  # the victim has closed it
+            return  # the victim has closed the connection
 
 
 @pytest.fixture(scope="module")
 def cluster(world: World):
-    """The canary's topic; then node 3 is killed, and the liar stands in its place."""
+    """Return the cluster with the canary's topic, after node 3 was killed and replaced by the
+    liar."""
     with world.client() as client:
         client.create_topic(TOPIC, 1)
     wait_for(lambda: world.leader_of(TOPIC), "the topic has leaders")
@@ -131,8 +132,8 @@ def cluster(world: World):
 
 
 def offer(world: World, found: dict) -> bool:
-    """The liar claims the metadata group, in a term after the present one; whether the victim came,
-    asked and complained.  Another node may have been quicker with that term."""
+    """Claim the metadata group in a later term; return True if the victim connected, requested the
+    snapshot and complained.  Another node may have been elected in that term first."""
     refused = complaints(world)
     term = next(group.term for group in world.groups(VICTIM) if group.group == 0)
     hello = wire.Hello("append", bytes.fromhex(found["cluster_id"]), LIAR, EPOCH,
@@ -148,12 +149,12 @@ def offer(world: World, found: dict) -> bool:
 
 
 def complaints(world: World) -> int:
-    """How often the victim said that it could not fetch a snapshot."""
+    """Return how often the victim logged that it could not fetch a snapshot."""
     return sum('"snapshot not fetched"' in line for line in world.log_lines(VICTIM))
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of a process."""
+    """Return the memory of a process."""
     with open(f"/proc/{pid}/statm") as file:
         return int(file.read().split()[1]) * 4096
 
@@ -163,11 +164,11 @@ def test_no_lie_is_installed_and_the_canary_notices_none(world, cluster):
     pid = world.pid(VICTIM)
     before = resident_bytes(pid)
     with Canary(world.client(VICTIM, 2), TOPIC) as canary:
-        # It asks the metadata group for its id once; from then on it needs nothing of it.
+        # It asks the metadata group for its id once; from then on it needs nothing from that group.
         wait_for(lambda: canary.count, "the canary sings")
         for name, lie in LIES.items():
             leader.lie, asked = lie, leader.asked
-            # The first complaint may be about a connection to the node that was killed.
+            # The first complaint may concern a connection to the node that was killed.
             wait_for(lambda asked=asked: offer(world, found) and leader.asked > asked,
                      f"the victim asks, and says what is wrong with {name}")
             wait_for(lambda: next(group.leader for group in world.groups(VICTIM)

@@ -1,4 +1,5 @@
-"""Nodes die under load: what was acknowledged is read back once, in order, whoever serves it."""
+"""Nodes die under load: acknowledged records are read back once, in order, from every serving
+node."""
 
 from __future__ import annotations
 
@@ -13,19 +14,19 @@ from tests.e2e.world import POLL_S, WAIT_S
 
 SHAPE = {"nodes": 3, "groups": 8, "factor": 3}
 PARTITIONS = 3
-#: Enough that every partition has batches in flight when the blow falls.
+#: Enough that every partition has batches in flight at the kill.
 SOME = 500
 
 
 @pytest.fixture(autouse=True)
 def whole_again(world):
-    """A test that fails half way leaves no dead nodes to the next one."""
+    """Restart dead nodes after a test that fails half way."""
     yield
     world.dev.up()
 
 
 async def under_load(world, topic: str, during) -> None:
-    """Produce to ``topic`` while ``during(load, leader)`` happens; then compare."""
+    """Produce to ``topic`` while ``during(load, leader)`` runs; then compare."""
     async with Client(world.addresses) as client:
         await client.create_topic(topic, PARTITIONS)
         load = Load(client, topic, PARTITIONS)
@@ -97,7 +98,8 @@ def test_the_returned_node_can_lead_with_everything_it_missed(world):
             group = (await client.describe_topic("caught-up")).partitions[0].group
 
             async def leads() -> bool:
-                """Asked again: a transfer to who cannot catch up in time is given up."""
+                """Request the transfer again: a transfer to a member that cannot catch up in time
+                is given up."""
                 with contextlib.suppress(RequestError):
                     return (await client.group_transfer(group, absent)).leader == absent
                 return False

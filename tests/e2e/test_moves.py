@@ -1,5 +1,6 @@
-"""Replicas are moved under load, nodes that held them die, groups are recovered by force: through
-the command, on real processes."""
+"""Replicas are moved under load, nodes that held them die, groups are recovered by force: by the
+command, on real processes.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +21,19 @@ from tests.e2e.world import wait_for
 
 SHAPE = {"nodes": 5, "groups": 4, "factor": 3}
 SOME = 300
-#: A node that is asked about itself is not waited for longer.
+#: Timeout of a request to a node about itself.
 ONCE_MS = 5_000
 
 
 @pytest.fixture(autouse=True)
 def whole_again(world):
-    """A test that fails half way leaves no dead nodes to the next one."""
+    """Restart dead nodes after a test that fails half way."""
     yield
     world.dev.up()
 
 
 def run(world, *arguments: str) -> tuple[int, dict]:
-    """The exit code of a command, and its JSON."""
+    """Return the exit code of a command, and its JSON."""
     result = CliRunner().invoke(cli, [*arguments, "--json", "--servers",
                                       ",".join(world.addresses)])
     lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
@@ -88,7 +89,7 @@ def test_members_survive_a_restart_of_all_nodes(world):
 
 
 def test_a_group_without_a_majority_is_recovered_only_when_told(world):
-    """Two of three voters are gone for good, and both are spared by the metadata group."""
+    """Two of three voters are lost; the metadata group has neither of them."""
     wait_for(lambda: all(row.leader for row in world.groups(1)), "all groups are led")
     rows = {row.group: row for row in world.groups(1)}
     metadata_voters = set(rows[0].voters)
@@ -130,7 +131,7 @@ def _has_none(client, group: int, address: str) -> bool:
 
 
 def test_the_metadata_group_is_recovered_offline(tmp_path):
-    """Two of three nodes are gone for good; the third goes on with the metadata alone."""
+    """Two of three nodes are lost; the third continues with the metadata alone."""
     with worlds.start(tmp_path / "dev", nodes=3, groups=2, factor=3) as world:
         world.create("kept")
         with world.session(2) as session:  # a majority without it may have acknowledged the topic

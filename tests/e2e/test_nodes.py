@@ -1,4 +1,4 @@
-"""Nodes as the cluster knows them: registered, wiped, copied, strangers; real processes."""
+"""Nodes as the cluster knows them: registered, wiped, copied, unknown; real processes."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ SHAPE = {"nodes": 3, "groups": 4, "factor": 3, "configure": steady}
 
 @pytest.fixture(autouse=True)
 def whole_again(world):
-    """A test that fails half way leaves no dead nodes to the next one."""
+    """Restart dead nodes after a test that fails half way."""
     yield
     world.dev.up()
 
 
 def data(world, node: int) -> Path:
-    """A node's data directory."""
+    """Return a node's data directory."""
     return dev_state.node_directory(world.dev.directory, node) / "data"
 
 
 def node_rows(world) -> dict:
-    """All nodes, as some node knows them."""
+    """Return the rows of all nodes, as some node knows them."""
     with blocking.Client(world.addresses) as client:
         return {row.node.id: row for row in client.node_list().nodes}
 
 
 def edited(world, node: int, name: str, **replaced: str) -> Path:
-    """A copy of a node's configuration with text replaced, beside the original."""
+    """Return a copy of a node's configuration with text replaced, beside the original."""
     text = world.config(node).read_text()
     for old, new in replaced.values():
         assert old in text, old
@@ -51,13 +51,13 @@ def edited(world, node: int, name: str, **replaced: str) -> Path:
 
 
 def init(config: Path, *options: str) -> subprocess.CompletedProcess:
-    """``multiraft node init``."""
+    """Run ``multiraft node init``."""
     return subprocess.run(dev_process.node_command(config, "init", *options), capture_output=True,
                           text=True, timeout=WAIT_S, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 def still_serves(world, topic: str) -> None:
-    """The cluster takes topics and records."""
+    """Check that the cluster accepts topics and records."""
     with blocking.Client(world.addresses) as client:
         client.create_topic(topic, 1)
         with client.producer() as producer:
@@ -141,7 +141,8 @@ def test_the_older_life_of_a_copied_directory_is_refused(world):
         ended = run_node(config)
         assert ended.returncode == 3 and "at an earlier start" in ended.stderr, ended.stderr
     assert files == {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-    for _ in range(6):  # put back anew: the mark is gone, and the boot epoch overtakes the original
+    # restored again: the mark is gone, and the boot epoch exceeds that of the original
+    for _ in range(6):
         (copy / "refused.json").unlink()
         ended = run_node(config)
         assert ended.returncode == 3, ended.stderr
@@ -151,7 +152,8 @@ def test_the_older_life_of_a_copied_directory_is_refused(world):
 
 
 def test_an_older_copy_and_a_node_that_lagged_elect_nobody(world):
-    """The lagging node met the life after the copy, and nothing that it acknowledged."""
+    """The lagging node met the boot after the copy, and none of the records that it
+    acknowledged."""
     copy = data(world, 2).with_name("copy-and-laggard")
     world.dev.stop(2)
     shutil.copytree(data(world, 2), copy)
@@ -185,7 +187,7 @@ def test_an_older_copy_and_a_node_that_lagged_elect_nobody(world):
 
 
 def test_a_refusal_that_was_wrong_is_cleared(world):
-    """All that is left of node 2 is an older copy, and the operator knows what that may lose."""
+    """Only an older copy of node 2 is left, and the operator knows the possible loss."""
     world.dev.stop(2)
     copy = data(world, 2).with_name("only-copy")
     shutil.copytree(data(world, 2), copy)
@@ -200,7 +202,7 @@ def test_a_refusal_that_was_wrong_is_cleared(world):
     assert run_node(world.config(2)).returncode == 3
     cleared = CliRunner().invoke(cli, [*command, "--accept-data-loss"])
     assert cleared.exit_code == 0, cleared.output
-    for node in (1, 3):  # leaders that have heard more of it would wait for what it has lost
+    for node in (1, 3):  # leaders that know more of it would wait for the entries that it has lost
         world.dev.stop(node)
     world.dev.up()
     still_serves(world, "after-the-refusal-was-cleared")

@@ -1,6 +1,6 @@
-"""docs/operations.md is typed as it stands: every block on a cluster in ``./dev-cluster``.
+"""docs/operations.md is typed unchanged: every block on a cluster in ``./dev-cluster``.
 
-Those on machines are typed by ``test_operations_machines.py``.
+``test_operations_machines.py`` types the blocks on machines.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tests.ports import free_base_port
 #: Nodes 1 to 5 exist while the page is followed.
 NODES = 5
 BLOCK_S = 240.0
-#: Blocks that have to be run at least: the page is not to be silenced one by one.
+#: Minimum of blocks that run: the page must not be disabled one block at a time.
 RUN_MIN = 8
-#: What a person would look at where a cluster does not become well.
+#: Commands whose output is shown when a cluster does not become healthy.
 STATE = """(multiraft cluster status
 for group in 0 1 2; do multiraft group describe $group; done
 tail -n 60 dev-cluster/node-*/log) 2>&1 || true"""
@@ -42,8 +42,8 @@ def test_all_chapters_are_run():
 
 @pytest.fixture
 def shell(tmp_path):
-    """``shell(script)`` in an empty directory, with the commands of this environment; whatever
-    cluster is left in the end is ended."""
+    """Return ``shell(script)`` in an empty directory, with the commands of this environment; a
+    cluster that is left at the end is stopped."""
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"),
                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 

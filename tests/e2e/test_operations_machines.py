@@ -1,7 +1,7 @@
-"""docs/operations.md is typed as it stands on machines: the blocks with a place.
+"""docs/operations.md is typed unchanged on machines: the blocks with a place.
 
-Takes minutes, root and a docker daemon: ``make ops-machines`` runs it, ``make test`` says that it
-did not.  Set OPS_KEEP=1 to look at the machines of a run that failed.
+It takes minutes, root and a docker daemon: ``make ops-machines`` runs it, ``make test`` reports
+that it was skipped.  Set OPS_KEEP=1 to keep the machines of a failed run for inspection.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from tests.e2e.world import wait_for
 
 ASKED = os.environ.get("OPS_MACHINES") == "1"
 DESK, DESK_HOST, TREE = "desk", 100, "/srv/tree"
-#: Room on node 1's disk: its reserve, its first segments and a little.
+#: Size of node 1's disk: its reserve, its first segments and a little more.
 DISK_BYTES = 448 << 20
 
 
 def blocks(heading: str, place: str = "", state: str = "") -> list[page.Block]:
-    """Those of a chapter that are typed on machines, or on one of them."""
+    """Return the blocks of a chapter that are typed on machines, or on one of them."""
     return [block for block in page.blocks() if block.heading == heading and block.places
             and (not place or place in block.places) and block.state == state]
 
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[Machines]:
-    """Three machines, the desk and one that is to join."""
+    """Yield three machines, the desk and one that is to join."""
     if not ASKED:
         pytest.skip("minutes, root and docker: run `make ops-machines`")
     why_not = machines.why_not()
@@ -58,7 +58,7 @@ def world() -> Iterator[Machines]:
 
 @contextlib.contextmanager
 def small_disk(path: Path) -> Iterator[Path]:
-    """A filesystem of its own, of the kind that machines have."""
+    """Create a file system of its own, of the kind that machines have."""
     image, mount = path.with_suffix(".img"), path
     if os.path.ismount(mount):
         subprocess.run(["umount", str(mount)], check=True)
@@ -76,7 +76,7 @@ def small_disk(path: Path) -> Iterator[Path]:
 
 
 def _let_in(desk: Machine, made: Machines) -> None:
-    """The desk reaches the others by ssh."""
+    """Let the desk reach the other machines by ssh."""
     desk.run("mkdir -p -m 700 ~/.ssh && ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519")
     desk.put("~/.ssh/config", "Host *\n  StrictHostKeyChecking no\n  LogLevel ERROR\n")
     key = desk.run("cat ~/.ssh/id_ed25519.pub")
@@ -88,8 +88,8 @@ def _let_in(desk: Machine, made: Machines) -> None:
 
 def follow(world: Machines, heading: str, place: str = "", state: str = "",
            machine: str = "") -> str:
-    """Type a chapter's blocks; what the last one printed.  ``machine``: on this one, whatever the
-    page says."""
+    """Type a chapter's blocks; return the output of the last one.  ``machine``: type them on this
+    one, instead of those on the page."""
     said = ""
     for block in blocks(heading, place, state):
         for name in ([machine] if machine else block.places):
@@ -98,7 +98,7 @@ def follow(world: Machines, heading: str, place: str = "", state: str = "",
 
 
 def well(world: Machines) -> None:
-    """Everything is as it should be."""
+    """Check that the cluster is healthy."""
     desk = world.all[DESK]
     desk.wait(lambda: "All well" in desk.try_("multiraft cluster status").stdout, "all is well")
 
@@ -229,7 +229,7 @@ def test_a_full_disk(world):
 # ---- as a container ------------------------------------------------------------------------------
 
 
-#: What the page calls its things -> what they are called here, where others may have the same.
+#: Names on the page -> names here, where other containers may have the same.
 OURS = ((r"/etc/multiraft-", "{etc}/"), (r"\bmultiraft-", "ops-node-"),
         (r"--debootstrap --tag multiraft\b", "--base {base} --tag ops-multiraft"),
         (r"(--subnet \S+|--network) multiraft\b", r"\1 ops-multiraft"),
@@ -240,7 +240,8 @@ BASE = "ops-base:bookworm"
 
 @pytest.fixture
 def containers(tmp_path) -> Iterator[Path]:
-    """The directory of the nodes' configurations; what the page's block made is gone at the end."""
+    """Yield the directory of the nodes' configurations; the containers of the page's block are
+    removed at the end."""
     if not ASKED:
         pytest.skip("minutes, root and docker: run `make ops-machines`")
     why_not = machines.why_not()
@@ -264,7 +265,7 @@ def docker_names(*arguments: str) -> list[str]:
 
 
 def remove(kind: str, listing: str, prefix: str) -> None:
-    """Things of a kind whose names begin so."""
+    """Remove objects of a kind whose names begin with a prefix."""
     how = {"container": ["rm", "--force"], "volume": ["rm"], "network": ["rm"]}[kind]
     for name in docker_names(kind, *listing.split()):
         if name.startswith(prefix):
@@ -292,7 +293,7 @@ def test_nodes_run_as_containers(containers):
 
 
 def container_config(number: int) -> str:
-    """The page's file as the chapter changes it."""
+    """Return the page's file with the changes of the chapter."""
     text = page.files()["node-1.toml"]
     above, cluster = text.split("[cluster]", 1)
     above = re.sub(r'\[security\].*', "[security]\ninsecure = true\n\n", above, flags=re.DOTALL)

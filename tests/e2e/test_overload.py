@@ -1,4 +1,6 @@
-"""S45: more than the nodes can take, with a follower that lags; then normal load again."""
+"""Scenario S45: more load than the nodes can take, with a follower that lags; then normal load
+again.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from multiraft.client import Client, Producer, Record
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
 from tests.e2e.world import WAIT_S, World, wait_for
 
-#: A group may hold less than one producer sends, so that most of what comes is refused.
+#: Limit of a group below the load of one producer, so that most batches are refused.
 SMALL = """
 [raft]
 uncommitted_entries_max = 4
@@ -24,7 +26,7 @@ uncommitted_entries_max = 4
 
 
 def small(world: World) -> None:
-    """A leader that soon has its hands full."""
+    """Yield a leader with a small limit."""
     for node in world.ids():
         world.configure(node, SMALL)
 
@@ -33,27 +35,29 @@ REFUSED = re.compile(r'^multiraft_rejections_total\{.*reason="QUEUE_FULL".*\} (\
 SHAPE = {"nodes": 3, "groups": 4, "factor": 3, "configure": small}
 PRODUCERS = 6
 OVERLOAD_S = 60.0
-#: Small, for a minute of it is a log that all three nodes keep.
+#: Small, because a minute of this load is a log that all three nodes keep.
 BATCH_RECORDS = 8
 RECORD = bytes(range(256)) * 2
-#: A producer that is this far ahead of its outcomes waits for them.
+#: A producer with this many open batches waits for outcomes.
 OPEN_MAX = 40
-#: Normal load, one append behind the other, is timed by so many at a time.
+#: Appends of normal load, one after the other, that are timed together.
 SOME = 40
 WINDOWS = 5
-#: They may take so many times as long again, for others use the machine too; so soon after the
-#: overload.
+#: Normal appends may be slower by this factor so soon after the overload, because other programs
+#: use the machine too.
 SLOWER_MAX = 3.0
 RETURNS_S = 60.0
 
 
 async def flood(client: Client, topic: str, until_s: float, outcomes: Counter[str]) -> None:
-    """Small batches as fast as they are taken, more of them open than a group may hold."""
+    """Send small batches as fast as they are accepted, with more of them open than a group may
+    hold."""
     room = trio.Semaphore(OPEN_MAX)
     async with client.producer(delivery_timeout_ms=5_000) as producer:
         async with trio.open_nursery() as nursery:
             while trio.current_time() < until_s:
-                # One, unless it took so long to hand them over that some had left before.
+                # One delivery, unless the records took so long to pass that some had been sent
+                # before.
                 deliveries = {await producer.send(Record(topic, RECORD))
                               for _ in range(BATCH_RECORDS)}
                 for delivery in deliveries:
@@ -63,7 +67,7 @@ async def flood(client: Client, topic: str, until_s: float, outcomes: Counter[st
 
 
 async def note(delivery, room: trio.Semaphore, outcomes: Counter[str]) -> None:
-    """What became of a batch: taken, refused, or unknown."""
+    """Note the outcome of a batch: accepted, refused, or ambiguous."""
     try:
         await delivery.wait()
     except AmbiguousOutcome:
@@ -76,7 +80,7 @@ async def note(delivery, room: trio.Semaphore, outcomes: Counter[str]) -> None:
 
 
 def held_back(world: World, nodes: Iterable[int]) -> int:
-    """Batches that these nodes have refused because a group held as many as it may."""
+    """Return the batches that these nodes have refused because a group was at its limit."""
     count = 0
     for node in nodes:
         url = f"http://{world.dev.record.node(node).http_address}/metrics"
@@ -86,7 +90,7 @@ def held_back(world: World, nodes: Iterable[int]) -> int:
 
 
 class Normal:
-    """Appends one behind the other."""
+    """Appends one after the other."""
 
     def __init__(self, producer: Producer, topic: str):
         self._producer = producer
@@ -94,7 +98,7 @@ class Normal:
         self.offsets: list[int] = []
 
     async def some(self) -> float:
-        """How long they take, in seconds."""
+        """Return the time of some appends, in seconds."""
         begun_s = time.monotonic()
         for _ in range(SOME):
             delivery = self._producer.send_nowait(Record(self._topic, b"normal", key=b"one"))
@@ -103,7 +107,8 @@ class Normal:
 
 
 async def overload(world: World, client: Client, topic: str) -> None:
-    """Returns when every batch has its end and the follower is no longer held."""
+    """Overload the group; return when every batch has its outcome and the follower is no longer
+    held."""
     leader = await trio.to_thread.run_sync(world.leader_of, topic)
     lagging = next(node for node in world.ids() if node != leader)
     others = [node for node in world.ids() if node != lagging]
@@ -139,7 +144,7 @@ def test_after_an_overload_appends_flow_as_before_by_themselves(world):
 
 
 async def as_before(normal: Normal, before_s: float) -> None:
-    """Waits until some appends take no longer than they did."""
+    """Wait until appends take no longer than before."""
     took_s: list[float] = []
     with trio.move_on_after(RETURNS_S):
         while not took_s or took_s[-1] > SLOWER_MAX * before_s:
@@ -150,7 +155,7 @@ async def as_before(normal: Normal, before_s: float) -> None:
 
 
 def caught_up(world, group: int) -> bool:
-    """All replicas of the group say the same end."""
+    """True if all replicas of the group report the same end."""
     with world.client() as client:
         ends = {client.group_describe(group, world.address(node)).last_index
                 for node in world.ids()}

@@ -1,4 +1,4 @@
-"""The pool grows on a cluster that serves: new topics use the new groups, nothing else changes."""
+"""The pool grows on a serving cluster: new topics use the new groups, nothing else changes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ STORY = True
 SHAPE = {"nodes": 3, "groups": 4, "factor": 3, "configure": steady}
 OLD = "before"
 VALUES = [b"%05d" % number for number in range(500)]
-#: Enough that some of a topic's partitions are in every group of a pool of these tests.
+#: Enough that some partitions of a topic are in every group of a pool of these tests.
 PARTITIONS = 200
 
 
 def multiraft(world, command: str, *words: str) -> Result:
-    """The command in this process."""
+    """Run the command in this process."""
     return rebalance(world, *words, command=command)
 
 
 def answer(world, *words: str):
-    """The JSON that a command which must succeed answers with."""
+    """Return the JSON of a command which must succeed."""
     done = multiraft(world, *words, "--json")
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
@@ -46,7 +46,7 @@ def fill(world, topic: str, partitions: int) -> None:
     with client(world) as asking:
         asking.create_topic(topic, partitions)
         with asking.producer() as producer:
-            # One in each in turn: else they make one batch, and whatever group that is in has all.
+            # One in each in turn: otherwise they form one batch, and its group gets all records.
             producer.send_many(topic, [Record(topic, value, partition=at % partitions)
                                        for at, value in enumerate(VALUES)])
 
@@ -64,14 +64,14 @@ def pool_size(world) -> int:
 
 
 def is_down(world, asked: int, node: int) -> bool:
-    """Whether one node says so of another."""
+    """True if one node reports that another one is down."""
     with blocking.Client([world.address(asked)]) as asking:
         return {row.id: row.state for row in asking.cluster_status().nodes}[node] == "down"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def old(world):
-    """A topic from before all of this: it stays whole, and where it is."""
+    """Return a topic from before the change: it stays whole, and in its groups."""
     fill(world, OLD, 8)
     before = groups_of(world, OLD)
     yield
@@ -111,7 +111,7 @@ def test_what_would_happen_is_shown_and_does_not_happen(world, tmp_path):
     done = multiraft(world, "placement", "whatif", OLD, "--join", "9,rack=far", "--pool", "16",
                      "--window", "0.2", "--picture", str(picture), "--json")
     told = json.loads(done.stdout)
-    # Whether a leader would move depends on where leaders are: that was left to elections.
+    # Elections decided the leaders, so a leader move may or may not be needed.
     assert done.exit_code == (0 if told["moves"] else PlanExit.NOTHING_TO_DO), done.output
     assert told["pool_size"] == {"before": 8, "after": 16}
     assert [row["node"] for row in told["nodes"]] == [1, 2, 3, 9]
@@ -135,7 +135,7 @@ def test_what_cannot_be_is_refused_with_the_cause(world):
 
 
 def test_new_groups_are_there_after_all_nodes_were_killed_at_once(world):
-    """Before any checkpoint: what a node finds of them is a term and a vote at most."""
+    """Before any checkpoint: of a new group a node finds a term and a vote at most."""
     grown = multiraft(world, "group", "pool", "grow", "12", "--yes")
     assert grown.exit_code == 0, grown.stderr
     fill(world, "killed", PARTITIONS)
@@ -176,7 +176,7 @@ def test_a_growth_goes_on_when_the_leader_that_decided_it_is_killed(world):
 def test_a_growth_that_lacks_nodes_is_refused_before_anything_is_written_down(world):
     wait_for(lambda: all(row.leader for row in world.groups(1)), "all groups have leaders")
     world.kill(3)
-    # Who is asked before it has noticed decides what can only be done later.
+    # A node that has not noticed the failure yet would decide on a growth that has to wait.
     wait_for(lambda: all(is_down(world, asked, 3) for asked in (1, 2)), "node 3 is seen to be down")
     refusal = None
 

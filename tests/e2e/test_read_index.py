@@ -1,9 +1,9 @@
-"""A leader that has been replaced and cannot know it says nothing that is stale (ReadIndex).
+"""A leader that has been replaced and cannot know it gives no stale answer (ReadIndex).
 
-Packets between it and the others are lost, and its liveness thread stands still, so that it is not
-told that its leases have ended: it leads, as far as it can see, while another one leads and
-acknowledges.  Only the confirmation by a majority keeps it from answering what it knows; without
-it, these tests fail.
+Packets between it and the others are lost, and its liveness thread is frozen, so that it does not
+learn that its leases have expired: in its own view it leads, while another node leads and
+acknowledges.  Only the confirmation by a majority keeps it from answering from its own state;
+without it, these tests fail.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ from tests.e2e.world import wait_for
 TAKES_THE_MACHINE = True
 
 TOPIC = "orders"
-#: Records that everybody knows of, and those that only the new leader's majority has.
+#: Records that all nodes know, and those that only the new leader's majority has.
 BEFORE, SINCE = 5, 7
 
 
 class Deposed(NamedTuple):
-    """The old leader, which others have replaced."""
+    """The old leader, which the others have replaced."""
 
     session: raw.Session
     group: int
     incarnation: int
 
     def believes(self) -> bool:
-        """Whether it takes itself for the leader."""
+        """True if the old leader still takes itself for the leader."""
         described = self.session.reply(GroupDescribe(self.group))
         return described.role == "leader" and described.settled
 
     def asked(self, position: str, timestamp_ms: int = -1, linearizable: bool = True):
-        """Its answer about an offset."""
+        """Return its answer about an offset."""
         query = OffsetQuery(self.incarnation, position, timestamp_ms)
         return self.session.reply(ListOffsets((query,), linearizable)).results[0]
 
 
 @pytest.fixture(scope="module")
 def deposed(tmp_path_factory) -> Iterator[Deposed]:
-    """See the module's docstring."""
+    """Yield a leader that was isolated and replaced, with its liveness thread frozen."""
     missing = freezing.why_not()
     if missing:
         pytest.skip(f"{needs.SKIPPED}a leader cannot be held here: {missing}")
@@ -82,7 +82,7 @@ def deposed(tmp_path_factory) -> Iterator[Deposed]:
 
 
 def _filled(servers: Sequence[str]) -> tuple[int, int, int]:
-    """The topic's partition: incarnation, group, leader."""
+    """Create and fill the topic's partition; return incarnation, group, leader."""
     with blocking.Client(servers) as client:
         client.create_topic(TOPIC, 1)
         with client.producer() as producer:
@@ -99,7 +99,7 @@ def _known(session: raw.Session):
 
 
 def _leader(session: raw.Session, old: int) -> int:
-    """Who leads instead of ``old``; 0 = nobody yet."""
+    """Return the leader that replaced ``old``; 0 = none yet."""
     leader = session.partition(TOPIC).leader
     return 0 if leader == old else leader
 

@@ -1,4 +1,4 @@
-"""The README's client example runs as it is printed, but for the ports of this cluster."""
+"""The README's client example runs as printed, apart from the ports of this cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading from real nodes: any replica, never a stale end, times, damage, half a connection."""
+"""Reads from real nodes: any replica, never a stale end, times, damage, half-closed sockets."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ SHAPE = {"nodes": 3, "groups": 4, "factor": 3, "configure": steady}
 
 @pytest.fixture(autouse=True)
 def whole_again(world):
-    """A test that fails half way leaves no dead nodes to the next one."""
+    """Restart dead nodes after a test that fails half way."""
     yield
     world.dev.up()
 
 
 @pytest.fixture
 def topic(world, request) -> str:
-    """A topic of this test's own, known to every node."""
+    """Return a topic of this test's own, known to every node."""
     name = request.node.name.replace("[", "-").replace("]", "")
     world.create(name)
     for node in world.ids():
@@ -44,7 +44,7 @@ def topic(world, request) -> str:
 
 
 def fill(world, topic: str, count: int) -> list[bytes]:
-    """That many records, one batch each."""
+    """Append that many records, one batch each."""
     values = [b"%s %d" % (topic.encode(), number) for number in range(count)]
     with blocking.Client(world.addresses) as client, client.producer() as producer:
         for value in values:
@@ -53,7 +53,7 @@ def fill(world, topic: str, count: int) -> list[bytes]:
 
 
 def followers(world, topic: str) -> list[int]:
-    """Nodes that do not lead the topic's partition."""
+    """Return the nodes that do not lead the topic's partition."""
     leader = world.leader_of(topic)
     return [node for node in world.ids() if node != leader]
 
@@ -72,7 +72,8 @@ def test_every_replica_serves_all_that_is_committed_and_a_quiet_one_knows_how_mu
         with world.session(node) as session:
             incarnation = session.partition(topic).incarnation
             assert session.fetch(incarnation, 0)[0].code == Code.NOT_LEADER
-            # Nothing is appended any more: what it knows it has to learn from the commit notice.
+            # No further append follows: the follower has to learn the commit index from the commit
+            # notice.
             wait_for(lambda s=session, i=incarnation:
                      s.fetch(i, 0, replica="any")[0].high_watermark == len(values),
                      f"node {node} knows how far the partition is committed")
@@ -188,7 +189,7 @@ def test_a_damaged_replica_is_not_read_and_the_others_are(world, topic):
     values = fill(world, topic, 10)
     near = followers(world, topic)[0]
     world.dev.stop(near)
-    world.dev.start(near)  # whatever it reads now, it reads from its journal
+    world.dev.start(near)  # a restarted node reads from its journal
     leader = world.leader_of(topic)
     with world.session(leader) as session, world.session(near) as rotten:
         incarnation = session.partition(topic).incarnation
@@ -206,7 +207,7 @@ def test_a_damaged_replica_is_not_read_and_the_others_are(world, topic):
 
 
 def rot(segments, value: bytes) -> None:
-    """Change one byte of ``value`` where it lies in a journal."""
+    """Change one byte of ``value`` in a journal."""
     [path] = [path for path in segments if value in path.read_bytes()]
     at = path.read_bytes().index(value)
     with open(path, "r+b") as file:

@@ -29,11 +29,12 @@ STORY = True
 SHAPE = {"nodes": 3, "groups": 8, "factor": 3, "configure": steady}
 TOPIC = "stored"
 PARTITIONS = 16
-#: So much is copied when a quarter of the replicas moves: seconds at a throttle, at once without.
+#: Bytes that are copied when a quarter of the replicas moves: seconds with a throttle, moments
+#: without.
 VALUE = bytes(100_000)
 VALUES = 400
 SOME = 300
-#: Small clusters have small loads: what the default policy calls idle is balanced here.
+#: Small clusters have small loads: this policy balances loads that the default one calls idle.
 POLICY = {"bands": [{"resource": "disk", "permille": 200, "floor": 0},
                     {"resource": "leaders", "permille": 200, "floor": 0}], "cool_down_ms": 0}
 LIMIT_S = 300.0
@@ -41,7 +42,7 @@ LIMIT_S = 300.0
 
 @pytest.fixture(autouse=True)
 def whole_again(world):
-    """A test that fails half way leaves no dead nodes and no plan to the next one."""
+    """Restart dead nodes and end the plan after a test that fails half way."""
     yield
     world.dev.up()
     rebalance(world, "cancel")
@@ -50,7 +51,7 @@ def whole_again(world):
 
 @pytest.fixture(scope="module", autouse=True)
 def stored(world):
-    """What the replicas weigh."""
+    """Return the bytes of the replicas."""
     with blocking.Client(world.addresses) as client:
         client.create_topic(TOPIC, PARTITIONS)
         with client.producer() as producer:
@@ -75,7 +76,7 @@ def rebalance(world, *words: object, command: str = "rebalance") -> Result:
 
 
 def status(world):
-    """How far it is, as whoever leads the metadata group says."""
+    """Return the plan's progress, by the leader of the metadata group."""
     with blocking.Client(world.addresses) as client:
         return client.plan_request(PlanStatus())
 
@@ -86,15 +87,15 @@ def over(world):
 
 
 def leaders(world) -> dict[int, int]:
-    """Group -> its leader, once all have one."""
+    """Return group -> its leader, once all have one."""
     rows = wait_for(lambda: (rows := world.groups(1)) and all(row.leader for row in rows) and rows,
                     "all groups are led")
     return {row.group: row.leader for row in rows}
 
 
 def led_by_node_1(world) -> bool:
-    """Whether node 1 leads the pool; asked again for the groups that it does not lead: a transfer
-    on a busy machine may be given up."""
+    """True if node 1 leads the pool.  Transfers are requested again for the groups that it does not
+    lead: on a busy machine a transfer may be given up."""
     others = [group for group, leader in leaders(world).items() if group and leader != 1]
     with blocking.Client(world.addresses) as client:
         for group in others:
@@ -104,14 +105,14 @@ def led_by_node_1(world) -> bool:
 
 
 def members(world) -> dict[int, tuple]:
-    """Group -> (voters, learners) as their leaders say."""
+    """Return group -> (voters, learners) by their leaders."""
     with blocking.Client(world.addresses) as client:
         found = [client.group_members(group) for group in range(1, SHAPE["groups"] + 1)]
     return {row.group: (tuple(sorted(row.voters)), row.learners) for row in found}
 
 
 def made(world, path: Path, *words: object) -> Path:
-    """A plan with moves, in a file."""
+    """Make a plan with moves, in a file."""
     done = rebalance(world, "plan", *words, "--window", "0.2", "--output", path)
     assert done.exit_code == 0, done.output
     return path
@@ -169,7 +170,7 @@ def test_a_plan_for_what_has_changed_since_is_refused(world, tmp_path, policy):
             found = client.group_members(group)
             if gone in found.voters and not found.is_open:
                 return True
-            # Not while a change is open, or before it has caught up.
+            # Refused while a change is open, or before the new member has caught up.
             connection.try_members(client, found, (*found.voters, gone), ())
             return False
         wait_for(back, "the members are as before")
@@ -202,8 +203,8 @@ def test_three_nodes_become_four_under_load_though_the_controller_is_killed(worl
 
 
 def what_was_moved_rests(world, tmp_path, moved: set[int]) -> None:
-    """Bands so narrow that more would be moved, by a plan that does not say how long things rest:
-    a quarter of an hour."""
+    """Make a plan with bands so narrow that more would be moved, without a given cool-down: the
+    default is a quarter of an hour."""
     with blocking.Client(world.addresses) as client:
         dated = {row.group: row.moved_ms for address in world.addresses
                  for page in client.group_loads(address, 5_000) for row in page.groups if row.group}
@@ -267,7 +268,7 @@ def test_the_throttle_is_kept_and_changed_in_flight_and_too_little_is_refused(wo
                      "three seconds pass")
     pace = (later.bytes_done - first.bytes_done) * 1000 / (later.now_ms - first.now_ms)
     assert later.state == "running"
-    # Per node and direction: up to four senders, and what a move copied counts when it votes.
+    # Per node and direction: up to four senders, and the bytes of a move count when it votes.
     assert pace < 8 * rate, f"{pace:,.0f} bytes per second"
     assert later.limits.throttle == rate
     assert rebalance(world, "throttle", "1GiB").exit_code == 0
@@ -294,7 +295,7 @@ def test_partitions_are_switched_by_a_plan_and_nothing_is_lost(world):
 
 
 def switch_all(world, topic: str) -> None:
-    """A plan that moves each partition to the next group."""
+    """Return a plan that moves each partition to the next group."""
     with blocking.Client(world.addresses) as client:
         facts = client.plan_request(PlacementFacts())
         rows = client.explain_placement(topic)
@@ -313,7 +314,7 @@ def switch_all(world, topic: str) -> None:
 
 
 def test_a_dead_node_is_repaired_by_a_plan_that_goes_first(world, tmp_path, policy):
-    """Node 4 has been drained, so that it can take what node 3 leaves behind."""
+    """Node 4 has been drained, so that it can take the replicas of node 3."""
     slow = made(world, tmp_path / "slow.json", "--drain", 2, "--policy", policy)
     assert rebalance(world, "apply", slow, "--yes", "--throttle", "1MiB").exit_code == 0
     world.dev.kill(3)

@@ -1,5 +1,6 @@
-"""Disks of real nodes are damaged while those are down: found, never served, repaired from the
-peers, and led again."""
+"""Disks of real nodes are damaged while the nodes are down: the damage is found, never served, and
+repaired from the peers; the nodes lead again.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +26,13 @@ RECORDS = 400
 
 @pytest.fixture(autouse=True)
 def whole_again(world):
-    """A test that fails half way leaves no dead nodes to the next one."""
+    """Restart dead nodes after a test that fails half way."""
     yield
     world.dev.up()
 
 
 def fill(world, topic: str) -> list[bytes]:
-    """Records that were acknowledged, in several batches per partition."""
+    """Append acknowledged records, in several batches per partition."""
     world.create(topic, PARTITIONS)
     values = [b"%06d" % number * 20 for number in range(RECORDS)]
     with blocking.Client(list(world.addresses)) as client, client.producer() as producer:
@@ -49,7 +50,7 @@ def read_all(world, topic: str) -> list[bytes]:
 
 
 def journal_file(world, node: int) -> Path:
-    """The node's first segment."""
+    """Return the node's first segment."""
     journal = dev_state.node_directory(world.dev.directory, node) / "data" / "lane-0"
     return min(journal.glob("*.segment"))
 
@@ -84,17 +85,18 @@ def test_a_damaged_follower_is_repaired_and_leads_again(world):
     batches = [entry for entry in entries_of(path) if entry.kind == EntryKind.DATA]
     rng = random.Random(1)
     flip(path, [entry.at + 64 + 70 for entry in rng.sample(batches, 5)]
-         + [batches[len(batches) // 2].at + 30])  # five batches, and a header: whose is unknown
+         + [batches[len(batches) // 2].at + 30])  # five batches, and a header: its group is unknown
     world.dev.start(2)
     wait_for(lambda: quarantined(world, 2) == 0, "node 2 is repaired")
     await_line(world, 2, "damage found")
     wait_for(lambda: len(log_events(world, 2, "repaired")) >= SHAPE["groups"], "all of them")
-    world.dev.kill(1)  # now node 2 and 3 are the majority: it has to vote and may lead
+    # now node 2 and 3 are the majority: the repaired node has to vote and may lead
+    world.dev.kill(1)
     assert read_all(world, TOPIC) == sorted(values)
     world.dev.start(1)
     world.dev.kill(2)
     world.dev.start(2)
-    assert quarantined(world, 2) == 0  # it does not come back with a restart
+    assert quarantined(world, 2) == 0  # quarantine does not return with a restart
 
 
 def test_every_replica_damaged_in_another_place_loses_nothing(world):
@@ -114,7 +116,8 @@ def test_every_replica_damaged_in_another_place_loses_nothing(world):
     damage: dict[int, list[int]] = {node: [] for node in world.ids()}
     for turn, place in enumerate(chosen):
         node, entry = places[place][turn % len(world.ids())]
-        if entry.at + entry.length <= last[node]:  # below the durable mark: else a torn tail
+        # below the durable watermark: otherwise a torn tail
+        if entry.at + entry.length <= last[node]:
             damage[node].append(entry.at + 64 + 70)
     assert all(damage.values()), "every node has to be damaged"
     for node, at in damage.items():

@@ -1,5 +1,7 @@
-"""`/readyz` as a rolling restart uses it: who is ready has what was acknowledged meanwhile.  And
-rolling restarts (S40): in the middle of a rebalance, and of those who wait for nobody."""
+"""`/readyz` as a rolling restart uses it: a ready node has all records that were acknowledged
+meanwhile.  Also rolling restarts (S40): in the middle of a rebalance, and without waiting for
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -20,32 +22,33 @@ from tests.e2e.world import WAIT_S, wait_for
 
 SHAPE = {"nodes": 3, "groups": 8, "factor": 3}
 RECORDS = 2_000
-#: What is moved: seconds at the throttle, so that all nodes are restarted before it is over.
+#: Bytes of the move: seconds with the throttle, so that all nodes are restarted before it is over.
 VALUE, VALUES = bytes(100_000), 600
 THROTTLE = 1 << 20
 SOME = 300
 POLICY = {"bands": [{"resource": "disk", "permille": 100, "floor": 0}], "cool_down_ms": 0}
 PLAN_S = 300.0
-#: Partitions that are appended to meanwhile: most groups have one.
+#: Partitions with appends meanwhile: most groups have one.
 PARTITIONS = 16
-#: Who waits between two nodes leaves no partition without an acknowledgement for longer: leaders
-#: are handed over in a moment, and elected in one or two seconds where that fails.
+#: Longest time without an acknowledgement of any partition in a restart that waits: leaders are
+#: transferred in a moment, and elected in one or two seconds where the transfer fails.
 SILENT_S_MAX = 20.0
-#: Who does not wait may leave no majority; all is served again so soon after the last one.
+#: A restart that does not wait may leave no majority; all partitions are served again within this
+#: time after the last node.
 SERVED_S_MAX = 60.0
-#: So often: who is interrupted in the wrong moment is a matter of chance.
+#: Repetitions, because an interruption at a bad moment is a matter of chance.
 HURRIES = 3
 
 
 @pytest.fixture(autouse=True)
 def whole_again(world):
-    """A test that fails half way leaves no dead nodes to the next one."""
+    """Restart dead nodes after a test that fails half way."""
     yield
     world.dev.up()
 
 
 def readiness(world, node: int) -> tuple[int, dict]:
-    """(status, answer) of a node's ``/readyz``; (0, {}) when nobody listens."""
+    """Return (status, answer) of a node's ``/readyz``; (0, {}) when the port is closed."""
     url = f"http://{world.dev.record.node(node).http_address}/readyz"
     try:
         with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
@@ -62,14 +65,14 @@ def is_ready(world, node: int) -> bool:
 
 
 def append(world, topic: str, count: int) -> None:
-    """So many records, acknowledged."""
+    """Append so many records and wait for their acknowledgement."""
     with blocking.Client(world.addresses) as client, client.producer() as producer:
         for number in range(count):
             producer.send(Record(topic, str(number).encode()))
 
 
 def commits(world, node: int) -> dict[int, int]:
-    """Group -> commit index on a node."""
+    """Return group -> commit index on a node."""
     with blocking.Client([world.address(node)]) as client:
         return {row.group: client.group_describe(row.group, world.address(node)).commit
                 for row in client.group_list()}
@@ -111,14 +114,14 @@ def test_without_a_majority_nobody_is_ready_and_the_reason_says_why(world):
 
 
 def restart_all_at_once(world) -> None:
-    """Each is stopped as soon as the one before it has been told to start."""
+    """Stop each node as soon as the start of the previous one was requested."""
     for node in world.ids():
         world.dev.stop(node)
         world.launch(node)
 
 
 async def served_everywhere(load: Load, partitions: int) -> None:
-    """Each partition takes appends."""
+    """Check that each partition accepts appends."""
     async with trio.open_nursery() as nursery:
         for partition in range(partitions):
             nursery.start_soon(load.acknowledged_more, 1, partition)
@@ -148,7 +151,7 @@ def test_nodes_that_are_restarted_without_waiting_lose_nothing_and_serve_again(w
 
 
 def rebalance(world, *words: object) -> Result:
-    """The command, which has to succeed."""
+    """Run the command, which has to succeed."""
     done = CliRunner().invoke(cli, ["rebalance", *map(str, words), "--servers",
                                     ",".join(world.addresses)])
     assert done.exit_code == 0, done.output

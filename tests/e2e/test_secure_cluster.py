@@ -1,7 +1,7 @@
-"""A cluster whose nodes show certificates and know a secret, and whose clients show certificates.
+"""A cluster with node certificates, a shared secret and client certificates.
 
-Contract.  Everything is refused that cannot prove who it is, and a canary that can never notices;
-certificates and secrets are replaced under load without losing a connection.
+Contract.  Every connection without proof of its identity is refused, and an authenticated canary is
+not affected; certificates and secrets are replaced under load without losing a connection.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EXIT_BAD_CONFIG = 2
 
 
 class Keys:
-    """Every file of the cluster, and what clients show."""
+    """All files of the cluster, and those of the clients."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -52,11 +52,12 @@ class Keys:
         (self.directory / f"secret-{node}").write_text("\n".join(secrets) + "\n")
 
     def secrets(self, node: int) -> list[str]:
-        """A node's secrets as they are written."""
+        """Return a node's secrets as they are written."""
         return (self.directory / f"secret-{node}").read_text().split()
 
     def certify(self, node: int, cluster: str, role: str) -> None:
-        """A new certificate of a node for its peer or client port, under the configured names."""
+        """Create a new certificate of a node for its peer or client port, under the configured
+        names."""
         authority, name = ((self.nodes, f"node-{node}.{cluster}") if role == "peer"
                            else (self.clients, "127.0.0.1"))
         made = authority.issue(name)
@@ -64,7 +65,7 @@ class Keys:
         os.replace(made.key, self.directory / f"{role}-{node}.key")
 
     def configure(self, world: World) -> None:
-        """The table [security] of every node; they keep their leaders."""
+        """Write the table [security] of every node; leaders are kept."""
         for node in world.ids():
             self.secret(node, FIRST)
             for role in ("peer", "client"):
@@ -99,7 +100,7 @@ def world(keys, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def canary(world):
-    """Appends all the while."""
+    """Yield a canary that appends all the time."""
     topic = f"canary.{uuid.uuid4().hex}"
     with world.client() as client:
         client.create_topic(topic)
@@ -113,7 +114,7 @@ def settings(keys: Keys, **changes: str) -> TlsSettings:
 
 
 def context(files: TlsSettings) -> ssl.SSLContext:
-    """For a raw connection."""
+    """Return the TLS context of a raw connection."""
     made = ssl.create_default_context(cafile=files.ca)
     if files.certificate:
         made.load_cert_chain(files.certificate, files.key)
@@ -121,7 +122,7 @@ def context(files: TlsSettings) -> ssl.SSLContext:
 
 
 def serial(world: World, keys: Keys, node: int) -> str:
-    """The certificate that a node's client port shows now."""
+    """Return the serial number of the certificate that a node's client port presents now."""
     with raw.Session(world.address(node), context=context(settings(keys))) as session:
         return session.socket.getpeercert()["serialNumber"]
 
@@ -191,7 +192,7 @@ def test_another_protocol_is_turned_away_by_both_ports(world, opening):
 
 
 def test_a_client_with_a_node_s_name_in_it_is_no_node(world, keys):
-    """A certificate of the clients' CA opens nothing on the peer port."""
+    """A certificate of the clients' CA is not accepted on the peer port."""
     name = f"node-2.{world.dev.record.cluster_id}"
     files = keys.clients.issue(name)
     made = context(settings(keys, certificate=files.certificate, key=files.key))
@@ -203,14 +204,14 @@ def test_a_client_with_a_node_s_name_in_it_is_no_node(world, keys):
 
 
 def forged_vote(group: int) -> bytes:
-    """A frame that would make whoever steps it jump to another term."""
+    """Return a frame that would make a receiver that processes it advance to another term."""
     item = [1, *VoteRequest(group, 1, VOTE_TERM, 1 << 40, VOTE_TERM, False, True)]
     return raw.frame(cbor2.dumps({"i": [item]}))
 
 
 @pytest.mark.parametrize("proof", [None, bytes(32)])
 def test_a_forged_vote_request_raises_no_term(world, keys, proof):
-    """A stolen certificate, but no secret: whatever it sends behind its hello, nothing moves."""
+    """A stolen certificate, but no secret: frames behind the hello have no effect."""
     cluster = world.dev.record.cluster_id
     files = keys.nodes.issue(f"node-2.{cluster}")
     made = ssl.create_default_context(cafile=keys.nodes.path)
@@ -239,7 +240,7 @@ def test_a_hello_of_a_client_is_refused_by_the_peer_port(world, keys):
 
 
 def reloaded(world: World, *nodes: int) -> None:
-    """SIGHUP, and the log says that it was taken."""
+    """Send SIGHUP and wait for the log line of the reload."""
     for node in nodes:
         before = sum('"security reloaded"' in line for line in world.log_lines(node))
         os.kill(world.pid(node), signal.SIGHUP)
@@ -249,7 +250,7 @@ def reloaded(world: World, *nodes: int) -> None:
 
 
 def test_certificates_are_replaced_under_load(world, keys, canary):
-    """New connections see the new certificate, the canary's old one is not even interrupted."""
+    """New connections get the new certificate; the canary's existing one is not interrupted."""
     with raw.Session(world.address(1), context=context(settings(keys))) as old:
         before, sung = serial(world, keys, 1), canary.count
         for node in world.ids():
@@ -275,12 +276,12 @@ def test_files_that_cannot_be_used_change_nothing_until_they_are_right(world, ke
 
 
 def test_the_secret_is_replaced_one_node_at_a_time(world, keys):
-    """Each step leaves the cluster whole: a node that starts anew meets both old and new files."""
+    """Each step leaves the cluster whole: a node that restarts meets both old and new files."""
     for step in ((FIRST, SECOND), (SECOND, FIRST), (SECOND,)):
         for node in world.ids():
             keys.secret(node, *step)
             reloaded(world, node)
-        # A node that was away meets the others with what they know now.
+        # A node that was away meets the others with the secrets that they have now.
         world.dev.stop(3)
         world.dev.start(3)
         with world.client() as client:
@@ -292,10 +293,11 @@ def test_a_node_without_the_secret_is_left_alone_and_says_why(world, keys):
     known = keys.secrets(3)
     world.dev.stop(3)
     keys.secret(3, "f" * 64)
-    world.launch(3)  # not waited for: it never learns of metadata that came while it was down
+    # not awaited: the node never receives metadata of the time in which it was down
+    world.launch(3)
     wait_for(lambda: any("proof of the cluster" in line for line in world.log_lines(3)),
              "node 3 is told why nobody listens")
-    with world.client(1) as client:  # its lease from before it was stopped ends first
+    with world.client(1) as client:  # the lease from before its stop ends first
         wait_for(lambda: {node.id: node.state for node in client.cluster_status().nodes}[3] != "up",
                  "node 3 is left alone")
     assert not any(secret in line for node in world.ids() for line in world.log_lines(node)

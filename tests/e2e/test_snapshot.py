@@ -1,4 +1,4 @@
-"""A node that was away for longer than the metadata log reaches back gets the state instead."""
+"""A node that was away for longer than the metadata log reaches back gets a snapshot."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ AWAY = 3
 #: Topics with names of 200 characters: more than two chunks of metadata.
 MANY = 6_000
 AT_A_TIME = 200
-#: The log reaches back a moment, and two of three nodes keep their leader; ``STEADY`` ends in the
-#: table that this goes on with.
+#: The log keeps few entries, and two of three nodes keep their leader; ``STEADY`` ends in the table
+#: to which this line belongs.
 SHORT = f"{STEADY}metadata_entries_kept = 3\n"
-#: The same, and a chunk takes two seconds.
+#: The same settings, and a chunk takes two seconds.
 SLOW = f"{SHORT}bulk_bytes_per_second = {CHUNK_BYTES // 2}\n"
 
 
@@ -40,7 +40,7 @@ def test_a_node_behind_the_log_start_is_given_a_snapshot(tmp_path):
             with client.producer() as producer:
                 for number in range(TOPICS):
                     producer.send_nowait(Record(f"topic-{number}", b"value"))
-        for node in others:  # a clean stop writes a checkpoint, which is what compaction waits for
+        for node in others:  # a clean stop writes a checkpoint, for which compaction waits
             world.dev.stop(node)
         for node in others:
             world.dev.start(node)
@@ -48,7 +48,7 @@ def test_a_node_behind_the_log_start_is_given_a_snapshot(tmp_path):
         wait_for(lambda: any(event["event"] == "snapshot installed"
                              for event in log_events(world, AWAY)), "a snapshot at the node")
 
-        # It knows every topic by itself, before and after another start.
+        # It knows every topic by itself, before and after another restart.
         for _ in range(2):
             with blocking.Client([world.address(AWAY)]) as client:
                 names = {topic.name for topic in client.list_topics()}
@@ -62,7 +62,7 @@ def test_a_node_behind_the_log_start_is_given_a_snapshot(tmp_path):
 
 
 def create_many(world, nodes: list[int]) -> None:
-    """All topics, many at a time, by whoever leads the metadata group."""
+    """Create all topics, many at a time, at the leader of the metadata group."""
     def leader() -> int:
         with world.client(*nodes) as client:
             found = client.cluster_status().metadata_leader
@@ -76,7 +76,7 @@ def create_many(world, nodes: list[int]) -> None:
 
     names = [f"{'x' * 200}-{number}" for number in range(MANY)]
     for at in range(0, MANY, AT_A_TIME):
-        # A leader that has just been elected may lose its office again on a busy machine.
+        # A leader that has just been elected may step down again on a busy machine.
         wait_for(lambda some=names[at:at + AT_A_TIME]: create(some) <= {Code.OK, Code.TOPIC_EXISTS},
                  "topics are created")
 
@@ -103,7 +103,7 @@ def test_a_snapshot_goes_on_after_a_restart_in_its_middle(tmp_path):
         [went_on] = [event for event in log_events(world, AWAY)
                      if event["event"] == "snapshot goes on"]
         assert went_on["bytes"] >= CHUNK_BYTES
-        # The file goes on a thread behind the line of the log.
+        # A thread removes the file after the line is logged.
         wait_for(lambda: not partial.exists(), "what had arrived is dropped")
         with world.client(AWAY) as client:
             assert len(client.list_topics()) == MANY

@@ -1,4 +1,5 @@
-"""Partitions that go on in other groups, again and again, while real clients write and read."""
+"""Partitions that are switched to other groups, again and again, while real clients write and
+read."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from tests.e2e.world import WAIT_S, steady, wait_for
 SHAPE = {"nodes": 3, "groups": 4, "factor": 3, "configure": steady}
 SWITCHES = 30
 PARTITION = 0
-#: Of clients: it is not tested here how soon a busy machine goes on.
+#: Timeout of clients: these tests do not measure how soon a busy machine resumes.
 PATIENCE_MS = int(WAIT_S * 1000)
 
 
@@ -29,7 +30,7 @@ def row_of(client, topic: str):
 
 
 def begin_switch(client, topic: str) -> int:
-    """Decide that the partition goes on in the next group of the pool; its epoch there."""
+    """Decide the switch of the partition to the next group of the pool; return its epoch there."""
     row = row_of(client, topic)
     last = row.links[-1]
     client.switch_partition(row.incarnation, last.epoch + 1, last.group % SHAPE["groups"] + 1)
@@ -41,7 +42,7 @@ def is_at(client, topic: str, epoch: int) -> bool:
 
 
 def switch(client, topic: str) -> None:
-    """The same, and it is published."""
+    """Switch the partition and wait until the switch is published."""
     epoch = begin_switch(client, topic)
     wait_for(lambda: is_at(client, topic, epoch), f"{topic} goes on at epoch {epoch}")
 
@@ -66,11 +67,11 @@ class Tail(threading.Thread):
                         self.values.append(record.value)
                     if self.end is not None and len(self.offsets) >= self.end:
                         return
-        except MultiRaftError as error:  # told by ``finish``
+        except MultiRaftError as error:  # reported by ``finish``
             self.error = error
 
     def finish(self, end: int) -> None:
-        """Everything up to ``end`` was read, once and in order."""
+        """Check that everything up to ``end`` was read, once and in order."""
         self.end = end
         wait_for(lambda: len(self.offsets) >= end or self.error is not None, "the tail is read")
         if self.error is not None:
@@ -116,7 +117,7 @@ class Pump(threading.Thread):
             self.receipts.append((first, receipt.base_offset, receipt.count))
 
     def finish(self) -> int:
-        """Records sent; each was acknowledged, at the offset that is its number."""
+        """Return the records sent; each was acknowledged, at the offset that is its number."""
         self._over.set()
         self.join()
         if self.error is not None:
@@ -128,8 +129,8 @@ class Pump(threading.Thread):
 
 
 def test_a_partition_is_switched_dozens_of_times_under_load(world):
-    """Nothing is lost, doubled or reordered, with several batches in flight; a tailing consumer and
-    one from the beginning cross all groups."""
+    """No record is lost, doubled or reordered, with several batches in flight; a tailing consumer
+    and one from the beginning cross all groups."""
     with world.client() as client:
         client.create_topic("moving", 1)
         pump, tail = Pump(world, "moving"), Tail(world, "moving")
@@ -137,8 +138,8 @@ def test_a_partition_is_switched_dozens_of_times_under_load(world):
         wait_for(lambda: pump.receipts, "the first batch is acknowledged")
         for _ in range(SWITCHES):
             switch(client, "moving")
-            # A group that got nothing is not in the chain: what was acknowledged last may have been
-            # appended before.
+            # A group without records is not in the chain: the last acknowledged records may have
+            # been appended in an earlier one.
             start = row_of(client, "moving").links[-1].start_offset
             wait_for(lambda start=start: pump.receipts[-1][1] >= start or pump.error,
                      "appends go on in the new group")
@@ -203,7 +204,7 @@ def test_what_cannot_be_switched_is_refused_with_the_cause(world):
         with pytest.raises(UnknownPartition):
             client.switch_partition(1 << 60, 2, there)
         client.switch_partition(row.incarnation, 2, there)
-        client.switch_partition(row.incarnation, 2, there)  # asked twice
+        client.switch_partition(row.incarnation, 2, there)  # requested twice
         wait_for(lambda: is_at(client, "refused", 2), "it is switched once")
 
 
@@ -239,9 +240,9 @@ def test_a_topic_that_is_deleted_while_it_moves_comes_back_empty(world):
 
 
 def test_leaders_are_killed_while_a_partition_moves(tmp_path_factory):
-    """The leader of the old group, of the new one, of the metadata: whoever dies in the middle, the
-    switch goes on when somebody leads, and the checkers find nothing."""
-    from tests.e2e import world as worlds  # its own cluster: its logs are read in the end
+    """The leader of the old group, of the new one or of the metadata dies during the switch; the
+    switch resumes when a leader is elected, and the checkers find no anomaly."""
+    from tests.e2e import world as worlds  # its own cluster: its logs are read at the end
     folder = tmp_path_factory.mktemp("killed")
     with worlds.start(folder / "dev", 3, SHAPE["groups"], 3) as world:
         line = Recorded()
@@ -282,7 +283,7 @@ def test_leaders_are_killed_while_a_partition_moves(tmp_path_factory):
 
 
 def victim_of(client, number: int) -> int:
-    """In turn the leader of the group that is left, of the one that is entered, of the metadata."""
+    """Return in turn the leader of the old group, of the new one, of the metadata."""
     group = row_of(client, "killed").links[-1].group
     wanted = (group, group % SHAPE["groups"] + 1, 0)[number % 3]
     return wait_for(lambda: client.group_list()[wanted].leader, f"group {wanted} has a leader")

@@ -1,4 +1,5 @@
-"""Odd names, typed at a real cluster: a sentence and an exit code, whatever the wire says."""
+"""Unusual names, typed at a real cluster: a sentence and an exit code for every answer of the
+wire."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.admin_cli.test_every_parameter import NAMES, NOT_RUN, NUMERIC, TEXTS,
 from tests.admin_cli.tree import typed
 
 SHAPE = {"nodes": 1, "groups": 4, "factor": 1}
-#: They would change what the other tests ask for, or look at this machine's nodes.
+#: Commands that would change what the other tests need, or that inspect this machine's nodes.
 LEFT_OUT = {("dev",), ("node", "init"), ("node", "start"), ("chaos",), ("log",), ("completion",)}
 LARGEST = [str(2**31 - 1), str(2**32 - 1), str(2**63 - 1)]
 

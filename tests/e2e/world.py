@@ -1,6 +1,6 @@
-"""Real nodes for a test module: started, watched, stopped, their logs quoted when a test fails.
+"""Real nodes for a test module: started, stopped, and their logs quoted when a test fails.
 
-Contract.  ``start`` makes a cluster in a directory of its own, on ports that are free, through the
+Contract.  ``start`` creates a cluster in a directory of its own, on free ports, through the
 functions behind ``multiraft dev``.  Every wait is for a condition and bounded.
 """
 
@@ -29,14 +29,13 @@ from tests.e2e.raw import Session
 from tests.ports import free_base_port
 
 ROOT = Path(__file__).resolve().parents[2]
-# Only what fails waits so long: a machine that is busy with others needs many times what it needs
-# alone.
+# Only a failure waits this long: a busy machine needs many times its usual time.
 UP_S = 180.0
 WAIT_S = 180.0
 POLL_S = 0.05
 LOG_LINES = 150
-#: Where a test means one leader all the while: a machine that stands still for a moment elects
-#: nobody else, and what was asked for has the time to happen.
+#: For tests that need one leader throughout: a machine that stalls for a moment causes no election,
+#: and requested changes have time to complete.
 STEADY = """
 [raft]
 lease_ms = 3000
@@ -71,45 +70,46 @@ class World:
             file.write(text)
 
     def client(self, *nodes: int) -> blocking.Client:
-        """A client that knows these nodes."""
+        """Return a client that knows these nodes."""
         return open_client([self.address(node) for node in nodes or self.ids()], self.tls)
 
     def pid(self, node: int) -> int:
-        """The node's process."""
+        """Return the pid of the node's process."""
         return self.dev.record.node(node).pid
 
     def log_lines(self, node: int) -> list[str]:
-        """What a node has logged until now, in whole lines: it may be writing another one."""
+        """Return the node's log lines until now.  Only whole lines: the node may be writing another
+        one."""
         text = dev_state.log_path(self.dev.directory, node).read_text(errors="replace")
         return text[:text.rfind("\n") + 1].splitlines()
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Client addresses of all nodes, running or not."""
+        """Return client addresses of all nodes, running or not."""
         return self.dev.addresses
 
     def ids(self) -> list[int]:
-        """Ids of all nodes."""
+        """Return ids of all nodes."""
         return [node.id for node in self.dev.record.nodes]
 
     def address(self, node: int) -> str:
-        """A node's client address."""
+        """Return a node's client address."""
         return self.dev.record.node(node).client_address
 
     def peer_address(self, node: int) -> str:
-        """A node's peer address."""
+        """Return a node's peer address."""
         return self.dev.record.node(node).peer_address
 
     def config(self, node: int) -> Path:
-        """A node's configuration file."""
+        """Return a node's configuration file."""
         return dev_state.config_path(self.dev.directory, node)
 
     def session(self, node: int = 1) -> Session:
-        """A raw connection to a node."""
+        """Return a raw connection to a node."""
         return Session(self.address(node))
 
     def groups(self, node: int) -> list[GroupSummary]:
-        """All groups, as one node knows them; ``LookupError`` while it knows of none."""
+        """Return all groups, as one node knows them; ``LookupError`` while it knows of none."""
         with self.session(node) as session:
             answer = session.ask(GroupList())
         if answer.code == Code.LEADER_UNKNOWN:
@@ -123,14 +123,15 @@ class World:
             client.create_topic(topic, partitions)
 
     def leader_of(self, topic: str, asked: int = 1) -> int:
-        """The node that leads a topic's first partition, once ``asked`` knows it."""
+        """Return the node that leads a topic's first partition, once ``asked`` knows it."""
         def known() -> int:
             with self.session(asked) as session:
                 return session.partition(topic).leader
         return wait_for(known, f"node {asked} knows the leader of {topic}")
 
     def leader_session(self, topic: str) -> Session:
-        """A raw connection to the leader of a topic's first partition, which knows the topic."""
+        """Return a raw connection to the leader of a topic's first partition, which knows the
+        topic."""
         session = self.session(self.leader_of(topic))
         wait_for(lambda: session.partition(topic), f"{session.address} has heard of {topic}")
         return session
@@ -142,18 +143,18 @@ class World:
         assert dev_process.send_signal(process, number), f"node {node} is not running"
 
     def kill(self, node: int) -> None:
-        """SIGKILL, and wait until the kernel has taken the process apart: its ports are free."""
+        """Send SIGKILL, and wait until the kernel has removed the process: its ports are free."""
         self.signal(node, signal.SIGKILL)
         found = self.dev.record.node(node)
         process = dev_process.Identity(found.pid, found.start_time, found.boot)
         assert dev_process.wait_gone(process, WAIT_S), f"node {node} does not end"
 
     def segments(self, node: int) -> list[Path]:
-        """The files of a node's journal."""
+        """Return the files of a node's journal."""
         return sorted((self.dev.directory / f"node-{node}" / "data" / "lane-0").glob("*.segment"))
 
     def logs(self) -> str:
-        """The end of every node's log, for the report of a failure."""
+        """Return the last lines of every node's log, for the report of a failure."""
         parts = []
         for node in self.ids():
             path = dev_state.log_path(self.dev.directory, node)
@@ -163,16 +164,16 @@ class World:
 
 
 def steady(world: World) -> None:
-    """For ``start``: see ``STEADY``."""
+    """Configure the nodes with ``STEADY``; for ``start``."""
     for node in world.ids():
         world.configure(node, STEADY)
 
 
 def node_command(config: Path, action: str = "start", *options: str) -> list[str]:
-    """As ``multiraft dev`` starts a node; with the bugs that are planted in this run of the
-    tests, if there are any (``chaos.planted.plugin``)."""
+    """Return the command that ``multiraft dev`` would start a node with; with the bugs that are
+    planted in this run of the tests, if there are any (``chaos.planted.plugin``)."""
     if not plugin.active():
-        # Who led and followed whom, and why, stands in the report of a failure.
+        # The report of a failure then shows role changes and their reasons.
         verbose = ("--log-level", "debug") if action == "start" else ()
         return dev_process.node_command(config, action, *verbose, *options)
     return launcher.command_line(["node", action, "--config", str(config), *options],
@@ -183,7 +184,8 @@ def node_command(config: Path, action: str = "start", *options: str) -> list[str
 def start(directory: Path, nodes: int = 3, groups: int = 8, factor: int = 3,
           tls: TlsOptions | None = None, configure: Callable[[World], None] = lambda _world: None,
           ) -> Iterator[World]:
-    """A cluster that serves; stopped at the end.  ``configure`` may change it before it starts."""
+    """Yield a cluster that serves; stopped at the end.  ``configure`` may change it before it
+    starts."""
     world = World(directory, tls)
     world.dev.create(nodes, groups, factor, free_base_port(nodes))
     configure(world)
@@ -202,7 +204,8 @@ def running(world: World) -> Iterator[None]:
 
 
 def wait_for(condition: Callable[[], T], what: str, limit_s: float = WAIT_S) -> T:
-    """The first true value of ``condition``; what is unreachable or unknown may change."""
+    """Wait for ``condition`` and return its first true value; unreachable nodes and unknown topics
+    count as false."""
     give_up = time.monotonic() + limit_s
     while True:
         try:
@@ -216,14 +219,14 @@ def wait_for(condition: Callable[[], T], what: str, limit_s: float = WAIT_S) -> 
 
 
 def run_node(config: Path, limit_s: float = WAIT_S) -> subprocess.CompletedProcess:
-    """Run a node that is expected to end by itself; killed when it does not."""
+    """Run a node that is expected to end by itself; it is killed when it does not."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(node_command(config), capture_output=True, text=True,
                           timeout=limit_s, env=environment)
 
 
 def await_line(world: World, node: int, text: str) -> None:
-    """Wait until a line of the node's log has ``text``: who sees a connection end may be quicker
-    than the log."""
+    """Wait until a line of the node's log has ``text``: a client may see the end of its connection
+    before the line is written."""
     wait_for(lambda: any(text in line for line in world.log_lines(node)),
              f"node {node} logs {text!r}")

@@ -1,4 +1,4 @@
-"""What is in deploy/ fits the node it deploys."""
+"""Files in deploy/ fit the node that they deploy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNIT = DEPLOY / "systemd" / "multiraft.service"
 
 
 def settings(name: str) -> list[str]:
-    """Values of a key of the unit."""
+    """Return values of a key of the unit."""
     return re.findall(rf"^{name}=(.*)$", UNIT.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 

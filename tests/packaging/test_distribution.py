@@ -1,4 +1,4 @@
-"""The source distribution and the wheel: complete, free of what does not belong, and they work."""
+"""The source distribution and the wheel: complete, without foreign files, and working."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUILD_S = 300
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
-    """A directory with one sdist, and the wheel that was built from it and from nothing else."""
+    """Return a directory with one sdist, and the wheel that was built from nothing else."""
     out = tmp_path_factory.mktemp("dist")
     done = subprocess.run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out),
                            str(tree.ROOT)], capture_output=True, text=True, timeout=BUILD_S)
@@ -29,7 +29,7 @@ def built(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(built) -> list[str]:
-    """Names in the wheel."""
+    """Return the names in the wheel."""
     with zipfile.ZipFile(next(built.glob("*.whl"))) as archive:
         return archive.namelist()
 

@@ -1,5 +1,6 @@
-"""What the machine lacks is installed by root, and named in one line to anybody else, before
-anything is built; on a machine that has nothing but what a test puts there."""
+"""Requirements of the machine: root installs the missing ones, other users get one line that names
+them, before anything is built; on a machine that has only what a test installs.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from chaos.backends import host
 from chaos.backends.probes import DISK_COMMANDS, NETWORK_COMMANDS
 
 SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "machine.sh"
-#: Of any Debian.
+#: Commands of any Debian.
 ESSENTIAL = ("sh", "sed", "tr", "paste", "tail", "mktemp", "rm", "cp")
 BUILD = ["python3", "python3-venv", "python3-dev", "gcc", "libc6-dev"]
 JAVA = "default-jre-headless"
 TESTS = ["git", "iproute2", "iptables", "e2fsprogs", "mount"]
-#: Package -> the command in it, and what it does.
+#: Package -> its command, and the effect of that command.
 ARCHIVE = {"python3": ("python3", ""), "gcc": ("cc", ""), "git": ("git", ""),
            JAVA: ("java", "echo 'openjdk version \"17.0.1\"' >&2"), "iproute2": ("ip", ""),
            "iptables": ("iptables-restore", ""), "e2fsprogs": ("mkfs.ext4", ""),
@@ -32,7 +33,7 @@ done
 
 
 class Machine:
-    """A search path of its own, and an archive from which apt-get puts commands into it."""
+    """A search path of its own, and an archive from which apt-get installs commands into it."""
 
     def __init__(self, place: Path, user: int):
         self.path, self.log, archive = place / "path", place / "log", place / "archive"
@@ -46,16 +47,16 @@ class Machine:
             write(archive / package / command, script)
 
     def has(self, name: str, script: str = "") -> None:
-        """Puts a command there."""
+        """Install a command."""
         write(self.path / name, script)
 
     def asked(self, *parts: str, **environment: str) -> subprocess.CompletedProcess:
-        """The script, with this path and nothing else."""
+        """Run the script, with this path and nothing else."""
         return subprocess.run([shutil.which("sh"), str(SCRIPT), *parts], capture_output=True,
                               text=True, env={"PATH": str(self.path), **environment})
 
     def installed(self) -> list[list[str]]:
-        """Packages of each call that installed some."""
+        """Return the packages of each call that installed some."""
         calls = self.log.read_text().splitlines() if self.log.exists() else []
         return [call.partition("--no-install-recommends ")[2].split()
                 for call in calls if " install " in call]
@@ -69,13 +70,13 @@ def write(command: Path, script: str) -> None:
 
 @pytest.fixture
 def roots(tmp_path) -> Machine:
-    """A machine on which root asks."""
+    """Return a machine on which root runs the script."""
     return Machine(tmp_path, 0)
 
 
 @pytest.fixture
 def users(tmp_path) -> Machine:
-    """A machine on which somebody else asks."""
+    """Return a machine on which a user without root runs the script."""
     return Machine(tmp_path, 1000)
 
 

@@ -1,6 +1,6 @@
 """One Spark session for all tests of a process, and the clusters that they read.
 
-Contract.  Without Java the tests are skipped, and say which line brings it.  The session has two
+Contract.  Without Java the tests are skipped, with the line that installs it.  The session has two
 cores, no user interface, and directories of its own.
 """
 
@@ -20,7 +20,7 @@ from tests.tidy import tree
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory) -> Iterator[object]:
-    """A session with two cores."""
+    """Yield a session with two cores."""
     try:
         spark_session.check_machine()
     except NoSpark as error:
@@ -28,7 +28,7 @@ def spark(tmp_path_factory) -> Iterator[object]:
     from pyspark.sql import SparkSession
 
     home = tmp_path_factory.mktemp("spark")
-    # Workers import what this process does, wherever it was started.
+    # Workers import the same packages as this process, wherever it was started.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(tree.ROOT))
         patch.setenv("PYSPARK_PYTHON", sys.executable)
@@ -50,14 +50,14 @@ def spark(tmp_path_factory) -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory) -> Iterator[worlds.World]:
-    """A cluster of one node: what is tested here is not replication."""
+    """Yield a cluster of one node: these tests do not cover replication."""
     with worlds.start(tmp_path_factory.mktemp("cluster") / "dev", 1, 4, 1) as started:
         yield started
 
 
 @pytest.fixture
 def fake() -> Iterator[object]:
-    """A cluster that does what a test says: loses records, deletes topics."""
+    """Yield a cluster that a test controls: it loses records, deletes topics."""
     threaded = ThreadedCluster()
     with threaded:
         yield threaded
@@ -65,7 +65,7 @@ def fake() -> Iterator[object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A failure shows what the node wrote last."""
+    """Add the node's last log lines to a failure."""
     report = yield
     started = getattr(item, "funcargs", {}).get("world")
     if report.failed and started is not None:

@@ -1,4 +1,4 @@
-"""Records that say what they are, for the tests of tables."""
+"""Self-describing records, for the tests of tables."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ BEGIN_MS = 1_700_000_000_000
 
 
 def record(topic: str, at: int, partitions: int = 3) -> Record:
-    """The at-th record of a topic: to each partition in turn, a second apart, two of three with a
-    key."""
+    """Return the at-th record of a topic: to each partition in turn, a second apart, two of three
+    with a key."""
     return Record(topic, b"value %d" % at, b"key" if at % 3 else None, at % partitions,
                   BEGIN_MS + 1000 * at, (("n", b"%d" % at),))
 
 
 def row(each: Record, at: int, partitions: int = 3) -> tuple:
-    """What a table says of it."""
+    """Return the row of a record in a table."""
     when = datetime.datetime.fromtimestamp(each.timestamp_ms / 1000, datetime.timezone.utc)
     return (each.topic, each.partition, at // partitions, when.replace(tzinfo=None), each.key,
             each.value)
 
 
 def append(servers, topic: str, first: int, end: int, partitions: int = 3) -> list[Record]:
-    """Records ``first``..``end`` - 1, in small batches; creates the topic for record 0."""
+    """Append records ``first``..``end`` - 1, in small batches; creates the topic for record 0."""
     records = [record(topic, at, partitions) for at in range(first, end)]
     with Client(list(servers)) as client:
         if first == 0:

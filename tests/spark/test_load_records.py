@@ -1,4 +1,4 @@
-"""`__metrics` read: what is believed, what is left out, which windows a plan is made of."""
+"""Records of `__metrics`: usable ones, left out ones, and the windows of a plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ PAGE = (tree.ROOT / "docs" / "spark-planning.md").read_text(encoding="utf-8")
 
 
 def record(node=1, window=0, rows=(), groups=None, **changes):
-    """A record as a node writes it; ``rows``: (incarnation, group, bytes in) of partitions."""
+    """Return a record as a node writes it; ``rows``: (incarnation, group, bytes in) of
+    partitions."""
     named = [(incarnation, "t", incarnation, group, 1, 0, size, 6, 1, 0, 0, 0, 0, 6, 0)
              for incarnation, group, size in rows]
     if groups is None:
@@ -54,7 +55,7 @@ def frame(session, *records):
 
 
 def facts(*down):
-    """Of node 2 it is not known what replicas may use of its disk."""
+    """Return facts in which node 2's disk space for replicas is unknown."""
     nodes = tuple(cluster.NodeRow(node, f"r{node}", 100, cluster.ALIVE, disk)
                   for node, disk in ((1, 1 << 39), (2, 0)))
     groups = tuple(cluster.GroupRow(group, 1, 1, (1, 2), 1) for group in (0, 1, 2))
@@ -66,7 +67,7 @@ def both(window, *rows, **changes):
 
 
 def made(session, tmp_path, records, count):
-    """The snapshot of the first ``count`` windows of some records."""
+    """Write the snapshot of the first ``count`` windows of some records."""
     found = frame(session, *records)
     told = load_records.told(found, CLUSTER)
     span = Span(tuple(BEGIN_MS + at * INTERVAL_MS for at in range(count)), INTERVAL_MS)
@@ -100,13 +101,14 @@ def test_records_that_cannot_be_believed_are_left_out_and_counted(spark):
                               "of other clusters; some of format 9, this program reads format 1.")
 
 
-#: What a JSON decoder may find in the place of any value.
+#: Values that a JSON decoder may find in the place of any value.
 ANYTHING = (None, True, -1, 0, 7, 1 << 31, 1 << 63, -(1 << 63), 1 << 70, 1.5, 1e308, float("nan"),
             float("inf"), "", "1", "x" * 300, "\ud800", [], [None], [1, "a"], [[1]], {}, {"v": 1})
 
 
 def mangled(rng: random.Random, fields: dict) -> bytes:
-    """A record in which one value is another, is missing or stands twice, or some bytes are."""
+    """Return a record in which one value is changed, missing or doubled, or some bytes are
+    changed."""
     part = rng.choice((fields, fields, *(fields[name] for name in load_records.TABLES)))
     name = rng.choice([*part])
     changed = {key: value for key, value in part.items() if key != name}
@@ -125,8 +127,8 @@ def mangled(rng: random.Random, fields: dict) -> bytes:
 
 
 def test_any_bytes_are_load_records_or_are_left_out_everywhere(spark):
-    """What is no record for those who choose windows is none for those who add them up, or a
-    window that counts as whole has more than its nodes told."""
+    """A record that the choice of windows leaves out must not be added up either: otherwise a
+    window counts as whole with more records than its nodes reported."""
     rng = random.Random(7)
     values = [mangled(rng, record(node, window, [(11, 1, 5), (12, 2, 6)]))
               for node in range(25) for window in range(20)]

@@ -1,4 +1,4 @@
-"""Options as users write them: what each says, and what is said to who writes them wrong."""
+"""Options as users write them: their effect, and the errors for wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of docs/spark.md run as they are printed, but for the cluster's address."""
+"""The programs of docs/spark.md run as printed, apart from the cluster's address."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ LATE = {"AA": ("10", "20", "NA"), "UA": ("-5", "0"), "HA": ("30",)}
 
 
 def blocks():
-    """(language, text) of each block of the page, in order."""
+    """Return (language, text) of each block of the page, in order."""
     return re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 
 def flight(minutes, carrier, number):
-    """A line of the data set, as the demo appends it."""
+    """Return a line of the data set, as the demo appends it."""
     return (f"2013,1,1,517,515,2,830,819,{minutes},{carrier},{number},N14228,EWR,IAH,227,1400,5,"
             f"15,2013-01-01T10:00:00Z").encode()
 
 
 @pytest.fixture
 def flights(world):
-    """The demo's topics, smaller."""
+    """Create the demo's topics, smaller."""
     with world.client() as client:
         for carrier in LATE:
             client.create_topic(f"flights-{carrier}")
@@ -59,7 +59,7 @@ def test_every_program_of_the_page_runs_as_it_stands(spark, world, flights, tmp_
                 assert not done.exit_code, done.output
         else:
             assert "9401" in text
-            # The session's JVM is somewhere else already: paths that begin here are whole ones.
+            # The session's JVM has another working directory: relative paths become absolute ones.
             text = text.replace("delays.checkpoint", str(tmp_path / "delays.checkpoint"))
             exec(compile(text.replace(DEMO, world.addresses[0]), "docs/spark.md", "exec"), named)
     assert ran == {"python": 3, "console": 1}
@@ -70,6 +70,6 @@ def test_every_program_of_the_page_runs_as_it_stands(spark, world, flights, tmp_
 
 
 def test_all_that_the_page_shows_is_run():
-    """A block that is indented would be left out."""
+    """An indented block would be left out."""
     assert not re.search(r"^    \S", PAGE, re.MULTILINE)
     assert len(blocks()) == PAGE.count("\n```") // 2

@@ -1,4 +1,4 @@
-"""Loads from real nodes to a plan: through the topic, and through a pipeline's periods."""
+"""Loads from real nodes to a plan: by the topic, and by a pipeline's periods."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LOADS = "\n[metrics]\npublish = true\ninterval_ms = 1000\n"
 
 @pytest.fixture(scope="module")
 def publishing(tmp_path_factory):
-    """Two nodes that publish: one of them has to ask the other to append."""
+    """Yield two nodes that publish: one of them has to ask the other to append."""
     def configure(world):
-        worlds.steady(world)  # what is tested here is not who leads
+        worlds.steady(world)  # elections are not tested here
         for node in world.ids():
             world.configure(node, LOADS)
 
@@ -43,14 +43,14 @@ def run(publishing):
 
 
 def told(world):
-    """Every load record so far."""
+    """Return every load record so far."""
     with world.client() as client:
         return [json.loads(each.value) for batch in client.consume(
             load_records.TOPIC, start="earliest", until_end=True) for each in batch.records()]
 
 
 def append_until(world, there, what):
-    """Append to the topic until ``there`` is true of the windows that every node told of."""
+    """Append to the topic until ``there`` is true of the windows that every node has reported."""
     with world.client() as client, client.producer(
             delivery_timeout_ms=int(worlds.WAIT_S * 1000)) as producer:
         worlds.wait_for(lambda: load_records.TOPIC in {
@@ -68,13 +68,14 @@ def append_until(world, there, what):
 
 
 def append_over_a_period(world, after_ms):
-    """Until a period that began after ``after_ms`` is over, and what was told of it as well."""
+    """Append until a period that began after ``after_ms`` is over, and its records are
+    published."""
     append_until(world, lambda begins: begins and max(begins) >= (
         max(min(begins), after_ms) // PERIOD_MS + 2) * PERIOD_MS, "a period")
 
 
 def whole(directory):
-    """Ends of the periods that are there."""
+    """Return the ends of the periods that are complete."""
     return sorted(int(path.parent.name) for path in directory.glob("periods/*/snapshot.parquet"))
 
 

@@ -1,8 +1,8 @@
-"""A pipeline that is killed between any two effects: its next run goes on, and nothing is lost,
+"""A pipeline that is killed between any two effects: its next run continues, and no record is lost,
 doubled or half visible.
 
-What Python does to the directory is killed by SIGKILL at every effect, in a process of its own,
-without Spark.  What Spark does, it does again: the states that a kill leaves are laid there.
+Effects of Python on the directory are interrupted by SIGKILL at every one, in a process of its own,
+without Spark.  Spark repeats its own effects: the states that a kill leaves are created directly.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EFFECTS_MAX = 60
 # ---- killed at every effect ---------------------------------------------------------------------
 
 class _File:
-    """Writes to the disk at once.  The first writes are effects, and so is the close."""
+    """File that writes to the disk at once.  The first writes are effects, and so is the close."""
 
     closed = False
 
@@ -63,7 +63,7 @@ class _File:
 
 
 class _Killing(fs.FileSystemHandler):
-    """Local files; at the given effect the process is killed before it does it."""
+    """Local files; the process is killed before the given effect."""
 
     def __init__(self, effects):
         self._left = effects
@@ -109,7 +109,7 @@ class _Killing(fs.FileSystemHandler):
         self._local.delete_file(path)
 
     def delete_dir(self, path):
-        """File by file, as it is; the head, were it there, last."""
+        """Remove the files one by one, as Arrow does; the head last, if it exists."""
         for info in sorted(self._local.get_file_info(fs.FileSelector(path)),
                            key=lambda info: (info.base_name.startswith("snapshot"), info.path)):
             self.effect()
@@ -126,7 +126,7 @@ class _Killing(fs.FileSystemHandler):
 
 def killed_everywhere(do, check):
     """Run ``do(system)`` again and again, killed one effect later each time, until it ends;
-    ``check()`` what is there each time.  How often it was killed."""
+    ``check()`` the files each time.  Returns the number of kills."""
     for effects in range(EFFECTS_MAX):
         child = os.fork()
         if not child:
@@ -135,7 +135,7 @@ def killed_everywhere(do, check):
                 do(fs.PyFileSystem(_Killing(effects)))
                 status = 0
             finally:
-                os._exit(status)  # what pytest would do at its end is not the child's
+                os._exit(status)  # the child must not run pytest's own shutdown
         status = os.waitpid(child, 0)[1]
         check()
         if not os.WIFSIGNALED(status):
@@ -147,7 +147,7 @@ def killed_everywhere(do, check):
 
 @pytest.fixture
 def written_period(tmp_path):
-    """A function that writes one period to where a system leads, and one that reads it."""
+    """Return a function that writes one period to a system, and one that reads it."""
     period = tmp_path / PERIODS / str(END)
     snapshot = facts().snapshot._replace(taken_ms=END)
 
@@ -181,7 +181,7 @@ def test_a_period_that_is_removed_is_none_from_the_first_step_on(written_period)
         pipeline._remove_period(system, str(period))
 
     write(fs.LocalFileSystem())
-    assert killed_everywhere(remove, whole) > 1  # reading one that is half there would raise
+    assert killed_everywhere(remove, whole) > 1  # reading a half removed period would raise
     assert not period.exists()
 
 
@@ -202,14 +202,14 @@ def test_a_directory_that_was_killed_when_it_was_made_is_taken_by_the_next_run(t
 # ---- what Spark does again ----------------------------------------------------------------------
 
 def batch(session, *windows):
-    """Records of both nodes, as the stream gives them."""
+    """Return records of both nodes, as the stream passes them."""
     values = [(json.dumps(each).encode(),) for window in windows
               for each in both(window, (11, 1, SIZE * (window + 1)), (12, 2, SIZE))]
     return session.createDataFrame(values, "value binary")
 
 
 def rows(directory, end):
-    """(window, partition, rate) of a period, in order."""
+    """Return (window, partition, rate) of a period, in order."""
     found = pq.read_table(f"{directory}/{PERIODS}/{end}/partitions.parquet").to_pylist()
     return sorted(((row["window_ms"] - BEGIN_MS) // INTERVAL_MS, row["incarnation"],
                    row["ingress"]) for row in found)
@@ -236,10 +236,10 @@ def test_a_batch_that_is_run_again_is_in_its_periods_once(spark, tmp_path):
         (tmp_path / torn).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / torn).write_bytes(b"PAR1 torn")
     assert pipeline._whole(fs.LocalFileSystem(), str(tmp_path)) == []
-    # Spark did not note that the batch was done: the next process runs it again.
+    # Spark did not record the batch as done: the next process runs it again.
     Pipeline(spark, None, plan)._staged(first, 0)
     assert rows(tmp_path, END) == expected(0, 1)
-    # And the one after that closes the next period, of what is left of the first batch.
+    # The batch after that closes the next period, with the rest of the first batch.
     Pipeline(spark, None, plan)._staged(batch(spark, 4), 1)
     assert rows(tmp_path, END) == expected(0, 1)
     assert rows(tmp_path, END + PERIOD_MS) == expected(2, 3)

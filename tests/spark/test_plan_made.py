@@ -1,4 +1,4 @@
-"""Plans made with Spark: what `placement` would make, whatever Spark is set up like."""
+"""Plans made with Spark: equal to those of `placement`, in any configuration of Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from spark import loads, planning, schema, tables  # noqa: E402
 from spark.errors import BadSnapshot  # noqa: E402
 from tests.tidy import tree  # noqa: E402
 
-#: Past, for the command, which looks at the clock.
+#: In the past, because the command reads the clock.
 NOW_MS = 1_700_000_000_000
 SIZE = spark_snapshots.Size(20_001, 12, 32)
 POLICY = Policy(bands=(Band(INGRESS, 50), Band(GROUP_INGRESS, 20)), cool_down_ms=0, moves_max=4096)
@@ -61,7 +61,7 @@ def whole(directory):
 
 
 def copied(directory, target, change):
-    """The snapshot with other rows of partitions, in files of another number and order."""
+    """Copy the snapshot with other rows of partitions, in files of another number and order."""
     target.mkdir()
     for name in (schema.SNAPSHOT, schema.NODES, schema.GROUPS):
         (target / f"{name}.parquet").write_bytes((directory / f"{name}.parquet").read_bytes())
@@ -90,7 +90,7 @@ def test_the_plan_passes_the_gate_of_those_who_carry_it_out(made, directory):
 
 
 def test_nothing_is_left_to_do_afterwards(spark, made, directory, tmp_path):
-    """The planned cluster, measured anew, needs no plan."""
+    """The planned cluster, measured again, needs no plan."""
     to_group = {move.incarnation: move for move in made.plan.moves
                 if isinstance(move, plan.TopicSwitch)}
     after = {row.id: row for row in outcome.planned(made.snapshot, made.plan).groups}
@@ -137,7 +137,7 @@ def test_the_digest_does_not_depend_on_the_order_of_rows(spark, made, directory,
 
 def test_the_command_makes_the_same_plan_on_one_core_and_says_nothing_of_the_jvm(
         made, directory, tmp_path):
-    """In a process of its own, as a user runs it."""
+    """Runs in a process of its own, as a user runs it."""
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps({"bands": [band._asdict() for band in POLICY.bands],
                                   "cool_down_ms": 0, "moves_max": POLICY.moves_max}))
@@ -175,7 +175,7 @@ def edited(**columns):
     (edited(snapshot_id=1), "1 of 20,001 rows of .*partitions.parquet are of another snapshot"),
     (edited(group=77), "partitions in group 77, which hold none"),
     (lambda found: found.slice(0, 15_000), "15,000 partitions, the cluster has 20,001: 75.0 %"),
-    (lambda found: pa.concat_tables([found, found.slice(0, 9)]), "rows stand twice"),
+    (lambda found: pa.concat_tables([found, found.slice(0, 9)]), "rows are doubled"),
     (lambda found: pa.concat_tables([found.slice(10), found.slice(10, 10)]),
      "have more load than the group itself"),
 ])
@@ -210,7 +210,7 @@ def test_the_command_tells_in_a_sentence_what_is_wrong_with_the_snapshot(spark, 
 
 
 def test_a_running_cluster_is_exported_and_planned_for(spark, world, tmp_path):
-    """A topic of a real node; with one node there is nothing to do, and that is said."""
+    """A topic of a real node; with one node there are no moves, and the output says that."""
     servers = ["--servers", ",".join(world.addresses)]
     with world.client() as client:
         client.create_topic("planned", 1)

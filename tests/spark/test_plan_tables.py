@@ -1,4 +1,4 @@
-"""Snapshots in Parquet: what is written is read, and what is wrong is told in a sentence."""
+"""Snapshots in Parquet: written tables are read, and errors are one sentence."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def directory(tmp_path, before):
 
 
 def rewrite(directory, table, change):
-    """One table with other rows, or with other columns."""
+    """Rewrite one table with other rows, or with other columns."""
     path = f"{directory}/{table}.parquet"
     changed = change(pq.read_table(path))
     if not isinstance(changed, pa.Table):
@@ -152,7 +152,7 @@ def without_column(table, name):
     (changed(schema.SNAPSHOT, taken_ms=NOW_MS - 2 * HOUR_MS - 1), "is 2 hours old"),
     (changed(schema.SNAPSHOT, taken_ms=NOW_MS + HOUR_MS), "taken 60 minutes from now: the clock"),
     (first(schema.NODES, measured_ms=0), "the loads of node 1 are not known"),
-    (first(schema.NODES, measured_ms=NOW_MS - 2 * HOUR_MS), "node 1 told nothing for more than"),
+    (first(schema.NODES, measured_ms=NOW_MS - 2 * HOUR_MS), "node 1 sent no loads for more than"),
     (first(schema.NODES, disk_capacity=-4), "disk_capacity is -4; nothing is below 0"),
     (first(schema.GROUPS, ingress=1 << 60), "ingress is .*measured in another unit"),
     (first(schema.GROUPS, voters=[1, 2, 77]), "node 77, which the snapshot does not know"),
@@ -187,7 +187,7 @@ def test_silent_nodes_are_dead_when_a_repair_is_asked_for(directory):
     (gates.Found(300, 300, 0, [(12, "read", 1 << 60)]), "read of partition 12 .*another unit"),
     (gates.Found(300, 300, 0, [(12, "read", None)]), "read of partition 12 is missing"),
     (gates.Found(293, 293, 0, ()), "293 partitions, the cluster has 300: 97.7 %, 98 % are needed"),
-    (gates.Found(301, 301, 0, ()), "301 partitions, the cluster has 300: rows stand twice"),
+    (gates.Found(301, 301, 0, ()), "301 partitions, the cluster has 300: rows are doubled"),
 ])
 def test_partitions_pass_the_same_gates(directory, found, said):
     with pytest.raises(BadSnapshot, match=said):

@@ -1,4 +1,4 @@
-"""What a batch read means, without Spark: a reader is asked as Spark asks it."""
+"""Batch reads without Spark: a reader is called as Spark calls it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reader(cluster, **options) -> MultiRaftReader:
 
 
 def rows(one: MultiRaftReader, tasks=None) -> list[tuple[str, int, int]]:
-    """(topic, partition, offset) of all that its tasks read."""
+    """Return (topic, partition, offset) of all that its tasks read."""
     copy = pickle.loads(pickle.dumps(one))
     tasks = one.partitions() if tasks is None else tasks
     return sorted((row["topic"], row["partition"], row["offset"])

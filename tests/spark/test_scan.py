@@ -1,4 +1,4 @@
-"""What workers do with the rows of groups: the rule of ``placement``, whatever the batches."""
+"""The scan of workers over rows of groups: the rule of ``placement``, for any batches."""
 
 from __future__ import annotations
 

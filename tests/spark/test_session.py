@@ -1,4 +1,4 @@
-"""A session of our own, on machines that are set up less than others."""
+"""A session of our own, on machines with incomplete configurations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark.session import started
 with started("local[1]") as session:
     print("counted", session.range(3).count())
 """
-#: A name of the machine that no table of names has, in a namespace of its own.
+#: A name of the machine that does not resolve, in a namespace of its own.
 RENAMED = ("unshare", "--uts", *(["--map-root-user"] if os.geteuid() else []), "sh", "-c",
            'hostname no-such-name.invalid && exec "$@"', "sh")
 

@@ -1,4 +1,4 @@
-"""Ranges into tasks: nothing is lost or doubled, and sizes are what was asked for."""
+"""Split of ranges into tasks: nothing is lost or doubled, and sizes are the requested ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a stream's batches go, without Spark: the reader is asked as Spark asks it."""
+"""Batches of a stream without Spark: the reader is called as Spark calls it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cluster(fake):
 
 @pytest.fixture
 def open_reader(cluster):
-    """Readers of topics, closed at the end."""
+    """Yield readers of topics, closed at the end."""
     opened = []
 
     def reader(**options) -> MultiRaftStreamReader:
@@ -51,7 +51,7 @@ def offsets(of: dict, topic: str = "a") -> list[int]:
 
 
 def rows(reader: MultiRaftStreamReader, start: dict, end: dict) -> list[tuple[str, int, int]]:
-    """What the tasks of a batch read: (topic, partition, offset)."""
+    """Return the records that the tasks of a batch read: (topic, partition, offset)."""
     copy = pickle.loads(pickle.dumps(reader))
     return sorted((row["topic"], row["partition"], row["offset"])
                   for task in reader.partitions(start, end)
@@ -156,7 +156,7 @@ def test_a_topic_that_was_created_again_is_another_one(cluster, open_reader):
     start = strict.latestOffset(begin, ALL)
     with Client(cluster.servers()) as client:
         client.delete_topic("a")
-    with pytest.raises(LossError, match="topics a do not exist any more"):
+    with pytest.raises(LossError, match="topics a no longer exist"):
         strict.latestOffset(start, ALL)
     append(cluster.servers(), "a", 0, 30)
     with pytest.raises(LossError, match="deleted and created again"):

@@ -20,7 +20,7 @@ def table(spark, servers, **options):
 
 
 def rows_in(frame) -> list[tuple]:
-    """All rows, times without a zone, in order."""
+    """Return all rows, times without a zone, in order."""
     return sorted((tuple(bytes(each) if isinstance(each, bytearray) else each for each in found)
                    for found in frame.collect()), key=repr)
 
@@ -30,12 +30,12 @@ def offsets_in(frame) -> list[tuple[int, int]]:
 
 
 def planned(frame) -> int:
-    """How many tasks a query has; its ranges are fixed from then on."""
+    """Return the number of tasks of a query; its ranges are fixed from then on."""
     return frame._jdf.queryExecution().toRdd().getNumPartitions()
 
 
 def message_of(action) -> str:
-    """What a user reads when ``action`` fails."""
+    """Return the message that a user sees when ``action`` fails."""
     from pyspark.errors import PySparkException
     with pytest.raises(PySparkException) as caught:
         action()
@@ -131,7 +131,7 @@ def test_what_cannot_be_read_is_explained_before_and_while_tasks_run(spark, serv
     [part] = lossy.topics["lossy"]
     frame = table(spark, lossy.servers(), subscribe="lossy")
     planned(frame)
-    part.start_offset = part.log[1][0]  # retention overtakes the query
+    part.start_offset = part.log[1][0]  # retention removes records before the query reads them
     assert f"lossy/0: offsets 0..{part.start_offset - 1} are gone" in message_of(frame.collect)
 
 
@@ -167,7 +167,7 @@ def test_a_stream_copies_a_topic_and_a_repeated_batch_is_seen_once(spark, server
     assert copied == rows_in(table(spark, servers, subscribe=source).select("key", "value"))
     last = max((tmp_path / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     for path in (last, last.with_name(f".{last.name}.crc")):
-        path.unlink()  # as if the driver had died after the sink had everything
+        path.unlink()  # as if the driver had died after the sink had written everything
     append(servers, source, 300, 330)
     copy()
     assert rows_in(table(spark, servers, subscribe=target).select("key", "value")) == rows_in(

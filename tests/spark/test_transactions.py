@@ -1,7 +1,8 @@
-"""``mode=transactional``: SIGKILL at every step of the commit protocol, and what readers see.
+"""``mode=transactional``: SIGKILL at every step of the commit protocol, and the rows that readers
+see.
 
-The promise: a reader of committed rows sees each row of a committed batch exactly once, and of a
-batch that is not committed nothing.
+The promise: a reader of committed rows sees each row of a committed batch exactly once, and no row
+of a batch that is not committed.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from pyspark_multiraft.options import parse_write  # noqa: E402
 from pyspark_multiraft.writing import MultiRaftWriter  # noqa: E402
 from tests.spark import transactional_driver as driver  # noqa: E402
 
-#: Every step behind which the process may die, in order; behind "taken CommitRun" the commit has
-#: taken effect and nobody was told, behind "commit" the sink knows and Spark does not.
+#: Every step after which the process may die, in order; after "taken CommitRun" the commit has
+#: taken effect and the driver has no answer, after "commit" the sink knows and Spark does not.
 BEFORE = ["before OpenRun", "taken OpenRun", "part 1", "part 2", "part 3", "before CommitRun"]
 AFTER = ["taken CommitRun", "commit"]
 
@@ -35,7 +36,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def processes():
-    """Processes that begin where everything is imported."""
+    """Return processes that start with everything imported."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([driver.__name__])
     return context
@@ -55,7 +56,7 @@ class Bench:
         self.job = self.job._replace(batch=self.job.batch + 1)
 
     def spawn(self, target, *args) -> int:
-        """The exit code of a process that does that."""
+        """Run ``target`` in a process and return its exit code."""
         process = self._processes.Process(target=target, args=args)
         process.start()
         process.join()
@@ -65,18 +66,18 @@ class Bench:
         assert self.spawn(driver.run_batch, self.job, step) == -signal.SIGKILL, step
 
     def ends(self) -> None:
-        """The batch is run again, or for the first time, until it is in Spark's log."""
+        """Run the batch again, or for the first time, until it is in Spark's log."""
         assert self.spawn(driver.run_batch, self.job) == 0
         assert self.job.log.exists()
 
     def seen(self, **settings) -> Counter:
-        """What a new reader finds."""
+        """Return the rows that a new reader finds."""
         return Counter(record.value for batch in
                        self.client.consume(self.job.topic, until_end=True, **settings)
                        for record in batch.records())
 
     def expect(self, *batches: int) -> None:
-        """Exactly these batches, every row once."""
+        """Check for exactly these batches, every row once."""
         assert self.seen() == Counter(value for batch in batches
                                       for value in driver.values(batch))
 
@@ -119,7 +120,7 @@ def test_kill_after_kill_leaves_nothing_of_any_run(bench):
 
 @pytest.mark.parametrize("step", ["taken OpenRun", "part 1", "part 2"])
 def test_a_task_that_is_killed_is_run_again_by_another_attempt(bench, step):
-    """The driver lives: the run is the same, and of the task only the second attempt counts."""
+    """The driver survives: the run is the same, and only the second attempt of the task counts."""
     writer = bench.job.writer()
     assert bench.spawn(driver.run_task, bench.job, 0, writer._nonce, step) == -signal.SIGKILL
     for task in range(driver.TASKS):
@@ -132,7 +133,7 @@ def test_a_task_that_is_killed_is_run_again_by_another_attempt(bench, step):
 
 
 def test_a_late_task_of_a_run_that_was_given_up_changes_nothing(bench):
-    """It opened its run, slept, and wakes when the batch is committed by another run."""
+    """The task opened its run, slept, and wakes when the batch is committed by another run."""
     sleeper = staging.open_run(bench.client, bench.job.sink, 0, bytes(16), task=7)
     sleeper.stages_in(bench.client, bench.job.topic)
     bench.ends()
@@ -150,7 +151,7 @@ def test_a_late_task_of_a_run_that_was_given_up_changes_nothing(bench):
 
 
 def test_whoever_has_seen_a_row_sees_the_whole_batch(bench):
-    """A reader that was there all the time."""
+    """A reader that was connected all the time."""
     tail = iter(bench.client.consume(bench.job.topic, wait_max_ms=50))
     got: Counter = Counter()
     for _ in range(3):

@@ -1,4 +1,5 @@
-"""Rows become records, and once is once: tasks are run as Spark runs them, also again."""
+"""Rows become records, exactly once where promised: tasks are run as Spark runs them, also
+again."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def options(cluster, **more):
 
 
 def rows(count: int, size: int = 100, key: bool = False) -> list[pa.RecordBatch]:
-    """``count`` different rows, in batches of at most a thousand."""
+    """Return ``count`` different rows, in batches of at most a thousand."""
     values = pa.array([b"%0*d" % (size, at) for at in range(count)])
     columns = {"value": values}
     if key:
@@ -54,7 +55,7 @@ def stored(cluster) -> list[core.Record]:
 
 
 def times_each(cluster) -> set[int]:
-    """How often values are there."""
+    """Return how often each value is stored."""
     return set(Counter(record.value for record in stored(cluster)).values())
 
 
@@ -114,7 +115,7 @@ def test_a_task_that_died_is_finished_by_the_next_attempt(cluster, monkeypatch):
 
 
 def _small(batches):
-    """The same rows, fifty at a time."""
+    """Return the same rows, fifty at a time."""
     return [batch.slice(at, 50) for batch in batches for at in range(0, batch.num_rows, 50)]
 
 
@@ -177,7 +178,8 @@ def test_a_topic_that_is_not_there_and_a_row_too_large_are_explained(cluster):
 
 
 def test_what_nobody_knows_is_not_called_refused():
-    with pytest.raises(SourceError, match="nobody knows .*: commit_run.* Start the query again"):
+    unknown = "the outcome is unknown: commit_run.* Start the query again"
+    with pytest.raises(SourceError, match=unknown):
         with explained(["n1:9092"]):
             raise AmbiguousOutcome("commit_run: it may have happened")
 

@@ -1,8 +1,8 @@
-"""A process that writes one batch as Spark's driver and its tasks do, and dies where it is told to.
+"""A process that writes one batch as Spark's driver and its tasks do, and dies at a chosen step.
 
-Contract.  ``run_batch`` is what Spark does for a batch: the writer is made, its tasks stage, the
-driver commits, and Spark writes that down.  ``die_at`` names the step behind which the process
-kills itself with SIGKILL; "" = nowhere.  Nothing of the product knows of this.
+Contract.  ``run_batch`` does the steps of Spark for a batch: the writer is created, its tasks
+stage, the driver commits, and Spark records that.  ``die_at`` names the step after which the
+process kills itself with SIGKILL; "" = nowhere.  No code of the product knows of this.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROWS = 12  # of a task, in as many partitions as there are, appended in two part
 
 
 class Job(NamedTuple):
-    """What is written, and where Spark's own state is."""
+    """Description of the batch, and the directory of Spark's own state."""
 
     servers: str
     topic: str
@@ -35,12 +35,12 @@ class Job(NamedTuple):
 
     @property
     def log(self) -> Path:
-        """Spark's log of commits has this batch."""
+        """True if Spark's log of commits has this batch."""
         return self.directory / f"committed-{self.batch}"
 
     @property
     def messages(self) -> Path:
-        """What tasks have told the driver."""
+        """Return the messages of the tasks to the driver."""
         return self.directory / f"messages-{self.batch}"
 
     def writer(self) -> writing.MultiRaftStreamWriter:
@@ -50,7 +50,7 @@ class Job(NamedTuple):
 
 
 def values(batch: int) -> set[bytes]:
-    """All rows of a batch."""
+    """Return all rows of a batch."""
     return {b"%d/%d/%d" % (batch, task, row) for task in range(TASKS) for row in range(ROWS)}
 
 
@@ -62,7 +62,7 @@ def rows(batch: int, task: int) -> list[pa.RecordBatch]:
 
 
 def arm(die_at: str) -> None:
-    """Kill this process behind the step of that name."""
+    """Kill this process after the step of that name."""
 
     def at(step: str) -> None:
         if step == die_at:
@@ -88,7 +88,7 @@ def arm(die_at: str) -> None:
 
 
 def run_task(job: Job, task: int, nonce: bytes, die_at: str = "") -> None:
-    """One attempt of a task; its answer to the driver is kept."""
+    """Run one attempt of a task; its message to the driver is kept."""
     if die_at:
         arm(die_at)
     found = writing.stage_task(job.writer()._options, writing.Attempt(job.sink, task, job.batch),
@@ -98,7 +98,7 @@ def run_task(job: Job, task: int, nonce: bytes, die_at: str = "") -> None:
 
 
 def run_batch(job: Job, die_at: str = "") -> None:
-    """All tasks, the commit, and Spark's log."""
+    """Run all tasks, the commit, and Spark's log."""
     arm(die_at)
     job.messages.unlink(missing_ok=True)
     writer = job.writer()
@@ -110,7 +110,7 @@ def run_batch(job: Job, die_at: str = "") -> None:
 
 
 def abort(job: Job) -> None:
-    """What Spark may do with a batch that has failed, in a process of its own: it knows of the
-    tasks that have ended, and of the others nothing."""
+    """Abort a failed batch as Spark may do it, in a process of its own: it has the messages of the
+    tasks that have ended, and nothing from the others."""
     kept = pickle.loads(job.messages.read_bytes()) if job.messages.exists() else []
     job.writer().abort([*kept, *[None] * (TASKS - len(kept))], job.batch)

@@ -33,14 +33,14 @@ from tests import needs
 
 TAKES_THE_MACHINE = True
 
-#: A node that comes back serves before that, or ends.
+#: A node that restarts serves before that, or ends.
 RETURN_S = 8.0
 WAIT_S = 180.0
 SPEC = ClusterSpec(nodes=3, groups=4)
-#: Of "everything at once".
+#: Faults of "everything at once".
 EVERYTHING = (PARTITION, LOSS, SLOW_DISK, FULL_DISK, FAILED_DISK, HUNG_DISK)
 
-#: Brings a cluster up, hurts it so that nothing could end by itself, says so, and waits.
+#: Starts a cluster, injects faults that do not end by themselves, reports them, and waits.
 HARNESS = """
 import sys, time
 from pathlib import Path
@@ -66,7 +66,7 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture
 def whole(cluster):
-    """The cluster, with all replicas caught up; healed afterwards."""
+    """Yield the cluster with all replicas caught up; healed afterwards."""
     cluster.await_whole()
     yield cluster
     cluster.heal_all()
@@ -143,13 +143,15 @@ def test_an_end_tells_which_faults_of_its_disk_the_process_had_met(whole):
     whole.freeze_disk(1)
     whole.thaw_disk(1)
     assert end_by_itself(2).disk_faults == frozenset()  # it was another node's disk
-    assert end_by_itself(1).disk_faults == {HUNG_DISK}  # it is over, and may have left something
+    # the fault is over, and may have had an effect
+    assert end_by_itself(1).disk_faults == {HUNG_DISK}
     whole.start(1)
-    assert end_by_itself(1).disk_faults == frozenset()  # another process
+    assert end_by_itself(1).disk_faults == frozenset()  # another process of the node
     whole.fail_disk(1)
     with pytest.raises(BackendError):
         whole.start(1)
-    assert FAILED_DISK in whole.endings()[-1].disk_faults  # it was on before the process was
+    # the fault was on before the process started
+    assert FAILED_DISK in whole.endings()[-1].disk_faults
 
 
 def test_a_removal_of_which_no_answer_came_is_a_removal_once_the_node_says_so(whole, monkeypatch):
@@ -163,12 +165,12 @@ def test_a_removal_of_which_no_answer_came_is_a_removal_once_the_node_says_so(wh
     monkeypatch.setattr(whole, "command", unanswered)
     with pytest.raises(BackendError, match="no answer came"):
         whole.remove_node(node)
-    whole.kill(node)  # whether it has heard of it or not
+    whole.kill(node)  # whether it has learned of its removal or not
     whole.heal_all()
     whole.await_whole()
 
     def gone() -> bool:
-        whole.endings()  # it looks for those that ended
+        whole.endings()  # it notes the nodes that ended
         return node not in whole.nodes()
 
     assert host.holds(gone, WAIT_S) and not whole.is_running(node)
@@ -176,7 +178,7 @@ def test_a_removal_of_which_no_answer_came_is_a_removal_once_the_node_says_so(wh
 
 
 def test_a_removed_node_that_runs_again_is_told_and_killed(whole):
-    """It was not removed, and so the cluster takes it back."""
+    """The node was not removed, so the cluster accepts it again."""
     node = whole.add_node()
     life = whole._life(node)
     life.removed = life.leaving = True
@@ -240,8 +242,8 @@ def test_without_root_processes_can_still_be_hurt(tmp_path, monkeypatch):
 
 
 def killed_harness(backend: str, directory: Path) -> tuple[ledger.Ledger, int]:
-    """A harness that was killed with a node paused and its disk frozen; its ledger, and the pid
-    that the node had."""
+    """Run a harness that is killed with a node paused and its disk frozen; return its ledger, and
+    the pid that the node had."""
     harness = subprocess.Popen([sys.executable, "-P", "-c", HARNESS, backend, str(directory)],
                                stdout=subprocess.PIPE, text=True, env=host.environment())
     with harness:
@@ -277,7 +279,7 @@ def test_what_cannot_be_cleared_is_named_and_everything_else_is_cleared(tmp_path
     monkeypatch.setattr(host, "state_directory", lambda: tmp_path)
     book = ledger.Ledger.open()
     sleeper = subprocess.Popen(["sleep", "600"])
-    book.note(ledger.LINK, "lo")  # the one link that nobody can remove
+    book.note(ledger.LINK, "lo")  # the one link that cannot be removed
     book.note(ledger.PROCESS, *map(str, host.identify(sleeper.pid)))
     with pytest.raises(ledger.ReleaseFailed, match="leaves"):
         ledger.release(book)

@@ -1,4 +1,4 @@
-"""Clusters of containers; skipped, loudly, where no Docker engine can be had."""
+"""Clusters of containers; skipped, with a message, where no Docker engine is available."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from tests.chaos.backends.test_backends import WAIT_S, killed_harness
 
 TAKES_THE_MACHINE = True
 
-#: Where containers differ from processes; the rest is the same code on the same namespaces.
+#: Faults in which containers differ from processes; the rest is the same code on the same
+#: namespaces.
 KINDS = (KILL, PAUSE, PARTITION, POWER_LOSS, SLOW_DISK, MEMBERSHIP, CLOCK)
 
 
@@ -82,7 +83,7 @@ def test_rules_outlive_the_process_of_a_node(whole):
 
 
 class Silent:
-    """A container whose engine does not answer in its time."""
+    """A container whose engine does not answer in time."""
 
     def get_wrapped_container(self):
         return self
@@ -97,7 +98,8 @@ class Silent:
 def test_an_engine_that_does_not_answer_is_an_error_of_the_backend(asked):
     nodes = _Containers(None)
     nodes._containers[1] = Silent()
-    nodes._known[1] = host.Process(1, 1)  # it has ended, and the engine has to say how
+    # the process has ended, and the engine has to report its status
+    nodes._known[1] = host.Process(1, 1)
     with pytest.raises(BackendError, match="node 1: Read timed out"):
         getattr(nodes, asked)(1)
 

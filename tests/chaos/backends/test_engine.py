@@ -1,4 +1,4 @@
-"""An engine is found, started, or said to be missing, in one sentence."""
+"""An engine that is found, started, or reported missing, in one sentence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests import needs
 
 TAKES_THE_MACHINE = True
 
-#: What the fixtures of this package put out of use.
+#: The fixtures of this package disable it.
 INSTALL = engine.install
 can_start = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("dockerd") is None,
@@ -24,15 +24,15 @@ can_start = pytest.mark.skipif(
 
 
 def daemon(directory) -> list[str]:
-    """A daemon that shares nothing with one that runs.  The namespace is not for convenience: one
-    that has no bridge removes ``docker0``, whosever it is."""
+    """Yield a daemon that shares nothing with a running one.  It needs a network namespace: a
+    daemon without a bridge removes ``docker0``, also that of another engine."""
     return ["unshare", "--net", "dockerd", f"--data-root={directory}/data",
             f"--exec-root={directory}/run", f"--pidfile={directory}/pid",
             f"--host=unix://{directory}/socket", "--bridge=none", "--iptables=false"]
 
 
 def links() -> set[str]:
-    """The network links of this machine that an engine may have made."""
+    """Return the network links of this machine that an engine may have created."""
     return {path.name for path in Path("/sys/class/net").glob("docker*")}
 
 
@@ -51,7 +51,7 @@ def test_an_engine_is_started_answers_and_ends_with_its_owner(tmp_path_factory):
         assert heard == [started.process]
         assert host.alive(started.process)
         assert engine.running(url).version == started.version
-        assert engine.running(url).process is None  # who finds it does not own it
+        assert engine.running(url).process is None  # an engine that was found is not owned
     finally:
         started.close()
     assert not host.alive(heard[0])

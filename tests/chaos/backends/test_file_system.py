@@ -1,4 +1,4 @@
-"""What a real file system keeps when its power goes, and what of it the storage relies on."""
+"""File system behaviour on power loss, as far as the storage relies on it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def disk(tmp_path):
 
 
 def lose_power(disk: LoopDisk) -> None:
-    """At this moment, and it comes back."""
+    """Cut the power at this moment, and restore it."""
     disk.shut_down()
     disk.remount()
 
@@ -50,7 +50,7 @@ def test_what_was_put_in_place_is_there_after_a_power_loss(disk: LoopDisk):
 
 
 def test_what_was_not_synced_is_gone_after_a_power_loss(disk: LoopDisk):
-    """Else the test above could not fail."""
+    """Without this, the test above could not fail."""
     filesystem, path = RealFilesystem(), str(disk.mount / "file")
     file = filesystem.create(path)
     file.write([b"synced"], 0, True)
@@ -62,11 +62,12 @@ def test_what_was_not_synced_is_gone_after_a_power_loss(disk: LoopDisk):
 
 
 def test_room_that_was_given_back_stays_so(disk: LoopDisk):
-    """Container run 7325: a node lost its power right after its disk had been full, and had no room
-    for the rest of the run."""
+    """Container run 7325: a node lost its power right after its disk had been full, and had no free
+    space for the rest of the run."""
     free_bytes = disk.free_bytes()
     disk.fill()
-    host.run("sync", "--file-system", str(disk.mount))  # as in all the seconds that it is full
+    # as in all the seconds in which the disk is full
+    host.run("sync", "--file-system", str(disk.mount))
     assert disk.free_bytes() < free_bytes // 10
     disk.free()
     lose_power(disk)
@@ -76,7 +77,7 @@ def test_room_that_was_given_back_stays_so(disk: LoopDisk):
 def test_a_disk_that_fails_is_given_no_room_and_its_healing_goes_on(disk: LoopDisk):
     disk.fill()
     disk.shut_down()
-    with pytest.raises(BackendError, match="is not given room"):
+    with pytest.raises(BackendError, match="keeps its ballast"):
         disk.free()
     disk.remount()
     disk.free()
@@ -85,7 +86,7 @@ def test_a_disk_that_fails_is_given_no_room_and_its_healing_goes_on(disk: LoopDi
 
 @pytest.mark.parametrize("fault", ["shut_down", "freeze", "fill"])
 def test_a_disk_that_is_not_mounted_takes_no_fault(fault, tmp_path, monkeypatch):
-    """It would be one of the machine's own file system, on which its place is."""
+    """The fault would hit the machine's own file system, on which the mount point is."""
     def met(*_) -> None:
         raise AssertionError("the machine's file system is hurt")
 

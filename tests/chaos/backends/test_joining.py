@@ -1,5 +1,4 @@
-"""Nodes that join a backend's cluster or start in it, with everything that takes a machine left
-out."""
+"""Nodes that join a backend's cluster or start in it, without anything that needs a machine."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from chaos.backends.lives import Life
 
 
 class Joinable(Cluster):
-    """Three nodes, and what is asked for a fourth."""
+    """Three nodes, and the operations that creating a fourth needs."""
 
     def __init__(self):
         self.addresses = {CLIENTS: "10.0.0.1"}
@@ -45,15 +44,15 @@ class Joinable(Cluster):
 
 
 def test_two_nodes_that_join_at_one_time_are_two():
-    """Member churn and plan churn of one turn: both made node 4, one its file system over that of
-    the other."""
+    """Member churn and plan churn of one turn: both created node 4, one its file system over that
+    of the other."""
     class Both(Joinable):
         other = 0
 
         def _make(self, place: Place, members) -> None:
             if place.id == 4 and not self.other:
                 self.other = 4
-                self.other = self.add_node()  # while the first one has not been made yet
+                self.other = self.add_node()  # while the first one is not created yet
             super()._make(place, members)
 
     cluster = Both()
@@ -63,7 +62,7 @@ def test_two_nodes_that_join_at_one_time_are_two():
 
 
 class WithoutRules(Joinable):
-    """Its network is there, its rules are not."""
+    """Its network exists, its rules do not."""
 
     def _make(self, place: Place, members) -> None:
         super()._make(place, members)
@@ -72,7 +71,7 @@ class WithoutRules(Joinable):
 
 
 class WithoutFiles(Joinable):
-    """Its files cannot be given to who it runs as."""
+    """Its files cannot be given to the user that it runs as."""
 
     def _init(self, node: int, *options: str) -> None:
         super()._init(node, *options)
@@ -89,7 +88,7 @@ def test_a_node_that_could_not_be_made_is_no_member_and_is_never_started(kind):
 
 
 class Runner:
-    """What is started ends at once."""
+    """Runner whose processes end at once."""
 
     spawned = 0
 
@@ -104,8 +103,8 @@ class Runner:
 
 
 def test_a_node_does_not_start_beside_its_disk(tmp_path):
-    """After a loss of power of which the disk could not be mounted again: it would end for want of
-    an identity, by itself, and of no fault that excuses it."""
+    """After a power loss whose disk could not be mounted again: the node would end by itself for
+    want of an identity, and no fault would excuse that."""
     cluster = Joinable()
     cluster.kinds = frozenset()
     cluster._runner, cluster._endings, cluster._endings_lock = Runner(), [], threading.Lock()
@@ -119,7 +118,7 @@ def test_a_node_does_not_start_beside_its_disk(tmp_path):
 
 
 class Stopped(Runner):
-    """All run, and note what they are sent."""
+    """Nodes that run, and note the signals that they receive."""
 
     def __init__(self):
         self.sent: list[tuple[int, signal.Signals]] = []
@@ -135,7 +134,8 @@ class Stopped(Runner):
 
 
 def test_where_one_disk_cannot_lose_its_power_no_node_is_left_standing_still():
-    """It had been stopped for it, and nobody would know that it has to be resumed."""
+    """The node had been stopped before the power loss, and without a resume it would stay
+    stopped."""
     cluster = Joinable()
     cluster._runner, cluster._endings, cluster._endings_lock = Stopped(), [], threading.Lock()
     remounted: list[int] = []
@@ -155,7 +155,7 @@ def test_where_one_disk_cannot_lose_its_power_no_node_is_left_standing_still():
 
 
 class Asked:
-    """A client to which node 1 says that three replicas are damaged, and the others nothing."""
+    """A client to which node 1 reports three damaged replicas, and the others none."""
 
     def __init__(self, servers):
         self.server, = servers

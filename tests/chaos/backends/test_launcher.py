@@ -1,4 +1,5 @@
-"""The launcher in front of a real node: it runs the command, plants, and moves the node's clock."""
+"""Launcher in front of a real node: it runs the command, plants bugs, and shifts the node's
+clock."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ class Node:
         self._killer.start()
 
     def run(self, action: str) -> None:
-        """A command that ends by itself."""
+        """Run a command that ends by itself."""
         subprocess.run(launcher.command_line(["node", action, "--config", str(self.config)]),
                        cwd=ROOT, check=True, timeout=LIMIT_S, capture_output=True)
 
@@ -71,7 +72,7 @@ class Node:
         self.process.communicate()
 
     def until(self, event: str) -> dict:
-        """The first line of the log with this event."""
+        """Return the first line of the log with this event."""
         for line in self.process.stdout:
             found = json.loads(line)
             if found["event"] == event:
@@ -79,7 +80,7 @@ class Node:
         raise AssertionError(f"{event} never came: {self.process.stderr.read()}")
 
     def uptime_s(self) -> float:
-        """What the node's own clock says of how long it has run."""
+        """Return the seconds that the node has run, by its own clock."""
         with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=LIMIT_S) as answer:
             for line in answer.read().decode().splitlines():
                 if line.startswith("multiraft_uptime_seconds "):
@@ -126,7 +127,8 @@ def test_a_nodes_clock_jumps_while_it_runs(tmp_path):
         assert node.uptime_s() <= time.monotonic() - began
         write_shift(shift, ClockShift(monotonic_ms=3_600_000))
         while (uptime_s := node.uptime_s()) < 3_600:
-            time.sleep(POLL_S)  # until the node has looked; the timer of ``Node`` bounds it
+            # until the node has read the file; the timer of ``Node`` bounds the wait
+            time.sleep(POLL_S)
         assert uptime_s <= 3_600 + time.monotonic() - began
         node.process.send_signal(signal.SIGTERM)
         assert node.process.wait(LIMIT_S) == 0, node.process.stderr.read()
@@ -142,7 +144,8 @@ def test_a_wall_clock_that_jumps_is_nothing_to_a_node(tmp_path):
             write_shift(shift, ClockShift(wall_ms=wall_ms))
             seen_s = node.uptime_s()
             while node.uptime_s() < seen_s + 0.2:
-                time.sleep(POLL_S)  # some rounds under that clock; the timer of ``Node`` bounds it
+                # some rounds under that clock; the timer of ``Node`` bounds the wait
+                time.sleep(POLL_S)
         assert before_s <= node.uptime_s() < before_s + LIMIT_S
         node.process.send_signal(signal.SIGTERM)
         assert node.process.wait(LIMIT_S) == 0, node.process.stderr.read()

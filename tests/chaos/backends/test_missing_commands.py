@@ -1,4 +1,5 @@
-"""A machine that lacks a command or root is told what brings it, and its tests are skipped so."""
+"""A machine without a command or root: errors name the remedy, and its tests are skipped with
+it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests import needs
 
 @pytest.fixture
 def bare(tmp_path, monkeypatch):
-    """A machine without commands."""
+    """Return a machine without commands."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
 

@@ -13,7 +13,7 @@ ADDRESSES = {CLIENTS: "10.9.9.254", 1: "10.9.9.1", 2: "10.9.9.2"}
 
 
 def appended(node: int, **faults) -> list[str]:
-    """The rules of a node, without the frame around them."""
+    """Return the rules of a node, without the header and trailer around them."""
     table = rules(node, ADDRESSES, LinkFaults(**faults))
     return [line for line in table.splitlines() if line.startswith("-A")]
 

@@ -1,4 +1,4 @@
-"""A clock that follows a file: jumps, drift, and what it refuses."""
+"""A clock that follows a file: jumps, drift, and refused shifts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MS = 1_000_000
 
 
 class Machine:
-    """The clocks of the machine, in the test's hand."""
+    """Clocks of the machine, controlled by the test."""
 
     def __init__(self):
         self.now_ns = 5_000 * MS

@@ -1,4 +1,4 @@
-"""A machine that stands still is told, and nothing else."""
+"""Stalls of the machine are notes of a run, and nothing else is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hand-written logs: what nodes left on their disks."""
+"""Hand-written logs, as dumped from nodes' disks."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ class Log:
 
 
 def cluster(*logs: Log | None) -> list[Dump]:
-    """Dumps of nodes 1, 2, ...; None = there is no dump of that node."""
+    """Return dumps of nodes 1, 2, ...; None = there is no dump of that node."""
     return [Dump(node, -1, {GROUP: log.log}) for node, log in enumerate(logs, 1) if log]

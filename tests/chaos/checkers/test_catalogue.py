@@ -1,4 +1,4 @@
-"""The catalogue, the checkers that run and docs/checkers.md say the same."""
+"""The catalogue, the checkers that run and docs/checkers.md agree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chaos.checkers.validity import Validity
 ROOT = Path(__file__).parents[3]
 #: Checkers that find no anomaly.
 NO_ANOMALY = {ConsumerNotes, Validity}
-#: Ids of the catalogue that nothing looks for, each with its reason in its row.
+#: Ids of the catalogue without a checker, each with its reason in its row.
 WITHOUT = {"A21", "A22"}
 
 

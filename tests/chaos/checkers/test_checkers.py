@@ -1,4 +1,4 @@
-"""The plain cases: a history that is as it should be, and what every checker makes of it."""
+"""A valid history, on which every checker must be silent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.chaos.checkers.timeline import CHANGED, KEY, OTHER, Timeline
 
 
 def good() -> Timeline:
-    """A little of everything, and nothing wrong."""
+    """Return a history with some of every operation, without an anomaly."""
     line = Timeline()
     line.phase(WARM_UP)
     created = line.invoke("create_topic", topic="t", partitions=2)
@@ -53,7 +53,7 @@ def test_a_good_history_passes():
 
 
 def test_a_verdict_can_be_written():
-    assert good().check().to_json()["outcome"] == "invalid"  # nobody knows of a leader change
+    assert good().check().to_json()["outcome"] == "invalid"  # no leader change is known
 
 
 def test_a_completion_without_an_invocation_is_no_history():

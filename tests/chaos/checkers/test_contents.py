@@ -1,4 +1,6 @@
-"""What stands where: A1, A2, A4, A11, A13, A14b, A17 (changed), A27 (old life), A29, A30, A31."""
+"""Checkers of contents: A1, A2, A4, A11, A13, A14b, A17 (changed), A27 (earlier incarnation), A29,
+A30, A31.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,7 @@ def test_a_value_read_elsewhere_than_acknowledged_is_a_duplicate():
 
 
 def test_an_append_with_leader_may_be_read_elsewhere_once():
-    """An earlier attempt wins after the leader that acknowledged the later one has gone."""
+    """An earlier attempt is committed after the leader that acknowledged the later one has gone."""
     line = Timeline()
     line.info(line.append([9]))
     line.ok(line.append([1], acks="leader", producer=3, epoch=0, sequence=0), offset=0)

@@ -1,4 +1,4 @@
-"""What was acknowledged is there: A3, A6, A24; whether the run could show it: validity."""
+"""Checkers of durability (A3, A6, A24), and validity of the run."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_run_that_could_have_failed_is_valid():
     (faulty(False), CHANGED, "no append was acknowledged while a fault was on"),
     (faulty(True), led({1: {1}}), "no leader changed"),
     (faulty(True), None, "nothing says whether a leader changed"),
-    (finished(Timeline()), CHANGED, "no fault was played"),
+    (finished(Timeline()), CHANGED, "no fault was injected"),
 ])
 def test_a_run_that_could_not_have_failed_is_invalid(line, trace, reason):
     verdict = line.check(trace=trace)

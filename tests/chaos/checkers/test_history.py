@@ -1,4 +1,4 @@
-"""Histories are written and read back; records say whose they are."""
+"""Histories are written and read back; records name their run and key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who led what, by the nodes' own logs: A19, and how often leaders changed."""
+"""Leaders by the nodes' own logs: A19, and the number of leader changes."""
 
 from __future__ import annotations
 

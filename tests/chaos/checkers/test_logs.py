@@ -1,5 +1,6 @@
-"""What replicas left: A18, A19 (votes), A20, A25 (held by nobody), and what logs say of a
-history."""
+"""Checkers of the replicas' logs: A18, A19 (votes), A20, A25 (held by no majority), and logs as
+evidence about a history.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tests.chaos.checkers.timeline import KEY, OTHER, Timeline
 
 
 def found(*logs: Log | None) -> set[str]:
-    """Ids of anomalies in logs without a history."""
+    """Return ids of anomalies in logs without a history."""
     return Timeline().ids(replicas=cluster(*logs))
 
 
@@ -36,7 +37,7 @@ def test_another_term_below_a_common_entry_is_divergent():
 
 
 def test_a_suffix_of_another_leader_is_not_divergent():
-    """A deposed leader that has not come back."""
+    """A deposed leader that has not returned."""
     assert found(Log().noop(1).noop(3), Log().noop(1).noop(3),
                  Log().noop(1).noop(2).noop(2)) == set()
 
@@ -196,7 +197,7 @@ def test_an_acknowledged_record_that_two_of_three_hold_is_not_lost():
 
 
 def switched(first: list[int], second: list[int]) -> list[Dump]:
-    """A partition that went on in the group before this one, in number."""
+    """Return a partition whose next group has a lower number than the previous one."""
     logs = {GROUP: Log().noop(1), GROUP - 1: Log().noop(1)}
     for offset, value in enumerate([*first, *second]):
         logs[GROUP if offset < len(first) else GROUP - 1].data(1, value, offset=offset)
@@ -220,7 +221,7 @@ def test_another_value_than_the_acknowledged_one_in_the_logs_is_inconsistent():
 
 
 def test_what_is_not_committed_is_not_believed():
-    """The tail of one log: an unknown append that did not happen, or not yet."""
+    """The tail of one log: an append of unknown outcome that did not happen, or not yet."""
     line = Timeline()
     line.info(line.append([1]))
     logs = cluster(Log().noop(1).data(1, 1), Log().noop(1), Log().noop(1))

@@ -1,5 +1,6 @@
-"""A valid history with one thing changed: the checkers may not be silent.  Each change is one that
-a broken cluster could cause and that a client, or a log, shows for certain."""
+"""A valid history with one change: the checkers must report it.  Each change is one that a broken
+cluster could cause and that a client, or a log, shows for certain.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def replaced(events: list[Event], at: int, **data) -> None:
 
 
 def some(rng: random.Random, events: list[Event], name: str, kind: str = OK, **wanted) -> int:
-    """The place of an event of that name; a result must have records."""
+    """Return the place of an event of that name; a result must have records."""
     places = [at for at, event in enumerate(events)
               if event.name == name and event.kind == kind
               and (name not in ("read", "poll") or kind == INVOKE or event.data["runs"])
@@ -34,7 +35,7 @@ def invocation(events: list[Event], at: int) -> Event:
 
 
 def lose_the_end(rng, events):
-    """The final reads of a key miss its last records."""
+    """Remove the last records from the final reads of a key."""
     finals = [at for at, event in enumerate(events)
               if event.kind == OK and event.name == "read" and event.process == 4000]
     last = {invocation(events, at).data["key"]: at for at in finals}

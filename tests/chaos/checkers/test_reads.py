@@ -1,4 +1,4 @@
-"""What readers are shown: A7, A8, A15, A15b, A17, A25 (exposure), A32."""
+"""Checkers of reads: A7, A8, A15, A15b, A17, A25 (exposure), A32."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.chaos.checkers.timeline import KEY, OTHER, Timeline
 
 
 def line_of(count: int) -> Timeline:
-    """Values 1.. at offsets 0.., acknowledged and read."""
+    """Return a history with values 1.. at offsets 0.., acknowledged and read."""
     line = Timeline()
     for offset in range(count):
         line.appended([offset + 1], offset)
@@ -289,7 +289,7 @@ def test_a_record_with_none_that_was_read_must_stay():
 
 
 def test_an_end_that_was_shown_must_stay():
-    """Nobody read the record, but a reader was told that it is committed."""
+    """No reader has read the record, but one was shown an end above it."""
     line = Timeline()
     line.info(line.append([1]))
     line.was_read([], end=1)

@@ -1,4 +1,4 @@
-"""Data directories become dumps: what a recovery would find, and what records say of themselves."""
+"""Data directories become dumps: the logs that a recovery would find, and the tags of records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def data(index: int, term: int, offset: int, *numbers: int, key: str = KEY) -> E
 
 
 class Directory:
-    """A real data directory that rounds are written to."""
+    """A real data directory to which rounds are written."""
 
     def __init__(self, path: Path):
         self.path = path

@@ -1,4 +1,6 @@
-"""Records staged in runs of sinks: A2, A4, A5, A6, A23 and A26 of readers of committed records."""
+"""Records staged in transactions of sinks: A2, A4, A5, A6, A23 and A26 of readers of committed
+records.
+"""
 
 from __future__ import annotations
 
@@ -11,53 +13,53 @@ SINK = 1
 
 
 class Sinks(Timeline):
-    """What one sink asks, and its readers; run 1 is of batch 0 unless it is said."""
+    """Operations of one sink and its readers; run 1 is of batch 0 unless given."""
 
     def opens(self, run: int = 1, batch: int = 0, task: int = 0, attempt: int = 0,
               attempt_id: int | None = None, nonce: str = "") -> None:
-        """A task opens the run, or joins it."""
+        """Open the run, or join it, by a task."""
         operation = self.invoke(
             "open_run", sink="s", batch=batch, nonce=nonce or f"nonce-{run}", task=task, topics=[],
             attempt_id=run * 100 + task * 10 + attempt if attempt_id is None else attempt_id)
         self.ok(operation, sink=SINK, run=run, state="open", attempt=attempt)
 
     def hears_of(self, run: int, batch: int = 0) -> None:
-        """Who runs a batch again is told that this run has committed it."""
+        """Open the batch again; the answer is that this run has committed it."""
         operation = self.invoke("open_run", sink="s", batch=batch, nonce="another", task=0,
                                 topics=[], attempt_id=999)
         self.ok(operation, sink=SINK, run=run, state="committed", attempt=0)
 
     def stages(self, values, offset: int, run: int = 1, task: int = 0, attempt: int = 0,
                key: str = KEY) -> None:
-        """An append that is acknowledged."""
+        """Append records in a run; they are acknowledged."""
         operation = self.invoke("append", key=key, values=list(values), acks="commit",
                                 producer=-1, epoch=-1, sequence=-1, sink=SINK, run=run, task=task,
                                 attempt=attempt)
         self.ok(operation, offset=offset)
 
     def commit(self, run: int = 1, batch: int = 0, winners=((0, 0),)) -> int:
-        """It is asked for."""
+        """Request the commit."""
         return self.invoke("commit_run", sink=SINK, run=run, batch=batch,
                            winners=[list(winner) for winner in winners])
 
     def commits(self, run: int = 1, batch: int = 0, winners=((0, 0),)) -> None:
-        """It is asked for and taken."""
+        """Request the commit; it is acknowledged."""
         self.ok(self.commit(run, batch, winners))
 
     def aborts(self, run: int = 1, committed: bool = False) -> None:
-        """A run is given up, unless it was committed."""
+        """Abort a run, unless it was committed."""
         self.ok(self.invoke("abort_run", sink=SINK, run=run), committed=committed)
 
     def is_given(self, runs: list, reached: int | None = None, at: int = 0, key: str = KEY,
                  final: bool = False, process: int = 8) -> None:
-        """A reader of committed records goes on from ``at``."""
+        """Return records to a reader of committed records that continues from ``at``."""
         more = {"final": True} if final else {}
         operation = self.invoke("poll_committed", process, positions={key: at}, **more)
         end = max([at, *(base + len(values) for base, values in runs)])
         self.ok(operation, runs={key: runs}, reached={key: end if reached is None else reached})
 
     def stored(self, values, key: str = KEY) -> None:
-        """Final reads, which do not know of runs, see this."""
+        """Add final reads, which do not know of runs, with these values."""
         self.finale(values, key=key)
 
 
@@ -67,7 +69,7 @@ def line() -> Sinks:
 
 
 def staged(line: Sinks) -> Sinks:
-    """A run with two tasks in two partitions, not decided yet."""
+    """Return a history of a run with two tasks in two partitions, not decided yet."""
     line.opens(task=0)
     line.opens(task=1)
     line.stages([1, 2], 0, task=0)
@@ -232,7 +234,7 @@ def test_a_reader_that_goes_past_a_record_of_a_committed_run(line):
 
 
 def test_a_reader_that_is_given_a_part_of_a_run_and_goes_past_the_rest(line):
-    """Nobody knows whether the commit was taken, but who has seen a record does."""
+    """The outcome of the commit is unknown, but a reader that was given a record proves it."""
     line.info(staged(line).commit(winners=BOTH))
     line.is_given([[0, [3]]], key=OTHER)
     line.is_given([], reached=2)

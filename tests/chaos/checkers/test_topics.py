@@ -148,7 +148,7 @@ def test_a_deleted_topic_is_not_read_after_healing():
     line.appended([1], 0)
     line.ok(delete(line, 7))
     line.was_read([1])
-    assert line.ids() == set()  # a replica that has not heard of it yet
+    assert line.ids() == set()  # a replica that has not received it yet
     line.phase(FINAL)
     line.was_read([1])
     assert line.ids() == {"A27"}
@@ -160,7 +160,7 @@ SHORT = Limits(nodes=3, recover_us=10_000_000, available_us=10_000_000)
 
 
 def asked_for(line: Timeline, seconds: int, end: str = "info") -> None:
-    """Somebody asks for an append each second, and is not answered as he would like."""
+    """Request an append each second, without an acknowledgement."""
     for number in range(seconds):
         operation = line.append([1000 * (line.now_us // 1_000_000) + number])
         line.sleep(1)

@@ -8,12 +8,12 @@ from chaos.history import FAIL, FAULT, INFO, INVOKE, OK, PHASE, Event, key_of
 
 KEY = key_of("t", 7, 0)
 OTHER = key_of("t", 7, 1)
-LATER = key_of("t", 9, 0)  # another life of the name
+LATER = key_of("t", 9, 0)  # another incarnation of the name
 MILLISECOND_US = 1000
 
 
 def led(groups: dict[int, set[int]]) -> Trace:
-    """A trace in which these nodes led these groups, one term after the other."""
+    """Return a trace in which these nodes led these groups, one term after the other."""
     return Trace(Role(1 << 60, node, group, term, "leader", node)
                  for group, nodes in groups.items() for term, node in enumerate(sorted(nodes), 1))
 
@@ -80,7 +80,8 @@ class Timeline:
 
     def answer(self, operation: int, values=(), at: int | None = None, end: int | None = None,
                node: int = 1, start: int = 0, runs: list | None = None) -> None:
-        """``values`` from the offset that was asked for, or ``at``, up to the high watermark."""
+        """Complete with ``values`` from the requested offset, or ``at``, up to the high
+        watermark."""
         asked = self._asked[operation].data["offset"]
         if runs is None:
             runs = [[asked if at is None else at, list(values)]] if values else []
@@ -102,7 +103,7 @@ class Timeline:
         return operation
 
     def finale(self, values=(), key: str = KEY, end: int | None = None) -> None:
-        """Everything from the start to the certain end, by a fresh client."""
+        """Read everything from the start to the certain end, by a fresh client."""
         self.was_read(values, key=key, process=99, final=True, end=end, node=3)
         self.offsets(len(values) if end is None else end, key=key, final=True, process=99)
 
@@ -126,5 +127,5 @@ class Timeline:
         return check(self.events, limits, **more)
 
     def ids(self, limits: Limits = LIMITS, **more) -> set[str]:
-        """Ids of the anomalies that are found."""
+        """Return ids of the anomalies that are found."""
         return {anomaly.id for anomaly in self.check(limits, **more).anomalies}

@@ -1,4 +1,4 @@
-"""Clients that crash inside a run: a finding of its own, and the run goes on to its verdict."""
+"""Clients that crash inside a run: a finding of its own, and the run continues to its verdict."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLACES = [Place("t", 5, partition, 100 + partition, 1) for partition in range(2)
 
 
 class Still:
-    """A backend whose cluster has no nodes; notes what is asked of it."""
+    """A backend whose cluster has no nodes; it notes its calls."""
 
     kinds, left_out, versions = frozenset({KILL}), {}, {}
     spec = ClusterSpec()
@@ -65,7 +65,7 @@ async def crash(*_arguments: object) -> None:
 
 
 async def asking_until_it_crashes(setting: Setting) -> None:
-    """One process waits for an answer while the client of another one crashes."""
+    """Run a process that waits for an answer while the client of another one crashes."""
     async def wait() -> None:
         with setting.recorder.process().invoke("describe", topic="waiting"):
             await trio.sleep_forever()
@@ -92,7 +92,7 @@ async def torment(stage) -> None:
 
 @pytest.fixture
 def backend(monkeypatch) -> Still:
-    """A run that lasts for a moment."""
+    """Return the backend of a run that lasts for a moment."""
     backend = Still()
     monkeypatch.setattr(command, "open_backend", lambda *_: backend)
     monkeypatch.setattr(command, "torment_of", lambda *_: torment)
@@ -106,7 +106,7 @@ def backend(monkeypatch) -> Still:
 
 
 def crashed_run(path: Path, workload: str = "unharmed") -> tuple[Folder, dict, list]:
-    """A run that has to find anomalies: its folder, its verdict, its history."""
+    """Return folder, verdict and history of a run that has to find anomalies."""
     folder = Folder(path / "run")
     status = carry_out(Parameters(folder.path, workloads=(workload,)), lambda line: None)
     assert status == ANOMALIES
@@ -236,7 +236,8 @@ def test_a_folder_that_cannot_be_written_is_no_anomaly(backend, monkeypatch, tmp
 
 
 def test_a_node_is_asked_for_what_it_has_of_a_partition_that_was_switched():
-    """Node 1 has left the partition's second group: what was appended there is not its to serve."""
+    """Node 1 has left the partition's second group: it need not serve the records appended
+    there."""
     links = [LinkRow(1, 5, 0), LinkRow(2, 6, 100), LinkRow(3, 7, 250)]
     members = {5: (1, 2), 6: (2, 3), 7: (1, 2)}
     assert final_reads.parts_of(links, 400, members, (1, 2, 3)) == [

@@ -1,4 +1,5 @@
-"""``multiraft chaos faults``: what it says of kinds that bite, do nothing, or cannot be had."""
+"""``multiraft chaos faults``: its output for faults that work, have no effect, or are
+unavailable."""
 
 from __future__ import annotations
 
@@ -27,10 +28,10 @@ class Cluster:
         return None
 
     def up(self) -> None:
-        """It is."""
+        """Do nothing: the cluster is up."""
 
     def await_whole(self) -> None:
-        """It is."""
+        """Do nothing: all replicas have caught up."""
 
     def heal_all(self) -> None:
         self.healed += 1

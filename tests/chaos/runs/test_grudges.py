@@ -1,4 +1,4 @@
-"""Shapes of partitions: who hears whom."""
+"""Grudges: the links that each shape of a partition cuts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEEDS = range(20)
 
 
 def heard(cut: grudges.Grudge, node: int, nodes: list[int]) -> set[int]:
-    """Whom ``node`` hears, itself included."""
+    """Return the nodes that ``node`` hears, itself included."""
     return {other for other in nodes if Link(other, node) not in cut}
 
 

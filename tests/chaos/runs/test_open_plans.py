@@ -1,5 +1,6 @@
-"""What a run does before its last reads: plans that were left are ended, a replica owes what it
-has, not what a move takes from it, and a consumer comes to the end."""
+"""Steps before the final reads: open plans are ended, a replica must serve the records that it
+holds and not those that a move removes from it, and a consumer reaches the end.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def status(state: str, plan_id: str = "p1", after: str = "") -> PlanStatusReply:
 
 
 class Cluster:
-    """Answers in this order; the last one again and again."""
+    """Cluster that gives these answers in order; the last one again and again."""
 
     def __init__(self, *answers: PlanStatusReply | Exception):
         self.answers = list(answers)
@@ -80,7 +81,7 @@ PART = final_reads.Part(3, 0, 350)
 
 
 def owed(monkeypatch, parts, *answers: Answer) -> tuple[str, int]:
-    """What node 3 owes at the end, and how often it was asked."""
+    """Return what node 3 fails to serve, and the number of requests."""
     left, asked = list(answers), []
 
     async def read(*_arguments, **_options) -> Answer:
@@ -125,8 +126,8 @@ END = 3
 
 
 class Consumed:
-    """A client whose consumers are given these values at each call; the last ones again and again.
-    """
+    """A client whose consumers are given these values at each call; the last ones again and
+    again."""
 
     def __init__(self, *given: list[int] | Exception):
         self.given, self.positions = list(given), []
@@ -167,7 +168,7 @@ def test_a_consumer_that_is_told_of_an_end_too_early_asks_again(monkeypatch):
 def test_a_consumer_that_stands_still_is_an_anomaly(monkeypatch):
     (anomaly,), setting = consumed(monkeypatch, [7], [])
     assert (anomaly.id, anomaly.name) == ("A28", "replica-behind")
-    assert "no consumer comes to its end, 3; it stands at 1" in anomaly.text
+    assert "no consumer comes to its end, 3; its position is 1" in anomaly.text
     assert len(setting.positions) > BOUND_S / RETRY_S / 2
 
 

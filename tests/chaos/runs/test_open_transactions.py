@@ -1,4 +1,4 @@
-"""What a run does before its last reads: runs of sinks that were left open are given up."""
+"""Transactions that sinks left open are aborted before the final reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Cluster:
     def __init__(self, *sinks: SinkRow, refusals: int = 0, deaf: bool = False):
         self.sinks = list(sinks)
         self.refusals = refusals
-        self.deaf = deaf  # what is given up stays open
+        self.deaf = deaf  # an aborted run stays open
         self.aborted: list[AbortRun] = []
         self.recorder = Recorder(HistoryWriter(io.StringIO()), clock_ns=lambda: 7_000)
 

@@ -1,4 +1,4 @@
-"""The phases of a run when the backend fails: before it was up, and after."""
+"""Phases of a run when the backend fails: before it was up, and after."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_cluster_that_does_not_come_up_is_no_finding(tmp_path: Path):
 
 
 def staged() -> Stage:
-    """As much of a stage as is needed to note something."""
+    """Return as much of a stage as notes need."""
     tape = Tape()
     tape.recorder.phase(FAULTS)
     stage = Stage(None, None, None, None, None, Conducted(), None)

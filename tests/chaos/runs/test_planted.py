@@ -1,4 +1,4 @@
-"""Planted bugs: what planting does, and that the fast layers catch theirs."""
+"""Planted bugs: planting, and that the fast layers catch theirs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests import datadriven
 from tests.raft.interaction import Interaction
 from tests.raft.test_interaction import TESTDATA
 
-#: Mistakes that the suites must catch, as the trade lists them, and ours.
+#: Mistakes that the suites must catch: well-known ones, and those of this project.
 CATALOGUE = {
     "acknowledge before the sync": "ack-before-sync",
     "a heartbeat's answer with an index in memory": "empty-append-answered-from-memory",
@@ -63,11 +63,11 @@ def test_a_bug_whose_code_is_gone_is_an_error(change):
 
 
 def tells(script: str) -> bool:
-    """Whether a golden script notices something, in this process."""
+    """Return True if a golden script fails, in this process."""
     try:
         datadriven.run(TESTDATA / script, Interaction().execute)
     except (AssertionError, MultiRaftError, LookupError, datadriven.ScriptError):
-        return True  # ScriptError: nothing settles any more
+        return True  # ScriptError: the script does not reach its end
     return False
 
 
@@ -101,7 +101,7 @@ def test_a_bug_that_no_test_sees_is_missed():
 
 
 def test_every_mistake_of_the_catalogue_is_there():
-    """The list of mistakes that every suite must catch -> the bugs that are ours of them."""
+    """Every known mistake that the suites must catch has planted bugs."""
     assert set(CATALOGUE.values()) <= set(BUGS)
 
 

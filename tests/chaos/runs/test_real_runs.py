@@ -1,6 +1,6 @@
 """Whole runs against real nodes: the code behind `multiraft chaos run`, in a small version.
 
-What cannot be done on a machine is skipped with the reason, and the summary says so aloud.
+A run that the machine cannot carry out is skipped with the reason, which the summary shows.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from tests import needs
 
 TAKES_THE_MACHINE = True
 
-#: What `make test` gives to containers.
+#: Time that `make test` gives to containers.
 ROTATION_S = 120.0
 END_TIMEOUT_S = 180.0
 
 
-#: Something breaks, and leaders change for certain: every node is stopped once.
+#: Faults that change leaders for certain: every node is stopped once.
 NEMESES = ("kill", "rolling-restart")
 
 
 def seed_of_both() -> int:
-    """The first seed whose first turn has both nemeses."""
+    """Return the first seed whose first turn has both nemeses."""
     return next(seed for seed in range(1_000)
                 if set(draw(random.Random(f"schedule {seed}"), NEMESES).names) == set(NEMESES))
 
 
 def carried_out(parameters: Parameters) -> int:
-    """The exit code; skipped where it is not possible.  A cluster that does not come up, or an
-    image that these sources do not make, is no excuse."""
+    """Return the exit code; skipped where a run is impossible.  A cluster that does not come up, or
+    an image that these sources do not make, is a failure."""
     try:
         return carry_out(parameters, lambda line: None)
     except (EngineUnavailable, NoBase, Impossible) as error:
@@ -108,7 +108,7 @@ def test_an_interrupted_run_heals_clears_away_and_proves_nothing(tmp_path: Path)
 
 
 def command_line(path: Path) -> bytes:
-    """Of a process, which may end at any moment."""
+    """Return the command line of a process, which may end at any moment."""
     try:
         return path.read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""What is kept of runs against real nodes."""
+"""Records of runs against real nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chaos.run.parameters import RECOVERY_S, Folder, Parameters
 
 @pytest.fixture
 def folder(tmp_path) -> Folder:
-    """As a run of seed 7 leaves it."""
+    """Return the folder that a run of seed 7 leaves."""
     made = Folder(tmp_path / "run")
     made.create()
     made.note(parameters=Parameters(made.path, seed=7, backend="docker", seconds=300.0).to_json(),

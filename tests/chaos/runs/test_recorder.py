@@ -1,4 +1,4 @@
-"""The history of a run as it happens: outcomes, their kinds, and who asks next."""
+"""Recorder of a history: outcomes, their kinds, and the numbers of processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from multiraft.wire.errors import AmbiguousOutcome, NotLeader
 
 
 class Tape:
-    """A recorder whose clock counts, and what it wrote."""
+    """A recorder whose clock counts, and the lines that it wrote."""
 
     def __init__(self):
         self._file = io.StringIO()

@@ -1,4 +1,4 @@
-"""The page of a run: what it says, what it draws, and that it stays small."""
+"""Report of a run: its texts, its charts, and its bounded size."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PAGE_BYTES_MAX = 3 << 20
 
 
 def events(operations: int, seconds: float = 60.0) -> list[Event]:
-    """A run: phases, two faults, operations that mostly succeed."""
+    """Yield a run: phases, two faults, operations that mostly succeed."""
     rng, step_us = random.Random(1), seconds * 1e6 / operations
     found = [Event(0, PHASE, -1, -1, WARM_UP, {})]
     for number in range(1, operations + 1):
@@ -61,7 +61,7 @@ def events(operations: int, seconds: float = 60.0) -> list[Event]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A run that failed."""
+    """Return the folder of a run that failed."""
     write_history(tmp_path / "history.jsonl", events(400))
     (tmp_path / "run.json").write_text(json.dumps({
         "parameters": {"backend": "process", "nodes": 3, "groups": 16, "seconds": 30.0, "seed": 9,

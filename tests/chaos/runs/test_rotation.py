@@ -1,4 +1,4 @@
-"""The rotation: what is drawn, and that everything is healed whatever goes wrong."""
+"""The rotation: the drawn turns, and that everything is healed after any error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TURNS = 2_000
 
 
 class Recorder:
-    """Stands in for a backend: notes what is asked of it, and refuses what it is told to."""
+    """Backend that notes its calls, and refuses the given ones."""
 
     def __init__(self, kinds=KINDS, refused=()):
         self.kinds = frozenset(kinds)
@@ -33,7 +33,7 @@ class Recorder:
         return [1, 2, 3]
 
     def is_running(self, _node: int) -> bool:
-        return False  # nobody is asked who leads
+        return False  # no node answers requests for leaders
 
     def __getattr__(self, name: str):
         def note(*arguments, timeout_s=0.0):
@@ -47,7 +47,7 @@ class Recorder:
 
 
 def run_turn(backend: Recorder, *names: str, seconds: float = 0.0) -> tuple[Rotation, list]:
-    """One turn of these nemeses, and what a history was told."""
+    """Run one turn of these nemeses; return the events for a history."""
     said: list[tuple] = []
     rotated = Rotation(backend, 1, lambda *row: said.append(row))
     rotated.turn(Turn(names, seconds), threading.Event())
@@ -55,7 +55,7 @@ def run_turn(backend: Recorder, *names: str, seconds: float = 0.0) -> tuple[Rota
 
 
 def drawn(seed: int = 1, enabled=None) -> list[Turn]:
-    """Many turns."""
+    """Return many turns."""
     rng = random.Random(seed)
     return [rotation.draw(rng, enabled or rotation.names()) for _ in range(TURNS)]
 
@@ -129,19 +129,19 @@ def test_what_cannot_be_begun_is_noted_and_undone(refused):
 
 
 class FailedDisk:
-    """Stands in for a data directory whose disk gives nothing."""
+    """A data directory on a disk that returns nothing."""
 
     def glob(self, _pattern: str):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def test_bits_do_not_flip_on_a_disk_that_fails_and_the_turn_goes_on():
-    """Container run 7316: the fault before it in the same turn had failed the disk, and the whole
+    """Container run 7316: an earlier fault of the same turn had failed the disk, and the whole
     nemesis ended."""
     backend = Recorder()
     backend.data_directory = lambda _node: FailedDisk()
     rotated, said = run_turn(backend, BitRot.name, "pause")
-    assert "cannot be looked at: [Errno 5]" in rotated.refusals[0]
+    assert "cannot be read: [Errno 5]" in rotated.refusals[0]
     assert [row[:2] for row in said] == [("pause", True), ("pause", False)]
 
 
@@ -161,7 +161,7 @@ def test_a_disk_that_fails_between_the_choice_and_the_flip_is_a_refusal(monkeypa
 
 
 class Flipped(BitRot):
-    """Bit rot with the file system left out: it asks the backend for one thing."""
+    """Bit rot without the file system: it needs one method of the backend."""
 
     def plan(self) -> Strike:
         return Strike([1], "bits flipped")
@@ -215,14 +215,15 @@ def test_of_a_loop_that_does_not_come_to_its_end_no_end_is_told(monkeypatch):
     try:
         rotated.turn(Turn(("endless",), 0.0), threading.Event())
         assert said == [True]
-        assert rotated.refusals[-1] == "endless: goes on, and no end of it is told"
+        assert rotated.refusals[-1] == "endless: does not end, the history has no end of it"
     finally:
         finish.set()
         loop.heal()
 
 
 def clients_named(name: str) -> set[bool]:
-    """Whether the clients are named, over many seeds, each time as in what is done."""
+    """Return True if the clients are named, over many seeds, consistently with the links that are
+    cut."""
     found = set()
     for seed in range(40):
         backend, said = Recorder(), []
@@ -236,14 +237,14 @@ def clients_named(name: str) -> set[bool]:
 
 
 def test_a_fault_that_keeps_clients_from_who_leads_on_names_the_clients():
-    """No quorum mends that, and the checker of availability has to know."""
+    """A quorum does not help there, and the checker of availability has to know."""
     assert clients_named("no-clients") == {True}
     assert clients_named("resets") == {True, False}
     assert clients_named("alone") == clients_named("ring") == {False}
 
 
 def test_a_loop_that_ends_early_is_told_and_everything_is_healed():
-    """As one that switches partitions where there is one group."""
+    """As a nemesis that switches partitions where there is one group."""
     class Stumbling(Loop):
         name, kind = "stumbling", "placement"
 
@@ -320,7 +321,8 @@ def test_a_run_that_is_stopped_heals_at_once_and_everything():
 
 
 class Repairing(Recorder):
-    """Node 2 was damaged, and says for a while after its restart that its replicas do not count."""
+    """Node 2 was damaged, and reports for a while after its restart that its replicas do not
+    count."""
 
     def __init__(self, answers: int):
         super().__init__()
@@ -333,7 +335,7 @@ class Repairing(Recorder):
 
 
 def hurt_after_damage(backend: Recorder, name: str = "pause", damaged: bool = True) -> Rotation:
-    """A turn after one in which bits have flipped."""
+    """Run a turn after one in which bits have flipped."""
     rotated = Rotation(backend, 1, lambda *_: None)
     if damaged:
         rotated.atlas.hit(2, FileRegion("hard state of group 1", 4096))
@@ -342,7 +344,8 @@ def hurt_after_damage(backend: Recorder, name: str = "pause", damaged: bool = Tr
 
 
 def test_nobody_else_is_hurt_while_a_replica_is_in_doubt_since_its_restart(monkeypatch):
-    """It does not count before its leader has cleared it, so the other two are the quorum."""
+    """The replica does not count before its leader has cleared it, so the other two are the
+    quorum."""
     monkeypatch.setattr(rotation, "ASK_S", 0.0)
     backend = Repairing(answers=3)
     rotated = hurt_after_damage(backend)

@@ -1,4 +1,5 @@
-"""After everything is healed: who answers, who does not, and that asking always ends."""
+"""Liveness after healing: groups that answer, groups that do not, and that the check always
+ends."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ PLACES = [Place("a", 1, 0, 11, 1), Place("b", 2, 0, 12, 2)]
 
 
 class Delivery:
-    """An append whose leader answers, or never does: the producer gives it up in its time."""
+    """An append whose leader answers, or never does: the producer gives it up after its timeout."""
 
     def __init__(self, answered: bool, timeout_ms: int):
         self._answered = answered

@@ -1,4 +1,4 @@
-"""Pieces of a run: who leads, what an ended node means, what a verdict is made of."""
+"""Parts of a run: leaders, ends of nodes, verdicts and parameters."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_folder_holds_one_run(tmp_path: Path):
 
 
 class Limited:
-    """A backend that can only kill."""
+    """A backend whose only fault is to kill."""
 
     kinds = frozenset({KILL})
     left_out = {PARTITION: "there is no iptables here"}

@@ -1,4 +1,4 @@
-"""Bounds on what a node writes, with groups that are directories and nodes that are words."""
+"""Bounds on the writes of a node, with directories for groups and words for nodes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Alone(Cluster):
 
 @pytest.fixture
 def group(tmp_path, monkeypatch):
-    """The group of every process."""
+    """Return the group of every process."""
     monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     there = tmp_path / "blkio"
     there.mkdir()
@@ -68,7 +68,7 @@ def group(tmp_path, monkeypatch):
 
 
 def in_group(monkeypatch, group) -> None:
-    """Every process is in that group."""
+    """Put every process into that group."""
     monkeypatch.setattr(cgroups.Controller, "group_of", lambda _controller, _pid: group)
 
 
@@ -103,7 +103,7 @@ def test_a_process_that_has_just_ended_needs_no_bound(tmp_path, monkeypatch):
 
 
 def test_a_group_that_takes_no_bound_is_an_error(group):
-    """Else a disk would be called slow that is not."""
+    """Otherwise a disk would be reported slow that is not."""
     for name in ("bps", "iops"):
         (group / f"blkio.throttle.write_{name}_device").mkdir()
     with pytest.raises(BackendError, match="cgroup"):

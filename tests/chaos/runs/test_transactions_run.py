@@ -1,5 +1,6 @@
 """Sinks that stage in real nodes, one of which is killed: readers of committed records are given
-what the checkers allow, and much of it."""
+only what the checkers allow, and many records.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ BOUND_S = 120.0
 POLL_S = 0.02
 #: Commits before the leader of the metadata is killed, and until the writers are stopped.
 COMMITS_BEFORE, COMMITS = 6, 15
-#: Writers do not rest: a short run is to show much.
+#: Writers do not pause, so that a short run has many transactions.
 PACE = 10.0
 METADATA = 0
 
 
 def leaders(world: worlds.World, nodes: dict[int, str]) -> dict[int, int]:
-    """Of each group, once all have one among ``nodes``."""
+    """Return the leader of each group, once all have one among ``nodes``."""
     def known() -> dict[int, int] | None:
         found = {row.group: row.leader for row in world.groups(min(nodes))}
         return found if set(found.values()) <= set(nodes) else None
@@ -40,7 +41,7 @@ async def told(recorder: Recorder, name: str, count: int) -> None:
 
 
 async def used(setting: Setting, world: worlds.World, nodes: dict[int, str]) -> None:
-    """Load, a kill in its middle, then the final reads."""
+    """Run load, a kill in its middle, then the final reads."""
     recorder = setting.recorder
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sinks.run, setting)

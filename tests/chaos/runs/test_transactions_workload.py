@@ -1,5 +1,6 @@
-"""Writers of the workload `sinks`, without a cluster: what they ask the ledger, and what they make
-of its answers."""
+"""Writers of the workload `sinks`, without a cluster: their requests to the ledger, and their
+reactions to its answers.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ PLACE = Place("staged-0", 5, 0, 100, 1)
 
 
 class Ledger:
-    """Answers as one that knows sink 1, whose open run is 7; ``commits`` are raised or given."""
+    """A ledger that knows sink 1, whose open run is 7; ``commits`` are raised or returned."""
 
     def __init__(self, state: str = OPEN, commits: tuple = ()):
         self.state = state
@@ -56,7 +57,7 @@ class Ledger:
 
 
 def writer_of(monkeypatch, ledger: Ledger, stages=lambda attempt: True, **chances: float):
-    """A writer of one task, whose appends are not made."""
+    """Return a writer of one task, whose appends are not sent."""
     setting = Setting(77, Recorder(HistoryWriter(io.StringIO())), Topics(), lambda: {1: "n1:1"},
                       seed=3)
     writer = sinks.Writer(setting, "s", [PLACE])

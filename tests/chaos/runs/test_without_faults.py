@@ -1,4 +1,6 @@
-"""What must not happen to a cluster that nobody hurts, and to one in which one disk is slow."""
+"""Clusters without faults, and one with a slow disk: no anomaly, no lost throughput, steady
+leaders.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +17,26 @@ from chaos.simulator.faults.nemesis import SLOW_DISK_FACTOR
 from chaos.simulator.runner.variant import Variant
 from chaos.simulator.simulation import WARM_UP_MS, World
 
-#: All groups have elected by then, and what elections began has been handed over.
+#: All groups have elected by then, and leadership transfers after elections are done.
 SETTLE_MS = 10_000
 END_MS = 10_000
-#: A run is looked at in so many parts.
+#: Parts of a run that are compared.
 PARTS = 6
 #: The consumer's reads: less than is appended meanwhile, so that most is unread in the end.
 CONSUMER, READ_INTERVAL_US, UNREAD_MIN = 1, 5_000_000, 0.5
-#: Where nothing is hurt nobody waits for longer, the pauses of clients included.
+#: Longest time without an acknowledgement where there are no faults, the pauses of clients
+#: included.
 AVAILABLE_US = 10_000_000
 
 
 def calm(seed: int, **sizes: int) -> Parameters:
-    """No fault, no lost frame, no disk that stalls."""
+    """Return parameters without faults, lost frames or disk stalls."""
     drawn = Variant(faults=(), calm_network=True, **sizes).parameters(seed)
     return dataclasses.replace(drawn, disk=dataclasses.replace(drawn.disk, stall=0.0))
 
 
 def started(parameters: Parameters, history: Recording | None = None) -> World:
-    """A world whose clients have been at it until nothing changes any more."""
+    """Run a world with its clients until its state is steady."""
     running = World(parameters, history=history)
     for node in running.nodes.values():
         node.start()
@@ -45,15 +48,15 @@ def started(parameters: Parameters, history: Recording | None = None) -> World:
 
 
 class Calm(Recording):
-    """A history in which nothing excuses anything: it tells the checkers of no fault."""
+    """A history in which nothing excuses an anomaly: it records no fault."""
 
     def _nemesis(self, on: bool) -> None:
         pass
 
 
 class Consumer:
-    """Reads all partitions in turn, each on from where it was, of all its replicas in turn; slowly,
-    so that it falls behind all the while."""
+    """Consumer that reads all partitions in turn, each from its position, of all its replicas in
+    turn; slowly, so that it falls behind all the time."""
 
     def __init__(self, running: World):
         self._running = running
@@ -69,7 +72,7 @@ class Consumer:
         self._running.queue.after(READ_INTERVAL_US, self._slowly)
 
     def _read(self, partition: int) -> bool:
-        """Some KB of a partition; whether there was anything."""
+        """Read some KB of a partition; return True if there were records."""
         group, at = self._group_of[partition], self._positions[partition]
         voters = self._running.voters[group]
         node = self._running.nodes[voters[self._reads // len(self._positions) % len(voters)]]
@@ -78,20 +81,20 @@ class Consumer:
         return self._positions[partition] > at
 
     def catch_up(self) -> None:
-        """Everything that it has not come to."""
+        """Read all remaining records."""
         for partition in self._positions:
             while self._read(partition):
                 pass
 
     def unread(self) -> float:
-        """The share of what is committed that it has not come to."""
+        """Return the share of committed records that it has not read."""
         committed = sum(partition.next_offset for group in self._running.witness.groups.values()
                         for partition in group.partitions.values())
         return 1 - sum(self._positions.values()) / committed
 
 
 def work_on(running: World, minutes: int) -> None:
-    """Steady load: in no part of the time much less is acknowledged than in the first one."""
+    """Run steady load: in no part of the time much less is acknowledged than in the first one."""
     workload, paces = running.workload, []
     for _ in range(PARTS):
         acked = workload.acked
@@ -100,7 +103,8 @@ def work_on(running: World, minutes: int) -> None:
     assert min(paces) > paces[0] / 2, paces
 
 
-#: Half an hour of the one with the most partitions, each of which is a topic to the checkers.
+#: Half an hour of the one with the most partitions, because each of them is a topic to the
+#: checkers.
 @pytest.mark.parametrize("seed, minutes", [(1, 2), (2, 2), (3, 2), (4, 30)])
 def test_without_a_fault_no_leader_changes_and_the_checkers_find_nothing(seed, minutes):
     recording, parameters = Calm(), calm(seed)
@@ -115,7 +119,7 @@ def test_without_a_fault_no_leader_changes_and_the_checkers_find_nothing(seed, m
     assert running.workload.open_appends == 0, running.workload.open_summary()
     consumer.catch_up()
     assert consumer.unread() == 0
-    # From here on somebody reads all of it, from the first record on, on every node.
+    # From here on a consumer reads all records, from the first one on, on every node.
     recording.settled = True
     everybody = running.remainder.others
     running.converge(everybody)
@@ -134,7 +138,7 @@ WINDOW_MS, WINDOWS = 10_000, 6
 
 
 def alike(seed: int) -> Parameters:
-    """Three nodes, twelve groups that all have as much to do, disks of the same speed."""
+    """Return parameters with three nodes, twelve groups of equal load, disks of the same speed."""
     parameters = calm(seed, nodes=3, groups=12)
     disk = dataclasses.replace(parameters.disk, write_min_us=WRITE_MIN_US,
                                write_spread_us=WRITE_SPREAD_US)
@@ -144,7 +148,7 @@ def alike(seed: int) -> Parameters:
 
 
 def spread_leaders(running: World) -> None:
-    """Each node leads a third of the groups."""
+    """Make each node lead a third of the groups."""
     for node in running.nodes.values():
         for group in node.led_groups():
             if group and 1 + group % 3 != node.node:
@@ -169,7 +173,7 @@ def test_a_slow_disk_under_a_third_of_the_leaders_slows_their_groups_alone(seed)
         running.run_for(WINDOW_MS)
         still = [number for number, group in groups.items() if group.commit == before[number]]
         assert not {*still} - led, f"groups {still} acknowledge nothing for {WINDOW_MS} ms"
-    # Each of its groups may go to a better node, once.
+    # Each of its groups may move to a better node, once.
     assert running.witness.leader_changes - changes <= len(led)
     running.workload.stop()
     running.run_for(END_MS)

@@ -1,4 +1,4 @@
-"""Pieces of the workloads, without a cluster: what they ask, and what they make of the answers."""
+"""Parts of the workloads, without a cluster: their requests, and their reactions to the answers."""
 
 from __future__ import annotations
 
@@ -162,7 +162,8 @@ def test_a_refusal_that_will_not_change_ends_it():
 
 
 def test_an_append_is_over_when_every_record_of_it_is():
-    """What nobody waited for is raised by the producer at its end, and ends the workload."""
+    """The producer raises a failure that is never awaited when it closes, and that ends the
+    workload."""
     waited: list[str] = []
 
     class Delivery(NamedTuple):
@@ -183,7 +184,8 @@ def test_an_append_is_over_when_every_record_of_it_is():
 
 
 def test_a_new_client_of_an_owner_is_another_process(monkeypatch):
-    """What a client has heard is promised to it alone: a node behind may tell a new one less."""
+    """Metadata that a client has seen is promised to it alone: a node with older metadata may
+    answer a new client."""
     asked: list[tuple[int, int]] = []
 
     async def life(_setting, process, client, *_):
@@ -192,7 +194,7 @@ def test_a_new_client_of_an_owner_is_another_process(monkeypatch):
             raise Ended
 
     class Ended(Exception):
-        """Enough lives."""
+        """Raised after enough incarnations."""
 
     made = [contextlib.nullcontext(object()) for _ in range(3)]
     monkeypatch.setattr(churn, "one_life", life)
