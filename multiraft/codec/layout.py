@@ -76,20 +76,20 @@ ENTRY_TERM_AT = 24  # u64
 ENTRY_INDEX_AT = 32  # u64
 ENTRY_PARTITION_AT = 40  # u64, partition incarnation, 0 = none
 ENTRY_BASE_OFFSET_AT = 48  # i64, -1 = none
-ENTRY_DURABLE_AT = 56  # u64, lane position known durable when this entry was written
+ENTRY_DURABLE_AT = 56  # u64, journal position known durable when this entry was written
 ENTRY_HEADER_BYTES = 64
 
-#: Entries start at multiples of this in a lane; the gap is zeros.  It lets a scan look for the
-#: next intact entry after a damaged one without trying every byte.
+#: Entries start at multiples of this in the journal; the gap is zeros.  So a scan can find the next
+#: intact entry after a damaged one without trying every byte.
 ENTRY_ALIGNMENT = 8
 
-# ---- Lane segment header (little-endian, 64 bytes) ---------------------------------------------
+# ---- Journal segment header (little-endian, 64 bytes) ------------------------------------------
 
 SEGMENT_MAGIC = b"MRLANE\x00\x01"
 SEGMENT_MAGIC_AT = 0  # 8 bytes
 SEGMENT_VERSION_AT = 8  # u32, FORMAT_VERSION
 SEGMENT_LANE_AT = 12  # u32
-SEGMENT_START_AT = 16  # u64, lane position of this segment's first byte (the header's)
+SEGMENT_START_AT = 16  # u64, journal position of this segment's first byte (the header's)
 SEGMENT_CLUSTER_AT = 24  # 16 bytes, cluster id
 SEGMENT_NODE_AT = 40  # u32, node id
 SEGMENT_SEED_AT = 44  # u32, prev_crc of the first entry: random per segment, so that a recycled

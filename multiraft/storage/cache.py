@@ -39,12 +39,14 @@ class TailCache:
         self.bytes += len(entry.payload) + ENTRY_OVERHEAD_BYTES
 
     def evict(self, durable: int) -> None:
-        """Back below the bound, as far as entries are durable.  Amortised O(1) per entry added."""
+        """Remove the oldest entries until the bound holds, as far as they are durable.  Amortised
+        O(1) per entry added."""
         order = self._order
-        # Not before it is durable, however full the cache is: it can be read nowhere else.
+        # An entry that is not durable can be read nowhere else, so it stays, however full the cache
+        # is.
         while self.bytes > self.bytes_max and order and order[0][1].end <= durable:
             log, cached = order.popleft()
             entry = cached.entry
             self.bytes -= len(entry.payload) + ENTRY_OVERHEAD_BYTES
-            if log.cached.get(entry.index) is cached:  # else: dropped with a suffix
+            if log.cached.get(entry.index) is cached:  # else it was truncated
                 del log.cached[entry.index]

@@ -139,7 +139,7 @@ class DiskSpaceGuard:
     def _take_reserve(self) -> bool:
         return self.reserved >= self._reserved_bytes or self._reserve.take()
 
-    # ---- for whoever tells people --------------------------------------------------------------
+    # ---- reports to the operator ---------------------------------------------------------------
 
     def became_full(self, free: int) -> None:
         """Report that records are refused from now on."""

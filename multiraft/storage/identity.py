@@ -38,7 +38,7 @@ class Identity(NamedTuple):
 
     ``fresh_incarnation``: a random 63-bit number for a new directory, whose incarnation it becomes;
     0 = the directory must have an identity already.  ``life``: a random number from
-    ``lives.DURABLE`` on for this start; 0 = it talks to no peer, and needs none.
+    ``peer_identity.DURABLE`` on for this start; 0 = it talks to no peer, and needs none.
     """
 
     cluster: bytes  # 16 bytes
