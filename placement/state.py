@@ -39,27 +39,27 @@ class Node(NamedTuple):
 
     @property
     def takes(self) -> bool:
-        """May it get replicas?"""
+        """True if the node may get replicas."""
         return self.state == ALIVE and self.weight > 0
 
     @property
     def holds(self) -> bool:
-        """Does it have a share of the cluster's load?"""
+        """True if the node has a share of the cluster's load."""
         return self.state in (ALIVE, MAINTENANCE) and self.weight > 0
 
     @property
     def may_lead(self) -> bool:
-        """May its replicas be leaders?"""
+        """True if the node's replicas may be leaders."""
         return self.state == ALIVE
 
     @property
     def leaves(self) -> bool:
-        """Shall its replicas go elsewhere?"""
+        """True if the node's replicas have to move to other nodes."""
         return self.state in (DEAD, DRAINING)
 
 
 class State:
-    """See the module's docstring."""
+    """The placement while a plan is made, with the loads of all nodes and groups."""
 
     __slots__ = ("snapshot", "nodes", "ids", "index", "racks", "groups", "voters", "leader",
                  "ingress", "read", "load", "held", "where", "rack_limit", "_initial",
@@ -133,7 +133,7 @@ class State:
         return self.read[group] + (len(self.voters[group]) - 1) * self.ingress[group]
 
     def replica_load(self, group: int, resource: int) -> int:
-        """What a replica costs whatever its role: disk or ingress."""
+        """Return the cost of a replica in any role: disk or ingress."""
         return self.groups[group].bytes if resource == R_DISK else self.ingress[group]
 
     def has_quorum(self, group: int) -> bool:
@@ -166,7 +166,7 @@ class State:
         return self._initial[group]
 
     def initial_leader(self, group: int) -> int:
-        """Who led the group in the snapshot."""
+        """Return the group's leader in the snapshot."""
         return self._initial_leader[group]
 
     def _rack_limits(self) -> list[int]:
