@@ -50,6 +50,8 @@ def change_members(group: Group, voters: tuple[int, ...], learners: tuple[int, .
     if is_open(group):
         raise ChangeOpen(f"group {group.id} is changing its members at index "
                          f"{group.configuration_index}")
+    # Before its first commit a leader may not know of an uncommitted change of its predecessor, and
+    # majorities of two such changes need not meet (Ongaro 2015).
     if group.log.commit < group.term_start:
         raise ChangeOpen(f"group {group.id} has committed nothing in term {group.term} yet")
     if not voters:
@@ -63,6 +65,7 @@ def change_members(group: Group, voters: tuple[int, ...], learners: tuple[int, .
     for node in voters:
         if node not in current.voters:
             _check_new_voter(group, node)
+    # A change that cannot commit would stay open and block every other one.
     if not joint_quorum.supported(changed, lambda node: _is_counted(group, node)):
         raise MembershipError(f"too few of the voters {voters} of group {group.id} are reached and "
                               f"whole")
@@ -107,6 +110,8 @@ def _append(group: Group, configuration: Configuration) -> Entry:
                   group.log.last_index + 1, payload=joint_quorum.encode(configuration))
     group.append(entry)
     group.uncommitted_bytes += framed_bytes(entry)
+    # In force before it is committed (thesis 4.1): the next commit is decided by the new
+    # configuration.
     group.adopt(entry.index, configuration)
     read_index.on_voters_changed(group)
     group.wake()

@@ -93,6 +93,7 @@ def may_accept(group: Group, sender: int) -> bool:
 
 def on_grant(group: Group, sender: int, cleared: HeadRecoveryGrant) -> None:
     """Store the leader's grant, which names the barrier entry."""
+    # A grant for another term, leader or nonce was decided without knowledge of this loss.
     if (cleared.term == group.term and sender == group.leader and group.nonce
             and cleared.nonce == group.nonce and not group.cleared[2]):
         group.cleared = (cleared.term, cleared.index, False)
@@ -105,6 +106,8 @@ def reconsider(group: Group) -> None:
     term, index, reached = group.cleared
     if reached or term != group.term or not index:
         return
+    # Verified and durable: the replica counts again only with entries that a second crash cannot
+    # take.
     if min(group.matched_index, group.log.durable_index) >= index:
         group.cleared = (term, index, True)
         if group.vote == 0:
@@ -134,7 +137,10 @@ def on_doubt(group: Group, sender: int, doubt: HeadRecoveryRequest) -> None:
         return
     group.recovering_count += member.doubt == 0
     member.doubt = doubt.nonce
+    # Late replies may acknowledge entries that the member has lost since.
     group.forget_word_of(member)
+    # Proposed after the request: when it is committed, its majority was in this term after the
+    # loss.
     member.barrier = group.log.last_index + 1
     member.match = 0  # it may have forgotten what it acknowledged
     member.commit_known = 0

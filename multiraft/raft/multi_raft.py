@@ -199,6 +199,7 @@ class MultiRaft:
         if now_ms < context.timers.earliest_ms:
             return
         while (key := context.timers.pop_due(now_ms)) is not None:
+            # Negative keys belong to timers of other nodes, see ``Peers``.
             if key < 0:
                 self._peers.on_timer(key)
             elif self._groups[key].role is Role.LEADER:
@@ -232,6 +233,8 @@ class MultiRaft:
             peers.HANDLERS[kind](self._peers, sender, message)
             return
         group = self._groups.get(message.group)
+        # Another incarnation is another group under the same id: its terms and indexes mean nothing
+        # here.
         if group is None or group.incarnation != message.incarnation:
             self._peers.answer_unknown(sender, message)
             return
@@ -252,6 +255,7 @@ class MultiRaft:
                 # same id.
                 if self._groups.get(group.id) is group:
                     self._group_written(group, done)
+        # The hard state of these messages was in a write of an earlier Ready.
         while self._held and self._held[0][0] <= sequence:
             self._peers.outbox.extend(self._held.popleft()[1])
 
@@ -323,6 +327,8 @@ class MultiRaft:
         leading = self._leading(group)
         admitted = leading.tail.admit(partition, info)
         log = leading.log
+        # The original is in the log already: the caller waits for its commit like for a new
+        # entry's.
         if admitted.duplicate:
             index = admitted.index
             term = log.term_at(index) if index >= log.first_index else 0
@@ -332,6 +338,7 @@ class MultiRaft:
                       partition, base_offset, payload, info)
         size = framed_bytes(entry)
         replication.check_room(leading, size)
+        # Stamped after all checks: a refused batch must not carry an offset.
         stamp_batch(payload, base_offset, admitted.leader_epoch_base + term)
         replication.propose(leading, entry, size)
         return Proposed(entry.index, term, base_offset, False)
@@ -493,6 +500,7 @@ class MultiRaft:
             self._peers.reexamine_some()
         if context.removing:
             self._let_go()
+        # Messages between nodes depend on no hard state, so they wait for no write.
         if self._peers.outbox:
             ready.messages = self._peers.outbox
             self._peers.outbox = []

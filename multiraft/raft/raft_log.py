@@ -103,6 +103,8 @@ class RaftLog:
         index = min(index, self.last_index)
         if index < self.first_index:
             return before
+        # Terms ascend along the log, so two bisections over the runs replace a walk over the
+        # entries.
         run = bisect_right(self._run_starts, index) - 1
         if self._run_terms[run] <= term:
             return index, self._run_terms[run]
@@ -142,8 +144,8 @@ class RaftLog:
         else:
             del self.unstaged[first_gone - self.staged_index - 1:]
         self.unstaged_bytes = sum(map(framed_bytes, self.unstaged))
-        # ``durable_index`` and the writes in flight end before the removed entries.  A write that
-        # completes later contains those, and not the entries that take their indexes.
+        # The truncation race: a write in flight still contains the removed entries.  Its completion
+        # must not make the entries durable that take their indexes, so its end is lowered now.
         self.durable_index = min(self.durable_index, first_gone - 1)
         self._writing = deque((sequence, min(last, first_gone - 1))
                               for sequence, last in self._writing)
@@ -162,6 +164,7 @@ class RaftLog:
             self.unstaged_bytes = 0
             self.staged_index = self.last_index
         self.drop_from = 0
+        # Also without entries: the write of a truncation or a hard state is in flight as well.
         self._writing.append((sequence, self.staged_index))
         return drop_from, entries
 
