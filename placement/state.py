@@ -137,7 +137,7 @@ class State:
         return self.groups[group].bytes if resource == R_DISK else self.ingress[group]
 
     def has_quorum(self, group: int) -> bool:
-        """Do nodes that are not dead make a majority of the voters?"""
+        """True if the living nodes are a majority of the voters."""
         voters = self.voters[group]
         living = sum(self.nodes[node].state != DEAD for node in voters)
         return 2 * living > len(voters)
@@ -157,7 +157,8 @@ class State:
                     NOBODY)
 
     def is_emptier(self, node: int, load: int, other: int, resource: int) -> bool:
-        """Would ``node`` with this load be less full for its weight than ``other`` is now?"""
+        """True if ``node`` with this load would be less full for its weight than ``other`` is
+        now."""
         return load * self.nodes[other].weight < (self.load[other][resource]
                                                   * self.nodes[node].weight)
 
@@ -181,7 +182,7 @@ class State:
         return [rack_limit(list(sizes.values()), voters) for voters in range(most + 1)]
 
     def rack_fits(self, group: int, target: int, leaving: int, voters_after: int) -> bool:
-        """May the group have a voter on ``target`` in place of the one on ``leaving``?"""
+        """True if the group may have a voter on ``target`` in place of the one on ``leaving``."""
         limit = self.rack_limit[min(voters_after, len(self.rack_limit) - 1)]
         return self.in_rack(group, self.nodes[target].rack, leaving) < limit
 

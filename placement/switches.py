@@ -155,12 +155,12 @@ class _Pool:
 
     @property
     def is_full(self) -> bool:
-        """Is it known that the plan is cut, and no switch is left?  Then nothing that takes one
-        need be looked for."""
+        """True if the plan is known to be cut and no switch is left, so that no further switch need
+        be sought."""
         return self.cut and self.switched >= self.policy.switches_max
 
     def may_switch(self, count: int) -> bool:
-        """Do the plan and the table of exceptions have room for so many more?"""
+        """True if the plan and the table of exceptions can take that many more switches."""
         fits = (self.switched + count <= self.policy.switches_max
                 and self.exceptions + count <= self.policy.exceptions_max)
         self.cut = self.cut or self.switched + count > self.policy.switches_max
@@ -272,7 +272,7 @@ def _large_first(pool: _Pool) -> bool:
 
 
 def _shed_round(pool: _Pool) -> bool:
-    """Shed every overloaded group's excess and place it.  Did anything move?
+    """Shed every overloaded group's excess and place it.  True if any partition moved.
 
     When that takes more switches than there may be, the groups that make the cluster's worst one
     shed first, down to a level at which the switches suffice; when they are at the bound of what
@@ -304,7 +304,7 @@ def _most_urgent(pool: _Pool, leaving: dict[int, list[Item]],
 
 def _make_room(pool: _Pool) -> bool:
     """Large partitions that fit nowhere, where the group with most room can pass small ones on to
-    the others.  Did anything move?  O(groups + items of two groups) per move."""
+    the others.  True if any partition moved.  O(groups + items of two groups) per move."""
     moved = False
     for group in pool.overloaded():
         while pool.excess(group):
@@ -342,7 +342,7 @@ def _displace(pool: _Pool, item: Item, target: int, awaiting: Collection[int] = 
 
 def _descent(pool: _Pool) -> bool:
     """Moves that fit nowhere and make things better all the same: out of the fullest group that has
-    one, into the emptiest.  Did anything move?  O(groups + items of a group) per move."""
+    one, into the emptiest.  True if any partition moved.  O(groups + items of a group) per move."""
     moved = False
     while _descend(pool):
         moved = True
@@ -370,7 +370,7 @@ def _descend(pool: _Pool) -> bool:
 
 def _exchange(pool: _Pool) -> bool:
     """A partition of an overloaded group against a smaller one of a group with room, where that
-    makes things better: few large partitions leave no other way.  Did anything move?"""
+    makes things better: few large partitions leave no other way.  True if any partition moved."""
     if pool.is_full:
         return False
     rooms = pool.rooms()

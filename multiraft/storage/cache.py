@@ -1,7 +1,7 @@
 """Recent entries of all groups in memory, oldest out first.
 
-Contract.  ``add`` in journal order; ``evict`` after the durable mark moved.  An entry leaves only
-when it is durable, so every entry is in memory or on disk at any time.
+Contract.  ``add`` in journal order; ``evict`` after the durable watermark moved.  An entry leaves
+only when it is durable, so every entry is in memory or on disk at any time.
 
 Theory.  A payload is a view into the buffer it was received in, and keeps all of it alive.  Charged
 is the payload's length plus a fixed overhead, because the entries of one received frame are staged

@@ -142,7 +142,7 @@ class SegmentIndex:
     seed: int
     end: int  # journal position after the last entry
     last_crc: int  # prev_crc of what would follow
-    first_durable: int = -1  # durable mark of the first entry; -1 = no entries
+    first_durable: int = -1  # durable watermark of the first entry; -1 = no entries
     highest_durable: int = 0
     runs: dict[int, SegmentRun] = field(default_factory=dict)
 

@@ -5,10 +5,10 @@ finds; each place without an intact entry that follows its predecessor becomes a
 Whether a break is a torn tail or corruption is decided in ``recovery.py``, which sees all segments.
 
 Theory.  An entry counts when its checksum matches and its ``prev_crc`` is that of the entry before
-it.  Behind a break the scan continues at the next bytes that are an intact entry with a believable
-durable mark.  An entry right behind an unreadable place, without the group's next entry behind it,
-is kept as a copy: its REPAIR record may have been in that place, and as an entry it would drop all
-entries with higher indexes.
+it.  Behind a break the scan continues at the next bytes that are an intact entry with a plausible
+durable watermark.  An entry right behind an unreadable place, without the group's next entry behind
+it, is kept as a copy: its REPAIR record may have been in that place, and as an entry it would drop
+all entries with higher indexes.
 """
 
 from __future__ import annotations
