@@ -1,8 +1,8 @@
 /* Gathered appends, and a queue of them whose worker thread never needs the interpreter.
  *
- * Rules of the queue.  Jobs are done one at a time and in order.  After the first failure nothing
- * is written any more: a failed fsync is never retried (the page cache may already have dropped
- * the data) and nothing is written behind a hole.  The mutex is held for pointer moves only, so a
+ * Rules of the queue.  Jobs are done one at a time and in order.  After the first failure no job
+ * writes: a failed fsync is never retried (the page cache may already have dropped the data) and
+ * nothing is written behind a hole.  The mutex is held for pointer moves only, so a
  * submitter that holds the interpreter's lock never waits for the disk.
  */
 #ifndef MULTIRAFT_DISK_H
@@ -125,7 +125,7 @@ static mr_disk_queue *mr_disk_queue_new(int wake_fd) {
     return queue;
 }
 
-/* Nobody may use the queue any more; its jobs were taken out. */
+/* Free a queue that no thread uses and whose jobs were taken out. */
 static void mr_disk_queue_free(mr_disk_queue *queue) {
     pthread_cond_destroy(&queue->changed);
     pthread_mutex_destroy(&queue->mutex);
@@ -152,7 +152,7 @@ static void mr_disk_queue_close(mr_disk_queue *queue) {
     pthread_mutex_unlock(&queue->mutex);
 }
 
-/* 0 = somebody runs the queue already, or has. */
+/* 0 = a thread runs the queue already, or has run it. */
 static int mr_disk_queue_claim(mr_disk_queue *queue) {
     pthread_mutex_lock(&queue->mutex);
     int claimed = !queue->started;

@@ -1,4 +1,5 @@
-"""Which twin runs: ``MULTIRAFT_CORE`` = ``compiled`` (default) or ``reference``; never silently."""
+"""Choice of the hot path's implementation by ``MULTIRAFT_CORE``: ``compiled`` (default) or
+``reference``.  A missing extension is an error and never replaced silently."""
 
 from __future__ import annotations
 

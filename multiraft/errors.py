@@ -1,8 +1,8 @@
-"""Everything that can go wrong in the library, as types.
+"""Errors of the library, as types.
 
     MultiRaftError
     +- CodecError
-    |  +- CorruptBatch          bytes are not what their CRC or lengths say
+    |  +- CorruptBatch          bytes do not match their CRC or lengths
     |  +- InvalidBatch          intact, but not acceptable (count, offsets, control bits)
     |  +- BatchTooLarge         over a limit, with limit and value
     |  +- RecordTooLarge        one record alone over the batch limit
@@ -16,13 +16,13 @@
     |  +- SequenceError         idempotent producer
     |  |  +- ProducerFenced     a newer epoch of this producer id exists
     |  |  +- OutOfOrderSequence a batch before it is missing
-    |  +- PartitionSealed       the partition is not (any more) in this group
+    |  +- PartitionSealed       the partition is not, or no longer, in this group
     |  +- UnknownPartition      not open in this group
-    |  +- MembershipError       a change of members that cannot begin
+    |  +- MembershipError       a configuration change that cannot begin
     |     +- ChangeOpen         another one is under way
     |     +- MemberLags         a new voter lacks entries, with their number
-    |     +- MemberBarred       a new voter would vote for nobody yet
-    |     +- InvalidMembers     the members asked for are none, or those that are
+    |     +- MemberBarred       a new voter is below its vote barrier
+    |     +- InvalidMembers     the members asked for are none, or the present ones
     +- Compacted                below the log's first index
     +- ImpossibleMessage        no correct node can have sent it
     +- ConfigError              a limit contradicts another
@@ -36,15 +36,15 @@ from typing import Self
 
 
 class MultiRaftError(Exception):
-    """Root of the library's errors.  ``topic``, ``partition`` and ``offset`` name what an error is
-    about, where there is such a thing; None = there is not."""
+    """Root of the library's errors.  ``topic``, ``partition`` and ``offset`` name the subject of
+    the error; None = it has no such subject."""
 
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
 
     def about(self, topic: str, partition: int | None = None, offset: int | None = None) -> Self:
-        """This error, which is about that."""
+        """Set the subject of this error and return it."""
         self.topic, self.partition, self.offset = topic, partition, offset
         return self
 
@@ -54,7 +54,7 @@ class CodecError(MultiRaftError):
 
 
 class CorruptBatch(CodecError):
-    """A batch whose bytes are not what its CRC or lengths say."""
+    """A batch whose bytes do not match its CRC or lengths."""
 
 
 class InvalidBatch(CodecError):
@@ -67,14 +67,14 @@ class BatchTooLarge(CodecError):
 
 class RecordTooLarge(CodecError):
     """One record that does not fit into a batch of its own.  ``limit`` and ``value`` are bytes, -1
-    where the text alone states them."""
+    if only the text states them."""
 
     limit = -1
     value = -1
 
 
 class CorruptEntry(CodecError):
-    """An entry, from a peer or a file, whose bytes are not what its CRC says."""
+    """An entry, from a peer or a file, whose bytes do not match its CRC."""
 
 
 class MalformedHeader(CodecError):
@@ -86,7 +86,7 @@ class ProposalError(MultiRaftError):
 
 
 class NotLeader(ProposalError):
-    """This replica does not lead the group; ``leader`` is who does, 0 = unknown."""
+    """This replica does not lead the group; ``leader`` is the node that does, 0 = unknown."""
 
     def __init__(self, group: int, leader: int = 0):
         super().__init__(f"group {group} is not led here"
@@ -134,15 +134,15 @@ class UnknownPartition(ProposalError):
 
 
 class MembershipError(ProposalError):
-    """A change of members that cannot begin (now)."""
+    """A configuration change that cannot begin (now)."""
 
 
 class ChangeOpen(MembershipError):
-    """One change at a time: another one is not through yet."""
+    """Another change is not complete; one is open at a time."""
 
 
 class MemberLags(MembershipError):
-    """A node that shall vote does not have (nearly) all entries yet."""
+    """A node that is to become a voter lacks too many entries."""
 
     def __init__(self, node: int, entries: int, limit: int):
         super().__init__(f"node {node} lacks {entries} entries, at most {limit} may be missing for "
@@ -153,8 +153,8 @@ class MemberLags(MembershipError):
 
 
 class MemberBarred(MembershipError):
-    """A node that shall vote would vote for nobody yet: its log has not come to where an earlier
-    replica of the group on that node may have acknowledged entries."""
+    """A node that is to become a voter is below its vote barrier: its log has not reached the place
+    up to which an earlier replica of the group on that node may have acknowledged entries."""
 
     def __init__(self, node: int, group: int):
         super().__init__(f"node {node} had a replica of group {group} before, and its log has not "
@@ -172,8 +172,9 @@ class Compacted(MultiRaftError):
 
 
 class ImpossibleMessage(MultiRaftError):
-    """A message that contradicts what is committed, verified or led here: no correct node can have
-    sent it.  Raised by ``step`` before the log changed; its sender is not to be listened to."""
+    """A message that contradicts committed entries, verified entries or the leadership known here:
+    no correct node can have sent it.  Raised by ``step`` before the log changed; the driver must
+    not process further messages of the sender."""
 
 
 class ConfigError(MultiRaftError):

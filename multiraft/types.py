@@ -1,8 +1,8 @@
-"""Names of the field, as types: ids, indexes, entries.
+"""Types of the log: ids, indexes, entries, hard state, configurations.
 
-Contract.  Values only; nothing here reads a clock, a file or a socket.  ``Index`` is Raft's and
-never an offset; ``Offset`` is a consumer's and dense per partition; ``Position`` is a byte of a
-lane.  ``Entry.payload`` is opaque to consensus and never copied by it.
+Contract.  Values only; nothing here reads a clock, a file or a socket.  ``Index`` belongs to Raft
+and is never an offset; ``Offset`` belongs to consumers and is dense per partition; ``Position`` is
+a byte of the journal.  ``Entry.payload`` is opaque to consensus, which never copies it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import NamedTuple, NewType
 
 NodeId = NewType("NodeId", int)  # 1 .. 2**31-1
 GroupId = NewType("GroupId", int)  # 0 .. pool size; 0 is the metadata group
-Incarnation = NewType("Incarnation", int)  # one life of a group (u32) or partition (u64); from 1
+# One existence of a group (u32) or partition (u64); from 1.
+Incarnation = NewType("Incarnation", int)
 Term = NewType("Term", int)
-Index = NewType("Index", int)  # Raft's, from 1; 0 = before the first entry
-Offset = NewType("Offset", int)  # a record's place in its partition, dense from 0
-Position = NewType("Position", int)  # a byte in a lane
+Index = NewType("Index", int)  # of a log entry, from 1; 0 = before the first entry
+Offset = NewType("Offset", int)  # of a record in its partition, dense from 0
+Position = NewType("Position", int)  # byte of the journal
 Milliseconds = NewType("Milliseconds", int)
 
 NO_NODE = NodeId(0)
@@ -24,8 +25,8 @@ METADATA_GROUP = GroupId(0)
 
 
 class EntryKind(enum.IntEnum):
-    """What an entry is.  Kinds below ``CHECKPOINT_MARK`` have an index in their group's log; the
-    others are the lane's own bookkeeping."""
+    """Kinds of entries.  Those below ``CHECKPOINT_MARK`` have an index in their group's log; the
+    others are records of the journal itself."""
 
     DATA = 1  # one RecordBatch v2
     NOOP = 2  # a new leader's first entry
@@ -34,23 +35,24 @@ class EntryKind(enum.IntEnum):
     PARTITION_SEAL = 5  # no more data for this partition incarnation in this group
     LOG_START = 6  # base_offset = the partition's new log start
     METADATA = 7  # a command of the metadata state machine (CBOR)
-    CHECKPOINT_MARK = 16  # a checkpoint up to this lane position exists
-    SUFFIX_DROP = 17  # entries of the group with index >= this one's are gone
+    CHECKPOINT_MARK = 16  # a checkpoint up to this journal offset exists
+    SUFFIX_DROP = 17  # entries of the group with index >= this one's are removed (truncation)
     HARD_STATE = 18  # header: term; payload: u32 node voted for (0 = none)
-    GAP = 19  # stands for removed entries, keeps (index, term)
-    TOMBSTONE = 20  # the replica was removed; term, index = its bar (raft/replica_records.py)
+    GAP = 19  # placeholder of removed entries, keeps (index, term)
+    # The replica was removed; term, index = its vote barrier (raft/replica_records.py).
+    TOMBSTONE = 20
     REINCARNATION = (
-        21  # the group goes on from this log in a new incarnation (raft/replica_records.py)
+        21  # the group continues from this log in a new incarnation (raft/replica_records.py)
     )
-    REPAIR = 24  # the entry right behind this one is a copy of a damaged one (term, index)
-    LIFT = 25  # no damage before this place of the lane concerns the group any more
+    REPAIR = 24  # the next record is a copy of a damaged entry (term, index)
+    LIFT = 25  # damage before this journal offset no longer concerns the group
 
 
 LAST_INDEXED_KIND = EntryKind.METADATA
 
 
 class BatchInfo(NamedTuple):
-    """What the node needs to know of a batch, parsed once from its 61 header bytes."""
+    """Fields of a batch that a node needs, parsed once from its 61 header bytes."""
 
     count: int  # records, > 0
     producer_id: int  # -1 = not idempotent
@@ -64,11 +66,10 @@ Payload = bytes | memoryview
 
 
 class Entry:
-    """One entry of a group's log, or of a lane.  Treated as immutable once appended.
+    """One entry of a group's log, or one record of the journal.  Immutable once appended.
 
-    ``payload`` is a memoryview (or bytes) that stays valid as long as the entry lives; ``batch`` is
-    set for DATA only.
-    """
+    ``payload`` is a memoryview (or bytes) that stays valid as long as the entry exists; ``batch``
+    is set for DATA only."""
 
     __slots__ = ("kind", "group", "incarnation", "term", "index", "partition", "base_offset",
                  "payload", "batch")
@@ -99,23 +100,25 @@ class Entry:
                 and self.base_offset == other.base_offset and self.payload == other.payload
                 and self.batch == other.batch)
 
-    __hash__ = None  # entries are compared, never keys
+    __hash__ = None  # entries are compared, and are never keys
 
 
 class HardState(NamedTuple):
-    """What must survive a crash besides the log: one atomic record (Raft paper, figure 2)."""
+    """Term and vote, which must survive a crash together: one atomic record (Raft paper, figure
+    2)."""
 
     term: Term
     vote: NodeId  # NO_NODE = none in this term
 
 
 class Configuration(NamedTuple):
-    """Who counts.  ``outgoing`` is not empty only while a joint change is open (thesis 4.3)."""
+    """Members of a group.  ``outgoing`` is not empty only while a joint change is open (thesis
+    4.3)."""
 
     voters: tuple[NodeId, ...]
     learners: tuple[NodeId, ...] = ()
     outgoing: tuple[NodeId, ...] = ()
 
     def members(self) -> tuple[NodeId, ...]:
-        """Every node that receives entries, sorted, without repeats."""
+        """Return every node that receives entries, sorted, without repeats."""
         return tuple(sorted({*self.voters, *self.learners, *self.outgoing}))

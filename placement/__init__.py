@@ -1,8 +1,8 @@
-"""Where things go: partitions to groups, groups to nodes.  Pure planning, value in and value out.
+"""Placement of partitions in groups and of groups on nodes: pure planning, values in, values out.
 
 Contract.  Nothing here reads a clock, a file, a socket or a random source, and nothing depends on
 the order of sets or on the builtin ``hash``: the same input gives the same placement on every
-machine, in every process, for ever.  ``testdata`` of the tests holds golden vectors of each
+machine, in every process, permanently.  ``testdata`` of the tests holds golden vectors of each
 function.  Placement *proposes*: the metadata state machine and the Raft memberships decide.
 
     hashing      64-bit mixing and the jump consistent hash
@@ -10,20 +10,20 @@ function.  Placement *proposes*: the metadata state machine and the Raft members
     topology     nodes, racks, weights, checked once
     rendezvous   group -> replicas, racks first
     describe     placements and plans as text
-    errors       what can be wrong with the input
+    errors       errors for invalid input
 
-Moving what is placed (docs/placement.md), modules to import by name:
+Rebalancing (docs/placement.md), modules to import by name:
 
     cluster      the snapshot that a plan is made from
-    policy       bands, limits, and what is asked for
+    policy       bands, limits, and the options of one plan
     planner      makes a plan
     plan         the plan, its file, differences between two
-    verify       every invariant of a plan, and how its moves stand
+    verify       every invariant of a plan, and the progress of its moves
     outcome      the planned cluster, and the figures before and after
-    listing      which partitions a planner is told of, when there are millions
-    whatif       the cluster after a change of its nodes or its pool that nobody has made
+    listing      choice of the partitions that a planner needs, when there are millions
+    whatif       the cluster after a hypothetical change of its nodes or its pool
 
-and what the planner consists of: state (who holds what), shares (who should, and bounds), shedding
+and the parts of the planner: state (placement and loads), shares (targets and bounds), shedding
 (the core of balancing), switches, ledger, repair, balance, leaders (the levers), sequence (the
 order), canonical (JSON and digests).
 """

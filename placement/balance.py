@@ -1,20 +1,20 @@
-"""Replicas from nodes that hold more than their share to nodes that hold less: bytes are copied.
+"""Balance of replicas: moves from nodes above their share to nodes below it, which copy bytes.
 
 Contract.  ``balance_replicas`` moves only out of nodes above their target or into nodes below it,
-or exchanges replicas with one of these, and only so that the sum of squared deviations from the
-band, over all nodes and balanced resources, becomes smaller with each step.  So it ends, it cannot
-go round in circles, and beginning again where it ended does nothing.  Hard rules are the ledger's.
+or exchanges replicas with one of these.  Each step makes the sum of squared deviations from the
+band, over all nodes and balanced resources, smaller.  So it ends, it cannot cycle, and it does
+nothing when started again on its result.  Hard rules are the ledger's.
 
 First in each round
 
-    part       large replicas that have to leave a larger one, to where most room is
+    part       large replicas that have to leave a larger one, to the node with most free capacity
 
 and then four steps, repeated until none does anything:
 
     shed       the excess of each overloaded node, largest replicas first among those that fit
     fill       nodes below the band, which are new or were emptied (``placement.filling``)
-    make room  large replicas that fit nowhere, where small ones can be passed on to others
-    descend    single moves, then exchanges, that fit nowhere and still make things better
+    make room  large replicas that fit nowhere, to nodes that can pass small ones on to others
+    descend    single moves, then exchanges, that fit nowhere and still improve the balance
 """
 
 from __future__ import annotations
@@ -42,27 +42,25 @@ from placement.shares import PPM
 from placement.shedding import Item, by_load, fitting_cap, shed, too_large
 from placement.state import NOBODY
 
-#: Shares are reckoned anew when giants have moved; two rounds are usual.
+#: Shares are computed again when giants have moved; two rounds are usual.
 ROUNDS_MAX = 64
 
-#: Targets that ``descend`` looks at for each replica: those with most room.
+#: Targets that ``descend`` considers for each replica: those with most free capacity.
 DESCENT_TARGETS = 8
 
 #: Large replicas of an overloaded node for which ``make room`` is tried.
 DISPLACED_MAX = 4
 
-#: Replicas of either side that ``descend`` looks at for an exchange.
+#: Replicas of either side that ``descend`` considers for an exchange.
 EXCHANGE_ITEMS = 24
 
-#: Non-moves that are told per overloaded node and resource.
+#: Non-moves that are reported per overloaded node and resource.
 SKIPPED_PER_NODE = 3
 
 
 def balance_replicas(ledger: Ledger) -> bool:
-    """Balance what the ledger's shares are of.  Is nothing left to do?
-
-    O(steps * (replicas of a node) * nodes).
-    """
+    """Balance the resources for which the ledger has shares.  True if nothing is left to do.
+    O(steps * (replicas of a node) * nodes)."""
     for _ in range(ROUNDS_MAX):
         ledger.reckon()
         balance = Balance(ledger)
@@ -76,8 +74,11 @@ def balance_replicas(ledger: Ledger) -> bool:
 
 
 def _part(balance: Balance) -> bool:
-    """Large replicas that have to leave their node and fit nowhere go where most room is, before
-    others take it: what is in their way there is shed then.  Did anything move?"""
+    """Place large replicas that have to leave their node and fit nowhere, before others take the
+    capacity.  True if any replica moved.
+
+    They go to the node with most free capacity; replicas that are too much there are shed
+    afterwards."""
     moved = False
     caps = _caps(balance)
     for _, node, position in balance.overloaded():
@@ -94,19 +95,18 @@ def _part(balance: Balance) -> bool:
 
 
 def _caps(balance: Balance) -> dict[int, int]:
-    """Resource -> load of the largest replica that is worth shedding."""
+    """Return resource -> load of the largest replica that is worth shedding."""
     return {position: fitting_cap(balance.room(target, position)
                                   for target in range(len(balance.takes)) if balance.takes[target])
             for position in balance.positions}
 
 
 def _shed(balance: Balance) -> bool:
-    """One pass over the overloaded nodes.  Did anything move?
+    """Make one pass over the overloaded nodes.  True if any replica moved.
 
-    What all of them shed is placed together, largest first (Graham's longest processing time):
-    the smallest replicas come last and fill what is missing nearly to the byte, so that few nodes
-    are left below the band, which others would have to fill.
-    """
+    The replicas that all of them shed are placed together, largest first (Graham's longest
+    processing time).  The smallest come last and fill the gaps nearly to the byte, so that few
+    nodes stay below the band, which others would have to fill."""
     caps = _caps(balance)
     shedding = [(item, node, position) for _, node, position in balance.overloaded()
                 if balance.gives[node]
@@ -114,7 +114,7 @@ def _shed(balance: Balance) -> bool:
                                  caps[position])]
 
     def largest_first(found: tuple[Item, int, int]) -> int:
-        """By the part of all load; of equal ones that of the worst node."""
+        """Return the part of the total load; equal parts are ordered by the node's excess."""
         item, _, position = found
         return -(item.load * PPM * PPM // balance.ledger.shares[position].total)
 
@@ -126,7 +126,7 @@ def _shed(balance: Balance) -> bool:
 
 
 def _place(balance: Balance, item: Item, node: int, position: int) -> bool:
-    """Move a replica to the node with most room that may have it, relative to its share."""
+    """Move a replica to the permitted node with most free capacity, relative to its share."""
     for target in _ranked(balance, item, position):
         if balance.fits(item.id, target) and balance.permits(item.id, node, target):
             balance.move(item.id, node, target, position, OVERLOAD)
@@ -135,8 +135,10 @@ def _place(balance: Balance, item: Item, node: int, position: int) -> bool:
 
 
 def _ranked(balance: Balance, item: Item, position: int) -> Iterator[int]:
-    """Nodes with room for the replica, most room first; what is preferred is looked at only where
-    that is equal: it is a hash, and hardly any node but the first is asked for."""
+    """Yield the nodes that a replica fits on, most free capacity first.
+
+    The preference is evaluated only between equals: it is a hash, and callers seldom need more than
+    the first node."""
     roomy = ((order, target) for order, target in balance.roomiest[position]
              if balance.room(target, position) >= item.load)
     for _, equal in groupby(roomy, key=itemgetter(0)):
@@ -147,8 +149,8 @@ def _ranked(balance: Balance, item: Item, position: int) -> Iterator[int]:
 
 
 def _make_room(balance: Balance) -> bool:
-    """Move a large replica to where most room is, and small ones from there to wherever they fit.
-    Did anything move?"""
+    """Move a large replica to the node with most free capacity, and small ones from there to other
+    nodes.  True if any replica moved."""
     if balance.one_node:
         return False
     for _, node, position in balance.overloaded():
@@ -171,7 +173,8 @@ def _make_room(balance: Balance) -> bool:
 
 
 def _displace(balance: Balance, item: Item, node: int, target: int, position: int) -> bool:
-    """Try it; everything is as before when the target stays above a target of its own."""
+    """Move a replica and displace smaller ones; undo everything if the target stays above a
+    target."""
     if not balance.affordable(item.id, node, target):
         return False
     mark = balance.mark()
@@ -193,7 +196,7 @@ def _displace(balance: Balance, item: Item, node: int, target: int, position: in
 
 
 def _descend(balance: Balance) -> bool:
-    """The best single move, else the best exchange, for the worst node that has one."""
+    """Make the best single move, or else the best exchange, for the worst node that has one."""
     if balance.one_node:
         return False  # it might leave the node above its target, and a next plan would go back
     for _, node, position in balance.overloaded():
@@ -224,7 +227,7 @@ def _best_move(balance: Balance, node: int, targets: list[int], position: int) -
 
 
 def _best_exchange(balance: Balance, node: int, targets: list[int], position: int) -> bool:
-    """A replica of ``node`` against a smaller one of another node."""
+    """Return the best exchange of a replica of ``node`` for a smaller one of another node."""
     best: tuple[int, ...] = (0,)
     mine = balance.items(node, position)[:EXCHANGE_ITEMS]
     for target in targets:
@@ -248,7 +251,7 @@ def _best_exchange(balance: Balance, node: int, targets: list[int], position: in
 
 
 def explain_nodes(ledger: Ledger) -> list[Skipped]:
-    """Why nodes that are still above their target are.  O(overloaded * replicas of a node)."""
+    """Return why nodes are still above their target.  O(overloaded * replicas of a node)."""
     ledger.reckon()
     balance = Balance(ledger)
     skipped = []

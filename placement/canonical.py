@@ -1,13 +1,13 @@
-"""Values as canonical JSON and their digest: what snapshots, policies and plans are written in.
+"""Canonical JSON of snapshots, policies and plans, and its digest.
 
 Contract.  ``to_json`` turns named tuples of whole numbers, text, truth values and tuples of these
 into JSON of one form only: keys sorted, no spaces, ASCII, no floats.  Equal values have equal bytes
-and hence equal digests, on every machine.  ``from_json`` is strict in the other direction: unknown
-or missing keys, a float, a number outside 0 .. 2**64 - 1, a key that stands twice or a wrong type
-are refused with the place where they stand.  Nothing is converted silently.
+and hence equal digests, on every machine.  ``from_json`` is strict in the other direction: it
+refuses unknown or missing keys, floats, numbers outside 0 .. 2**64 - 1, repeated keys and wrong
+types, and names the place.  Nothing is converted silently.
 
-Theory.  A digest can only guard what has one representation; RFC 8785 says the same of JSON with
-floats, which are left out here because sums of floats depend on the order of addition.
+Theory.  A digest can only guard a value with one representation.  RFC 8785 says the same of JSON
+with floats, which are left out here because sums of floats depend on the order of addition.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ TEXT_MAX = 1000
 
 
 def to_plain(value: Any) -> Any:
-    """Named tuples as maps, tuples as lists, the rest as it is.  O(values).
+    """Return named tuples as maps, tuples as lists, other values unchanged.  O(values).
 
-    A named tuple whose class has a ``kind`` carries it, so that unions can be read back.
-    """
+    A named tuple whose class has a ``kind`` carries it, so that unions can be read back."""
     if hasattr(value, "_asdict"):
         plain = {name: to_plain(each) for name, each in zip(value._fields, value, strict=True)}
         kind = getattr(type(value), "kind", None)
@@ -43,25 +42,25 @@ def to_plain(value: Any) -> Any:
 
 
 def to_json(value: Any) -> bytes:
-    """The one JSON of ``value``.  O(bytes)."""
+    """Return the canonical JSON of ``value``.  O(bytes)."""
     return json.dumps(to_plain(value), sort_keys=True, separators=(",", ":"),
                       allow_nan=False).encode()
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of ``to_json(value)`` in hexadecimal.  O(bytes)."""
+    """Return the SHA-256 of ``to_json(value)`` in hexadecimal.  O(bytes)."""
     return hashlib.sha256(to_json(value)).hexdigest()
 
 
 def digest_of_rows(value: Any) -> str:
-    """SHA-256 of the same JSON with rows as lists instead of maps: for values of a fixed format
-    with many rows, several times as fast.  O(bytes)."""
+    """Return the SHA-256 of the same JSON with rows as lists instead of maps, several times as
+    fast: for values of a fixed format with many rows.  O(bytes)."""
     return hashlib.sha256(json.dumps(value, separators=(",", ":"),
                                      allow_nan=False).encode()).hexdigest()
 
 
 def parse(data: bytes, bytes_max: int) -> Any:
-    """JSON without floats and without keys that stand twice.  Raises ``InvalidDocument``."""
+    """Parse JSON without floats and without repeated keys.  Raises ``InvalidDocument``."""
     if len(data) > bytes_max:
         raise InvalidDocument(f"{len(data)} bytes, the limit is {bytes_max}")
     try:
@@ -88,11 +87,11 @@ def _fields_of(shape: type) -> dict[str, Any]:
 
 
 def from_plain(shape: Any, value: Any, where: str) -> Any:
-    """``value`` as an instance of ``shape``: a named tuple, ``tuple[T, ...]``, ``tuple[A, B]``, a
-    union of named tuples with a ``kind``, ``int``, ``str`` or ``bool``.
+    """Return ``value`` as an instance of ``shape``.
 
-    Raises ``InvalidDocument`` with the place.  O(values).
-    """
+    A shape is a named tuple, ``tuple[T, ...]``, ``tuple[A, B]``, a union of named tuples with a
+    ``kind``, ``int``, ``str`` or ``bool``.  Raises ``InvalidDocument`` with the place.
+    O(values)."""
     origin = typing.get_origin(shape)
     if origin is tuple:
         return _read_tuple(typing.get_args(shape), value, where)
@@ -129,7 +128,7 @@ def _read_named(shape: type, value: Any, where: str) -> Any:
 
 
 def _described(shape: Any) -> str:
-    """What a value of the shape looks like: ``[{"resource": text, "permille": number}, ...]``."""
+    """Return the description of a shape: ``[{"resource": text, "permille": number}, ...]``."""
     if typing.get_origin(shape) is tuple:
         parts = ["..." if each is Ellipsis else _described(each)
                  for each in typing.get_args(shape)]

@@ -1,18 +1,17 @@
-"""A snapshot of the cluster: what a plan is made from, checked once where it enters.
+"""Snapshot of the cluster from which a plan is made, checked once where it enters.
 
-Contract.  ``Snapshot`` is a value of whole numbers and text.  ``checked`` puts its rows into order
-and raises ``InvalidSnapshot`` for what contradicts itself, so that a planner never meets it;
-``LimitExceeded`` for what is too much.  The digest of a checked snapshot does not depend on the
-order in which rows were given.  ``save`` and ``load`` are its file.
+Contract.  ``Snapshot`` is a value of whole numbers and text.  ``checked`` puts its rows into order.
+It raises ``InvalidSnapshot`` for contradictions, so that a planner never meets one, and
+``LimitExceeded`` for too many rows.  The digest of a checked snapshot does not depend on the order
+in which rows were given.  ``save`` and ``load`` are its file.
 
-Loads are what was measured over the window, already reduced to one number (a maximum or a high
-percentile for rates, the last value for bytes): whoever aggregates decides that, not the planner.
-A group's own ``ingress`` and ``read`` count everything in it; ``partitions`` may list only those
-that are worth moving, which is how a large cluster hands over a small set.
+Loads were measured over the window and reduced to one number each (a maximum or a high percentile
+for rates, the last value for bytes).  The collector of the snapshot decides that, not the planner.
+A group's own ``ingress`` and ``read`` count everything in it.  ``partitions`` may list only those
+that are worth moving, so that a large cluster can pass a small set.
 
-What a replica costs the node it is on follows from the role: each takes the group's ``bytes`` of
-disk and its ``ingress``; the leader also sends ``read`` to readers and ``ingress`` to each other
-voter.
+The cost of a replica for its node follows from its role: each takes the group's ``bytes`` of disk
+and its ``ingress``; the leader also sends ``read`` to readers and ``ingress`` to each other voter.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from placement.topology import NODES_MAX, WEIGHT_DEFAULT, NodePlace, check_node
 SNAPSHOT_FORMAT = 1
 
 ALIVE = "alive"
-DRAINING = "draining"  # shall be empty
-MAINTENANCE = "maintenance"  # shall lead nothing; keeps its replicas and comes back
-DEAD = "dead"  # its replicas are lost, or as good as lost
+DRAINING = "draining"  # to be emptied
+MAINTENANCE = "maintenance"  # to lead nothing; keeps its replicas and comes back
+DEAD = "dead"  # its replicas are lost, or count as lost
 STATES = (ALIVE, DRAINING, MAINTENANCE, DEAD)
 
-#: As the metadata's limit: partitions of a cluster.
+#: Partitions of a cluster: the metadata's limit.
 PARTITIONS_MAX = 1 << 22
 
-#: Absurd: a petabyte per second through one group, an exabyte on one disk.
+#: Beyond any real load: a petabyte per second through one group, an exabyte on one disk.
 RATE_MAX = 1 << 50
 BYTES_MAX = 1 << 60
 
@@ -60,8 +59,8 @@ NO_NODES = "NO_NODES"
 
 
 class NodeRow(NamedTuple):
-    """A node.  Capacities are what its replicas may use of it, 0 = unknown: disk in bytes, ingress
-    and egress in bytes per second."""
+    """A node.  Capacities are the part that its replicas may use, 0 = unknown: disk in bytes,
+    ingress and egress in bytes per second."""
 
     id: int
     rack: str = ""
@@ -90,10 +89,11 @@ class GroupRow(NamedTuple):
 
 
 class PartitionRow(NamedTuple):
-    """A partition that may be switched.  ``epoch`` is that of its last link, ``links`` the length
-    of its chain (0 = it is where the hash puts it), ``copied`` that switching would copy it
-    (compacted, or kept without limit), ``bytes`` what that would be, ``moved_ms`` when a plan last
-    switched it (0 = never)."""
+    """A partition that may be switched.
+
+    ``epoch`` is that of its last link, ``links`` the length of its chain (0 = it is in the group of
+    its hash).  ``copied`` means that a switch would copy it (compacted, or kept without limit),
+    ``bytes`` how much.  ``moved_ms`` is the time of its last switch by a plan (0 = never)."""
 
     incarnation: int
     topic: str
@@ -109,8 +109,10 @@ class PartitionRow(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The cluster at one moment.  ``metadata_version`` is the index of the metadata it was made
-    from, ``exceptions`` the fill of the table of chains, ``cluster_id`` hexadecimal."""
+    """The cluster at one moment.
+
+    ``metadata_version`` is the index of the metadata that it was made from, ``exceptions`` the fill
+    of the table of chains, ``cluster_id`` hexadecimal."""
 
     format: int
     cluster_id: str
@@ -127,10 +129,8 @@ class Snapshot(NamedTuple):
 
 
 def checked(snapshot: Snapshot) -> Snapshot:
-    """The same snapshot with its rows in order.
-
-    Raises ``InvalidSnapshot``, ``LimitExceeded``.  O(rows log rows).
-    """
+    """Return the same snapshot with its rows in order.  Raises ``InvalidSnapshot``,
+    ``LimitExceeded``.  O(rows log rows)."""
     for rows, kind in ((snapshot.nodes, NodeRow), (snapshot.groups, GroupRow),
                        (snapshot.partitions, PartitionRow)):
         if any(type(row) is not kind for row in rows):
@@ -256,20 +256,19 @@ def _once(ids, what: str) -> None:
 
 
 def digest(snapshot: Snapshot) -> str:
-    """SHA-256 of a checked snapshot: the same whatever order its rows came in."""
+    """Return the SHA-256 of a checked snapshot, which does not depend on the given order of
+    rows."""
     return canonical.digest_of_rows(snapshot)
 
 
 def save(snapshot: Snapshot) -> bytes:
-    """The snapshot's file: canonical JSON."""
+    """Return the bytes of the snapshot's file: canonical JSON."""
     return canonical.to_json(snapshot) + b"\n"
 
 
 def load(data: bytes) -> Snapshot:
-    """The snapshot of a file, checked.
-
-    Raises ``InvalidDocument``, ``InvalidSnapshot``, ``LimitExceeded``, ``InvalidTopology``.
-    """
+    """Return the snapshot of a file, checked.  Raises ``InvalidDocument``, ``InvalidSnapshot``,
+    ``LimitExceeded``, ``InvalidTopology``."""
     fields = canonical.parse(data, SNAPSHOT_BYTES_MAX)
     version = fields.get("format") if isinstance(fields, dict) else None
     if version != SNAPSHOT_FORMAT:

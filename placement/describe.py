@@ -20,7 +20,7 @@ def iso(ms: int) -> str:
 
 
 def rests(moved_ms: int, cool_down_ms: int) -> str:
-    """``COOL_DOWN`` in words."""
+    """Return ``COOL_DOWN`` in words."""
     return (f"a plan moved it lately, and it rests until {iso(moved_ms + cool_down_ms)}; to move "
             f"it before, a smaller cool_down_ms in --policy")
 
@@ -67,7 +67,8 @@ def _nodes(nodes: Sequence[int]) -> str:
 
 
 def describe_plan(plan: Plan) -> str:
-    """What a plan does, resource by resource and move by move; no digests, no times."""
+    """Return the text of a plan, resource by resource and move by move, without digests and
+    times."""
     lines = [f"{each.resource}: worst {_percent(each.before_ppm)} -> {_percent(each.after_ppm)}, "
              f"bound {_percent(each.bound_ppm)} ({each.bound}), moves {each.moved}, has to move "
              f"{each.moved_bound}" for each in plan.resources]

@@ -1,9 +1,9 @@
-"""What balancing adds to the ledger: how far nodes are from their targets, who gives and who takes,
-and what the byte budget allows.
+"""Deviations of nodes from their targets, and the moves of replicas that reduce them.
 
-Contract.  ``Balance`` judges moves of replicas and makes those that it is told to; hard rules are
-the ledger's.  A move that it ``permits`` makes the sum of squared deviations from the band, over
-all nodes and balanced resources, smaller.  ``mark`` and ``back_to`` undo.
+Contract.  ``Balance`` extends the ledger: it judges moves of replicas and makes those that its
+caller chooses; hard rules are the ledger's.  A move that it ``permits`` makes the sum of squared
+deviations from the band, over all nodes and balanced resources, smaller, and fits into the byte
+budget.  ``mark`` and ``back_to`` undo.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from placement.shedding import Item, by_load, without_dust
 from placement.state import NOBODY, R_DISK, R_INGRESS
 
 #: *Dust* stays: the smallest replicas of a node that together are less than this part of its share.
-#: Groups that hold nothing but their first entry relieve and fill nobody, and each of them is a
-#: change of members.
+#: Groups with only their first entry neither relieve nor fill a node, and moving one is a change of
+#: members.
 DUST_PPM = 1000
 
 NAMES = {position: name for name, position in REPLICA_RESOURCES}
@@ -38,14 +38,15 @@ class Excess(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Where the ledger stood."""
+    """State of the ledger to which ``back_to`` returns."""
 
     why: dict[int, Why]
     spent_bytes: int
 
 
 class Balance:
-    """The ledger with what balancing adds: targets, who gives and takes, the budget."""
+    """The ledger with the state of balancing: targets, directions of a plan for one node, byte
+    budget."""
 
     def __init__(self, ledger: Ledger):
         self.ledger = ledger
@@ -64,12 +65,15 @@ class Balance:
             if self.takes[node]) for position in self.positions}
 
     def _fullness(self, node: int, position: int) -> int:
-        """The less, the more room there is for the node's share."""
+        """Return the load relative to the node's share; the lower, the more free capacity."""
         return -(self.room(node, position) * PPM // self.ledger.shares[position].unit[node])
 
     def _only(self, node: int) -> None:
-        """Restrict moves to those that relieve the node, or, when it is not above its target, to
-        those that fill it.  A plan goes one way to its end: when that has turned, it has come."""
+        """Restrict moves to those that relieve the node or, if it is not above its target, that
+        fill it.
+
+        A plan for one node has one direction; when the direction would turn, the plan is
+        complete."""
         others = [False] * len(self.gives)
         gives = any(self.over(node, position) for position in self.positions)
         if self.ledger.gives is None:
@@ -85,22 +89,22 @@ class Balance:
     # ---- deviations -----------------------------------------------------------------------------
 
     def over(self, node: int, position: int) -> int:
-        """Load above the target."""
+        """Return the load above the target."""
         if not self.state.nodes[node].holds:
             return 0
         return max(0, self.state.load[node][position] - self.ledger.shares[position].high[node])
 
     def under(self, node: int, position: int) -> int:
-        """Load that is missing to the lower edge of the band."""
+        """Return the load that is missing to the lower edge of the band."""
         return max(0, self.ledger.shares[position].low[node] - self.state.load[node][position])
 
     def room(self, node: int, position: int) -> int:
-        """Load that fits below the target."""
+        """Return the load that fits below the target."""
         return self.ledger.shares[position].high[node] - self.state.load[node][position]
 
     def cost(self, node: int, group: int = NOBODY, sign: int = 0, other: int = NOBODY) -> int:
-        """The node's squared deviations with a replica of ``group`` more or less, and one of
-        ``other`` the other way round."""
+        """Return the node's squared deviations with one replica of ``group`` more or less, and one
+        of ``other`` the other way round."""
         if not self.state.nodes[node].holds:
             return 0
         whole = 0
@@ -117,19 +121,19 @@ class Balance:
         return whole
 
     def gain(self, group: int, source: int, target: int) -> int:
-        """By how much a move makes the squared deviations smaller."""
+        """Return the decrease of the squared deviations by a move."""
         return (self.cost(source) + self.cost(target)
                 - self.cost(source, group, -1) - self.cost(target, group, 1))
 
     def exchange_gain(self, group: int, node: int, other: int, target: int) -> int:
-        """The same when ``node`` gives a replica of ``group`` for one of ``other``."""
+        """Return the decrease when ``node`` gives a replica of ``group`` for one of ``other``."""
         return (self.cost(node) + self.cost(target) - self.cost(node, group, -1, other)
                 - self.cost(target, group, 1, other))
 
     # ---- what may move --------------------------------------------------------------------------
 
     def refusal(self, group: int) -> str:
-        """Why the group's replicas stay where they are; empty when they need not."""
+        """Return why the group's replicas must stay on their nodes; empty if they may move."""
         row, policy = self.state.groups[group], self.ledger.policy
         if group in policy.excluded_groups:
             return EXCLUDED
@@ -142,7 +146,7 @@ class Balance:
         return ""
 
     def items(self, node: int, position: int) -> list[Item]:
-        """Replicas that may leave the node and are worth it, largest first."""
+        """Return the replicas that may leave the node and are worth moving, largest first."""
         found = [Item(load, group) for group in self.state.held[node]
                  if (load := self.state.replica_load(group, position))
                  and not self.refusal(group)]
@@ -150,7 +154,7 @@ class Balance:
         return without_dust(found, self.ledger.shares[position].unit[node] * DUST_PPM // PPM)
 
     def permits(self, group: int, source: int, target: int) -> bool:
-        """May the replica move there, and does it help?"""
+        """True if the replica may move to the target and the move helps."""
         return (self.ledger.may_take(group, target, source)
                 and self.gain(group, source, target) > 0
                 and self.spares(target, source, group)
@@ -158,8 +162,9 @@ class Balance:
                 and not self.undershoots(group, source))
 
     def spares(self, target: int, source: int, group: int, other: int = NOBODY) -> bool:
-        """Is the target in each resource below its target, or less full than the source was, with
-        a replica of ``group`` (for one of ``other``)?  So the fullest node never becomes fuller."""
+        """True if in each resource the target stays below its target, or less full than the source
+        was, with a replica of ``group`` (for one of ``other``).  So the fullest node never becomes
+        fuller."""
         for position in self.positions:
             shares = self.ledger.shares[position]
             more = self.state.replica_load(group, position)
@@ -172,7 +177,8 @@ class Balance:
         return True
 
     def may_exchange(self, group: int, node: int, other: int, target: int) -> bool:
-        """Hard rules of both moves, each judged with the room that the other one frees."""
+        """True if the hard rules allow both moves, each judged with the capacity that the other one
+        frees."""
         state = self.state
         if not (self.spares(target, node, group, other)
                 and self.spares(node, target, other, group)):
@@ -189,31 +195,32 @@ class Balance:
         return self.affords(self.price(group, node, target) + self.price(other, target, node))
 
     def undershoots(self, group: int, source: int) -> bool:
-        """Would the node be below the band without the replica?  A plan for one node goes one way
-        only, so it must not overshoot; any other may."""
+        """True if the node would be below the band without the replica.  A plan for one node has
+        one direction, so it must not overshoot; any other plan may."""
         return self.one_node and any(
             self.state.load[source][position] - self.state.replica_load(group, position)
             < self.ledger.shares[position].low[source] for position in self.positions)
 
     def affordable(self, group: int, source: int, target: int) -> bool:
-        """Does the byte budget allow the move?"""
+        """True if the byte budget allows the move."""
         return self.affords(self.price(group, source, target))
 
     def affords(self, price: int) -> bool:
-        """Is so much left of the byte budget?"""
+        """True if that much of the byte budget is left."""
         budget = self.ledger.options.budget_bytes
         enough = not budget or self.ledger.spent_bytes + price <= budget
         self.ledger.cut_by_budget = self.ledger.cut_by_budget or not enough
         return enough
 
     def price(self, group: int, source: int, target: int) -> int:
-        """Bytes that the plan copies more with this move: nothing to bring a replica back."""
+        """Return the bytes that the plan copies in addition with this move; 0 to bring a replica
+        back."""
         initial = self.state.initial(group)
         size = self.state.groups[group].bytes
         return size * (target not in initial) - size * (source not in initial)
 
     def fits(self, group: int, target: int) -> bool:
-        """Does the replica stay below the target's target in everything?"""
+        """True if every resource of the target node stays below its target with the replica."""
         return all(self.state.replica_load(group, position) <= max(0, self.room(target, position))
                    or not self.state.replica_load(group, position) for position in self.positions)
 
@@ -232,7 +239,7 @@ class Balance:
 
     @contextmanager
     def _reordered(self, nodes: Iterable[int]) -> Iterator[None]:
-        """What changes the loads of these nodes happens inside."""
+        """Keep the order of receivers up to date around a change of these nodes' loads."""
         places = [(order, node, position) for position, order in self.roomiest.items()
                   for node in nodes if self.takes[node]]
         for order, node, position in places:
@@ -242,7 +249,7 @@ class Balance:
             order.add((self._fullness(node, position), node))
 
     def mark(self) -> Mark:
-        """To come back to."""
+        """Return the present state, for ``back_to``."""
         self.journal.clear()
         return Mark(dict(self.ledger.why), self.ledger.spent_bytes)
 
@@ -256,7 +263,7 @@ class Balance:
         self.ledger.why, self.ledger.spent_bytes = mark
 
     def overloaded(self) -> list[Excess]:
-        """Nodes above a target, worst first."""
+        """Return the nodes above a target, worst first."""
         found = [Excess(over * PPM // self.ledger.shares[position].unit[node], node,
                         position)
                  for node in range(len(self.gives)) for position in self.positions

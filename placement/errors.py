@@ -1,13 +1,13 @@
-"""What can be wrong with what placement is asked.
+"""Errors of placement for invalid input.
 
     PlacementError
-    +- InvalidTopology     a node that cannot be: id, rack, weight, twice
+    +- InvalidTopology     an impossible node: id, rack or weight out of range, or repeated
     +- NotEnoughNodes      fewer nodes than replicas, with both numbers
     +- LimitExceeded       a named limit, with limit and value
     +- InvalidDocument     bytes that are no snapshot, policy or plan
     +- InvalidSnapshot     a snapshot that contradicts itself
     +- InvalidPolicy       a policy or option that cannot be followed
-    +- InvalidChange       a change that cannot be imagined
+    +- InvalidChange       an impossible change of the cluster
     +- EditedPlan          contents and plan_id differ
 """
 
@@ -47,7 +47,7 @@ class InvalidDocument(PlacementError):
 
 
 class InvalidSnapshot(PlacementError):
-    """A snapshot that contradicts itself or cannot be: ``code`` is for programs."""
+    """A snapshot that is contradictory or impossible; ``code`` is for programs."""
 
     def __init__(self, code: str, text: str):
         super().__init__(text)
@@ -59,11 +59,11 @@ class InvalidPolicy(PlacementError):
 
 
 class InvalidChange(PlacementError):
-    """A change of nodes or of the pool that cannot be, so nothing can be said of it."""
+    """An impossible change of nodes or of the pool, so that its effect cannot be computed."""
 
 
 class EditedPlan(PlacementError):
-    """A plan whose contents are not what its ``plan_id`` was computed over."""
+    """A plan whose contents differ from those of its ``plan_id``."""
 
     def __init__(self, stated: str, computed: str):
         super().__init__(f"the plan says it is {stated:.16}... and its contents are "

@@ -1,8 +1,8 @@
-"""Nodes below the band are brought up to it.
+"""Filling of nodes below the band.
 
-Contract.  ``fill`` pulls replicas to nodes that are new or were emptied, or were left a little
-below the band; first it exchanges those that the plan moves anyhow, which copies nothing more.
-Every step makes deviations smaller (``Balance``).
+Contract.  ``fill`` pulls replicas to nodes that are new, were emptied, or were left a little below
+the band.  First it exchanges replicas that the plan moves anyhow, which copies nothing more.  Every
+step makes deviations smaller (``Balance``).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ TRADERS_MAX = 32
 
 
 def fill(balance: Balance) -> bool:
-    """Bring nodes below the band up to it.  Did anything move?"""
+    """Bring nodes below the band up to it.  True if any replica moved."""
     moved = False
     for position in balance.positions:
         shares = balance.ledger.shares[position]
-        newcomers: dict[int, list[Item]] | None = None  # hardly ever is a node below the band
+        newcomers: dict[int, list[Item]] | None = None  # usually no node is below the band
         for target in range(len(balance.takes)):
             while balance.takes[target] and balance.under(target, position):
                 if newcomers is None:
@@ -39,7 +39,7 @@ def fill(balance: Balance) -> bool:
 
 
 def _newcomers(balance: Balance, position: int) -> dict[int, list[Item]]:
-    """Node -> replicas that this plan brings there anyhow, largest first."""
+    """Return node -> replicas that this plan brings there anyhow, largest first."""
     return {node: found for node in range(len(balance.takes))
             if balance.takes[node] and balance.gives[node]
             and (found := _new_on(balance, node, position))}
@@ -52,9 +52,8 @@ def _new_on(balance: Balance, node: int, position: int) -> list[Item]:
 
 def _trade(balance: Balance, newcomers: dict[int, list[Item]], target: int,
            position: int) -> bool:
-    """Exchange replicas that are on their way anyhow, of which the target gets the larger one:
-    nothing is copied that was not.
-    O(pairs of such replicas of the target and ``TRADERS_MAX`` nodes)."""
+    """Exchange replicas that the plan moves anyhow, so that the target gets the larger one without
+    another copy.  O(pairs of such replicas of the target and ``TRADERS_MAX`` nodes)."""
     low = balance.ledger.shares[position].low
     missing = balance.under(target, position)
     others = sorted((node for node in newcomers if node != target
@@ -82,8 +81,8 @@ def _trade(balance: Balance, newcomers: dict[int, list[Item]], target: int,
 
 
 def _pull(balance: Balance, source: int, target: int, position: int) -> bool:
-    """Move the replica that fits best from ``source`` to ``target``: the largest that is not more
-    than what is missing, else the smallest that is."""
+    """Move the replica that fits best from ``source`` to ``target``: the largest that does not
+    exceed the missing load, or else the smallest that does."""
     spare = balance.state.load[source][position] - balance.ledger.shares[position].low[source]
     most = min(spare, balance.room(target, position))
     missing = balance.under(target, position)

@@ -26,7 +26,7 @@ _GOLDEN_GAMMA = 0x9E3779B97F4A7C15  # 2**64 / golden ratio, odd: splitmix64's st
 
 
 def mix64(value: int) -> int:
-    """A bijection of 64-bit numbers whose every output bit depends on every input bit."""
+    """Return a bijection of 64-bit numbers in which every output bit depends on every input bit."""
     value &= _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -34,16 +34,14 @@ def mix64(value: int) -> int:
 
 
 def partition_key(incarnation: int, seed: int, attempt: int = 0) -> int:
-    """The 64-bit key of a partition incarnation; each ``attempt`` is an independent one."""
+    """Return the 64-bit key of a partition incarnation; each ``attempt`` is an independent one."""
     stirred = mix64(incarnation + mix64(seed + _GOLDEN_GAMMA))
     return mix64(stirred + attempt * _GOLDEN_GAMMA)
 
 
 def jump_hash(key: int, buckets: int) -> int:
-    """Bucket of a 64-bit ``key``: 0 <= result < ``buckets``.  O(log buckets).
-
-    Raises ``LimitExceeded`` for a number of buckets outside 1..BUCKETS_MAX.
-    """
+    """Return the bucket of a 64-bit ``key``: 0 <= result < ``buckets``.  O(log buckets).  Raises
+    ``LimitExceeded`` for a number of buckets outside 1..BUCKETS_MAX."""
     if not 1 <= buckets <= BUCKETS_MAX:
         raise LimitExceeded("buckets", BUCKETS_MAX, buckets)
     bucket, jump = -1, 0

@@ -1,14 +1,16 @@
-"""Leaders to other voters: no byte is copied, and a group stands still for one election.
+"""Balance of leaders by transfers to other voters: no byte is copied, a group pauses for one
+election.
 
-Contract.  ``balance_leaders`` changes the state; why is recorded per group.  Leaders leave nodes
-that may not lead (draining, in maintenance); then nodes above their target of egress or of leaders
-hand some over, each step making the sum of squared excesses smaller, so that beginning again where
-it ended does nothing.  A dead node's groups have elected somebody already, or cannot.
+Contract.  ``balance_leaders`` changes the state and records the reason per group.  Leaders leave
+nodes that may not lead (draining, in maintenance).  Then nodes above their target of egress or of
+leaders transfer some, each step making the sum of squared excesses smaller, so that starting again
+on the result does nothing.  Groups led by a dead node have elected another leader already, or
+cannot.
 
-Theory.  Who can lead is restricted to a group's voters, so the best single transfer may lead to a
-node that is full itself.  A chain of two transfers, over a node between, reaches further; longer
-ones were not worth their search (``benchmarks/placement.py``).  Where a node leads few groups, each
-is more than a band: of two nodes that exchange one, each is off by the difference only.
+Theory.  Only a group's voters can lead it, so the best single transfer may lead to a node that is
+full itself.  A chain of two transfers, over a node between, reaches further; longer chains were not
+worth their search (``benchmarks/placement.py``).  Where a node leads few groups, each one is more
+than a band.  If two nodes exchange groups, each changes by the difference only.
 """
 
 from __future__ import annotations
@@ -23,15 +25,15 @@ from placement.state import NOBODY, R_EGRESS, R_LEADERS, State
 LEADER_RESOURCES = ((EGRESS, R_EGRESS), (LEADERS, R_LEADERS))
 _NAMES = {position: name for name, position in LEADER_RESOURCES}
 
-#: Shares are reckoned anew when giants have moved; two rounds are usual.
+#: Shares are computed again when giants have moved; two rounds are usual.
 ROUNDS_MAX = 64
 
-#: Groups per node that a chain of two transfers looks at on each side.
+#: Groups per node that a chain of two transfers considers on each side.
 CHAIN_GROUPS = 16
 
 
 class _Leaders:
-    """Shares of what leaders cost, while transfers are chosen."""
+    """Shares of the leaders' costs, while transfers are chosen."""
 
     def __init__(self, state: State, policy: Policy, options: Options):
         self.state = state
@@ -46,20 +48,21 @@ class _Leaders:
                 self.led[state.leader[group]][group] = None
 
     def reckon(self) -> None:
-        """Shares as things are now: where the giants are matters.  O(groups)."""
+        """Compute the shares of the present state, which depend on the places of giants.
+        O(groups)."""
         self.shares = {position: node_shares(self.state, band)
                        for name, position in LEADER_RESOURCES
                        if (band := self.policy.band(name)) is not None}
 
     def cost(self, node: int, egress: int = 0, leaders: int = 0) -> int:
-        """The node's squared excesses with so much more."""
+        """Return the node's squared excesses with additional load."""
         if not self.state.nodes[node].holds:
             return 0
         return (self._excess(node, R_EGRESS, egress) ** 2
                 + self._excess(node, R_LEADERS, leaders) ** 2)
 
     def _excess(self, node: int, position: int, more: int = 0) -> int:
-        """Load above the target, in millionths of the node's share by weight."""
+        """Return the load above the target, in millionths of the node's share by weight."""
         shares = self.shares.get(position)
         if shares is None:
             return 0
@@ -67,25 +70,25 @@ class _Leaders:
         return beyond * PPM // shares.unit[node] if beyond > 0 else 0
 
     def ppm(self, node: int, position: int) -> int:
-        """A node's load in millionths of its share."""
+        """Return a node's load in millionths of its share."""
         shares = self.shares.get(position)
         if shares is None or not shares.share[node]:
             return 0
         return self.state.load[node][position] * PPM // shares.share[node]
 
     def worst(self, node: int) -> int:
-        """The resource in which the node is furthest above its target: what is below its floor is
-        no reason to move anything, however uneven it is."""
+        """Return the resource in which the node is furthest above its target.  A load below its
+        floor is no reason to move anything, however uneven it is."""
         return max(self.shares, default=R_LEADERS,
                    key=lambda position: (self._excess(node, position), -position))
 
     def movable(self, group: int) -> bool:
-        """May balancing change who leads the group?"""
+        """True if balancing may change the group's leader."""
         return (group not in self.policy.excluded_groups and not self.state.groups[group].in_joint
                 and self.state.has_quorum(group))
 
     def may_get(self, group: int, target: int, source: int) -> bool:
-        """May ``target`` lead the group by balancing?"""
+        """True if balancing may make ``target`` the group's leader."""
         node = self.state.nodes[target]
         if not node.takes or node.id in self.policy.excluded_nodes:
             return False
@@ -97,7 +100,8 @@ class _Leaders:
         return self.only == NOBODY or self.only == source == self.state.initial_leader(group)
 
     def spares(self, target: int, source: int, egress: int, leaders: int) -> bool:
-        """Is the target with so much more below its target, or less full than the source was?"""
+        """True if the target with the additional load stays below its target, or less full than the
+        source was."""
         for position, more in ((R_EGRESS, egress), (R_LEADERS, leaders)):
             shares = self.shares.get(position)
             if shares is None or more <= 0:
@@ -109,7 +113,7 @@ class _Leaders:
         return True
 
     def lead(self, group: int, target: int, reason: str, position: int = R_LEADERS) -> None:
-        """Let ``target`` lead the group, for the sake of the resource at ``position``."""
+        """Make ``target`` the group's leader, for the resource at ``position``."""
         source = self.state.leader[group]
         before = self.ppm(source, position)
         del self.led[source][group]
@@ -119,17 +123,15 @@ class _Leaders:
                                        self.ppm(source, position)))
 
     def gain(self, group: int, source: int, target: int) -> int:
-        """By how much a transfer makes the squared excesses smaller."""
+        """Return the decrease of the squared excesses by a transfer."""
         egress = self.state.leader_egress(group)
         return (self.cost(source) + self.cost(target)
                 - self.cost(source, -egress, -1) - self.cost(target, egress, 1))
 
 
 def balance_leaders(state: State, policy: Policy, options: Options) -> tuple[dict[int, Why], bool]:
-    """Reasons of the transfers by group, and whether nothing is left to do.
-
-    O(groups * replicas) per step at worst.
-    """
+    """Return the reasons of the transfers by group, and whether nothing is left to do.  O(groups *
+    replicas) per step at worst."""
     leaders = _Leaders(state, policy, options)
     leave_nodes(leaders)
     for _ in range(ROUNDS_MAX):
@@ -143,7 +145,7 @@ def balance_leaders(state: State, policy: Policy, options: Options) -> tuple[dic
 
 
 def leave_nodes(leaders: _Leaders) -> None:
-    """Leaders off the nodes that may not lead."""
+    """Transfer leaders off the nodes that may not lead."""
     state = leaders.state
     for place, node in enumerate(state.nodes):
         if node.may_lead or node.state == DEAD or leaders.only not in (NOBODY, place):
@@ -162,7 +164,7 @@ def leave_nodes(leaders: _Leaders) -> None:
 
 
 def _overloaded(leaders: _Leaders) -> list[int]:
-    """Nodes with an excess, worst first."""
+    """Return the nodes with an excess, worst first."""
     found = [(leaders.cost(node), node) for node in range(len(leaders.led))]
     excluded = leaders.policy.excluded_nodes
     return [node for cost, node in sorted(found, key=lambda each: (-each[0], each[1]))
@@ -170,7 +172,7 @@ def _overloaded(leaders: _Leaders) -> list[int]:
 
 
 def _hand_over(leaders: _Leaders) -> bool:
-    """The best transfer of each overloaded node until it has none that helps."""
+    """Make the best transfer of each overloaded node until no transfer helps."""
     moved = False
     for node in _overloaded(leaders):
         while (best := _best_transfer(leaders, node))[0] > 0:
@@ -180,7 +182,7 @@ def _hand_over(leaders: _Leaders) -> bool:
 
 
 def _best_transfer(leaders: _Leaders, node: int) -> tuple[int, int, int]:
-    """(gain, group, target); the first of equal ones by group and target."""
+    """Return (gain, group, target), ties by group and target."""
     best = (0, NOBODY, NOBODY)
     for group in sorted(leaders.led[node]):
         if not leaders.movable(group):
@@ -195,7 +197,8 @@ def _best_transfer(leaders: _Leaders, node: int) -> tuple[int, int, int]:
 
 
 def _hand_over_by_two(leaders: _Leaders) -> bool:
-    """One chain of two transfers, over a node between, or one exchange.  Did it find one?"""
+    """Make one chain of two transfers over a node between, or one exchange.  True if one was
+    found."""
     if leaders.only != NOBODY:
         return False
     for node in _overloaded(leaders):
@@ -215,8 +218,8 @@ def _largest(leaders: _Leaders, node: int) -> list[int]:
 
 
 def _pass_on(leaders: _Leaders, node: int, group: int, between: int) -> bool:
-    """Give ``group`` to ``between``, which hands on the group with which all gain most, to a third
-    node or in exchange."""
+    """Transfer ``group`` to ``between``, which in turn transfers the group with the largest total
+    gain, to a third node or in exchange."""
     state = leaders.state
     egress = state.leader_egress(group)
     node_gains = leaders.cost(node) - leaders.cost(node, -egress, -1)

@@ -1,9 +1,8 @@
-"""Replica changes while a plan is made: who may take a replica, what it costs, why it happened.
+"""Ledger of replica changes while a plan is made: hard rules, costs and reasons.
 
-Contract.  ``Ledger`` is what repair and balance share.  ``replace`` and ``add`` are the only ways
-in which replicas move; both keep the hard rules: a group has a node once, no rack more than its
-part, no disk above its cap, and only nodes that take replicas get one.  The first reason of a group
-stays its reason.
+Contract.  Repair and balance share a ``Ledger``.  Replicas move only by ``replace`` and ``add``,
+which keep the hard rules: a group has a node once, no rack more than its part, no disk above its
+cap, and only nodes that take replicas get one.  A group keeps its first reason.
 """
 
 from __future__ import annotations
@@ -14,13 +13,15 @@ from placement.policy import DISK, INGRESS, Options, Policy
 from placement.shares import PPM, Shares, node_shares
 from placement.state import NOBODY, R_DISK, R_EGRESS, R_INGRESS, State
 
-#: What replicas are balanced by; leaders are balanced by transfers.
+#: Resources by which replicas are balanced; leaders are balanced by transfers.
 REPLICA_RESOURCES = ((DISK, R_DISK), (INGRESS, R_INGRESS))
 
 
 class Ledger:
-    """See the module's docstring.  ``shares`` are of the resources that are balanced, by position
-    in a node's loads; ``reckon`` makes them anew."""
+    """Replica changes of a plan on top of its ``State``.
+
+    ``shares`` are those of the balanced resources, by position in a node's loads; ``reckon``
+    computes them again."""
 
     def __init__(self, state: State, policy: Policy, options: Options):
         self.state = state
@@ -31,13 +32,14 @@ class Ledger:
         self.infeasible: list[Infeasible] = []
         self.spent_bytes = 0  # copied by balancing
         self.cut_by_budget = False
-        self.gives: bool | None = None  # of SCOPE_NODE: does its node give or take?
-        self.turned = False  # what gave would take now, or the other way round: another plan
+        # Of SCOPE_NODE: True if its node gives replicas, False if it takes them.
+        self.gives: bool | None = None
+        self.turned = False  # a giving node would now take replicas, or the reverse: another plan
         self.shares: dict[int, Shares] = {}
         self.reckon()
 
     def reckon(self) -> None:
-        """Shares as things are now.  O(replicas)."""
+        """Compute the shares of the present state.  O(replicas)."""
         self.shares = {position: node_shares(self.state, band)
                        for name, position in REPLICA_RESOURCES
                        if (band := self.policy.band(name)) is not None}
@@ -45,7 +47,8 @@ class Ledger:
     # ---- questions ------------------------------------------------------------------------------
 
     def may_take(self, group: int, target: int, leaving: int = NOBODY) -> bool:
-        """Do the hard rules allow a replica on ``target`` in place of the one on ``leaving``?"""
+        """True if the hard rules allow a replica on ``target`` in place of the one on
+        ``leaving``."""
         state, node = self.state, self.state.nodes[target]
         if not node.takes or group in state.held[target]:
             return False
@@ -56,25 +59,27 @@ class Ledger:
         return state.rack_fits(group, target, leaving, after)
 
     def ppm(self, node: int, position: int, more: int = 0) -> int:
-        """A node's load, with ``more`` added, in millionths of its share; 0 without a share."""
+        """Return a node's load, with ``more`` added, in millionths of its share; 0 without a
+        share."""
         shares = self.shares.get(position)
         if shares is None or not shares.share[node]:
             return 0
         return (self.state.load[node][position] + more) * PPM // shares.share[node]
 
     def fullness(self, group: int, target: int) -> int:
-        """The worst share of ``target`` with a replica of ``group``, in millionths."""
+        """Return the worst share of ``target`` with a replica of ``group``, in millionths."""
         return max((self.ppm(target, position, self.state.replica_load(group, position))
                     for position in self.shares), default=0)
 
     def preference(self, group: int, target: int) -> tuple[int, int]:
-        """Orders targets that are equally full: a hash of group and node, then the id."""
+        """Return the order of targets that are equally full: a hash of group and node, then the
+        id."""
         node = self.state.ids[target]
         return mix64(partition_key(group, self.state.snapshot.hash_seed, node)), node
 
     def best_target(self, group: int, leaving: int = NOBODY) -> int:
-        """The node that is least full with the replica; ``NOBODY`` when none may have it.  Nodes
-        that the policy excludes come last.  O(nodes)."""
+        """Return the node that is least full with the replica; ``NOBODY`` if none may have it.
+        Nodes that the policy excludes come last.  O(nodes)."""
         excluded = self.policy.excluded_nodes
         return min((target for target in range(len(self.state.nodes))
                     if self.may_take(group, target, leaving)), default=NOBODY,
@@ -83,12 +88,13 @@ class Ledger:
                                        self.preference(group, target)))
 
     def next_leader(self, group: int, voters: list[int]) -> int:
-        """Who should lead: the present leader if it stays and may, else the voter whose node sends
-        least for its weight; ``NOBODY`` when none may, or when the group has no leader now."""
+        """Return the next leader: the present one if it stays and may lead, or else the voter whose
+        node sends least for its weight; ``NOBODY`` if none may, or if the group has no leader
+        now."""
         state = self.state
         first, present = state.initial_leader(group), state.leader[group]
         if first == NOBODY or sorted(voters) == list(state.initial(group)):
-            return first  # nobody to ask, or back to where it was
+            return first  # no leader to ask for a transfer, or the leader is back where it was
         for leader in (first, present):
             if leader in voters and state.nodes[leader].may_lead:
                 return leader
@@ -99,12 +105,12 @@ class Ledger:
     # ---- changes --------------------------------------------------------------------------------
 
     def replace(self, group: int, leaving: int, target: int, why: Why) -> None:
-        """Move a replica; the caller has asked ``may_take``."""
+        """Move a replica; the caller has checked ``may_take``."""
         voters = [target if node == leaving else node for node in self.state.voters[group]]
         self._set(group, voters, why)
 
     def add(self, group: int, target: int, why: Why) -> None:
-        """One voter more."""
+        """Add a voter."""
         self._set(group, [*self.state.voters[group], target], why)
 
     def _set(self, group: int, voters: list[int], why: Why) -> None:

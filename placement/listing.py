@@ -1,15 +1,15 @@
-"""Which partitions a planner has to be told of, when there are more than it can be told of.
+"""Choice of the partitions that a planner needs, when a cluster has more than a snapshot can list.
 
 Contract.  ``listed`` returns the partitions with which ``planner.make_plan`` makes the plan of a
-cluster whose partitions are somewhere else, by the million.  Whoever has them passes two functions:
-one gives those above a load, one runs ``shedding.relieving`` on *all* partitions of a few groups
-that are not listed yet.  Both are asked a few times, and their answers are small.
+cluster with millions of partitions stored elsewhere.  The caller passes two functions.  One returns
+the partitions above a load; the other runs ``shedding.relieving`` on *all* unlisted partitions of a
+few groups.  Both are called a few times, and their results are small.
 
 Theory.  Shares, targets and bounds of groups follow from the groups' sums and from the partitions
-that are no sand (``shares.small_load``), so both are exact with these listed.  What relieves a
-group is a choice among its own partitions, given its excess and what fits elsewhere, so it can be
-made where they are.  Only making room for a large partition needs small ones of other groups: those
-that have most room are asked for what they would pass on, in the next round.
+that are no sand (``shares.small_load``), so both are exact with these listed.  The relief of a
+group is a choice among its own partitions, given its excess and the loads that fit elsewhere, so it
+can be computed where they are stored.  Only making room for a large partition needs small ones of
+other groups.  The groups with most free capacity are asked for those in the next round.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Shed = Callable[[Relief, frozenset[int]], Sequence[PartitionRow]]
 
 
 class Round(NamedTuple):
-    """One question: ``asked`` groups, the partitions that were listed then, and the groups that
-    stay above their targets with them."""
+    """One query: the ``asked`` groups, the partitions listed by then, and the groups that stay
+    above their targets with them."""
 
     asked: int
     listed: int
@@ -42,8 +42,8 @@ class Round(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """The partitions; what was asked; whether groups stay above their targets although not all
-    partitions are listed."""
+    """Result of ``listed``: the partitions, the queries, and whether groups stay above their
+    targets although not all partitions are listed."""
 
     partitions: tuple[PartitionRow, ...]
     rounds: tuple[Round, ...]
@@ -51,11 +51,10 @@ class Listed(NamedTuple):
 
 
 def listed(snapshot: Snapshot, policy: Policy, above: Above, shed: Shed) -> Listed:
-    """``snapshot`` has every node and group, and no partition.
+    """Return the partitions that a plan needs.
 
-    As many as ``switches_max`` partitions are moved at most, so when the plan is full already,
-    nothing more is asked for.  O(rounds * listed log listed) here.
-    """
+    ``snapshot`` has every node and group, and no partition.  A plan moves at most ``switches_max``
+    partitions, so the queries end when it is full.  O(rounds * listed log listed) here."""
     if policy.band(GROUP_INGRESS) is None:
         return Listed((), (), 0)
     pool = [row.ingress for row in snapshot.groups if row.id]
@@ -75,5 +74,6 @@ def listed(snapshot: Snapshot, policy: Policy, above: Above, shed: Shed) -> List
 
 
 def _with(snapshot: Snapshot, rows: dict[int, PartitionRow]) -> Snapshot:
-    """In order, so that nothing depends on who was listed first."""
+    """Return the partitions in order, so that the result does not depend on the order of
+    queries."""
     return snapshot._replace(partitions=tuple(sorted(rows.values())))

@@ -1,8 +1,8 @@
-"""What a plan leads to: the planned cluster, and the figures before and after.
+"""Outcome of a plan: the planned cluster, and the figures before and after.
 
-Contract.  ``planned`` is the snapshot as it will be when every move is done and nothing else has
-changed: configurations and epochs are one further, loads go with what carries them.  The rest fills
-the plan's tables.  Whole numbers, rounded up where a load is judged and down where a bound is.
+Contract.  ``planned`` is the snapshot after every move if nothing else changes: configurations and
+epochs are one further, and loads move with their carriers.  The other functions fill the plan's
+tables.  Whole numbers, rounded up where a load is judged and down where a bound is.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BALANCED_BY = {position: (SCOPE_ALL, SCOPE_NODE) if position in (R_DISK, R_INGRE
 
 
 class Before(NamedTuple):
-    """Who led each group when leaders began to be moved for their own sake."""
+    """Leaders of groups before leaders were moved for their own sake."""
 
     leader: dict[int, int]
 
@@ -48,7 +48,7 @@ class Before(NamedTuple):
 # ---- the planned cluster ------------------------------------------------------------------------
 
 def planned(snapshot: Snapshot, made: Plan) -> Snapshot:
-    """The cluster after all moves of the plan.  O(rows)."""
+    """Return the cluster after all moves of the plan.  O(rows)."""
     groups = {row.id: row for row in snapshot.groups}
     partitions = {row.incarnation: row for row in snapshot.partitions}
     exceptions = snapshot.exceptions
@@ -86,7 +86,7 @@ def _changed(row: GroupRow, move: ReplicaChange, now_ms: int) -> GroupRow:
 
 def state_after(snapshot: Snapshot, policy: Policy, options: Options,
                 moves: Iterable[Move]) -> State:
-    """The state after these moves."""
+    """Return the state after these moves."""
     state = State(snapshot, policy, options.drain)
     for _ in walk(state, moves):
         pass
@@ -94,7 +94,8 @@ def state_after(snapshot: Snapshot, policy: Policy, options: Options,
 
 
 def walk(state: State, moves: Iterable[Move]) -> Iterator[dict[int, list[int]]]:
-    """Apply the moves one by one; after each, the loads *before* it of the nodes it touched."""
+    """Apply the moves one by one; after each, yield the loads *before* it of the nodes that it
+    changes."""
     rows = {row.incarnation: row for row in state.snapshot.partitions}
     for move in moves:
         before = {node: list(state.load[node]) for node in touched(state, move)}
@@ -103,7 +104,7 @@ def walk(state: State, moves: Iterable[Move]) -> Iterator[dict[int, list[int]]]:
 
 
 def touched(state: State, move: Move) -> list[int]:
-    """Nodes whose loads the move changes, ascending."""
+    """Return the nodes whose loads the move changes, ascending."""
     if isinstance(move, TopicSwitch):
         return sorted({*state.voters[move.from_group], *state.voters[move.to_group]})
     if isinstance(move, LeaderTransfer):
@@ -113,7 +114,7 @@ def touched(state: State, move: Move) -> list[int]:
 
 def apply_move(state: State, move: Move, rows: dict[int, PartitionRow],
                backwards: bool = False) -> None:
-    """Let the move happen, or undo it.  ``rows`` are the partitions by incarnation."""
+    """Apply the move to the state, or undo it.  ``rows`` are the partitions by incarnation."""
     if isinstance(move, TopicSwitch):
         row = rows[move.incarnation]
         state.switch(move.incarnation, row.ingress, row.read,
@@ -132,7 +133,7 @@ def apply_move(state: State, move: Move, rows: dict[int, PartitionRow],
 
 def resources(start: State, end: State, before: Before, policy: Policy,
               options: Options) -> tuple[ResourceOutcome, ...]:
-    """One row per balanced resource, in the order of the policy's bands."""
+    """Return one row per balanced resource, in the order of the policy's bands."""
     rows = []
     for band in policy.bands:
         if band.resource == GROUP_INGRESS:
@@ -164,12 +165,12 @@ def _nodes_outcome(start: State, end: State, before: Before, band: Band,
 
 
 def _replicas_held(start: State, end: State, position: int) -> list[list[int]]:
-    """Items of each node where the plan begins, weighing what they do after its switches."""
+    """Return the items of each node at the plan's start, with their weights after its switches."""
     return [[end.replica_load(group, position) for group in held] for held in start.held]
 
 
 def _led(end: State, before: Before, position: int) -> list[list[int]]:
-    """What each node's leaders cost before leaders were moved."""
+    """Return the cost of each node's leaders before leaders were moved."""
     held: list[list[int]] = [[] for _ in end.nodes]
     for group, leader in before.leader.items():
         if leader != NOBODY:
@@ -184,7 +185,7 @@ def _worst(shares: Shares, loads: Iterable[int], weights: Sequence[int],
 
 
 def _moved(start: State, end: State, before: Before, position: int) -> int:
-    """Load that changes its node."""
+    """Return the load that changes its node."""
     if position in (R_DISK, R_INGRESS):
         return sum(end.replica_load(group, position)
                    * sum(node not in start.voters[group] for node in voters)
@@ -195,15 +196,17 @@ def _moved(start: State, end: State, before: Before, position: int) -> int:
 
 def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence[bool],
                  judged: Sequence[bool], balances: bool, sand: Sequence[int] = ()) -> int:
-    """Load that has to change its bin so that every bin is inside the band: what is in bins that
-    are left and what is above targets, and at least what is missing elsewhere.  ``held`` are the
-    items of each bin; one that is larger than the target may stay, alone.  ``sand`` is what else
-    is in each bin: items too small and too many to be listed, of which any part can go.  O(items).
+    """Return a lower bound of the load that has to change its bin so that every bin is inside the
+    band.
 
-    Nothing less than an item can go, and no bin keeps two *large* items, of more than half of any
-    target: all but one of them leave, each to a bin that gets no other, and that has to pass on
-    what is too much beside it.
-    """
+    That is the load of bins that are left and the load above targets, and at least the load that is
+    missing elsewhere.  ``held`` are the items of each bin; one that is larger than the target may
+    stay, alone.  ``sand`` is other load of each bin: items too small and too many to be listed, of
+    which any part can move.  O(items).
+
+    Nothing less than an item can move, and no bin keeps two *large* items, of more than half of any
+    target.  All but one of them leave, each to a bin that gets no other, and that bin has to pass
+    on its excess."""
     forced = sum(sum(items) for items, leaving in zip(held, leaves, strict=True) if leaving)
     if not balances:
         return forced
@@ -211,7 +214,7 @@ def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence
     half = max(targets, default=0) // 2
     excess = missing = 0
     homeless: list[int] = []  # large items that have to leave
-    rooms: list[int] = []  # below each target, when only what has to leave has left
+    rooms: list[int] = []  # free capacity below each target, after only the obligatory moves
     loose = sand or (0,) * len(held)
     for items, rest, high, low, counts in zip(held, loose, shares.high, shares.low, judged,
                                               strict=True):
@@ -226,15 +229,17 @@ def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence
             missing += max(0, low - load)
             homeless += large
             rooms.append(high - load + leaving)
-    # A plan for one node does not judge where its items go.
+  # a plan for one node does not judge where its items move
     passed_on = _passed_on(homeless, rooms, min(targets)) if len(targets) > 1 else 0
     return max(forced + excess + passed_on, missing)
 
 
 def _passed_on(homeless: Iterable[int], rooms: Iterable[int], narrowest: int) -> int:
-    """Load that at least has to make way for items of which each needs a bin of its own.  What is
-    too much is convex in item less room: the sum is smallest when the largest item goes where most
-    room is, and so on.  What is above the ``narrowest`` target stands alone."""
+    """Return the least load that has to leave bins for items of which each needs a bin of its own.
+
+    The excess is convex in item minus free capacity: the sum is smallest when the largest item
+    moves to the bin with most free capacity, and so on.  An item above the ``narrowest`` target is
+    alone."""
     pairs = zip(sorted(homeless, reverse=True), sorted(rooms, reverse=True), strict=False)
     return sum(max(0, min(item, narrowest) - room) for item, room in pairs)
 
@@ -258,8 +263,8 @@ def _groups_outcome(start: State, end: State, band: Band, options: Options) -> R
 
 
 def nodes(start: State, end: State, policy: Policy) -> tuple[NodeOutcome, ...]:
-    """Each node before and after, by id; one that drains and cannot, and keeps its replicas like
-    one in maintenance, is what it is: draining."""
+    """Return each node before and after, by id.  A draining node that cannot be emptied, and keeps
+    its replicas like one in maintenance, is reported as draining."""
     shares = []
     for resource in NODE_RESOURCES:
         band = policy.band(resource) or Band(resource, 0)
@@ -274,13 +279,13 @@ def nodes(start: State, end: State, policy: Policy) -> tuple[NodeOutcome, ...]:
 
 
 def groups(start: State, end: State) -> tuple[GroupOutcome, ...]:
-    """What is appended to each group of the pool, before and after."""
+    """Return the appended bytes per second of each group of the pool, before and after."""
     return tuple(GroupOutcome(group, start.ingress[group], end.ingress[group])
                  for group in sorted(end.groups) if group)
 
 
 def warnings(end: State) -> Iterator[str]:
-    """What an operator should know of the planned cluster."""
+    """Return warnings for an operator about the planned cluster."""
     for place, node in enumerate(end.nodes):
         for position, name in ((R_DISK, "bytes of its disk"), (R_INGRESS, "ingress"),
                                (R_EGRESS, "egress")):

@@ -1,9 +1,9 @@
 """Partition -> group: jump hash with bounded overflow at creation.
 
 Contract.  Groups of the pool are numbered 1..pool_size (group 0 is the metadata group and holds no
-partitions).  ``assign`` is a function of its arguments; it returns the exceptions, those partitions
-that are not where ``default_group`` says, for the caller to store.  The cap is looked at only when
-a partition is created: nothing ever moves because of it.
+partitions).  ``assign`` is a function of its arguments.  It returns the exceptions, those
+partitions that are not in their ``default_group``, for the caller to store.  The cap applies only
+when a partition is created: it never causes a move.
 
 Theory.  Hashing m partitions to G groups leaves groups near mean + sqrt(mean) * z.  The cap,
 max((1+eps) mean, mean + 4 sqrt(mean) + 4), is the greater of "a twentieth above the mean", which
@@ -41,29 +41,26 @@ class Assignment(NamedTuple):
 
 
 def group_cap(partitions: int, pool_size: int) -> int:
-    """Partitions at which a group of the pool is full, when the pool holds ``partitions`` in all.
-
-    Integers only: the mean is rounded up, the square root down.
-    """
+    """Return the number of partitions at which a group is full, when the pool holds ``partitions``.
+    Integers only: the mean is rounded up, the square root down."""
     mean = -(-partitions // pool_size)
     return max(mean + mean * EPSILON_PERMILLE // 1000, mean + isqrt(16 * mean) + 4)
 
 
 def default_group(incarnation: int, pool_size: int, seed: int) -> int:
-    """Where the hash puts a partition: 1 <= group <= ``pool_size``.  O(log pool_size)."""
+    """Return the group to which the hash maps a partition: 1 <= group <= ``pool_size``.  O(log
+    pool_size)."""
     return 1 + jump_hash(partition_key(incarnation, seed), pool_size)
 
 
 def assign(incarnations: Sequence[int], counts: Sequence[int], total: int, seed: int,
            hashed: Sequence[int] | None = None) -> Assignment:
-    """Groups for new partitions, one after the other.
+    """Return the groups of new partitions, assigned one after the other.
 
-    ``hashed``: where the hash puts each of them, if the caller knows it (``default_group``).
-
-    ``counts[group]`` is what each group holds now, ``counts[0]`` (the metadata group) is ignored;
-    ``total`` is their sum, so that nothing here is O(groups).  The pool has ``len(counts) - 1``
-    groups.  Raises ``LimitExceeded``.
-    """
+    ``hashed``: the ``default_group`` of each partition, if the caller knows them.
+    ``counts[group]`` is the number of partitions in each group, ``counts[0]`` (the metadata group)
+    is ignored; ``total`` is their sum, so that nothing here is O(groups).  The pool has
+    ``len(counts) - 1`` groups.  Raises ``LimitExceeded``."""
     pool_size = len(counts) - 1
     if not 1 <= pool_size <= POOL_SIZE_MAX:
         raise LimitExceeded("pool_size", POOL_SIZE_MAX, pool_size)
@@ -84,8 +81,8 @@ def assign(incarnations: Sequence[int], counts: Sequence[int], total: int, seed:
 
 def _group_below(cap: int, incarnation: int, counts: Sequence[int], added: dict[int, int],
                  seed: int) -> int:
-    """The first group below ``cap`` among the attempts after the first one, which found a full
-    one; else the least filled one, O(groups)."""
+    """Return the first group below ``cap`` among the attempts after the first one, which found a
+    full group; or else the least filled one, O(groups)."""
     pool_size = len(counts) - 1
     for attempt in range(1, ATTEMPTS_MAX):
         group = 1 + jump_hash(partition_key(incarnation, seed, attempt), pool_size)

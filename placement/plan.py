@@ -1,8 +1,8 @@
-"""The plan: what shall be moved, why, in which order, what it costs, and what it cannot do.
+"""Rebalance plan: moves with reasons, order and cost, and what the plan cannot do.
 
-Contract.  A plan is a value.  ``save`` writes it as JSON, one row per line, ``load`` reads it and
-refuses what was edited: ``plan_id`` is the digest of everything else.  A plan proposes; whoever
-carries it out compares each move's guards with what is true then (``guards`` below) and asks
+Contract.  A plan is a value.  ``save`` writes it as JSON, one row per line.  ``load`` reads it and
+refuses an edited plan: ``plan_id`` is the digest of everything else.  A plan proposes; its executor
+compares each move's guards with the present cluster (``guards`` below) and calls
 ``placement.verify`` before the first move.
 
 A subject has at most one move in a plan: a group one ``LeaderTransfer`` *or* one ``ReplicaChange``
@@ -12,14 +12,14 @@ subject.
 
     seq         1 .. n: the order in which moves are started; every prefix of it is safe
     wave        moves that may be under way together under the policy's limits; for estimates and
-                for people.  The one that executes may run ahead of it, but never past
-    depends_on  seqs that have to be done before this one starts (the room they free is needed)
+                for people.  The executor may run ahead of it, but never past
+    depends_on  seqs that have to be done before this one starts (it needs the disk space they free)
     why         the reason, and the worst share of the node or group it relieves before and after
     guards      LeaderTransfer, ReplicaChange: the group's incarnation and the index of its
                 configuration (compare and set).  TopicSwitch: the epoch of the partition's last
                 link, and the group it is in
 
-Carrying out is level-triggered: ``done_by`` of each move can be judged from what is observed alone.
+Execution is level-triggered: ``done_by`` of each move can be judged from observations alone.
 Ratios are in millionths (ppm) of a node's or group's share, rounded up: 1,000,000 = exactly its
 share.  Sizes are bytes, rates bytes per second, times milliseconds since 1970.
 """
@@ -61,7 +61,7 @@ REASONS = (REPAIR_DEAD, UNDER_REPLICATED, DRAIN, MAINTENANCE, RACK_VIOLATION, DI
 # Reasons of what was not moved.
 SPLIT = "SPLIT"  # one partition alone is above a group's share: more partitions help, moves do not
 TOO_LARGE = "TOO_LARGE"  # larger than the room of any receiver
-NO_SLACK = "NO_SLACK"  # nobody who may take it has room
+NO_SLACK = "NO_SLACK"  # no permitted node has free capacity
 COOL_DOWN = "COOL_DOWN"  # moved a short while ago
 EXCLUDED = "EXCLUDED"  # the policy says so
 COPIED = "COPIED"  # compacted or unlimited: switching would copy it
@@ -84,9 +84,11 @@ CAUSES = (NO_QUORUM, NO_TARGET, LAST_RACK, TOO_FEW_NODES, CAPACITY, IN_CHANGE)
 
 
 class Why(NamedTuple):
-    """Why a move is in the plan.  ``subject`` is the node, or for switches the group, that is
-    relieved (0 = none), ``before_ppm`` and ``after_ppm`` its share of ``resource`` before this move
-    and after it, as the planner saw it when it chose the move."""
+    """Reason of a move.
+
+    ``subject`` is the node, or for switches the group, that is relieved (0 = none).  ``before_ppm``
+    and ``after_ppm`` are its share of ``resource`` before and after this move, as computed when the
+    planner chose the move."""
 
     reason: str
     resource: str = ""
@@ -96,11 +98,10 @@ class Why(NamedTuple):
 
 
 class LeaderTransfer(NamedTuple):
-    """Lead ``group`` from ``to_node``, which is one of its voters.  Copies nothing.
+    """Transfer of the leadership of ``group`` to ``to_node``, one of its voters.  Copies nothing.
 
-    Done when ``to_node`` leads; skipped when it is no voter any more.  The preference is for it to
-    stay so.
-    """
+    Done when ``to_node`` leads; skipped if it is no longer a voter.  ``to_node`` becomes the
+    preferred leader."""
 
     seq: int
     wave: int
@@ -126,12 +127,11 @@ class LeaderTransfer(NamedTuple):
 
 
 class TopicSwitch(NamedTuple):
-    """Seal a partition in ``from_group`` and open it in ``to_group`` at ``expect_epoch`` + 1.
+    """Seal of a partition in ``from_group`` and opening in ``to_group`` at ``expect_epoch`` + 1.
 
     Done when the partition's last link is ``to_group`` at a greater epoch than ``expect_epoch``;
     stale when its epoch differs otherwise.  ``bytes`` is 0 unless the partition is compacted or
-    kept without limit, when it has to be copied.
-    """
+    kept without limit, when it has to be copied."""
 
     seq: int
     wave: int
@@ -154,12 +154,12 @@ class TopicSwitch(NamedTuple):
 
 
 class ReplicaChange(NamedTuple):
-    """Make ``new_voters`` the voters of ``group``: learners, catch-up, joint consensus, removal.
+    """Change of the voters of ``group`` to ``new_voters``: learners, catch-up, joint consensus,
+    removal.
 
     Voters are in ascending order.  ``to_leader`` is one of the new ones and should lead afterwards;
-    0 = whoever is elected.  ``bytes`` is what the joining replicas copy together.  Done when the
-    voters are ``new_voters`` and the group is not in joint consensus.
-    """
+    0 = no preference.  ``bytes`` is the sum that the joining replicas copy.  Done when the voters
+    are ``new_voters`` and the group is not in joint consensus."""
 
     seq: int
     wave: int
@@ -196,8 +196,8 @@ Move = LeaderTransfer | TopicSwitch | ReplicaChange
 
 
 class Skipped(NamedTuple):
-    """Something that the plan would have moved, and why it does not.  ``subject`` reads ``g7`` or
-    ``p1042``; ``load`` is in the unit of ``resource``; ``text`` is for people."""
+    """A move that the plan leaves out, and the reason.  ``subject`` reads ``g7`` or ``p1042``;
+    ``load`` is in the unit of ``resource``; ``text`` is for people."""
 
     reason: str
     subject: str
@@ -217,10 +217,12 @@ class Infeasible(NamedTuple):
 
 
 class ResourceOutcome(NamedTuple):
-    """One resource before and after.  ``bound_ppm`` is below every placement of the same loads on
-    the same bins, ``bound`` names what it follows from (mean, largest, pigeonhole, racks);
-    ``level_ppm`` is the share that bins without a giant can have, which is what balancing aims at
-    within the band.  ``moved`` is the load that changes bins, ``moved_bound`` what has to."""
+    """One resource before and after.
+
+    ``bound_ppm`` is a lower bound over all placements of the same loads on the same bins; ``bound``
+    names its source (mean, largest, pigeonhole, racks).  ``level_ppm`` is the share that bins
+    without a giant can have, at which balancing aims within the band.  ``moved`` is the load that
+    changes bins, ``moved_bound`` the load that has to."""
 
     resource: str
     band_permille: int
@@ -235,7 +237,7 @@ class ResourceOutcome(NamedTuple):
 
     @property
     def gap_ppm(self) -> int:
-        """How far the worst bin is above the bound afterwards: 20,000 = 2 %."""
+        """Distance of the worst bin above the bound afterwards: 20,000 = 2 %."""
         return self.after_ppm * 1_000_000 // self.bound_ppm - 1_000_000 if self.bound_ppm else 0
 
 
@@ -255,7 +257,7 @@ class NodeOutcome(NamedTuple):
 
 
 class GroupOutcome(NamedTuple):
-    """What is appended to a group, in bytes per second, before and after."""
+    """Bytes per second appended to a group, before and after."""
 
     group: int
     before: int
@@ -263,7 +265,7 @@ class GroupOutcome(NamedTuple):
 
 
 class Total(NamedTuple):
-    """Moves of one kind and what they copy."""
+    """Number of moves of one kind and the bytes that they copy."""
 
     kind: str
     moves: int
@@ -271,8 +273,10 @@ class Total(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """See the module's docstring.  ``created_ms`` is the time of the snapshot: a plan is a function
-    of its input, and reads no clock."""
+    """A rebalance plan with its input's digests, moves, omissions and figures.
+
+    ``created_ms`` is the time of the snapshot: a plan is a function of its input, and reads no
+    clock."""
 
     plan_id: str
     format: int
@@ -298,7 +302,7 @@ class Plan(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Is there nothing to do?"""
+        """True if there is nothing to do."""
         return not self.moves
 
     @property
@@ -308,12 +312,12 @@ class Plan(NamedTuple):
 
 
 def identify(plan: Plan) -> Plan:
-    """The plan with the ``plan_id`` that its contents have.  O(bytes)."""
+    """Return the plan with the ``plan_id`` of its contents.  O(bytes)."""
     return plan._replace(plan_id=canonical.digest(plan._replace(plan_id="")))
 
 
 def save(plan: Plan) -> bytes:
-    """The plan's file: JSON with sorted keys, one line per field and per row.  O(bytes)."""
+    """Return the plan's file: JSON with sorted keys, one line per field and per row.  O(bytes)."""
     fields = canonical.to_plain(plan)
     lines = ",\n".join(f"{json.dumps(name)}: {_laid_out(fields[name])}" for name in sorted(fields))
     return b"{\n" + lines.encode() + b"\n}\n"
@@ -326,11 +330,8 @@ def _laid_out(value: object) -> str:
 
 
 def load(data: bytes) -> Plan:
-    """The plan of a file.
-
-    Raises ``InvalidDocument`` (no plan, or of another version), ``EditedPlan``, ``LimitExceeded``.
-    O(bytes).
-    """
+    """Return the plan of a file.  Raises ``InvalidDocument`` (no plan, or of another version),
+    ``EditedPlan``, ``LimitExceeded``.  O(bytes)."""
     fields = canonical.parse(data, PLAN_BYTES_MAX)
     version = fields.get("format") if isinstance(fields, dict) else None
     if version != PLAN_FORMAT:
@@ -354,12 +355,13 @@ class Difference(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Do both plans move the same to the same places?"""
+        """True if both plans move the same subjects to the same destinations."""
         return not (self.removed or self.added or self.changed)
 
 
 def destination(move: Move) -> tuple[int, ...]:
-    """Where a move leads: the new leader, the new group, or the new voters and their leader."""
+    """Return a move's destination: the new leader, the new group, or the new voters and their
+    leader."""
     if isinstance(move, LeaderTransfer):
         return (move.to_node,)
     if isinstance(move, TopicSwitch):
@@ -368,7 +370,8 @@ def destination(move: Move) -> tuple[int, ...]:
 
 
 def diff(first: Plan, second: Plan) -> Difference:
-    """What the second plan does otherwise; order, waves and reasons are not compared.  O(moves)."""
+    """Compare two plans by ``move_id`` and destination; order, waves and reasons are ignored.
+    O(moves)."""
     old = {move.move_id: move for move in first.moves}
     new = {move.move_id: move for move in second.moves}
     return Difference(

@@ -1,15 +1,15 @@
-"""Makes a plan: what to move so that every group is safe and no node carries more than its share.
+"""Planner: moves after which every group is safe and no node carries more than its share.
 
 Contract.  ``make_plan`` is a function of its three arguments: the same snapshot gives the same
-bytes, in whatever order its rows came.  It starts from the placement that is, and moves only what
-has to move.  A plan that is ``converged`` leaves nothing to do: planning on ``outcome.planned`` of
-it gives an empty plan.  What was asked for and cannot be done is in ``infeasible``, with its cause
-and what would help; a drain that cannot be done for every replica is not begun.
+bytes, in any order of its rows.  It starts from the present placement and moves only what has to
+move.  A plan that is ``converged`` leaves nothing to do: planning on ``outcome.planned`` of it
+gives an empty plan.  Requests that cannot be met are in ``infeasible``, with cause and remedy; a
+drain that cannot be done for every replica is not begun.
 
-Order of the levers: switches (they decide what replicas weigh), then repairs, drains, full disks
-and balance of replicas, then leaders (they depend on who the voters are).  No later stage changes
-what an earlier one looks at, so each is run until it does nothing, and that is the end.  Carried
-out, they go the other way round where it is cheaper: see ``sequence``.
+Order of the levers: switches (they decide the loads of replicas), then repairs, drains, full disks
+and balance of replicas, then leaders (they depend on the voters).  No later stage changes the input
+of an earlier one, so each runs until it does nothing, and that is the end.  Execution uses the
+reverse order where that is cheaper: see ``sequence``.
 
 Raises ``InvalidSnapshot``, ``InvalidPolicy``, ``LimitExceeded``.
 """
@@ -55,8 +55,8 @@ from placement.sequence import Reasons, Sequence, sequenced
 from placement.state import State
 from placement.switches import Switches, balance_groups
 
-#: Another way of planning is another version, from the first release on: plans of two versions
-#: need not agree.
+#: From the first release on, another way of planning is another version: plans of two versions need
+#: not agree.
 PLANNER_VERSION = 1
 
 #: Non-moves in a plan; the most important ones come first.
@@ -70,7 +70,7 @@ DEFAULT_OPTIONS = Options()
 
 
 class _Stages(NamedTuple):
-    """What the stages did: where they ended and why."""
+    """Result of the stages: the states at their ends and the reasons."""
 
     state: State
     before: outcome.Before
@@ -82,11 +82,10 @@ class _Stages(NamedTuple):
 
 def make_plan(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY,
               options: Options = DEFAULT_OPTIONS) -> Plan:
-    """The plan.  See the module's docstring.
+    """Return the plan for a snapshot.
 
-    O(partitions log partitions + replicas * nodes) for what is balanced already, and as much again
-    for each round.
-    """
+    O(partitions log partitions + replicas * nodes) if the cluster is balanced already, and as much
+    again for each round.  Raises ``InvalidSnapshot``, ``InvalidPolicy``, ``LimitExceeded``."""
     check_policy(policy)
     check_options(options)
     snapshot = checked(snapshot)
@@ -122,7 +121,8 @@ def _check_nodes_named(snapshot: Snapshot, policy: Policy, options: Options) -> 
 
 
 def _without_drains(snapshot: Snapshot) -> Snapshot:
-    """Draining nodes that cannot be emptied keep their replicas and get no new ones."""
+    """Return the nodes without drains that cannot be done: such nodes keep their replicas and get
+    no new ones."""
     return snapshot._replace(nodes=tuple(
         node._replace(state=MAINTENANCE) if node.state == cluster.DRAINING else node
         for node in snapshot.nodes))
@@ -154,7 +154,7 @@ def _run_stages(snapshot: Snapshot, policy: Policy, options: Options) -> _Stages
 
 
 def _replica_stages(ledger: Ledger, scope: str) -> bool:
-    """Run until nothing changes.  False when that took too many rounds."""
+    """Run the stages until nothing changes.  False if that took too many rounds."""
     if scope == SCOPE_LEADERS:
         return True
     for _ in range(ROUNDS_MAX):
@@ -180,7 +180,7 @@ def _replica_stages(ledger: Ledger, scope: str) -> bool:
 
 def _refused(snapshot: Snapshot, policy: Policy, options: Options,
              faults: list[Infeasible]) -> Plan:
-    """A plan that moves nothing because what was asked for cannot be done."""
+    """Return a plan without moves for a request that cannot be met."""
     state = State(snapshot, policy)
     stages = _Stages(state, outcome.Before(dict(state.leader)),
                      Reasons({}, {}, {}), [], faults, True)
@@ -234,8 +234,8 @@ def _beyond_limit(move: plan.Move, policy: Policy) -> Skipped:
 # ---- choices ------------------------------------------------------------------------------------
 
 class Choice(NamedTuple):
-    """One point between moving nothing and moving everything: what is copied, and the worst node
-    afterwards (in millionths of its share) in the resource that is worst."""
+    """One compromise between moving nothing and moving everything: the bytes copied, and the worst
+    node afterwards (in millionths of its share) in the resource that is worst."""
 
     budget_bytes: int
     bytes: int
@@ -245,10 +245,8 @@ class Choice(NamedTuple):
 
 def choices(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY,
             options: Options = DEFAULT_OPTIONS) -> tuple[Choice, ...]:
-    """What a quarter, a half and all of the bytes of the full plan buy, and repairs alone first.
-
-    Costs as much as four plans.
-    """
+    """Return the effect of repairs alone, and of a quarter, a half and all of the full plan's
+    bytes.  Costs as much as four plans."""
     full = make_plan(snapshot, policy, options._replace(budget_bytes=0))
     repair = make_plan(snapshot, policy, options._replace(scope=SCOPE_REPAIR, node=0))
     points = [_choice(repair, 0)]

@@ -1,13 +1,13 @@
-"""What a plan may do and how far it goes: bands, limits, exclusions, and what was asked for.
+"""Policy and options of plans: bands, limits, exclusions, and the request of one plan.
 
-Contract.  ``Policy`` belongs to the cluster and changes rarely; ``Options`` are what one plan was
-asked for.  Both are plain values, part of the plan they led to, and checked once by
-``check_policy`` and ``check_options``, which raise ``InvalidPolicy``.
+Contract.  ``Policy`` belongs to the cluster and changes rarely; ``Options`` are the request of one
+plan.  Both are plain values, part of the plan they led to, and checked once by ``check_policy`` and
+``check_options``, which raise ``InvalidPolicy``.
 
-Theory.  A band makes a plan hysteretic: nothing moves inside it, and what moves stops at its edge.
-A floor says below which load a node is never called loaded, so that an idle cluster is not
-rearranged because of noise; everything above it is judged relative to the cluster's own mean, so
-that an empty new node is seen however small the loads are.
+Theory.  A band gives a plan hysteresis: nothing moves inside it, and moves stop at its edge.  A
+node with less load than the floor is never called loaded, so that an idle cluster is not rearranged
+because of noise.  Load above it is judged relative to the cluster's own mean, so that an empty new
+node is seen at any size of loads.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SCOPES = (SCOPE_ALL, SCOPE_REPAIR, SCOPE_LEADERS, SCOPE_NODE, SCOPE_DRAIN)
 PERMILLE = 1000
 #: A band wider than this is no balance: a node may have nine times its share.
 BAND_MAX_PERMILLE = 8000
-#: A plan with more moves than this is not read by anybody, and would fill the metadata group.
+#: A plan with more moves than this is too long to review, and would fill the metadata group.
 MOVES_MAX = 1 << 14
 #: As the metadata's table of exceptions.
 EXCEPTIONS_MAX = 1 << 16
@@ -56,15 +56,15 @@ class Band(NamedTuple):
     floor: int = 0
 
 
-#: What a cluster has when nobody said anything.  Bands: 5 % for nodes; half as much again for
-#: groups, of which a node holds a hundred, so that one of them is never much of a node, and
-#: because each switched partition costs a link of its chain, which stays: nothing drops it yet.
+#: Policy of a cluster without a configured one.  Bands: 5 % for nodes.  Half as much again for
+#: groups: a node holds a hundred of them, so one is never much of a node, and each switched
+#: partition costs a link of its chain, which stays, because no link is dropped yet.
 BANDS = (Band(DISK, 50, 1 << 30), Band(INGRESS, 50, 1 << 20), Band(EGRESS, 50, 1 << 20),
          Band(LEADERS, 100, 4), Band(GROUP_INGRESS, 500, 1 << 20))
 
 
 class Policy(NamedTuple):
-    """What every plan of a cluster keeps to.  A resource without a band is not balanced."""
+    """Rules for every plan of a cluster.  A resource without a band is not balanced."""
 
     bands: tuple[Band, ...] = BANDS
     disk_cap_permille: int = 900  # of a node's disk: never planned above it
@@ -84,7 +84,7 @@ class Policy(NamedTuple):
     excluded_nodes: tuple[int, ...] = ()  # neither give nor take by balancing
 
     def band(self, resource: str) -> Band | None:
-        """The band of a resource; None = it is not balanced."""
+        """Return the band of a resource; None = it is not balanced."""
         for band in self.bands:
             if band.resource == resource:
                 return band
@@ -92,7 +92,7 @@ class Policy(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What one plan was asked for."""
+    """Request for one plan."""
 
     scope: str = SCOPE_ALL
     node: int = 0  # of SCOPE_NODE
@@ -103,7 +103,7 @@ class Options(NamedTuple):
 
 
 def check_policy(policy: Policy) -> None:
-    """Raises ``InvalidPolicy`` with the field, the value and what would be allowed."""
+    """Raise ``InvalidPolicy`` with the field, its value and the permitted values."""
     seen: dict[str, None] = {}
     for band in policy.bands:
         if band.resource not in RESOURCES:
@@ -126,7 +126,7 @@ def check_policy(policy: Policy) -> None:
 
 
 def check_options(options: Options) -> None:
-    """Raises ``InvalidPolicy``; whether the nodes exist is the planner's question."""
+    """Raise ``InvalidPolicy``; the planner checks whether the nodes exist."""
     if options.scope not in SCOPES:
         raise InvalidPolicy(f"no scope is called {options.scope!r:.60}; there are "
                             f"{', '.join(SCOPES)}")

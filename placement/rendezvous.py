@@ -23,7 +23,8 @@ from hashlib import blake2b
 from placement.errors import LimitExceeded, NotEnoughNodes
 from placement.topology import Rack, Topology
 
-#: A quorum of 9 survives 4 failures; more replicas cost every append and protect nobody.
+#: A quorum of 9 survives 4 failures; more replicas cost every append and no practical fault needs
+#: them.
 REPLICATION_FACTOR_MAX = 9
 
 #: Fraction bits of the fixed-point logarithm: 2**-40 is far below what one draw can matter.

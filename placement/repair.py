@@ -127,7 +127,7 @@ def _crowded(state: State, group: int) -> list[int]:
 
 
 def _may_change(ledger: Ledger, group: int) -> bool:
-    """Can the group's members be changed now?  Says why not."""
+    """True if the group's members can be changed now; otherwise records why not."""
     state = ledger.state
     if not state.has_quorum(group):
         cause = Infeasible(
@@ -183,8 +183,9 @@ def _no_target(ledger: Ledger, group: int, leaving: int) -> None:
 
 
 def drain_faults(state: State, fewer_racks: bool) -> list[Infeasible]:
-    """Why the draining nodes cannot be empty, found before anything is planned.  Those that hold
-    nothing are empty, whoever else is left.  O(nodes)."""
+    """Return why the draining nodes cannot be emptied, before anything is planned.
+
+    Draining nodes that hold nothing are empty, whatever other nodes are left.  O(nodes)."""
     draining = [node for place, node in enumerate(state.nodes)
                 if node.leaves and node.state != DEAD and state.held[place]]
     if not draining:

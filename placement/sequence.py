@@ -47,7 +47,8 @@ _URGENT = (REPAIR_DEAD, UNDER_REPLICATED, RACK_VIOLATION, DISK_HARD)
 
 
 class Reasons(NamedTuple):
-    """Why each subject moves: groups' replicas, groups' leaders, partitions by incarnation."""
+    """Reason of each subject's move: groups' replicas, groups' leaders, partitions by
+    incarnation."""
 
     replicas: dict[int, Why]
     leaders: dict[int, Why]
@@ -55,7 +56,7 @@ class Reasons(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """Moves in order, those that no order allows, and how long the waves take."""
+    """Moves in order, those that no order allows, and the time of the waves."""
 
     moves: list[Move]
     left_out: list[Move]
@@ -64,7 +65,7 @@ class Sequence(NamedTuple):
 
 
 class _Wave:
-    """What is under way at once."""
+    """Moves under way at once."""
 
     def __init__(self, number: int):
         self.number = number
@@ -75,7 +76,8 @@ class _Wave:
         self.others = 0
 
     def ms(self, rate: int) -> int:
-        """How long the wave takes at ``rate`` bytes per second, node and direction."""
+        """Return the time of the wave at ``rate`` bytes per second, node and direction, in
+        milliseconds."""
         copying = max(self.bytes.values(), default=0) * 1000 // rate
         return max(copying, TRANSFER_MS)
 
@@ -99,7 +101,8 @@ class _Sequencer:
         self.ms = 0
 
     def priority(self, move: Move) -> tuple:
-        """Repairs, then what costs nothing, the heaviest first, then what is copied."""
+        """Return the order of a move: repairs, then moves without copies, the heaviest first, then
+        copies."""
         kind = (LEADER_TRANSFER, TOPIC_SWITCH, REPLICA_CHANGE).index(move.kind)
         urgent = isinstance(move, ReplicaChange) and move.why.reason in _URGENT
         size = -move.bytes if move.why.reason == DRAIN else move.bytes
@@ -110,8 +113,10 @@ class _Sequencer:
     # ---- one move -------------------------------------------------------------------------------
 
     def admits(self, move: Move, relaxed: bool) -> bool:
-        """Would no node or group be above its limit afterwards?  ``relaxed``: none that was above
-        it before becomes fuller, so that the limit is exceeded by one move's load at most."""
+        """True if no node or group would be above its limit after the move.
+
+        ``relaxed``: none that was above it before may become fuller, so that the limit is exceeded
+        by one move's load at most."""
         nodes = touched(self.state, move)
         before = [list(self.state.load[node]) for node in nodes]
         ingress = self.state.ingress.get(getattr(move, "to_group", NOBODY), 0)
@@ -129,7 +134,8 @@ class _Sequencer:
         return True
 
     def dependencies(self, move: Move) -> tuple[int, ...] | None:
-        """Moves whose room this one needs; None when even all of them free too little."""
+        """Return the moves whose disk space this one needs; None if all of them together free too
+        little."""
         if not isinstance(move, ReplicaChange):
             return ()
         needed: list[int] = []
@@ -148,13 +154,13 @@ class _Sequencer:
         return tuple(sorted({*needed}))
 
     def is_full(self, move: Move) -> bool:
-        """Can the present wave take no move of this kind, whatever it needs?"""
+        """True if the present wave can take no move of this kind at all."""
         if isinstance(move, ReplicaChange):
             return self.wave.changes >= self.policy.at_once_max
         return self.wave.others >= self.policy.transfers_per_wave_max
 
     def fits_wave(self, move: Move, depends_on: tuple[int, ...]) -> bool:
-        """Is there room for it in the present wave?"""
+        """True if the present wave can take the move."""
         wave, policy = self.wave, self.policy
         if any(self.wave_of[seq] >= wave.number for seq in depends_on):
             return False
@@ -167,7 +173,7 @@ class _Sequencer:
                      + len(move.joining) <= max(policy.out_per_node_max, len(move.joining))))
 
     def take(self, move: Move, depends_on: tuple[int, ...]) -> None:
-        """Put the move next."""
+        """Append the move to the sequence."""
         seq = len(self.moves) + 1
         if isinstance(move, ReplicaChange):
             self._account(move, seq, depends_on)
@@ -204,10 +210,8 @@ class _Sequencer:
 
 def sequenced(start: State, end: State, reasons: Reasons, policy: Policy,
               options: Options) -> Sequence:
-    """The moves from ``start`` to ``end`` in order; ``start`` becomes what they lead to.
-
-    O(moves * waves) at worst, near O(moves) when nothing has to wait.
-    """
+    """Return the moves from ``start`` to ``end`` in order; ``start`` becomes their result.  O(moves
+    * waves) at worst, near O(moves) if nothing has to wait."""
     sequencer = _Sequencer(start, end, policy, options)
     pending = sorted(_moves_between(start, end, reasons), key=sequencer.priority)
     while pending:
@@ -229,7 +233,8 @@ def sequenced(start: State, end: State, reasons: Reasons, policy: Policy,
 
 
 def _pass(sequencer: _Sequencer, pending: list[Move], relaxed: bool) -> list[Move]:
-    """Take what can be taken now, in order (``relaxed``: one move only); returns the rest."""
+    """Append the moves that can be made now, in order (``relaxed``: one move only); return the
+    rest."""
     rest = []
     taken = False
     for move in pending:
@@ -245,7 +250,8 @@ def _pass(sequencer: _Sequencer, pending: list[Move], relaxed: bool) -> list[Mov
 
 
 def _limits(start: State, end: State, resource: int) -> list[int]:
-    """What no node may exceed on the way: the worst load per weight of either end."""
+    """Return the limit of each node and group on the way: the worst load per weight of either
+    end."""
     worst = (0, 1)
     for state in (start, end):
         for place, node in enumerate(end.nodes):
@@ -259,8 +265,8 @@ def _limits(start: State, end: State, resource: int) -> list[int]:
 
 
 def _moves_between(start: State, end: State, reasons: Reasons) -> Iterable[Move]:
-    """One move for each subject that is elsewhere at the end."""
-    ids = [*end.ids, 0]  # ids[NOBODY] is 0
+    """Return one move for each subject with another place at the end."""
+    ids = [*end.ids, 0]  # ``ids[NOBODY]`` is 0
     for group in sorted(end.groups):
         row = end.groups[group]
         old, new = start.voters[group], end.voters[group]

@@ -1,16 +1,16 @@
-"""What each bin's share is, how far above it a bin may be, and what no placement can beat.
+"""Shares and targets of bins, and lower bounds of any placement.
 
 Contract.  ``node_shares`` and ``group_shares`` compute a resource's ``Shares`` from the state; all
 in whole numbers, O(items + bins log bins).  A share is by weight, corrected in two ways:
 
-* A rack takes at most its even part of each group, so racks with little weight per replica are full
-  before the others are, and the rest is shared by the others (water filling).
-* A bin with a *giant*, an item larger than the share of any bin, holds nothing else; the others
-  share what is left.  Without that, "the worst node is at the lower bound" would be said of any
-  placement as soon as one partition is hot.
+* A rack takes at most its even part of each group.  So racks with little weight per replica are
+  full before the others, and the others share the rest (water filling).  * A bin with a *giant*, an
+  item larger than the share of any bin, holds nothing else; the others share the remaining load.
+  Without that, "the worst node is at the lower bound" would be said of any placement as soon as one
+  partition is hot.
 
-``bound_ppm`` is a true lower bound of the worst bin, over all placements of the same items:
-the mean; the racks; the largest item; two of the N + 1 largest, which share a bin (pigeonhole).
+``bound_ppm`` is a true lower bound of the worst bin, over all placements of the same items: the
+mean; the racks; the largest item; two of the N + 1 largest, which share a bin (pigeonhole).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SMALL_PART = 16
 
 
 class Bins(NamedTuple):
-    """Weights of bins (0 = no bin), their racks, and what each rack can take at most."""
+    """Weights of bins (0 = no bin), their racks, and the most that each rack can take."""
 
     weights: tuple[int, ...]
     racks: tuple[int, ...]
@@ -49,9 +49,11 @@ class Bins(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """See the module's docstring.  ``share``, ``high`` and ``low`` are loads per bin: its share,
-    the target that it should not exceed, and the one below which it should not stay.  ``unit`` is
-    its share by weight alone, at least 1, in which deviations are compared between bins."""
+    """Share, targets and bound of each bin for one resource.
+
+    ``share``, ``high`` and ``low`` are loads per bin: its share, the target that it should not
+    exceed, and the one below which it should not stay.  ``unit`` is its share by weight alone, at
+    least 1, in which deviations are compared between bins."""
 
     total: int
     weight: int
@@ -227,7 +229,7 @@ def node_shares(state: State, band: Band) -> Shares:
 
 
 def _leaderships(state: State, position: int) -> tuple[list[list[int]], list[int]]:
-    """What each node's leaders cost, and those of nodes that may not lead."""
+    """Return the leaders' cost of each node, and of the leaders on nodes that may not lead."""
     held: list[list[int]] = [[] for _ in state.nodes]
     homeless = []
     for group, leader in state.leader.items():

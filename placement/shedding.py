@@ -30,7 +30,7 @@ LARGE_MAX = 10
 
 
 class Item(NamedTuple):
-    """Something with a load that is in one bin and cannot be divided."""
+    """A load in one bin that cannot be divided."""
 
     load: int
     id: int
@@ -49,14 +49,13 @@ def fitting_cap(rooms: Iterable[int]) -> int:
 
 
 def shed(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
-    """Items whose departure takes at least ``excess`` from a bin, or as much as items of at most
-    ``cap`` can take.  ``items`` are in the order of ``by_load``; few of them are looked at.
-    O(shed * log items).
+    """Return items whose departure takes at least ``excess`` from a bin, or as much as items of at
+    most ``cap`` can take.
 
-    Of two ways the one that moves less is taken: the largest items that still fit into the excess,
-    the rest covered by the smallest item that does it, and then exchanged for smaller ones as far
-    as the excess allows; or one item that covers all of it.
-    """
+    ``items`` are in the order of ``by_load``; few of them are read.  O(shed * log items).  Of two
+    ways the one that moves less is taken.  The first takes the largest items that still fit into
+    the excess and covers the rest by the smallest item that does it, which is then exchanged for
+    smaller ones as far as the excess allows.  The second takes one item that covers all of it."""
     if excess <= 0:
         return []
     bin_ = _Bin(items, cap)
@@ -83,9 +82,10 @@ def without_dust(items: list[Item], most: int) -> list[Item]:
 
 
 def relieving(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
-    """What ``shed`` takes, and of each power of two of load one small item more: so that whoever
-    knows only these can cover what is left of the excess nearly as well.
-    O((shed + log cap) * log items)."""
+    """Return the result of ``shed``, and one more small item of each power of two of load.
+
+    A planner that knows only these can cover the rest of the excess nearly as well.  O((shed + log
+    cap) * log items)."""
     chosen = dict.fromkeys(shed(items, excess, cap))
     return [*chosen, *(item for item in _Bin(items, cap).smallest_of_each_power()
                        if item not in chosen)]
@@ -104,15 +104,15 @@ def by_urgency(items: Iterable[Item], above: int) -> list[tuple[int, Item]]:
 
 
 def urgent_first(found: tuple[int, Item]) -> tuple[int, int, int]:
-    """The order of what ``by_urgency`` gives, of all bins together: down to the level whoever is
-    highest goes on, then the largest items, ties by id."""
+    """Return the results of ``by_urgency`` of all bins in order: the highest bin first, down to the
+    level, then the largest items, ties by id."""
     urgency, item = found
     return (-urgency, *by_load(item))
 
 
 class _Bin:
-    """Items in the order of ``by_load``, by their places; of those that may be shed at all,
-    ``first`` to ``end``.  Only what is asked for is looked at: a bin may be millions of rows."""
+    """Items in the order of ``by_load``, by their positions; those from ``first`` to ``end`` may be
+    shed.  Only the positions in use are read: a bin may be millions of rows."""
 
     def __init__(self, items: Sequence[Item], cap: int):
         self.items = items

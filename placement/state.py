@@ -39,27 +39,27 @@ class Node(NamedTuple):
 
     @property
     def takes(self) -> bool:
-        """May it get replicas?"""
+        """True if the node may get replicas."""
         return self.state == ALIVE and self.weight > 0
 
     @property
     def holds(self) -> bool:
-        """Does it have a share of the cluster's load?"""
+        """True if the node has a share of the cluster's load."""
         return self.state in (ALIVE, MAINTENANCE) and self.weight > 0
 
     @property
     def may_lead(self) -> bool:
-        """May its replicas be leaders?"""
+        """True if the node's replicas may be leaders."""
         return self.state == ALIVE
 
     @property
     def leaves(self) -> bool:
-        """Shall its replicas go elsewhere?"""
+        """True if the node's replicas have to move to other nodes."""
         return self.state in (DEAD, DRAINING)
 
 
 class State:
-    """See the module's docstring."""
+    """The placement while a plan is made, with the loads of all nodes and groups."""
 
     __slots__ = ("snapshot", "nodes", "ids", "index", "racks", "groups", "voters", "leader",
                  "ingress", "read", "load", "held", "where", "rack_limit", "_initial",
@@ -133,11 +133,11 @@ class State:
         return self.read[group] + (len(self.voters[group]) - 1) * self.ingress[group]
 
     def replica_load(self, group: int, resource: int) -> int:
-        """What a replica costs whatever its role: disk or ingress."""
+        """Return the cost of a replica in any role: disk or ingress."""
         return self.groups[group].bytes if resource == R_DISK else self.ingress[group]
 
     def has_quorum(self, group: int) -> bool:
-        """Do nodes that are not dead make a majority of the voters?"""
+        """True if the living nodes are a majority of the voters."""
         voters = self.voters[group]
         living = sum(self.nodes[node].state != DEAD for node in voters)
         return 2 * living > len(voters)
@@ -157,7 +157,8 @@ class State:
                     NOBODY)
 
     def is_emptier(self, node: int, load: int, other: int, resource: int) -> bool:
-        """Would ``node`` with this load be less full for its weight than ``other`` is now?"""
+        """True if ``node`` with this load would be less full for its weight than ``other`` is
+        now."""
         return load * self.nodes[other].weight < (self.load[other][resource]
                                                   * self.nodes[node].weight)
 
@@ -166,7 +167,7 @@ class State:
         return self._initial[group]
 
     def initial_leader(self, group: int) -> int:
-        """Who led the group in the snapshot."""
+        """Return the group's leader in the snapshot."""
         return self._initial_leader[group]
 
     def _rack_limits(self) -> list[int]:
@@ -181,7 +182,7 @@ class State:
         return [rack_limit(list(sizes.values()), voters) for voters in range(most + 1)]
 
     def rack_fits(self, group: int, target: int, leaving: int, voters_after: int) -> bool:
-        """May the group have a voter on ``target`` in place of the one on ``leaving``?"""
+        """True if the group may have a voter on ``target`` in place of the one on ``leaving``."""
         limit = self.rack_limit[min(voters_after, len(self.rack_limit) - 1)]
         return self.in_rack(group, self.nodes[target].rack, leaving) < limit
 

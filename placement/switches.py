@@ -1,13 +1,13 @@
-"""Partitions to other groups, when a group takes in more than its share: no byte is copied.
+"""Partition switches away from groups with more than their share of appends: no byte is copied.
 
 Contract.  ``balance_groups`` changes the state and returns what it did not do and why.  Only
-partitions with load that may be moved are moved (cool-down, exclusions, chain limit, room in the
-table of exceptions), only out of groups above their target, only into groups below it; each step
-makes the sum of squared excesses smaller, so it ends, and beginning again where it ended does
+partitions with load that may be moved are moved (cool-down, exclusions, chain limit, free entries
+in the table of exceptions), only out of groups above their target, only into groups below it.  Each
+step makes the sum of squared excesses smaller, so it ends, and starting again on the result does
 nothing.
 
-The order of the levers: switches first, because they change what replicas weigh; then replicas;
-then leaders, which depend on both.  None of the later ones changes what an earlier one looks at.
+The order of the levers: switches first, because they change the loads of replicas; then replicas;
+then leaders, which depend on both.  No later lever changes the input of an earlier one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ROUNDS_MAX = 256
 EXCHANGE_GROUPS = 8
 EXCHANGE_ITEMS = 24
 
-#: Non-moves that are told per overloaded group.
+#: Non-moves that are reported per overloaded group.
 SKIPPED_PER_GROUP = 3
 
 
@@ -145,7 +145,7 @@ class _Pool:
         return "" if self.state.has_quorum(group) else NO_QUORUM
 
     def rooms(self) -> dict[int, int]:
-        """What each group that takes partitions can take up to its target."""
+        """Return the load that each receiving group can take up to its target."""
         return {group: self.high[group] - self.state.ingress[group] for group in self.groups
                 if self.state.ingress[group] < self.high[group] and not self.closed[group]}
 
@@ -155,12 +155,12 @@ class _Pool:
 
     @property
     def is_full(self) -> bool:
-        """Is it known that the plan is cut, and no switch is left?  Then nothing that takes one
-        need be looked for."""
+        """True if the plan is known to be cut and no switch is left, so that no further switch need
+        be sought."""
         return self.cut and self.switched >= self.policy.switches_max
 
     def may_switch(self, count: int) -> bool:
-        """Do the plan and the table of exceptions have room for so many more?"""
+        """True if the plan and the table of exceptions can take that many more switches."""
         fits = (self.switched + count <= self.policy.switches_max
                 and self.exceptions + count <= self.policy.exceptions_max)
         self.cut = self.cut or self.switched + count > self.policy.switches_max
@@ -218,11 +218,12 @@ def balance_groups(state: State, policy: Policy) -> Switches:
 
 
 class Relief(NamedTuple):
-    """What would relieve the groups that are above their targets, for whoever knows all their
-    partitions: how much each has to shed, of items of at most ``cap``; how much of that is
-    ``urgent``, when a plan may not have all switches that it takes (``shedding.by_urgency``); and
-    how much groups with room would have to pass on so that large ones, which fit nowhere, get in.
-    """
+    """Request for the partitions that would relieve groups above their targets.
+
+    It holds how much each group has to shed, of items of at most ``cap``, and how much of that is
+    ``urgent`` when a plan may not have all switches that it takes (``shedding.by_urgency``).  It
+    also holds how much groups with free capacity would have to pass on to admit large partitions
+    that fit nowhere."""
 
     excess: dict[int, int]
     passed_on: dict[int, int]
@@ -231,11 +232,10 @@ class Relief(NamedTuple):
 
 
 def relief(state: State, policy: Policy) -> Relief:
-    """What is asked for by the state as it is.  O(partitions log partitions).
+    """Return the relief that the present state needs.  O(partitions log partitions).
 
-    A snapshot need not list all partitions (``cluster``), so a planner that has more of them than
-    it can list asks here, group by group runs ``shed`` on all that there are, and lists those.
-    """
+    A snapshot need not list all partitions (``cluster``).  A planner that has more of them than it
+    can list calls this, runs ``shed`` on all partitions of each group, and lists the result."""
     band = policy.band(GROUP_INGRESS)
     if band is None or not any(group for group in state.groups):
         return Relief({}, {}, 0, {})
@@ -272,7 +272,7 @@ def _large_first(pool: _Pool) -> bool:
 
 
 def _shed_round(pool: _Pool) -> bool:
-    """Shed every overloaded group's excess and place it.  Did anything move?
+    """Shed every overloaded group's excess and place it.  True if any partition moved.
 
     When that takes more switches than there may be, the groups that make the cluster's worst one
     shed first, down to a level at which the switches suffice; when they are at the bound of what
@@ -293,7 +293,8 @@ def _shed_round(pool: _Pool) -> bool:
 
 def _most_urgent(pool: _Pool, leaving: dict[int, list[Item]],
                  rooms: dict[int, int]) -> list[tuple[Item, int]]:
-    """What ``assign`` makes of as many items as may be switched, in the order of their urgency."""
+    """Return the result of ``assign`` for as many items as may be switched, in the order of their
+    urgency."""
     ranked = sorted((found for group, items in leaving.items()
                      for found in by_urgency(items, pool.urgency(group))), key=urgent_first)
     rank = {item: place for place, (_, item)
@@ -303,7 +304,7 @@ def _most_urgent(pool: _Pool, leaving: dict[int, list[Item]],
 
 def _make_room(pool: _Pool) -> bool:
     """Large partitions that fit nowhere, where the group with most room can pass small ones on to
-    the others.  Did anything move?  O(groups + items of two groups) per move."""
+    the others.  True if any partition moved.  O(groups + items of two groups) per move."""
     moved = False
     for group in pool.overloaded():
         while pool.excess(group):
@@ -341,7 +342,7 @@ def _displace(pool: _Pool, item: Item, target: int, awaiting: Collection[int] = 
 
 def _descent(pool: _Pool) -> bool:
     """Moves that fit nowhere and make things better all the same: out of the fullest group that has
-    one, into the emptiest.  Did anything move?  O(groups + items of a group) per move."""
+    one, into the emptiest.  True if any partition moved.  O(groups + items of a group) per move."""
     moved = False
     while _descend(pool):
         moved = True
@@ -369,7 +370,7 @@ def _descend(pool: _Pool) -> bool:
 
 def _exchange(pool: _Pool) -> bool:
     """A partition of an overloaded group against a smaller one of a group with room, where that
-    makes things better: few large partitions leave no other way.  Did anything move?"""
+    makes things better: few large partitions leave no other way.  True if any partition moved."""
     if pool.is_full:
         return False
     rooms = pool.rooms()

@@ -1,11 +1,12 @@
-"""What a throttle may be: enough that what is copied comes to an end, and no slip of the keyboard.
+"""Limits of a plan's throttle: high enough that copies complete, low enough to exclude a typing
+error.
 
-Contract.  Functions of rates; whoever knows some asks: the cluster before it begins, and the
-commands that only show what would be.  The sentences are the same for all of them.
+Contract.  Functions of rates.  The cluster calls them before it begins a plan, and so do the
+commands that only show a plan.  All give the same sentences.
 
-Theory.  A replica that catches up gets at least one batch at a time, however large.  Whoever
-carries the plan out gives a replica up that got nothing within its patience, so each stream needs a
-batch of the largest size within that, or it is given up and begun again for ever.
+Theory.  A replica that catches up gets at least one batch at a time, of any size.  The executor of
+a plan gives up a replica that got nothing within its patience.  So each stream needs a batch of the
+largest size within that time, or it would be given up and begun again without end.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ NODE_ID_MAX = (1 << 31) - 1
 
 
 class NodePlace(NamedTuple):
-    """Where a node stands and how much it takes."""
+    """Rack and weight of a node."""
 
     id: int
     rack: str = ""

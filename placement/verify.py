@@ -1,13 +1,13 @@
-"""Is this plan one that may be carried out?  Every invariant, judged apart from how it was made.
+"""Verification of a plan against a snapshot: every invariant, judged apart from how it was made.
 
 Contract.  ``verify`` compares a plan with a snapshot, the one it was made from or a later one, and
-returns what is wrong, the plan's own faults first; empty = nothing.  ``standing`` judges one move
-by what is observed: whoever carries out a plan asks it before each attempt, and after a restart to
-see what is done already.  Nothing here changes anything, and nothing is taken from the planner's
-own reckoning but the arithmetic of loads (``state``).
+returns the faults, the plan's own first; empty = none.  ``standing`` judges one move by
+observations: the executor of a plan calls it before each attempt, and after a restart to find the
+moves that are done.  Nothing here changes anything, and nothing is taken from the planner's own
+computations but the arithmetic of loads (``state``).
 
-Faults that are ``stale`` say that the cluster has changed: plan again.  The others say that the
-plan itself must not be carried out.
+Faults that are ``stale`` mean that the cluster has changed: plan again.  The others mean that the
+plan itself must not be executed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from placement.state import R_DISK, State
 # Of the plan against the cluster: stale.
 FOREIGN = "FOREIGN"  # another cluster's
 EXPIRED = "EXPIRED"
-UNKNOWN = "UNKNOWN"  # a node, group or partition that is not there (any more)
+UNKNOWN = "UNKNOWN"  # the snapshot has no such node, group or partition, or no longer has it
 CONF_CHANGED = "CONF_CHANGED"  # the group's members have changed
 EPOCH_CHANGED = "EPOCH_CHANGED"  # the partition was switched since
 NODE_STATE = "NODE_STATE"  # a node that should get something may not have it now
@@ -86,16 +86,15 @@ class Fault(NamedTuple):
 
     @property
     def stale(self) -> bool:
-        """Does planning again help?"""
+        """True if planning again helps."""
         return self.code in STALE
 
 
 def verify(made: Plan, snapshot: Snapshot, now_ms: int,
            policy: Policy | None = None) -> tuple[Fault, ...]:
-    """What is wrong with the plan now; ``policy`` overrides the plan's own.
+    """Return the faults of the plan now; ``policy`` overrides the plan's own.
 
-    ``snapshot`` is checked (``cluster.checked``).  O(moves * replicas + rows).
-    """
+    ``snapshot`` is checked (``cluster.checked``).  O(moves * replicas + rows)."""
     policy = made.policy if policy is None else policy
     faults = [*_head_faults(made, snapshot, policy, now_ms)]
     faults += _order_faults(made)
@@ -171,8 +170,10 @@ def _limit_faults(made: Plan, state: State, policy: Policy) -> Iterator[Fault]:
 
 
 def _wave_faults(made: Plan, state: State, policy: Policy) -> Iterator[Fault]:
-    """What is under way at once, per receiving node, sending leader, and in all.  A single change
-    may bring more replicas than a leader sends at once: it has the leader for itself."""
+    """Return faults of waves: too many copies at once into a node, out of a leader, or in all.
+
+    A single change may bring more replicas than a leader sends at once: it has the leader for
+    itself."""
     under_way: dict[tuple, int] = {}
     for move in made.moves:
         if not isinstance(move, ReplicaChange):
@@ -201,7 +202,7 @@ class _Known:
         self.partitions = {row.incarnation: row for row in snapshot.partitions}
 
     def faults(self, move: Move) -> Iterator[Fault]:
-        """What the move names and is not there, or has changed."""
+        """Return faults of the move's references: rows that are missing or have changed."""
         if isinstance(move, TopicSwitch):
             yield from self._switch_faults(move)
             return
@@ -281,10 +282,8 @@ def standing_of_group(move: LeaderTransfer | ReplicaChange, row: GroupRow) -> st
 
 
 def standing(move: Move, row: GroupRow | PartitionRow | None) -> str:
-    """How a move stands, judged by the row of its group or partition as observed now.
-
-    None = the row is gone: OUTDATED.
-    """
+    """Return the progress of a move, judged by the present row of its group or partition.  None =
+    the row is gone: OUTDATED."""
     if row is None:
         return OUTDATED
     if isinstance(move, TopicSwitch):
@@ -357,7 +356,7 @@ def _transfer_faults(made: Plan, state: State, policy: Policy, move: LeaderTrans
 
 
 def _voters_faults(state: State, policy: Policy, move: ReplicaChange) -> Iterator[Fault]:
-    """What the new voters must be, whatever the reason."""
+    """Return faults of the new voters that hold for any reason of the move."""
     new = move.new_voters
     if not new or list(new) != sorted({*new}) or new == move.old_voters:
         yield Fault(BAD_VOTERS, move.move_id, f"voters {new!r:.80} are not other, distinct and "
@@ -387,7 +386,7 @@ def _voters_faults(state: State, policy: Policy, move: ReplicaChange) -> Iterato
 
 def _change_faults(made: Plan, state: State, policy: Policy, move: ReplicaChange,
                    row: GroupRow) -> Iterator[Fault]:
-    """What the reason and the scope allow."""
+    """Return faults against the rules of the move's reason and the plan's scope."""
     forced = move.why.reason in _FORCED
     left = [state.nodes[state.index[node]] for node in move.leaving]
     if not forced and row.moved_ms and \

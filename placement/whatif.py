@@ -1,14 +1,13 @@
-"""What would become of a cluster: nodes that join, leave or are lost, a larger pool.
+"""Hypothetical clusters: nodes that join, leave or are lost, a larger pool.
 
-Contract.  ``imagined`` is the cluster right after such a change, before anything has moved: those
-that join hold nothing, those that are lost are dead, and the new groups are where the growth of the
-pool would put them, empty.  ``drained`` are the options under which a plan empties those that
-leave.  The rest is ``planner`` and ``outcome``, as for any cluster.  Raises ``InvalidChange`` for
-what cannot be, ``NotEnoughNodes``, ``LimitExceeded`` and ``InvalidTopology``.
+Contract.  ``imagined`` is the cluster right after such a change, before anything has moved: joining
+nodes hold nothing, lost nodes are dead, and the new groups are where the growth of the pool would
+place them, empty.  ``drained`` are the options under which a plan empties the leaving nodes.
+``planner`` and ``outcome`` do the rest, as for any cluster.  Raises ``InvalidChange`` for an
+impossible change, ``NotEnoughNodes``, ``LimitExceeded`` and ``InvalidTopology``.
 
-Theory.  The pool that is larger changes only the default of topics to come: each of its G' groups
-takes a part of 1/G' of their partitions.  Topics that exist keep their groups, so all that happens
-to them is what the plan does.
+Theory.  A larger pool changes only the default of future topics: each of its G' groups takes a part
+of 1/G' of their partitions.  Existing topics keep their groups, so only the plan affects them.
 """
 
 from __future__ import annotations
@@ -78,7 +77,8 @@ def _once(nodes: Iterable[int], what: str) -> None:
 
 def _new_groups(snapshot: Snapshot, nodes: tuple[NodeRow, ...], leaves: tuple[int, ...],
                 pool_size: int) -> Iterable[GroupRow]:
-    """Where a growth of the pool puts its groups: on nodes that are up and not to be emptied."""
+    """Return the groups that a growth of the pool adds, on nodes that are up and not to be
+    emptied."""
     topology = Topology.of(NodePlace(row.id, row.rack, row.weight) for row in nodes
                            if row.state not in (cluster.DEAD, cluster.DRAINING)
                            and row.id not in leaves)
@@ -88,7 +88,7 @@ def _new_groups(snapshot: Snapshot, nodes: tuple[NodeRow, ...], leaves: tuple[in
 
 
 class Place(NamedTuple):
-    """Where a partition is appended to: its group, who leads that, and who has replicas."""
+    """Place of a partition: its group, the group's leader, and the nodes with replicas."""
 
     group: int
     leader: int

@@ -1,14 +1,14 @@
-"""Bytes: where every field of a batch, an entry and a lane segment stands, and the limits of each.
+"""Byte layout of batches, entries and journal segments: field offsets and limits.
 
 Contract.  Both twins of the hot path (``reference/__init__.py`` and ``_core.pyx``) assert against
-this module at import, and ``docs/storage-format.md`` is its prose.  Changing a number here changes
+this module at import, and ``docs/storage-format.md`` describes it.  A changed number here changes
 bytes on disk or on the wire: it needs a new ``FORMAT_VERSION`` and a decision page.
 
-Theory.  A batch is Kafka's RecordBatch v2, big-endian, byte for byte, so that the bytes a producer
-encoded are the bytes that are replicated, stored and fetched.  An entry header is ours and
-little-endian (the machines' own order).  An entry's own CRC covers its length, its header and, of
-a DATA payload, the first 21 bytes: exactly the part of a batch that the batch's CRC32C leaves out.
-Of any other payload it covers everything, because nothing else would.
+Theory.  A batch is Kafka's RecordBatch v2, big-endian, byte for byte: the bytes that a producer
+encoded are replicated, stored and fetched.  An entry header is ours and little-endian (the byte
+order of the machines).  An entry's CRC covers its length, its header and, of a DATA payload, the
+first 21 bytes: exactly the part of a batch that the batch's CRC32C leaves out.  Of any other
+payload it covers everything, because no other CRC would.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BATCH_HEADER_BYTES = 61
 BATCH_LENGTH_OVERHEAD = 12  # total bytes = 12 + batch length field
 BATCH_MAGIC = 2
 
-#: What the batch CRC leaves out; the entry CRC covers it instead.
+#: Bytes that the batch CRC leaves out; the entry CRC covers them instead.
 BATCH_UNCHECKED_BYTES = 21
 
 ATTRIBUTE_CODEC_MASK = 0x07
@@ -43,10 +43,10 @@ ATTRIBUTE_LOG_APPEND_TIME = 0x08
 ATTRIBUTE_TRANSACTIONAL = 0x10
 ATTRIBUTE_CONTROL = 0x20
 
-#: A batch that counts only once a ledger says so carries ATTRIBUTE_TRANSACTIONAL and a producer id
-#: between these, which says whose it is: from the highest bits, number of the sink, high part of
-#: the run's number, task, attempt.  The low part of the run is the producer epoch, so that a newer
-#: run fences an older one, and an id is used again for the next run.
+#: A staged batch, which counts only once the sink ledger says so, has ATTRIBUTE_TRANSACTIONAL and a
+#: producer id in this range.  From the highest bits, the id has the number of the sink, the high
+#: part of the transaction's number, task, and attempt.  The low part is the producer epoch, so that
+#: a newer transaction fences an older one, and an id is used again for the next.
 STAGED_PRODUCER_MIN = 1 << 61
 STAGED_PRODUCER_MAX = (1 << 62) - 1
 STAGED_SINK_BITS, STAGED_RUN_HIGH_BITS, STAGED_TASK_BITS, STAGED_ATTEMPT_BITS = 20, 14, 20, 7
@@ -76,20 +76,20 @@ ENTRY_TERM_AT = 24  # u64
 ENTRY_INDEX_AT = 32  # u64
 ENTRY_PARTITION_AT = 40  # u64, partition incarnation, 0 = none
 ENTRY_BASE_OFFSET_AT = 48  # i64, -1 = none
-ENTRY_DURABLE_AT = 56  # u64, lane position known durable when this entry was written
+ENTRY_DURABLE_AT = 56  # u64, journal position known durable when this entry was written
 ENTRY_HEADER_BYTES = 64
 
-#: Entries start at multiples of this in a lane; the gap is zeros.  It lets a scan look for the
-#: next intact entry after a damaged one without trying every byte.
+#: Entries start at multiples of this in the journal; the gap is zeros.  So a scan can find the next
+#: intact entry after a damaged one without trying every byte.
 ENTRY_ALIGNMENT = 8
 
-# ---- Lane segment header (little-endian, 64 bytes) ---------------------------------------------
+# ---- Journal segment header (little-endian, 64 bytes) ------------------------------------------
 
 SEGMENT_MAGIC = b"MRLANE\x00\x01"
 SEGMENT_MAGIC_AT = 0  # 8 bytes
 SEGMENT_VERSION_AT = 8  # u32, FORMAT_VERSION
 SEGMENT_LANE_AT = 12  # u32
-SEGMENT_START_AT = 16  # u64, lane position of this segment's first byte (the header's)
+SEGMENT_START_AT = 16  # u64, journal position of this segment's first byte (the header's)
 SEGMENT_CLUSTER_AT = 24  # 16 bytes, cluster id
 SEGMENT_NODE_AT = 40  # u32, node id
 SEGMENT_SEED_AT = 44  # u32, prev_crc of the first entry: random per segment, so that a recycled

@@ -1,20 +1,19 @@
-"""Plain values that a file or a peer gave, against the shape that they should have.
+"""Validation of plain values from files and peers against an expected shape.
 
-Contract.  ``check(value, shape)`` returns when the value has the shape and raises ``ValueError``
-that says where it has not; then nothing that reads it trips over a type.  What the values mean is
-for whoever reads them.  O(values).
+Contract.  ``check(value, shape)`` returns if the value has the shape, and otherwise raises
+``ValueError``, which names the place.  Code that reads a checked value meets no wrong type; the
+meaning of the values is the caller's to check.  O(values).
 
 A shape is one of::
 
     WHOLE, MARK, FLAG, TEXT, BYTES, ANYTHING   a number of 64 bits without sign; one from -1 on;
-                                               a truth value; text; bytes; whatever there is
+                                               a truth value; text; bytes; any value
     (shape, shape)                             a list of exactly these
     [shape]                                    a list of any number of these
     {"name": shape}                            a map with at least these names
     Optional(shape)                            null, or this
 
-Theory.  CRCs keep accidents out and no liar, and a decoder of CBOR gives back any type at any
-place.
+Theory.  CRCs detect accidents and not malice, and a CBOR decoder returns any type at any place.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Shape = str | tuple | list | dict | Optional
 
 
 def check(value: object, shape: Shape, where: str = "value") -> None:
-    """Raises ``ValueError``."""
+    """Raise ``ValueError`` unless ``value`` has ``shape``."""
     kind = type(shape)
     if kind is str:
         _check_one(value, shape, where)
@@ -65,7 +64,7 @@ def check(value: object, shape: Shape, where: str = "value") -> None:
 
 
 def _check_each(values: Iterable[object], shapes: Iterable[Shape], where: str) -> None:
-    """The usual values at once: files have millions of them."""
+    """Check the usual values inline, because files have millions of them."""
     for value, shape in zip(values, shapes):
         if shape is WHOLE:
             if type(value) is int and 0 <= value <= _WHOLE_MAX:

@@ -1,11 +1,13 @@
-"""Who leads which group, for every group of the pool, at the price of changes only.
+"""Last known leader of every group of the pool, copied from node to node as versioned changes.
 
-Contract.  ``LeadershipDelta`` is what this node leads, versioned; ``LeaderTable`` is what the
-others said.  A hint may be stale and decides nothing: the node it names refuses when it does not
-lead. Theory.  Each change of a group's leadership here gets the next version and replaces the
-group's earlier one, so the list holds one change per group ever led, and "everything since version
-v" is one walk over what differs.  Each life of a node counts its versions above those of the lives
-before it: an answer that an earlier life gave is never taken for the beginning of this life's list.
+Contract.  ``LeadershipDelta`` holds the groups that this node leads, versioned; ``LeaderTable``
+holds the reports of other nodes.  An entry may be stale and decides nothing: the node that it names
+refuses a request if it does not lead.
+
+Theory.  Each change of a group's leadership here gets the next version and replaces the group's
+earlier change.  So the list has one change per group ever led, and one walk over the differences
+yields all changes since version v.  The versions of a boot epoch are above those of earlier ones:
+an answer from an earlier boot epoch is never taken for the beginning of the present list.
 """
 
 from __future__ import annotations
@@ -15,31 +17,32 @@ from sortedcontainers import SortedDict
 #: (group, incarnation, term, leads)
 Change = tuple[int, int, int, bool]
 
-#: Low bits of a version, which count the changes of one life; above them is the life's number.
+#: Low bits of a version, which count the changes of one boot epoch; the boot epoch is above them.
 VERSION_BITS = 40
-#: Versions have 64 bits on the wire.  Boot epochs, which count starts, do not get so far; if one
-#: does, the numbers begin anew.
+#: Versions have 64 bits on the wire.  Boot epochs, which count starts, do not reach this limit; one
+#: that does starts again at 0.
 _LIVES = 1 << (64 - VERSION_BITS)
 
 
 class LeadershipDelta:
-    """The groups led here, and not led any more, by version.  ``boot_epoch``: number of this life
-    of the node, larger than those of its lives before."""
+    """Groups led here, and groups no longer led here, by version of the change.
+
+    ``boot_epoch`` is larger than those of all earlier starts of the node."""
 
     __slots__ = ("version", "led_count", "_before", "_by_version", "_version_of")
 
     def __init__(self, boot_epoch: int = 0) -> None:
-        #: Of the last change; 0 = there was none in this life.
+        #: Version of the last change; 0 = none in this boot epoch.
         self.version = 0
-        #: No version of an earlier life is larger.
+        #: Versions of earlier boot epochs are at most this.
         self._before = boot_epoch % _LIVES << VERSION_BITS
-        #: Groups led now.
+        #: Number of groups led now.
         self.led_count = 0
         self._by_version: SortedDict = SortedDict()
         self._version_of: dict[int, int] = {}
 
     def record(self, group: int, incarnation: int, term: int, leads: bool) -> None:
-        """Leadership of ``group`` began or ended here."""
+        """Record that leadership of ``group`` began or ended here."""
         self.led_count += 1 if leads else -1
         replaced = self._version_of.get(group)
         if replaced is not None:
@@ -49,8 +52,10 @@ class LeadershipDelta:
         self._by_version[self.version] = (group, incarnation, term, leads)
 
     def since(self, version: int, count_max: int) -> tuple[int, tuple[Change, ...]]:
-        """(version reached, changes) after ``version``, oldest first, at most ``count_max``.  A
-        version that this life has not reached is of another one's list: all changes."""
+        """Return (version reached, changes) after ``version``, oldest first, at most ``count_max``.
+
+        A ``version`` above the present one is of another boot epoch's list: then all changes are
+        returned."""
         if version > self.version:
             version = 0
         changes: list[Change] = []
@@ -64,20 +69,20 @@ class LeadershipDelta:
 
 
 class LeaderTable:
-    """Leaders as the other nodes reported them, and how far each report has been copied."""
+    """Leaders as other nodes reported them, and the version up to which each report is copied."""
 
     __slots__ = ("_leaders", "copied", "announced")
 
     def __init__(self) -> None:
         #: group -> (leader or 0, term)
         self._leaders: dict[int, tuple[int, int]] = {}
-        #: node -> version of its list that is copied here
+        #: node -> version up to which its list is copied here
         self.copied: dict[int, int] = {}
-        #: node -> version it announced last
+        #: node -> version that it announced last
         self.announced: dict[int, int] = {}
 
     def learn(self, node: int, change: Change) -> None:
-        """``node`` reports that it leads a group, or that it does not any more."""
+        """Record the report of ``node`` that it leads a group, or no longer does."""
         group, _, term, leads = change
         leader, known_term = self._leaders.get(group, (0, 0))
         if leads and term >= known_term:
@@ -86,14 +91,14 @@ class LeaderTable:
             self._leaders[group] = (0, term)
 
     def leader(self, group: int) -> tuple[int, int]:
-        """(leader or 0, term); (0, 0) when nothing is known."""
+        """Return (leader or 0, term); (0, 0) if nothing is known."""
         return self._leaders.get(group, (0, 0))
 
     def behind(self, node: int) -> bool:
-        """Whether ``node`` announced changes that are not copied yet."""
+        """True if ``node`` announced changes that are not copied yet."""
         return self.copied.get(node, 0) != self.announced.get(node, 0)
 
     def restarted(self, node: int) -> None:
-        """``node`` lives anew and counts its versions from 0."""
+        """Forget the versions of ``node``, which restarted and counts them anew."""
         self.copied.pop(node, None)
         self.announced.pop(node, None)

@@ -1,12 +1,15 @@
-"""Who leads what, as a number that two nodes can compare.
+"""Digests of leadership that two nodes compare as one number.
 
 Contract.  ``LeadershipDigest`` holds (group, incarnation, term) facts about one peer in 64 buckets,
-each a sum modulo 2^64; adding and removing is O(1), so sums are kept up to date at each change and
-never computed.  Equal sums mean equal sets, but for a chance of 2^-64; nothing about safety rests
-on it. Theory.  Addition commutes, so two nodes that learned the same facts in another order agree,
-and a fact can be taken back.  The mix is splitmix64's finaliser (Steele, Lea, Flood 2014) over the
-three numbers in turn, keyed so that the sums are this protocol's own.  A group's bucket is its id
-modulo 64: on a mismatch 64 numbers tell where, and only those groups are listed.
+each a sum modulo 2^64.  Adding and removing is O(1), so that digests are updated with each change
+and never computed.  Equal sums mean equal sets, except with probability 2^-64; safety does not
+depend on it.
+
+Theory.  Addition commutes, so two nodes that learned the same facts in different orders agree, and
+a fact can be removed again.  The mix is splitmix64's finaliser (Steele, Lea, Flood 2014) over the
+three numbers in turn, with a key that makes the sums specific to this protocol.  A group's bucket
+is its id modulo 64: after a mismatch, 64 numbers locate the difference, and only groups of those
+buckets are listed.
 """
 
 from __future__ import annotations
@@ -24,14 +27,15 @@ def _mix(value: int) -> int:
 
 
 def fact(group: int, incarnation: int, term: int) -> int:
-    """64-bit hash of "this node leads ``group`` of that incarnation in ``term``"."""
+    """Return a 64-bit hash of the fact that a node leads ``group`` of ``incarnation`` in
+    ``term``."""
     value = _mix((_KEY + group) & _MASK)
     value = _mix((value + incarnation) & _MASK)
     return _mix((value + term) & _MASK)
 
 
 class LeadershipDigest:
-    """The sum of the facts about one peer, by bucket."""
+    """Sum of the facts about one peer, in total and by bucket."""
 
     __slots__ = ("total", "buckets")
 
@@ -40,11 +44,11 @@ class LeadershipDigest:
         self.buckets = [0] * BUCKETS
 
     def add(self, group: int, value: int) -> None:
-        """``value`` (a ``fact``) holds now."""
+        """Add ``value``, a ``fact`` about ``group``."""
         self.total = (self.total + value) & _MASK
         bucket = group % BUCKETS
         self.buckets[bucket] = (self.buckets[bucket] + value) & _MASK
 
     def remove(self, group: int, value: int) -> None:
-        """``value`` does not hold any more."""
+        """Remove ``value``, a ``fact`` about ``group`` that was added."""
         self.add(group, -value)

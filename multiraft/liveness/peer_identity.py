@@ -1,17 +1,16 @@
-"""Which life of a node is let in: the judgement about a peer that says who it is.
+"""Admission of peers: is the data directory that introduces itself the one known under its node id?
 
-Contract.  ``judge`` is a function of what the peer says and of what is known of it; ``History`` is
-what a data directory says of its own lives.  Who keeps what is known, and makes durable what has to
-be, is the driver's business (``node/peers/registry.py``, ``multiraft.storage.identity``).
+Contract.  ``judge`` is a function of a peer's introduction and of what is known of that node;
+``History`` holds the boot ids of a data directory.  The driver keeps what is known, and makes it
+durable where necessary (``node/peers/registry.py``, ``multiraft.storage.identity``).
 
-Theory.  A data directory that was wiped has forgotten what it voted and acknowledged, so its node
-may not go on under the same id (scenario S28f): an id belongs to one incarnation for ever.  A
-directory that was put back to an older copy has forgotten what its later lives did, and its boot
-epoch catches up with theirs when it is started often enough.  So each life has a random number
-beside its epoch, which its directory keeps with those of the lives before it.  A peer remembers the
-life that it let in last.  It lets another one in only when that names the life remembered: a
-directory that has not had this life is a copy from before it, whatever its epoch (docs/decisions/
-0008, 0052).
+Theory.  A wiped data directory has lost its votes and acknowledgements, so its node must not
+continue under the same id (scenario S28f): an id belongs to one directory incarnation permanently.
+A directory restored from an older copy has lost what later starts did, and enough starts raise its
+boot epoch to theirs.  So each start draws a random number, which with the boot epoch makes a *boot
+id*, and the directory keeps its boot ids.  A peer remembers the boot id that it admitted last.  It
+admits another one only if the introduction names the remembered boot id: a directory without that
+start is a copy from before it, whatever its epoch (docs/decisions/0008, 0052).
 """
 
 from __future__ import annotations
@@ -20,37 +19,39 @@ import enum
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-#: Numbers of lives from here on are durable: the directory keeps them.  Earlier releases drew a
-#: number of 63 bits for each process, which nobody kept.
+#: Random numbers from here on are durable: the directory keeps them.  Earlier releases drew 63 bits
+#: for each process and kept nothing.
 DURABLE = 1 << 63
 
-#: Lives that a directory remembers, the last ones, 16 bytes each in its identity file.  What counts
-#: is the starts while a peer is away; a start takes some tenths of a second.  A life that lasts has
-#: one for each 10 s in which it is written to: half a day has all of them.
+#: Boot ids that a directory keeps, the latest ones, 16 bytes each in its identity file.  They must
+#: cover the starts while a peer is away.  A start takes some tenths of a second.  A process draws a
+#: new boot id for each 10 s in which data is written, so half a day of writes fills the list.
 LIVES_KEPT = 4096
 
 
 class Refusal(enum.Enum):
-    """Why a peer is not let in."""
+    """Reason for which a peer is not admitted."""
 
-    REMOVED = enum.auto()  # its id was, for ever
+    REMOVED = enum.auto()  # its id was removed from the cluster, permanently
     UNKNOWN = enum.auto()  # no such node is known, yet or at all
-    OTHER_DIRECTORY = enum.auto()  # the id belongs to another incarnation
-    STALE_LIFE = enum.auto()  # its directory has started since
-    RUNS = enum.auto()  # the life before it is connected and well: perhaps a copy, perhaps early
-    UNLINKED = enum.auto()  # it does not name the life that is remembered: it may say it again
+    OTHER_DIRECTORY = enum.auto()  # the id belongs to another directory incarnation
+    STALE_LIFE = enum.auto()  # its directory has been started since
+    # The boot id before it is connected and supported: perhaps a copy, perhaps too early.
+    RUNS = enum.auto()
+    # It does not name the remembered boot id, and may introduce itself again.
+    UNLINKED = enum.auto()
 
 
 class Life(NamedTuple):
-    """One start of a data directory, or a stretch of it: a life that lasts gets new numbers, each
-    larger than the one before."""
+    """Boot id: one start of a data directory, or a part of it.  A long-running process draws new
+    boot ids, each larger than the one before."""
 
     boot_epoch: int
     process: int  # random; durable from ``DURABLE`` on
 
     @property
     def is_durable(self) -> bool:
-        """Tell whether its directory keeps its number."""
+        """True if the directory keeps this boot id."""
         return self.process >= DURABLE
 
 
@@ -58,8 +59,10 @@ NO_LIFE = Life(0, 0)
 
 
 class Introduction(NamedTuple):
-    """What a peer says of itself.  ``after``: the life of its directory that the judging node
-    remembers, as far as the peer was told; None = it was not."""
+    """A peer's statement about itself.
+
+    ``after`` is the boot id of its directory that the judging node remembers, if the judging node
+    has named it; None = it has not."""
 
     node: int
     incarnation: int
@@ -69,13 +72,15 @@ class Introduction(NamedTuple):
 
     @property
     def life(self) -> Life:
-        """The life that introduces itself."""
+        """Boot id of the peer that introduces itself."""
         return Life(self.boot_epoch, self.process)
 
 
 class Known(NamedTuple):
-    """What is known of a node.  ``incarnation`` 0 = not heard yet; ``boot_epoch``: the highest that
-    was registered; ``life``: the one that was let in last."""
+    """Knowledge about a node.
+
+    ``incarnation`` 0 = the node has not introduced itself; ``boot_epoch`` is the highest that was
+    registered; ``life`` is the boot id that was admitted last."""
 
     incarnation: int
     boot_epoch: int = 0
@@ -83,13 +88,13 @@ class Known(NamedTuple):
 
     @property
     def remembered(self) -> Life:
-        """The life that the next one has to name."""
+        """Boot id that the next introduction has to name."""
         return self.life if self.life.is_durable else NO_LIFE
 
 
 class Verdict(NamedTuple):
-    """A refusal, in words.  ``remembered``: the life that the judging node knows of, for one whose
-    directory keeps its lives."""
+    """A refusal and its text.  ``remembered`` is the boot id known to the judging node, for a peer
+    whose directory keeps boot ids."""
 
     refusal: Refusal
     text: str
@@ -98,8 +103,10 @@ class Verdict(NamedTuple):
 
 def judge(said: Introduction, judging: int, known: Known | None, is_removed: bool,
           is_alive: Callable[[Life], bool]) -> Verdict | None:
-    """Why node ``judging`` refuses who says so; None = it is let in.  ``is_alive`` tells whether a
-    life is connected and supported right now."""
+    """Return the reason for which node ``judging`` refuses the introduction; None = the peer is
+    admitted.
+
+    ``is_alive`` returns whether a boot id is connected and supported right now.  O(1)."""
     node = said.node
     if is_removed:
         return Verdict(Refusal.REMOVED, f"node {node} was removed from the cluster for ever")
@@ -109,6 +116,7 @@ def judge(said: Introduction, judging: int, known: Known | None, is_removed: boo
     if not said.incarnation or known.incarnation not in (0, said.incarnation):
         return Verdict(Refusal.OTHER_DIRECTORY, f"node {node} is another data directory here: "
                        f"incarnation {known.incarnation:x}, not {said.incarnation:x}")
+    # The admitted process itself, unless a later start has registered meanwhile.
     if said.life == known.life and known.life.boot_epoch >= known.boot_epoch:
         return None
     return _judge_other_life(said, known, is_alive)
@@ -141,16 +149,16 @@ def _stale(said: Introduction, text: str, life: Life) -> Verdict:
 
 
 class Recall(enum.Enum):
-    """What a directory says of a life that a peer remembers."""
+    """Answer of a directory about the boot id that a peer remembers."""
 
-    OWN = enum.auto()  # it has had that life, or the peer remembers none
-    FOREIGN = enum.auto()  # it has not: it is a copy from before that life
-    FORGOTTEN = enum.auto()  # it is from before the lives that are kept: nobody can tell
+    OWN = enum.auto()  # one of its own, or the peer remembers none
+    FOREIGN = enum.auto()  # not one of its own: the directory is a copy from before that start
+    FORGOTTEN = enum.auto()  # older than the boot ids that are kept, so unknown
 
 
 class History:
-    """The lives of one data directory, as far as they are kept.  ``pinned``: lives before those
-    that a peer is known to remember."""
+    """Boot ids of one data directory, as far as they are kept.  ``pinned`` are older ones that a
+    peer is known to remember."""
 
     def __init__(self, lives: Iterable[Life], pinned: Iterable[Life] = ()):
         kept = tuple(lives)
@@ -158,7 +166,7 @@ class History:
         self._oldest = kept[0] if len(kept) >= LIVES_KEPT else NO_LIFE
 
     def recall(self, remembered: Life) -> Recall:
-        """Compare the life that a peer remembers with those of this directory.  O(1)."""
+        """Compare the boot id that a peer remembers with those of this directory.  O(1)."""
         if remembered == NO_LIFE or remembered in self._own:
             return Recall.OWN
         return Recall.FORGOTTEN if remembered < self._oldest else Recall.FOREIGN

@@ -1,21 +1,22 @@
-"""Leases between nodes: who supports whom, found out by one small question per pair and interval.
+"""Store liveness: failure detection between nodes by one heartbeat per pair and interval.
 
-Contract.  ``StoreLiveness`` is the sans-I/O state of one node's exchange with all others; a thread
+Contract.  ``StoreLiveness`` is the sans-I/O state of one node's exchange with all others.  A thread
 of its own drives it (``questions``, ``answer``, ``answered``, ``expire``), so that bulk data never
-delays it, and passes ``events`` on to the core.  The core's side of it, ``publish``, hands over
-digests and the health of loop and disk.  Not thread-safe: the driver holds one lock around each
-call.
-Invariants.  Within one life of the asker sequences only grow; an answer counts once, for a question
-that is outstanding.  Support granted outlives the support the asker counts, because the answerer
-counts from when the question arrived and the asker from when it left.
-Theory.  A question of n1 to n2, answered, is n2's support for n1: n1 *holds* a lease of n2, n2 has
-*granted* it.  The asker counts answers only, so a link that works one way supports nobody who asks
-over it (scenario S19).  A node that is not healthy neither asks nor answers: its leases run out at
-both ends (S1).  The boot epoch is the number of a node's life, durable and growing; a new one ends
-all support of the earlier life, and whatever is left of that life on the wire is dropped by (node,
-epoch, sequence) (S7).
-    Each question carries a digest of what its sender leads among the receiver's groups.  One that
-differs may have crossed a change of leadership; two in a row are reported.
+delays heartbeats, and passes ``events`` to the core.  ``publish`` takes digests and the health of
+loop and disk from the core's side.  Not thread-safe: the driver holds one lock around each call.
+
+Invariants.  Within one boot epoch of the asker, sequences only grow.  An answer counts once, for a
+question that is outstanding.  Support granted lasts longer than support counted, because the
+answerer counts from the arrival of the question and the asker from its sending.
+
+Theory.  A question of n1 that n2 answers is n2's support for n1: n1 *holds* support from n2, n2 has
+*granted* it.  The asker counts answers only, so a one-way link gives no support (scenario S19).  An
+unhealthy node neither asks nor answers: its support expires at both ends (S1).  Boot epochs are
+durable and grow; a new one ends all support of earlier ones, and messages of earlier ones that are
+still in flight are dropped by (node, epoch, sequence) (S7).
+
+Each question carries a digest of the groups that its sender leads and the receiver is a member of.
+A digest that differs may have crossed a change of leadership; two in a row are reported.
 """
 
 from __future__ import annotations
@@ -23,31 +24,31 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-#: Questions to one peer that may wait for answers: a lease's worth and as much again.  An older one
-#: could not extend a lease any more.
+#: Unanswered questions kept per peer: those of two leases.  An answer to an older one could not
+#: extend support.
 OUTSTANDING_MAX = 16
 
 
 class Question(NamedTuple):
-    """Do you support me?  Answering is granting."""
+    """Heartbeat: request for support, which the answer grants."""
 
     boot_epoch: int  # of the asker
-    sequence: int  # from 1 in each life, per peer
+    sequence: int  # from 1 in each boot epoch, per peer
     leading_digest: int  # over the groups the asker leads that the receiver is a member of
     leading_version: int  # of the asker's list of led groups
 
 
 class Answer(NamedTuple):
-    """I do."""
+    """Reply to a heartbeat, which grants support."""
 
     boot_epoch: int  # of the answerer
     asker_epoch: int  # copied from the question
     sequence: int  # copied from the question
-    full: int  # 1 = the answerer's disk has no room for records, 0 = it has
+    full: int  # 1 = the answerer's disk is full, 0 = it has space for records
 
 
 class LeaseEventKind(enum.IntEnum):
-    """What ``StoreLiveness`` found out; each is a call of ``MultiRaft``."""
+    """Kinds of findings of ``StoreLiveness``; each is a call of ``MultiRaft``."""
 
     GRANTED = 0  # lease_granted(node, value = its boot epoch)
     WITHDRAWN = 1  # lease_withdrawn(node)
@@ -67,7 +68,7 @@ class LeaseEvent(NamedTuple):
 
 
 class Peer:
-    """One other node, as this exchange sees it."""
+    """One other node, as this exchange knows it."""
 
     __slots__ = (
         "boot_epoch",
@@ -83,28 +84,29 @@ class Peer:
     )
 
     def __init__(self) -> None:
-        #: Highest boot epoch heard of; 0 = none.
+        #: Highest boot epoch received; 0 = none.
         self.boot_epoch = 0
-        #: Highest sequence of a question from that life.
+        #: Highest sequence of a question in that boot epoch.
         self.sequence_seen = 0
         self.sequence_sent = 0
-        #: 0 = no lease.
+        #: End of the support granted; 0 = none.
         self.granted_until_ms = 0
         self.held_until_ms = 0
-        #: sequence -> when it was sent, of questions not answered, oldest first
+        #: sequence -> time of sending, of unanswered questions, oldest first
         self.outstanding: dict[int, int] = {}
-        #: Questions in a row whose digest differed.
+        #: Questions in a row with a differing digest.
         self.mismatches = 0
-        #: Last version announced; -1 = none in this life.
+        #: Last version announced; -1 = none in this boot epoch.
         self.leading_version = -1
-        #: When it was asked last; None = never.
+        #: Time of the last question; None = never.
         self.asked_ms: int | None = None
-        #: What it said last of its disk, while it holds this node up.
+        #: Last report about its disk, while it supports this node.
         self.full = False
 
 
 class StoreLiveness:
-    """This node's leases, given and held.  All peers, whether they share a group with it or not."""
+    """Support granted and held by this node, with all peers, also those that share no group with
+    it."""
 
     def __init__(self, node: int, boot_epoch: int, lease_ms: int, interval_ms: int):
         assert boot_epoch > 0, f"boot epoch {boot_epoch}"
@@ -121,23 +123,24 @@ class StoreLiveness:
         self._full = False
 
     def add_peer(self, node: int) -> None:
-        """Exchange questions with ``node`` from now on."""
+        """Exchange heartbeats with ``node`` from now on."""
         assert node != self.node, "a node supports itself without asking"
         self._peers.setdefault(node, Peer())
 
     def remove_peer(self, node: int) -> None:
-        """``node`` left the cluster: its leases end now."""
+        """End the exchange and all support with ``node``, which left the cluster."""
         self._end(node, self._peers.pop(node))
 
     def peers(self) -> tuple[int, ...]:
-        """The nodes asked, in the order they were added."""
+        """Return the peers in the order in which they were added."""
         return tuple(self._peers)
 
     def publish(self, led_digests: dict[int, int], believed_digests: dict[int, int],
                 leading_version: int, healthy: bool, full: bool = False) -> None:
-        """What questions carry and are compared with from now on, by peer (absent = 0); the dicts
-        are not changed by either side afterwards.  ``healthy``: loop and disk made progress;
-        ``full``: the disk has no room for records, which answers say."""
+        """Replace what heartbeats carry and are compared with, by peer (absent = 0).
+
+        Neither side changes the dictionaries afterwards.  ``healthy``: loop and disk made progress.
+        ``full``: the disk has no space for records, which answers report."""
         self._led_digests = led_digests
         self._believed_digests = believed_digests
         self._led_version = leading_version
@@ -147,7 +150,7 @@ class StoreLiveness:
     # ---- asking -------------------------------------------------------------------------------
 
     def questions(self, now_ms: int) -> list[tuple[int, Question]]:
-        """The questions that are due, one per peer and interval; none while unhealthy."""
+        """Return the questions that are due, one per peer and interval; none while unhealthy."""
         due: list[tuple[int, Question]] = []
         if not self._healthy:
             return due
@@ -164,15 +167,17 @@ class StoreLiveness:
         return due
 
     def answered(self, now_ms: int, node: int, answer: Answer) -> None:
-        """An answer arrived.  Support counts from when its question was sent."""
+        """Process an answer.  Its support counts from the sending of the question."""
         peer = self._peers.get(node)
         if peer is None or answer.asker_epoch != self.boot_epoch:
-            return  # meant for an earlier life of this node
+            return  # meant for an earlier boot epoch of this node
         if not self._note_epoch(node, peer, answer.boot_epoch):
             return
         sent_ms = peer.outstanding.pop(answer.sequence, None)
         if sent_ms is None:
             return  # a duplicate, or too old to matter
+        # From the sending, not from now: the answerer may have granted it long before the answer
+        # arrived.
         until_ms = sent_ms + self.lease_ms
         if until_ms <= now_ms or until_ms <= peer.held_until_ms:
             return
@@ -187,19 +192,20 @@ class StoreLiveness:
     # ---- answering ----------------------------------------------------------------------------
 
     def answer(self, now_ms: int, node: int, question: Question) -> Answer | None:
-        """The answer to a question, which grants a lease; None = say nothing."""
+        """Return the answer to a question, which grants support; None = send nothing."""
         peer = self._peers.get(node)
         if peer is None or not self._note_epoch(node, peer, question.boot_epoch):
             return None
         if question.sequence <= peer.sequence_seen:
-            return None  # a duplicate, or overtaken: it must not extend anything
+            return None  # a duplicate, or overtaken: it must not extend support
         peer.sequence_seen = question.sequence
         if not self._healthy:
             return None
         if not peer.granted_until_ms:
             self._emit(LeaseEventKind.GRANTED, node, peer.boot_epoch)
         peer.granted_until_ms = now_ms + self.lease_ms
-        self._compare(node, peer, question)  # after the lease: a new life resets what was announced
+        # After the event: a new boot epoch resets what was announced.
+        self._compare(node, peer, question)
         return Answer(self.boot_epoch, question.boot_epoch, question.sequence, int(self._full))
 
     def _compare(self, node: int, peer: Peer, question: Question) -> None:
@@ -215,7 +221,7 @@ class StoreLiveness:
             self._emit(LeaseEventKind.LED_VERSION, node, question.leading_version)
 
     def _note_epoch(self, node: int, peer: Peer, boot_epoch: int) -> bool:
-        """Compare with the life known so far; False = the message is from an earlier one."""
+        """Record a peer's boot epoch.  False if the message is from an earlier one."""
         if boot_epoch == peer.boot_epoch:
             return True
         if boot_epoch < peer.boot_epoch:
@@ -229,16 +235,17 @@ class StoreLiveness:
     # ---- time ---------------------------------------------------------------------------------
 
     def ended(self, node: int) -> None:
-        """The process of ``node`` has ended: its connections broke and its host says that nobody
-        listens there.  No need to wait for the lease: one more reason to think it gone, of a
-        failure detector that may always be wrong.  The next question of that life, if there is
-        one after all, begins a new lease."""
+        """End support with ``node`` at once, because its process has ended: its connections broke
+        and its host refuses new ones.
+
+        Like an expired lease, that is the finding of a failure detector, which may be wrong.  The
+        next question of that boot epoch, if there is one, begins new support."""
         peer = self._peers.get(node)
         if peer is not None:
             self._end(node, peer)
 
     def _end(self, node: int, peer: Peer) -> None:
-        """End the leases given and held."""
+        """End the support granted and held."""
         if peer.granted_until_ms:
             self._emit(LeaseEventKind.WITHDRAWN, node)
         if peer.held_until_ms:
@@ -247,7 +254,7 @@ class StoreLiveness:
         peer.mismatches = 0
 
     def expire(self, now_ms: int) -> None:
-        """End the leases whose time is over.  O(peers)."""
+        """End the support that has expired.  O(peers)."""
         for node, peer in self._peers.items():
             if peer.held_until_ms and peer.held_until_ms <= now_ms:
                 peer.held_until_ms = 0
@@ -258,7 +265,7 @@ class StoreLiveness:
                 self._emit(LeaseEventKind.WITHDRAWN, node)
 
     def next_deadline_ms(self, now_ms: int) -> int:
-        """When something is due at the latest: a question, or the end of a lease."""
+        """Return the time of the next question or expiry.  O(peers)."""
         due_ms = now_ms + self.interval_ms
         for peer in self._peers.values():
             if self._healthy:
@@ -273,7 +280,7 @@ class StoreLiveness:
         return due_ms
 
     def events(self) -> list[LeaseEvent]:
-        """What was found out since the last call, in order."""
+        """Return the findings since the last call, in order."""
         events, self._events = self._events, []
         return events
 
@@ -282,7 +289,7 @@ class StoreLiveness:
 
 
 def deliver(events: list[LeaseEvent], core) -> None:
-    """Tell a ``MultiRaft`` what its node's ``StoreLiveness`` found out."""
+    """Pass the findings of a node's ``StoreLiveness`` to its ``MultiRaft``."""
     for kind, node, value in events:
         if kind is LeaseEventKind.GRANTED:
             core.lease_granted(node, value)

@@ -1,14 +1,15 @@
-"""Producer windows: the last batches of an idempotent producer in a partition, packed.
+"""Producer state: the last batches of an idempotent producer in a partition, as a packed window.
 
 Contract.  A *window* is an immutable byte string: the producer's epoch and its last 1 to 5 batches,
-oldest first, each with sequences, base offset and the raft index that decides when a retry of it is
-answered.  A *carried* window is the same without the indexes, for the entry that opens the
-partition in another group: there the opening entry's index stands for all of them, because what was
-carried is committed where it came from, and answered as soon as the opening is committed too.
+oldest first.  Each batch has its sequences, base offset, and the Raft index that must be committed
+before a retry of it is answered.  A *carried* window has no indexes; it is in the entry that opens
+the partition in another group.  There the index of that entry stands for all of them, because
+carried batches are committed in their old group, and a retry is answered once the opening is
+committed.
 
-Theory.  Packed state is not visited by the garbage collector, and undoing a change of it is putting
-the string before back.  Base offsets of a partition grow with each batch, in whichever group it is
-appended: the order of the last base offsets is the order of use, on every replica and across moves.
+Theory.  The garbage collector does not visit packed state, and a change is undone by restoring the
+previous string.  Base offsets of a partition grow with each batch, in any group: the order of the
+last base offsets is the order of use, on every replica and across moves.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from multiraft.codec.layout import SEQUENCE_MODULUS
 from multiraft.errors import CodecError, CorruptEntry
 from multiraft.types import BatchInfo
 
-#: Batches remembered per producer and partition.  Kafka's number: clients keep at most this many
-#: in flight, so a retry can only be one of them.
+#: Batches kept per producer and partition.  Kafka's number: clients have at most this many in
+#: flight, so that a retry can only be one of them.
 BATCHES_PER_WINDOW = 5
 
 SEQUENCE_MASK = SEQUENCE_MODULUS - 1
@@ -38,7 +39,7 @@ _CARRIED_BATCH = struct.Struct("<iiq")  # first sequence, last sequence, base of
 
 
 class WindowBatch(NamedTuple):
-    """One remembered batch of a producer."""
+    """One batch in a producer's window."""
 
     first_sequence: int
     last_sequence: int
@@ -47,23 +48,23 @@ class WindowBatch(NamedTuple):
 
 
 def window_epoch(window: bytes) -> int:
-    """The producer epoch of a window."""
+    """Return the producer epoch of a window."""
     return _EPOCH.unpack_from(window)[0]
 
 
 def last_sequence(window: bytes) -> int:
-    """The last sequence of a window's newest batch."""
+    """Return the last sequence of a window's newest batch."""
     return _BATCH.unpack_from(window, len(window) - _BATCH.size)[1]
 
 
 def window_batches(window: bytes) -> tuple[int, list[WindowBatch]]:
-    """(producer epoch, batches oldest first) of a packed window."""
+    """Return (producer epoch, batches oldest first) of a packed window."""
     batches = _BATCH.iter_unpack(memoryview(window)[_EPOCH.size:])
     return window_epoch(window), [WindowBatch(*fields) for fields in batches]
 
 
 def extended(window: bytes | None, batch: BatchInfo, base_offset: int, index: int) -> bytes:
-    """The window after ``batch``; a new producer epoch starts it afresh."""
+    """Return the window after ``batch``; a new producer epoch starts an empty one."""
     first = batch.base_sequence
     last = (first + batch.count - 1) & SEQUENCE_MASK
     if window is None or window_epoch(window) != batch.producer_epoch:
@@ -75,7 +76,8 @@ def extended(window: bytes | None, batch: BatchInfo, base_offset: int, index: in
 
 
 def repeated(window: bytes, info: BatchInfo) -> WindowBatch | None:
-    """The remembered batch that has exactly these sequences under this epoch."""
+    """Return the batch of the window with exactly these sequences and this epoch; None = there is
+    none."""
     epoch, batches = window_batches(window)
     if epoch != info.producer_epoch:
         return None
@@ -86,7 +88,7 @@ def repeated(window: bytes, info: BatchInfo) -> WindowBatch | None:
 
 
 def checked_window(window: bytes) -> bytes:
-    """``window`` from a snapshot.  Raises ``CodecError`` when it cannot be one."""
+    """Return ``window`` from a snapshot.  Raises ``CodecError`` if it cannot be a window."""
     batches, rest = divmod(len(window) - _EPOCH.size, _BATCH.size)
     if not isinstance(window, bytes) or rest or not 1 <= batches <= BATCHES_PER_WINDOW:
         raise CodecError(f"a producer window of {len(window)} bytes")
@@ -94,7 +96,8 @@ def checked_window(window: bytes) -> bytes:
 
 
 def put_back(windows: dict[int, bytes], changed: tuple) -> None:
-    """Undo one entry's change of windows; their order is not restored (``in_order_of_use``)."""
+    """Undo one entry's changes to windows.  Their order is not restored; see
+    ``in_order_of_use``."""
     for producer, window in changed:
         if window is None:
             del windows[producer]
@@ -103,7 +106,8 @@ def put_back(windows: dict[int, bytes], changed: tuple) -> None:
 
 
 def in_order_of_use(windows: dict[int, bytes]) -> dict[int, bytes]:
-    """The windows, least recently used first.  Last base offsets differ: the order is total."""
+    """Return the windows, least recently used first.  Last base offsets differ: the order is
+    total."""
     return dict(sorted(windows.items(), key=lambda item: _last_base_offset(item[1])))
 
 
@@ -115,7 +119,7 @@ def _last_base_offset(window: bytes) -> int:
 
 
 def carried(windows: dict[int, bytes]) -> bytes:
-    """The windows without their indexes, in order of use.  O(producers)."""
+    """Return the windows without their indexes, in order of use.  O(producers)."""
     packed = []
     for producer, window in windows.items():
         epoch, batches = window_batches(window)
@@ -125,8 +129,8 @@ def carried(windows: dict[int, bytes]) -> bytes:
 
 
 def settled(data: bytes | memoryview, index: int) -> dict[int, bytes]:
-    """The windows of ``carried``, as of the entry at ``index``, which opens the partition.  Raises
-    ``CorruptEntry``.  O(producers)."""
+    """Return the windows of ``carried``, as of the entry at ``index``, which opens the partition.
+    Raises ``CorruptEntry``.  O(producers)."""
     windows: dict[int, bytes] = {}
     at, end = 0, len(data)
     while at < end:

@@ -1,13 +1,13 @@
 """Payloads of the entries that open and seal a partition in a group.
 
-Contract.  ``open_payload`` and ``seal_payload`` make what ``parse_open`` and ``parse_seal`` read;
-the latter raise ``CorruptEntry`` and never trip over foreign bytes.  Bytes: docs/storage-format.md.
+Contract.  ``parse_open`` and ``parse_seal`` read the results of ``open_payload`` and
+``seal_payload``.  They raise ``CorruptEntry`` for any other bytes.  Bytes: docs/storage-format.md.
 
-Theory.  A partition begins in the group where the hash or an exception puts it: an opening without
-a past (version 1).  It goes on in another group with an opening that carries what the applied seal
-of the group before says (version 2): where it ended, what the producers had appended, and the
-highest leader epoch that was ever stamped.  So the new group needs nothing of the old one, and both
-logs alone say which of two entries of the same kind is the older.
+Theory.  A partition begins in the group where the hash or an exception places it, with an opening
+that has no predecessor (version 1).  It continues in another group with an opening that carries the
+contents of the applied seal of its previous group (version 2): the end offset, the producers'
+windows, and the highest leader epoch ever stamped.  So the new group needs nothing from the old
+one, and the two logs alone order two entries of the same kind.
 """
 
 from __future__ import annotations
@@ -31,35 +31,37 @@ SEAL_VERSION = 1
 #: The stamped leader epoch is an i32 on the wire: base + term must fit.
 LEADER_EPOCH_MAX = (1 << 31) - 1
 
-#: ``PartitionOpen.log_start`` of a partition without a past.
+#: ``PartitionOpen.log_start`` of a partition without a predecessor.
 NO_PREDECESSOR = -1
 
 
 class PartitionOpen(NamedTuple):
-    """A parsed PARTITION_OPEN payload.  ``log_start`` is ``NO_PREDECESSOR`` when nothing was
+    """Parsed PARTITION_OPEN payload.  ``log_start`` is ``NO_PREDECESSOR`` if nothing was
     carried."""
 
     epoch: int
     start_offset: int
     leader_epoch_base: int
     log_start: int = NO_PREDECESSOR
-    windows: bytes = b""  # ``windows.carried``
+    windows: bytes = b""  # ``producer_state.carried``
 
 
 class PartitionSeal(NamedTuple):
-    """What the applied seal of a partition says: all that the next group has to know."""
+    """Contents of a partition's applied seal: everything that the next group needs."""
 
-    epoch: int  # that ended
+    epoch: int  # the epoch that ended
     end_offset: int
     log_start: int
     leader_epoch: int  # no batch of the partition carries a higher one
-    windows: bytes  # ``windows.carried``
+    windows: bytes  # ``producer_state.carried``
 
 
 def open_payload(epoch: int, start_offset: int = 0, leader_epoch_base: int = 0,
                  log_start: int = NO_PREDECESSOR, windows: bytes = b"") -> bytes:
-    """Payload of a PARTITION_OPEN entry.  ``leader_epoch_base`` + term is stamped into batches; the
-    proposer chooses it such that it stays above every earlier stamp of the partition."""
+    """Return the payload of a PARTITION_OPEN entry.
+
+    ``leader_epoch_base`` + term is stamped into batches.  The proposer chooses a base that keeps
+    the stamp above every earlier one of the partition."""
     assert 0 <= start_offset, f"start offset {start_offset}"
     assert 0 <= leader_epoch_base <= LEADER_EPOCH_MAX, f"leader epoch base {leader_epoch_base}"
     if log_start == NO_PREDECESSOR:
@@ -70,9 +72,11 @@ def open_payload(epoch: int, start_offset: int = 0, leader_epoch_base: int = 0,
 
 
 def continue_payload(sealed: PartitionSeal, term: int) -> bytes:
-    """Payload of the entry that a leader of ``term`` appends to go on after ``sealed``: stamps of
-    this term and of every later one lie above all that the partition carries.  Raises
-    ``ProposalError`` when no i32 is left above them."""
+    """Return the payload of the opening that a leader of ``term`` appends to continue after
+    ``sealed``.
+
+    Stamps of this and every later term are above all that the partition carries.  Raises
+    ``ProposalError`` if no i32 is left above them."""
     base = max(0, sealed.leader_epoch + 1 - term)
     if base + term > LEADER_EPOCH_MAX:
         raise ProposalError(f"leader epoch {base + term} would exceed the limit of "
@@ -82,7 +86,7 @@ def continue_payload(sealed: PartitionSeal, term: int) -> bytes:
 
 
 def parse_open(payload: bytes | memoryview) -> PartitionOpen:
-    """The fields of a PARTITION_OPEN payload.  Raises ``CorruptEntry``."""
+    """Return the fields of a PARTITION_OPEN payload.  Raises ``CorruptEntry``."""
     if len(payload) < OPEN_STRUCT.size:
         raise CorruptEntry(f"a PARTITION_OPEN payload has {OPEN_STRUCT.size} bytes or more, this "
                            f"one {len(payload)}")
@@ -103,12 +107,12 @@ def parse_open(payload: bytes | memoryview) -> PartitionOpen:
 
 
 def seal_payload(epoch: int) -> bytes:
-    """Payload of a PARTITION_SEAL entry that ends ``epoch``."""
+    """Return the payload of a PARTITION_SEAL entry that ends ``epoch``."""
     return SEAL_STRUCT.pack(SEAL_VERSION, epoch)
 
 
 def parse_seal(payload: bytes | memoryview) -> int:
-    """The epoch that a PARTITION_SEAL ends.  Raises ``CorruptEntry``."""
+    """Return the epoch that a PARTITION_SEAL payload ends.  Raises ``CorruptEntry``."""
     if len(payload) != SEAL_STRUCT.size:
         raise CorruptEntry(f"a PARTITION_SEAL payload has {SEAL_STRUCT.size} bytes, this one "
                            f"{len(payload)}")

@@ -1,23 +1,23 @@
 """Tail state and applied state of one group's partitions: next offsets, producer windows, seals.
 
-Contract.  The group feeds entries in log order: a follower asks ``verify(entry)`` and then calls
-``append``; a leader asks ``admit`` (batches) or ``verify`` (control entries) and then calls
-``append``.  ``truncate`` follows a dropped suffix, ``apply`` min(commit, own durable index).  A
-leader *decides* by the tail; only applied state is served and saved.  No I/O, no clock.
+Contract.  The group adds entries in log order.  A follower calls ``verify(entry)`` and then
+``append``; a leader calls ``admit`` (batches) or ``verify`` (control entries) and then ``append``.
+``truncate`` follows a truncated suffix, ``apply`` follows min(commit, own durable index).  A leader
+*decides* by the tail; only applied state is served and saved.  No I/O, no clock.
 
 Invariants.  ``applied_index <= last_index``; one undo record for each entry between them, none for
-any other.  The tail is a function of the log's entries alone, so every replica, after whatever
-detours of append and truncate, holds the same state for the same log.  Within a partition the
-producer windows stand in order of their last batch's index: the first is the least recently used.
+any other.  The tail is a function of the log's entries alone: every replica with the same log has
+the same state, whatever it appended and truncated before.  The producer windows of a partition are
+ordered by the index of their last batch: the first is the least recently used.
 
-Theory.  State of a partition is an immutable ``PartitionState`` and a window is an immutable byte
-string, so an undo record is a few references, and undoing is putting them back.  The applied state
-of a partition is the tail's own object while the two agree; only partitions with entries in between
-appear in ``_behind``.  An idle partition therefore costs one tuple and one window, packed, which
-the garbage collector does not visit.  Windows follow Kafka's ProducerStateManager: the last 5
-batches of each (partition, producer), judged in log order.  Unlike Kafka's, an unknown producer
-must begin at sequence 0: with several batches in flight the first may be refused (no leader yet)
-and the second be accepted, and a forgotten producer's retry would be taken for a new batch.
+Theory.  The state of a partition is an immutable ``PartitionState`` and a window is an immutable
+byte string, so an undo record is a few references, and undo restores them.  The applied state of a
+partition is the tail's own object while the two agree; only partitions with entries in between are
+in ``_behind``.  So an idle partition costs one tuple and one packed window, which the garbage
+collector does not visit.  Windows follow Kafka's ProducerStateManager: the last 5 batches of each
+(partition, producer), judged in log order.  Unlike in Kafka, an unknown producer must begin at
+sequence 0: with several batches in flight, the first may be refused (no leader yet) and the second
+accepted, and a retry of a forgotten producer would be taken for a new batch.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
 __all__ = ["PARTITIONS_PER_GROUP_MAX", "PRODUCERS_PER_PARTITION_MAX", "PartitionState",
            "PartitionStates", "open_payload"]
 
-#: Producers remembered per partition; the least recently used one is forgotten, and is from then on
-#: an unknown producer: it has to begin a new epoch.  At about 200 bytes each this keeps a partition
-#: below 256 KiB.
+#: Producers kept per partition.  The least recently used one is forgotten, and is an unknown
+#: producer from then on, which has to begin a new epoch.  At about 200 bytes each this keeps a
+#: partition below 256 KiB.
 PRODUCERS_PER_PARTITION_MAX = 1024
 
-#: Partitions that one group may ever have opened (their state is kept after a seal, so that a late
-#: open of an old epoch is refused).  Keeps a group's checkpoint below 128 MiB.
+#: Partitions that one group may ever have opened.  Their state is kept after a seal, so that a late
+#: open of an old epoch is refused.  Keeps a group's checkpoint below 128 MiB.
 PARTITIONS_PER_GROUP_MAX = 1 << 20
 
-#: Version of the object that ``snapshot`` returns.  Version 1 knew no seals; it is read.
+#: Version of the object that ``snapshot`` returns.  Version 1 has no seals; it is read.
 SNAPSHOT_VERSION = 2
 SNAPSHOT_VERSIONS_READ = (1, 2)
 
@@ -80,15 +80,17 @@ _OPEN = int(EntryKind.PARTITION_OPEN)
 _SEAL = int(EntryKind.PARTITION_SEAL)
 _LOG_START = int(EntryKind.LOG_START)
 
-#: What ``snapshot`` returns: per partition its state, and (producer, window).
+#: Shape of the object that ``snapshot`` returns: per partition its state, and (producer, window).
 _SNAPSHOT = {"group": shapes.WHOLE, "applied": shapes.WHOLE, "partitions": [
     (*[shapes.WHOLE] * 5, shapes.FLAG, shapes.WHOLE, shapes.WHOLE, [(shapes.WHOLE, shapes.BYTES)])]}
 
 
 class PartitionState(NamedTuple):
-    """One partition in one group.  Offsets from ``start_offset`` up to ``next_offset`` are those of
-    ``epoch``; what is below is in earlier links of the partition's chain, of which this group's log
-    may hold some too.  What is below ``log_start`` is gone, wherever it was."""
+    """One partition in one group.
+
+    Offsets from ``start_offset`` to ``next_offset`` belong to ``epoch``.  Lower ones are in earlier
+    links of the partition's chain, of which this group's log may have some too.  Offsets below
+    ``log_start`` are deleted in every group."""
 
     epoch: int
     leader_epoch_base: int
@@ -122,16 +124,17 @@ class PartitionStates:
         #: partition -> applied state (None = not yet there), where it differs from the tail's
         self._behind: dict[int, PartitionState | None] = {}
 
-    # ---- what a leader asks ---------------------------------------------------------------------
+    # ---- leader ---------------------------------------------------------------------------------
 
     def admit(self, partition: int, info: BatchInfo) -> Admitted:
-        """Judge a batch by the tail: where it goes, or where it already is.  The index of a
-        duplicate's original may be uncommitted still: the caller waits for it.
+        """Return a leader's decision about a batch: its base offset, or the position of its
+        original.
+
+        The original of a duplicate may still be uncommitted; the caller waits for its index.  A
+        retry is answered even if the partition has been sealed since: the batch is in the log.
 
         Raises ``UnknownPartition``, ``PartitionSealed``, ``ProducerFenced``,
-        ``OutOfOrderSequence``; nothing changes until ``append``.  A retry is answered even when the
-        partition has been sealed since: the batch is in the log.
-        """
+        ``OutOfOrderSequence``.  Nothing changes until ``append``."""
         state = self._states.get(partition)
         if state is None:
             raise UnknownPartition(f"partition {partition} is not open in group {self.group}")
@@ -148,20 +151,23 @@ class PartitionStates:
         return Admitted(state.next_offset, state.leader_epoch_base, False, 0)
 
     def begins_producer(self, partition: int, info: BatchInfo) -> bool:
-        """Whether the partition does not know the batch's producer, or only lower epochs.  O(1)."""
+        """True if the partition does not know the batch's producer, or only lower epochs of it.
+        O(1)."""
         windows = self._windows.get(partition)
         window = windows.get(info.producer_id) if windows is not None else None
         return window is None or info.producer_epoch > window_epoch(window)
 
     def _sealed_original(self, partition: int, info: BatchInfo) -> WindowBatch | None:
-        """The batch that ``info`` repeats, as far as this group knows.  Whatever else its producer
-        did is for the group to judge where the partition went on: here it would seem out of
-        order."""
+        """Return the batch that ``info`` repeats, as far as this group knows.
+
+        Other batches of the producer are not judged here: it continues in the partition's next
+        group, and its batches would seem out of order in this one."""
         window = self._windows.get(partition, {}).get(info.producer_id)
         return repeated(window, info) if window is not None else None
 
     def _original(self, partition: int, info: BatchInfo) -> WindowBatch | None:
-        """The batch that ``info`` repeats, None when it is the next one; raises when neither."""
+        """Return the batch that ``info`` repeats, or None if ``info`` is the next one.  Raises
+        ``SequenceError`` if it is neither."""
         windows = self._windows.get(partition)
         window = windows.get(info.producer_id) if windows is not None else None
         if window is None:
@@ -186,7 +192,8 @@ class PartitionStates:
         return None
 
     def _retried(self, partition: int, info: BatchInfo, window: bytes) -> WindowBatch:
-        """The remembered batch with exactly these sequences; raises ``OutOfOrderSequence``."""
+        """Return the batch in the window with exactly these sequences.  Raises
+        ``OutOfOrderSequence``."""
         original = repeated(window, info)
         if original is not None:
             return original
@@ -195,14 +202,13 @@ class PartitionStates:
             f"{partition}, expected {(last_sequence(window) + 1) & SEQUENCE_MASK} or a retry of "
             f"one of the last {BATCHES_PER_WINDOW} batches")
 
-    # ---- what a follower asks, and what both do -------------------------------------------------
+    # ---- leader and follower --------------------------------------------------------------------
 
     def verify(self, entry: Entry) -> str:
-        """Why ``entry`` cannot follow this tail; empty when it can.
+        """Return why ``entry`` cannot follow this tail; empty if it can.
 
-        A follower that gets a reason holds another history than its leader: the group stops.  A
-        leader asks it before it appends a control entry and refuses the proposal.
-        """
+        A follower that gets a reason has another history than its leader, and its replica stops.  A
+        leader calls it before it appends a control entry, and refuses the proposal."""
         if entry.index != self.last_index + 1:
             return f"index {entry.index} does not follow {self.last_index}"
         kind = entry.kind
@@ -253,7 +259,8 @@ class PartitionStates:
         return ""
 
     def _verify_mark(self, entry: Entry) -> str:
-        """Seals and log starts: the partition is known and the offset inside what it holds."""
+        """Return the fault of a seal or log start: an unknown partition, or an offset outside its
+        range."""
         state = self._states.get(entry.partition)
         if state is None:
             return f"{EntryKind(entry.kind).name} of partition {entry.partition}, which is not open"
@@ -265,7 +272,8 @@ class PartitionStates:
         return ""
 
     def append(self, entry: Entry) -> None:
-        """Move the tail over ``entry``, which ``verify`` or ``admit`` accepted.  O(1)."""
+        """Add the effect of ``entry``, which ``verify`` or ``admit`` accepted, to the tail.
+        O(1)."""
         assert entry.index == self.last_index + 1, f"{entry!r} after {self.last_index}"
         kind = entry.kind
         record: tuple | None = None
@@ -299,7 +307,8 @@ class PartitionStates:
         return partition, before, after, self._remember(partition, batch, entry)
 
     def _remember(self, partition: int, batch: BatchInfo, entry: Entry) -> tuple:
-        """Extend the producer's window and make it the most recently used; the windows before."""
+        """Extend the producer's window and make it the most recently used.  Returns the previous
+        windows."""
         windows = self._windows.get(partition)
         if windows is None:
             windows = self._windows[partition] = {}
@@ -318,14 +327,14 @@ class PartitionStates:
         if before is not None:
             assert opening.epoch >= before.epoch, f"{entry!r} opens an old epoch"
             if opening.epoch == before.epoch:
-                return None  # idempotent: this epoch is open already, or even sealed again
+                return None  # idempotent: this epoch is open already, or even sealed since
         log_start = opening.start_offset if before is None else before.log_start
         if opening.log_start != NO_PREDECESSOR:
             log_start = max(opening.log_start, 0 if before is None else log_start)
         after = PartitionState(opening.epoch, opening.leader_epoch_base, opening.start_offset,
                                log_start, False, opening.start_offset, 0)
-        # Windows that are here are from before the partition moved away: its producers went on
-        # elsewhere, and what they did there is carried.
+        # Windows in this group are from before the partition moved away.  Its producers continued
+        # elsewhere, and the opening carries their later state.
         old = self._windows.pop(partition, {})
         new = settled(opening.windows, entry.index)
         if new:
@@ -345,8 +354,9 @@ class PartitionStates:
         return None if after == before else (entry.partition, before, after, ())
 
     def truncate(self, first_gone: int) -> None:
-        """Undo every entry from index ``first_gone`` on.  O(dropped entries), and the producers of
-        each touched partition are put back in order."""
+        """Undo every entry from index ``first_gone`` on.
+
+        O(removed entries), plus sorting the producers of each affected partition."""
         assert first_gone > self.applied_index, f"{first_gone} is applied ({self.applied_index})"
         reordered: dict[int, None] = {}
         while self.last_index >= first_gone:
@@ -373,7 +383,7 @@ class PartitionStates:
             put_back(self._windows.setdefault(partition, {}), changed)
 
     def apply(self, index: int) -> None:
-        """Move applied state up to ``index``.  O(entries applied)."""
+        """Raise applied state to ``index``.  O(entries applied)."""
         assert index <= self.last_index, f"apply {index} of {self.last_index}"
         while self.applied_index < index:
             record = self._pending.popleft()
@@ -385,52 +395,58 @@ class PartitionStates:
                 else:
                     self._behind[partition] = after
 
-    # ---- questions ------------------------------------------------------------------------------
+    # ---- queries --------------------------------------------------------------------------------
 
     def tail_state(self, partition: int) -> PartitionState:
-        """What a leader decides by.  Raises ``UnknownPartition``."""
+        """Return the state by which a leader decides.  Raises ``UnknownPartition``."""
         state = self._states.get(partition)
         if state is None:
             raise UnknownPartition(f"partition {partition} is not open in group {self.group}")
         return state
 
     def applied_state(self, partition: int) -> PartitionState:
-        """What may be served.  Raises ``UnknownPartition``, also while the opening entry is not yet
-        applied."""
+        """Return the state that may be served.  Raises ``UnknownPartition``, also while the opening
+        entry is not yet applied."""
         state = self.applied(partition)
         if state is None:
             raise UnknownPartition(f"partition {partition} is not open in group {self.group}")
         return state
 
     def next_offset(self, partition: int) -> int:
-        """Offset the next batch will get (tail).  Raises ``UnknownPartition``."""
+        """Return the offset that the next batch will get (tail).  Raises ``UnknownPartition``."""
         return self.tail_state(partition).next_offset
 
     def high_watermark(self, partition: int) -> int:
-        """First offset that no reader may see (applied).  Raises ``UnknownPartition``."""
+        """Return the first offset that no reader may see (applied).  Raises
+        ``UnknownPartition``."""
         return self.applied_state(partition).next_offset
 
     def log_start(self, partition: int) -> int:
-        """First offset still readable (applied).  Raises ``UnknownPartition``."""
+        """Return the first offset that is still readable (applied).  Raises
+        ``UnknownPartition``."""
         return self.applied_state(partition).log_start
 
     def applied(self, partition: int) -> PartitionState | None:
-        """What may be served; None = its opening is not applied here (yet)."""
+        """Return the state that may be served; None = the opening entry is not applied here
+        (yet)."""
         return self._behind.get(partition, self._states.get(partition))
 
     def is_open(self, partition: int) -> bool:
-        """Whether the tail takes batches for this partition."""
+        """True if the tail accepts batches for this partition."""
         state = self._states.get(partition)
         return state is not None and not state.sealed
 
     def epoch_of(self, partition: int) -> int:
-        """The partition's latest epoch in this group (tail); 0 = it was never opened here."""
+        """Return the partition's latest epoch in this group (tail); 0 = it was never opened
+        here."""
         state = self._states.get(partition)
         return 0 if state is None else state.epoch
 
     def sealed(self, partition: int) -> PartitionSeal | None:
-        """What the partition's *applied* seal says; None = it is not sealed.  It is final: every
-        replica that has applied it says the same.  O(producers + pending entries)."""
+        """Return the contents of the partition's *applied* seal; None = it is not sealed.
+
+        They are final: every replica that has applied the seal returns the same.  O(producers +
+        pending entries)."""
         state = self.applied(partition)
         if state is None or not state.sealed:
             return None
@@ -439,16 +455,17 @@ class PartitionStates:
 
     @property
     def partitions_count(self) -> int:
-        """Partitions the tail knows, sealed ones included."""
+        """Number of partitions that the tail knows, sealed ones included."""
         return len(self._states)
 
     def partitions(self) -> Iterator[int]:
-        """Incarnations of all partitions the tail knows, in order of their first opening."""
+        """Return the incarnations of all partitions that the tail knows, in order of their first
+        opening."""
         return iter(self._states)
 
     def windows(self, partition: int) -> dict[int, bytes]:
-        """A copy of the *applied* producer windows, least recently used first: producer id ->
-        packed window (see ``window_batches``).  O(producers + pending entries)."""
+        """Return a copy of the *applied* producer windows, least recently used first: producer id
+        -> packed window (see ``window_batches``).  O(producers + pending entries)."""
         windows = dict(self._windows.get(partition, {}))
         for record in reversed(self._pending):
             if record is not None and record[0] == partition:
@@ -458,7 +475,8 @@ class PartitionStates:
     # ---- checkpoints ----------------------------------------------------------------------------
 
     def snapshot(self) -> dict:
-        """The applied state as CBOR-able values.  O(partitions + producers + pending entries)."""
+        """Return the applied state as CBOR-able values.  O(partitions + producers + pending
+        entries)."""
         undone: dict[int, dict[int, bytes]] = {}
         for record in reversed(self._pending):
             if record is not None and record[3]:
@@ -478,8 +496,8 @@ class PartitionStates:
 
     @classmethod
     def restore(cls, snapshot: dict) -> PartitionStates:
-        """A tail whose last entry is the snapshot's applied one.  Raises ``CodecError`` when the
-        object is not what ``snapshot`` returns."""
+        """Return the state whose tail and applied index are those of ``snapshot``.  Raises
+        ``CodecError`` if the object is not a result of ``snapshot``."""
         try:
             if snapshot["version"] not in SNAPSHOT_VERSIONS_READ:
                 raise CodecError(f"tail state of version {snapshot['version']}, known are "
@@ -499,7 +517,8 @@ class PartitionStates:
         return tail
 
     def _check(self) -> None:
-        """Every invariant, by unwinding the pending records.  O(n); for tests and the simulator."""
+        """Assert every invariant, by undoing the pending records.  O(n); for tests and the
+        simulator."""
         assert len(self._pending) == self.last_index - self.applied_index
         assert len(self._states) <= PARTITIONS_PER_GROUP_MAX
         applied: dict[int, PartitionState | None] = dict(self._states)
@@ -522,7 +541,8 @@ class PartitionStates:
 
 
 def _seal_fault(entry: Entry, state: PartitionState) -> str:
-    """Why the partition cannot be sealed so; a seal of an epoch that is over would end another."""
+    """Return why the partition cannot be sealed like this; a seal of a past epoch must not end
+    another."""
     try:
         epoch = parse_seal(entry.payload)
     except CorruptEntry as error:
@@ -536,7 +556,7 @@ def _seal_fault(entry: Entry, state: PartitionState) -> str:
 
 
 def _upgraded(snapshot: dict) -> dict:
-    """A snapshot of version 1 in the shape of this one: nothing was ever sealed under it."""
+    """Return a snapshot of version 1 in the present shape: no partition was sealed under it."""
     if snapshot["version"] != 1:
         return snapshot
     rows = [[*row[:-1], 0, 0, row[-1]] for row in snapshot["partitions"]]

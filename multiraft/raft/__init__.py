@@ -1,1 +1,1 @@
-"""Consensus without input and output: one Raft core that runs many groups."""
+"""Sans-I/O Raft core that runs many groups on one node."""

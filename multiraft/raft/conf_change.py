@@ -1,18 +1,20 @@
-"""Change of members: what a leader writes, when it goes on by itself, who is told.
+"""Configuration changes: start, completion, notification of removed members, forced recovery.
 
-Contract.  ``change_members`` begins a change or refuses it; everything after that follows from
-commits (``on_commit``), under whatever leader.  One change at a time.
-Invariants.  A configuration counts from the moment it is in the log, committed or not, and goes
-with a dropped suffix (``Group.adopt``, ``Group.truncate``); no entry follows an uncommitted
-configuration with another one.  A leader counts itself only when it is a voter.
+Contract.  ``change_members`` starts a change or refuses it.  Everything after that follows from
+commits (``on_commit``), under the same leader or a later one.  One change is open at a time.
+
+Invariants.  A configuration counts from the moment it is in the log, committed or not, and is
+reverted with a truncated suffix (``Group.adopt``, ``Group.truncate``).  No second configuration
+follows one that is uncommitted.  A leader counts itself only while it is a voter.
+
 Theory.  Thesis 4.3: voters change through a joint configuration in which both majorities decide, so
-any number of them may change at once, and a leader leaves the joint state as soon as it is
-committed.  Learners count for nothing and change in one step.  A change begins only when an entry
-of the leader's own term is committed (Ongaro 2015, the flaw of single-server changes; scenario
-S29).  A leader that is not among the new voters manages the group until they have committed that,
-without counting itself, then calls upon the best of them (thesis 4.2.2, scenario S30).
-    Whoever is no member any more is told by the leader, when the configuration without it is
-committed and whenever it asks: nobody else knows for sure (scenario S38).
+that any number of voters may change at once; a leader leaves it as soon as it is committed.
+Learners count for nothing and change in one step.  A change starts only when an entry of the
+leader's own term is committed (Ongaro 2015, the flaw of single-server changes; scenario S29).  A
+leader that is not among the new voters leads without counting itself until they have committed the
+new configuration; then it asks the most advanced of them to campaign (thesis 4.2.2, scenario S30).
+A removed member is notified by the leader, when the configuration without it is committed and
+whenever it asks: no other node knows for sure (scenario S38).
 """
 
 from __future__ import annotations
@@ -33,20 +35,23 @@ from multiraft.raft.replica_records import ForcedRecovery, Tombstone, reincarnat
 from multiraft.raft.status import Role
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
-#: A survivor goes on in a term that leaves this part of ``term_jump_max`` to leaders that it has
-#: not heard of, and that nobody shall take for newer: four thousand, an hour of elections.
+#: A forced recovery raises the term by ``term_jump_max`` divided by this.  Leaders that the
+#: survivor never heard of may have used four thousand terms, an hour of elections, and still none
+#: of them is taken for newer than the survivor.
 UNHEARD_SHARE = 256
 
 
 def change_members(group: Group, voters: tuple[int, ...], learners: tuple[int, ...]) -> Entry:
-    """Begin to make these the members of a group that is led here; the entry that does.  Raises
-    ``MembershipError``; nothing was appended then."""
+    """Start a change of a led group's members and return its entry.  Raises ``MembershipError``;
+    then nothing was appended."""
     current = group.configuration
     if group.transferee:
         raise ChangeOpen(f"group {group.id} is being handed to node {group.transferee}")
     if is_open(group):
         raise ChangeOpen(f"group {group.id} is changing its members at index "
                          f"{group.configuration_index}")
+    # Before its first commit a leader may not know of an uncommitted change of its predecessor, and
+    # majorities of two such changes need not meet (Ongaro 2015).
     if group.log.commit < group.term_start:
         raise ChangeOpen(f"group {group.id} has committed nothing in term {group.term} yet")
     if not voters:
@@ -60,6 +65,7 @@ def change_members(group: Group, voters: tuple[int, ...], learners: tuple[int, .
     for node in voters:
         if node not in current.voters:
             _check_new_voter(group, node)
+    # A change that cannot commit would stay open and block every other one.
     if not joint_quorum.supported(changed, lambda node: _is_counted(group, node)):
         raise MembershipError(f"too few of the voters {voters} of group {group.id} are reached and "
                               f"whole")
@@ -67,20 +73,23 @@ def change_members(group: Group, voters: tuple[int, ...], learners: tuple[int, .
 
 
 def _is_counted(group: Group, node: int) -> bool:
-    """Whether a voter can help to commit the change, as far as this leader knows.  One that doubts
-    itself is cleared by what the others hold; by nothing any more if nobody leads without it."""
+    """True if a voter can help to commit the change, as far as this leader knows.
+
+    A voter in head recovery cannot: only entries that other voters hold end its recovery, and
+    nothing does if the group has no leader without it."""
     member = group.progress.get(node)
     return group.context.support.is_supported_by(node) and (member is None or member.is_whole)
 
 
 def is_open(group: Group) -> bool:
-    """Whether a change is not through: joint, or not committed."""
+    """True if a change is not complete: the configuration is joint, or not committed."""
     return bool(group.configuration.outgoing) or group.configuration_index > group.log.commit
 
 
 def _check_new_voter(group: Group, node: int) -> None:
-    """Only a learner that has nearly everything becomes a voter: a majority that waits for it would
-    stop the group (thesis 4.2.1)."""
+    """Raise ``MembershipError`` unless a new voter is a learner that lacks few entries.
+
+    A majority that has to wait for such a voter would stop the group (thesis 4.2.1)."""
     limit = group.context.config.promotion_lag_entries_max
     member = group.progress.get(node)
     if node not in group.configuration.learners or member is None:
@@ -89,7 +98,8 @@ def _check_new_voter(group: Group, node: int) -> None:
     lacks = group.log.last_index - member.match
     if member.state is not ProgressState.REPLICATE or lacks > limit:
         raise MemberLags(node, lacks, limit)
-    if member.match < group.configuration_index:  # it does not know that it is a member
+    # The learner does not know yet that it is a member.
+    if member.match < group.configuration_index:
         raise MemberLags(node, lacks, lacks - 1)
     if member.vote_barrier_index:
         raise MemberBarred(node, group.id)
@@ -100,6 +110,8 @@ def _append(group: Group, configuration: Configuration) -> Entry:
                   group.log.last_index + 1, payload=joint_quorum.encode(configuration))
     group.append(entry)
     group.uncommitted_bytes += framed_bytes(entry)
+    # In force before it is committed (thesis 4.1): the next commit is decided by the new
+    # configuration.
     group.adopt(entry.index, configuration)
     read_index.on_voters_changed(group)
     group.wake()
@@ -107,14 +119,16 @@ def _append(group: Group, configuration: Configuration) -> Entry:
 
 
 def on_commit(group: Group) -> None:
-    """The commit index moved while a change is open: go on when it is the change that is
-    committed."""
+    """Continue an open change if the new commit index covers its last configuration."""
     commit = group.log.commit
     if commit < group.configuration_index or commit < group.term_start:
         return
+    # The joint configuration is committed: both majorities have it, so no later leader can decide
+    # by the old voters alone.  Leaving it needs another entry, which later leaders inherit.
     if group.configuration.outgoing:
         _append(group, joint_quorum.left(group.configuration))
         return
+    # The new configuration is committed: from here on the old voters are not needed.
     group.conf_change_open = False
     removed_members, group.removed_members = group.removed_members, {}
     for node in removed_members:
@@ -126,31 +140,31 @@ def on_commit(group: Group) -> None:
         leader_transfer.resign(group, "no voter any more")
 
 
-# ---- who is no member any more -----------------------------------------------------------------
+# ---- removed members ---------------------------------------------------------------------------
 
 
 def tell_removed(group: Group, node: int) -> None:
-    """This leader tells a node that the group lives without it, if that is committed."""
+    """Notify a node that it is not a member, unless a change is open."""
     if not is_open(group):
         group.send(node, Removed(group.id, group.incarnation, group.term, group.read_round,
                                  group.configuration_index))
 
 
 def on_vote_request_as_leader(group: Group, sender: int, request: VoteRequest) -> None:
-    """Somebody asks for votes, or what became of its group."""
+    """Process a request for votes, or a non-candidate's request what became of its group."""
     member = group.progress.get(sender)
     if member is None:
         _on_stranger(group, sender, request.term - request.pre)
         if group.role is not Role.LEADER:
             return
     elif member.state is ProgressState.ABSENT:
-        member.retreat()  # it has the group now
+        member.retreat()  # the request shows that it has a replica now
         group.touch()
     election.on_vote_request(group, sender, request)
 
 
 def on_doubt_as_leader(group: Group, sender: int, message: HeadRecoveryRequest) -> None:
-    """Somebody asks not to be counted, who may not be a member any more."""
+    """Process a head recovery request, whose sender may have been removed."""
     if sender in group.progress:
         head_recovery.on_doubt(group, sender, message)
     else:
@@ -158,11 +172,13 @@ def on_doubt_as_leader(group: Group, sender: int, message: HeadRecoveryRequest) 
 
 
 def _on_stranger(group: Group, sender: int, term: int) -> None:
-    """A replica that is no member asks.  When it is in a later term (it campaigned while it was one
-    and nobody heard) it would not believe this leader: a new election brings the terms together,
-    once, because what is no member wins no pre-vote."""
+    """Answer a replica that is not a member.
+
+    It may be in a later term, because it campaigned without success while it was a member, and
+    would ignore this leader.  A new election then raises the group's term.  That happens once,
+    because a replica that is not a member wins no pre-vote."""
     if is_open(group):
-        return  # it asks again
+        return  # it asks again, and the change may be the one that adds or removes it
     if term > group.term:
         group.become_follower(term, 0, "a removed replica is in a later term")
     else:
@@ -170,9 +186,10 @@ def _on_stranger(group: Group, sender: int, term: int) -> None:
 
 
 def _was_added_since(group: Group, message: Removed) -> bool:
-    """Whether a configuration that is not older than what the leader speaks of has this node in it.
-    One that is neither committed nor of the leader's term is not in the leader's log: it is as good
-    as dropped."""
+    """True if this node is in a configuration that is not older than the one the leader refers to.
+
+    A configuration that is neither committed nor of the leader's term is not in the leader's log,
+    and will be truncated."""
     index = group.configuration_index
     if index < message.index or group.context.node not in group.configuration.members():
         return False
@@ -180,24 +197,28 @@ def _was_added_since(group: Group, message: Removed) -> bool:
 
 
 def on_removed(group: Group, sender: int, message: Removed) -> None:
-    """The leader says that this replica is no member.  It is old news when this replica has heard
-    more from that leader since."""
+    """Leave the group, because its leader says that this replica is not a member.
+
+    A message from before this replica heard more from that leader is outdated, and ignored."""
     if ((message.term, message.read_round) < (group.term, group.read_round)
             or _was_added_since(group, message)):
         return
-    if message.term > group.term:  # what it forgets must not follow a leader from before that
+    # After its removal this replica must not follow a leader of an earlier term.
+    if message.term > group.term:
         group.become_follower(message.term, 0, "higher term")
     group.mark_removed(f"removed by n{sender}", message.index)
 
 
-# ---- the end of a life, and a new one ----------------------------------------------------------
+# ---- end of a replica, and forced recovery -----------------------------------------------------
 
 
 def tombstone_of(group: Group) -> Entry:
-    """What has to be remembered of a replica when it is gone: its hard state, and to which place of
-    the log its next life has to come before it votes.  Who was told (``mark_removed``) goes by the
-    configuration that removed it: nothing that it acknowledged was counted behind that.  Who was
-    not goes by the end of its log, which has all that it acknowledged."""
+    """Return the record that survives a removed replica: its hard state, and the vote barrier for
+    the next replica of the group on this node.
+
+    A replica that was notified (``Group.mark_removed``) has a barrier at the configuration that
+    removed it: no majority counted its acknowledgements behind that.  For any other replica the
+    barrier is the end of its log, which has all that it acknowledged."""
     if group.id not in group.context.removing:
         _bar_at_the_end(group)
     return tombstone(
@@ -213,9 +234,10 @@ def tombstone_of(group: Group) -> Entry:
 
 
 def _bar_at_the_end(group: Group) -> None:
-    """Bar the next life up to the end of this log.  Of a damaged one the last term may be a guess:
-    no entry is of a later one than the replica is in.  A bar by an index alone, from an earlier
-    version, that still holds goes on as one."""
+    """Raise the vote barrier to the end of this log.
+
+    The last term of a damaged log may be a guess, so the replica's own term is used: no entry has a
+    later one.  A barrier by index alone, from an earlier version, remains one while it holds."""
     log = group.log
     if group.vote_barrier_index and not group.vote_barrier_term and group.is_below_vote_barrier():
         group.vote_barrier_index = max(group.vote_barrier_index, log.last_index)
@@ -225,15 +247,19 @@ def _bar_at_the_end(group: Group) -> None:
 
 def reincarnate(group: Group, incarnation: int, configuration: Configuration,
                 vote_barrier_index: int = 0, vote_barrier_term: int = 0) -> None:
-    """The group goes on from this replica's log in a new incarnation, with members that are named
-    and not elected.  Nothing that was said in the old one counts; the term goes on.  A replica that
-    is empty names nobody: it votes when its log has come to the place (``vote_barrier_term``,
-    ``vote_barrier_index``) of the leader that wants it, who began there in the new incarnation,
-    because configurations of the old one come before that; a later leader may have a shorter log,
-    and is in a later term.  So does one in doubt
-    that may have gone on already and lost the record of it: its log says who the members are, as
-    far as it is cleared."""
+    """Continue the group from this replica's log in a new incarnation (forced recovery).
+
+    The operator names the members in ``configuration``; no election does.  No message of the old
+    incarnation counts, but the term continues.
+
+    With an empty ``configuration`` an empty replica joins the new incarnation.  It votes when its
+    log has reached (``vote_barrier_term``, ``vote_barrier_index``), the place where the leader that
+    wants it began in the new incarnation: configurations of the old one come before that.  A later
+    leader may have a shorter log, but is in a later term.  The same holds for a replica in head
+    recovery that may have lost the record of an earlier forced recovery: its log names the members,
+    up to where it is verified."""
     assert incarnation > group.incarnation, f"{incarnation} after {group.incarnation}"
+    # The term passes those of leaders that the survivor never heard of; see ``UNHEARD_SHARE``.
     unheard = group.context.config.term_jump_max // UNHEARD_SHARE if configuration.voters else 0
     group.become_follower(group.term + 1 + unheard, 0, "recovered by force")
     group.incarnation = incarnation

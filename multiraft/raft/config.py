@@ -1,7 +1,7 @@
-"""Limits and intervals of consensus, each with its reason; checked against each other once.
+"""Limits and intervals of consensus, with the reason for each.
 
-Contract.  Frozen; ``validate()`` runs where a config enters, inside it is assumed.  Nothing here
-changes bytes on disk (that is ``codec/layout.py``).
+Contract.  Frozen; ``validate()`` runs where a configuration enters, and the core assumes a valid
+one.  Nothing here changes bytes on disk (those are in ``codec/layout.py``).
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from multiraft.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class RaftConfig:
-    """Tunables of one node's MultiRaft."""
+    """Tunables of one node's ``MultiRaft``."""
 
-    #: A lease lives this long after the asker *sent* its question.  Four questions fit into it, so
-    #: three may be lost; failover costs one lease plus one election.
+    #: Support of a node expires this long after that node *sent* its heartbeat.  Four heartbeats
+    #: fit into a lease, so three may be lost; a failover takes one lease and one election.
     lease_ms: int = 600
-    #: One question per node pair and interval: 4 per lease.
+    #: One heartbeat per node pair and interval: 4 per lease.
     liveness_interval_ms: int = 150
     #: Followers of a lost leader campaign at random within this spread: a thousand groups lost at
     #: once are a thousand campaigns in a third of a second, and two candidates rarely collide.
     election_spread_ms: int = 300
-    #: A campaign without an answer is repeated after this plus a random spread.
+    #: A campaign without a result is repeated after this plus a random spread.
     election_retry_ms: int = 400
-    #: After this long without progress a leader asks again from the last known match.
+    #: After this long without progress a leader probes again from the last known match.
     retransmit_ms: int = 500
-    #: A commit advance rides on the next append; without one it is announced after this.
+    #: A commit index that no append has carried for this long is sent alone.
     commit_notice_ms: int = 25
-    #: A leadership transfer that has not happened by then is given up and the group accepts appends
-    #: again (thesis 3.10: one election timeout).
+    #: A leadership transfer ends after this long, and the group accepts appends again (thesis 3.10:
+    #: one election timeout).
     transfer_timeout_ms: int = 1000
     #: Unacknowledged bytes per peer and group: covers a round trip and an fsync at full speed.
     peer_window_bytes: int = 16 << 20
-    #: Entries of one group in one peer frame; the rest goes with the next round.
+    #: Bytes of one group's entries in one peer frame; more follow in the next round.
     append_bytes_max: int = 4 << 20
-    #: As ``append_bytes_max``, for what is committed already, of which a member that was away needs
-    #: much: in pieces small enough to leave the appends of others their turn.
+    #: As ``append_bytes_max`` for committed entries, of which a member that was away needs many.
+    #: Small pieces let the appends of other groups be sent between them.
     catch_up_append_bytes: int = 256 << 10
-    #: As ``peer_window_bytes``, for the same: one piece on the way at a time, which is 150 MB per
-    #: second where an answer takes 1.7 ms with its sync (``make bench-node``).  Where nodes are
-    #: farther apart, more on the way is faster.
+    #: As ``peer_window_bytes`` for committed entries.  One piece at a time is in flight, which is
+    #: 150 MB per second where a reply takes 1.7 ms with its sync (``make bench-node``).  More in
+    #: flight is faster where nodes are farther apart.
     catch_up_window_bytes: int = 256 << 10
-    #: Bytes of one peer frame: several groups' appends, at least one entry of the largest size.
+    #: Bytes of one peer frame: appends of several groups, at least one entry of the largest size.
     frame_bytes_max: int = 32 << 20
     #: Proposed but uncommitted bytes of a group before appends are refused with QueueFull.
     uncommitted_bytes_max: int = 64 << 20
@@ -53,26 +53,29 @@ class RaftConfig:
     #: A message may raise a replica's term by at most this: terms grow by one per election, and one
     #: forged or corrupt number must not use up a group's terms.  A million elections take days.
     term_jump_max: int = 1 << 20
-    #: Entries that a learner may lack when it is made a voter: what is on the way under load.  A
-    #: joint majority that waits for more would stop the group (thesis 4.2.1).
+    #: Entries that a learner may lack when it becomes a voter: about what is in flight under load.
+    #: A joint majority that waits for more would stop the group (thesis 4.2.1).
     promotion_lag_entries_max: int = 1024
-    #: A replica without a leader that may not campaign (a learner, or one that was removed and does
-    #: not know) asks what became of its group this often: nobody waits for it.
+    #: Interval at which a non-candidate (a learner, or a replica that was removed unnoticed)
+    #: without a leader asks what became of its group.  It is long, because no client waits for such
+    #: a replica.
     bystander_retry_ms: int = 2000
     #: Linearizable reads of one group that wait for their confirmation.
     reads_waiting_max: int = 4096
-    #: Members may have lost what they acknowledged (``durability = relaxed``, set by it): a leader
-    #: believes one that says so and sends it again, instead of waiting for what will not come.
+    #: Members may have lost what they acknowledged (set by ``durability = relaxed``).  A leader
+    #: then accepts a member's report of lost entries and sends them again, instead of waiting
+    #: without end.
     members_may_forget: bool = False
     #: Groups that are re-examined in one round after a node was lost or came back.
     reexamine_groups_max: int = 256
-    #: Entries of the metadata group that are handed out to be applied in one round: each may place
-    #: or forget the 10,000 partitions of a topic, and a node that was away gets thousands at once.
+    #: Entries of the metadata group that are emitted for applying in one round.  Each may place or
+    #: delete the 10,000 partitions of a topic, and a node that was away receives thousands at once.
     commands_per_round_max: int = 4
 
     def validate(self, entry_bytes_max: int = layout.ENTRY_BYTES_MAX) -> "RaftConfig":
-        """Return this, checked for entries of up to ``entry_bytes_max`` framed bytes.  Raises
-        ``ConfigError`` naming both settings when two contradict each other."""
+        """Return this configuration, checked for entries of up to ``entry_bytes_max`` framed bytes.
+
+        Raises ``ConfigError``, which names both settings that contradict each other."""
         self._require(self.liveness_interval_ms * 3 <= self.lease_ms,
                       f"lease_ms={self.lease_ms} must hold three liveness_interval_ms="
                       f"{self.liveness_interval_ms}")

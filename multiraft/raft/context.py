@@ -1,6 +1,7 @@
-"""What the groups of one node share: leases, timers, digests, and what the next Ready takes.
+"""State that all groups of one node share: support, timers, digests, and contents of the next
+Ready.
 
-Contract.  A table that ``MultiRaft`` makes and its groups change; no decision is made here.
+Contract.  ``MultiRaft`` creates the table and its groups change it.  Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from multiraft.raft.timers import Timers
 
 
 class RandomSource(Protocol):
-    """What the core needs of a ``random.Random``, which the driver seeds and passes in."""
+    """The part of ``random.Random`` that the core uses; the driver seeds it and passes it in."""
 
     def randrange(self, stop: int) -> int:
-        """A number in [0, stop)."""
+        """Return a number in [0, stop)."""
         ...
 
 
 class NodeContext:
-    """What the groups of one node share."""
+    """State that the groups of one node share."""
 
     __slots__ = (
         "node",
@@ -60,26 +61,26 @@ class NodeContext:
         self.now_ms = now_ms
         self.support = Support(node)
         self.timers = Timers()
-        #: peer -> sum over the groups led here that it is a member of
+        #: peer -> digest of the groups led here that have the peer as a member
         self.led: dict[int, LeadershipDigest] = {}
-        #: peer -> sum over the groups here that are believed to be led there
+        #: peer -> digest of the groups here that follow that peer as their leader
         self.believed: dict[int, LeadershipDigest] = {}
         self.leading_changes = LeadershipDelta(boot_epoch)
         self.hints = LeaderTable()
-        #: node -> groups here that it is a member of
+        #: node -> groups here that have the node as a member
         self.shared: dict[int, dict[int, None]] = {}
-        #: Grows whenever a sum in ``led`` or ``believed`` changes.
+        #: Grows with every change of a digest in ``led`` or ``believed``.
         self.digests_version = 0
         #: Ready queue: ids of groups that may have effects for the next Ready, in the order in
         #: which the groups were touched.  ``MultiRaft`` resolves the ids.
         self.dirty: dict[int, None] = {}
         #: Ids of groups that know of their removal; the next Ready removes them.
         self.removing: dict[int, None] = {}
-        #: Reads that were confirmed, for the next Ready.
+        #: Confirmed reads for the next Ready.
         self.reads: list[ReadReady] = []
-        #: The last Ready left out some of what is committed: there is more for the next one.
+        #: The last Ready left out committed entries; the next one contains them.
         self.unfinished = False
         self.events: list[Event] = []
         self.written_sequence = 0
-        #: Of replicas that are being moved.
+        #: Rates of streams to replicas that are being moved.
         self.pace = RecoveryThrottle()

@@ -1,7 +1,7 @@
-"""The core's values as text: one language for scripts, logs and the command line.
+"""Values of the core as text, for scripts, logs and the command line.
 
-Contract.  Pure functions from values to one line each (``status`` may take several).  Nothing in
-the core formats anything for people; nothing here decides anything.
+Contract.  Pure functions from values to one line each (``status`` may take several).  The core
+itself formats nothing, and no decision depends on these texts.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """Leader election: election timer, pre-vote, vote requests and votes.
 
 Contract.  Handlers of ``VoteRequest``, ``VoteReply`` and ``TimeoutNow``, and the election timer.
-Each handler checks the message's term itself; nothing is done before it.
+Each handler checks the message's term itself, before anything else.
+
 Theory.  Raft paper 5.2 and 5.4.1; pre-vote, thesis 9.6; leader stickiness, thesis 4.2.3.  A voter
-that trusts a living leader refuses and keeps its term, so that a node that was cut off cannot
-depose a leader that serves every other node (scenario S28d).  A request from that leader itself is
-granted like any other: a node that asks for votes has stopped leading.  A candidate counts its own
-vote, like every vote, from the moment it is durable (scenario S21).
-Elsewhere.  Reasons for a follower to campaign: ``Group.rearm``.  The leader's half of a transfer:
-leader_transfer.py.
+that trusts its leader refuses and keeps its term, so that a node that was cut off cannot depose a
+leader that serves every other node (scenario S28d).  A request from that leader itself is judged
+like any other: a node that asks for votes has stopped leading.  A candidate counts its own vote,
+like every vote, only once that vote is durable (scenario S21).
+
+Elsewhere.  The conditions for a campaign: ``Group.rearm`` and ``Group.may_campaign``.  The leader's
+part of a transfer: leader_transfer.py.
 """
 
 from __future__ import annotations
@@ -22,14 +24,17 @@ from multiraft.types import Entry, EntryKind
 
 
 def on_election_timer(group: Group) -> None:
-    """Campaign, unless there is no reason to any more."""
+    """Campaign if this replica still lacks a leader and may campaign."""
     context = group.context
     if group.nonce:
         head_recovery.speak_up(group)
         if head_recovery.is_alone(group):
-            _request_votes(group, group.term + 1, pre=True, transfer=False)  # as ``_ask_around``
+            # No leader to ask: as in ``_ask_around``.
+            _request_votes(group, group.term + 1, pre=True, transfer=False)
         return
     if group.role is Role.FOLLOWER and group.leader:
+        # Without support for the leader's node its appends alone keep the election off, for a lease
+        # each.
         quiet_until_ms = group.heard_ms + context.config.lease_ms
         if group.trusts_leader():
             return
@@ -45,7 +50,7 @@ def on_election_timer(group: Group) -> None:
 
 
 def ask_for_pre_votes(group: Group) -> None:
-    """Find out whether an election could be won, without touching any term (thesis 9.6)."""
+    """Poll the voters for a possible election, without a change of any term (thesis 9.6)."""
     context = group.context
     group.enter(Role.PRE_CANDIDATE, 0)
     group.votes = {context.node: True}
@@ -56,16 +61,20 @@ def ask_for_pre_votes(group: Group) -> None:
 
 
 def _ask_around(group: Group) -> None:
-    """Ask what became of the group, as a pre-vote whose answers count for nothing: it changes
-    nothing, a leader that hears it knows who is here, or says that nobody waits for this one."""
+    """Ask the voters what became of the group, by a pre-vote request whose answers are ignored.
+
+    The request changes no state.  A leader that receives it learns that this replica exists, or
+    answers that it is no longer a member."""
     config = group.context.config
     _request_votes(group, group.term + 1, pre=True, transfer=False)
     group.arm_election(config.bystander_retry_ms)
 
 
 def campaign(group: Group, transfer: bool = False) -> None:
-    """Ask for real votes in a new term; the requests wait until term and own vote are durable."""
+    """Request votes in a new term; the requests wait until term and own vote are durable."""
     context = group.context
+    # The own vote is not in ``votes`` yet: ``on_hard_state_durable`` adds it.  A crash before that
+    # could let this node vote for another candidate of the same term.
     group.set_hard_state(group.term + 1, context.node)
     group.enter(Role.CANDIDATE, 0, "transfer" if transfer else "")
     context.timers.cancel(group.id)
@@ -84,22 +93,26 @@ def _request_votes(group: Group, term: int, pre: bool, transfer: bool) -> None:
     if unknown_leader:
         group.send(
             unknown_leader, request
-        )  # it leads, and will say that this is no member any more
+        )  # it answers that this replica is not a member
 
 
 def on_hard_state_durable(group: Group) -> None:
-    """Term and vote are on disk: a candidate's vote for itself counts from now on."""
+    """Count a candidate's vote for itself, now that term and vote are on disk."""
     if group.role is Role.CANDIDATE:
         group.votes[group.context.node] = True
         _judge(group)
 
 
 def on_vote_request(group: Group, sender: int, request: VoteRequest) -> None:
-    """Grant or refuse (paper 5.2, 5.4.1).  A refusal out of trust leaves the term alone."""
+    """Grant or refuse a vote (paper 5.2, 5.4.1).  A refusal because of a trusted leader leaves the
+    term unchanged."""
+    # A transfer is the leader's own wish, so stickiness must not refuse it (thesis 3.10).
     trusting = (not request.transfer and group.leader != sender and group.trusts_leader())
     if group.quarantined:
-        group.candidate = sender  # the repairer asks it, should the log name nobody who is left
+        group.candidate = sender
     if group.quarantined or trusting or group.is_below_vote_barrier():
+        # A quarantined replica, or one below its vote barrier, may have forgotten entries that a
+        # majority was counted with: its vote could elect a leader without them.
         _answer(group, sender, request, False)
     elif request.pre:
         _answer(group, sender, request, request.term > group.term
@@ -109,12 +122,14 @@ def on_vote_request(group: Group, sender: int, request: VoteRequest) -> None:
 
 
 def _vote(group: Group, sender: int, request: VoteRequest) -> None:
-    """A real vote, in a term of its own: once, for a log that is not behind."""
+    """Vote at most once per term, and only for a log that is at least as up to date as this one."""
     new_term = request.term > group.term
+    # Also not after following a leader of this term: its election is decided.
     free = new_term or (request.term == group.term and group.vote in (0, sender)
                         and group.leader == 0)
     granted = free and group.log.up_to_date(request.last_index, request.last_term)
     if new_term:
+        # Term and vote change together, in one record; the answer waits until that is durable.
         group.become_follower(request.term, 0, vote=sender if granted else 0)
     elif granted and group.vote == 0:
         group.set_hard_state(group.term, sender)
@@ -131,7 +146,9 @@ def _answer(group: Group, sender: int, request: VoteRequest, granted: bool) -> N
 
 
 def on_vote_reply(group: Group, sender: int, reply: VoteReply) -> None:
-    """Count a vote for the campaign that is running; everything else is stale."""
+    """Count a reply to the campaign under way; ignore replies to earlier ones."""
+    # A granted pre-vote carries the term that would be campaigned for, which is not a higher term
+    # seen.
     if reply.term > group.term and not (reply.pre and reply.granted):
         group.become_follower(reply.term, 0, "higher term")
         return
@@ -141,12 +158,13 @@ def on_vote_reply(group: Group, sender: int, reply: VoteReply) -> None:
         return
     if reply.granted and reply.term != group.term + reply.pre:
         return
+    # A grant is final: a refusal that arrives after it is an older message.
     group.votes[sender] = reply.granted or group.votes.get(sender, False)
     _judge(group)
 
 
 def _judge(group: Group) -> None:
-    """Act on the votes so far."""
+    """Act on the votes counted so far."""
     outcome = joint_quorum.tally(group.configuration, group.votes)
     if outcome is Vote.LOST:
         group.become_follower(group.term, 0, "lost the election")
@@ -160,11 +178,14 @@ def _judge(group: Group) -> None:
 
 
 def _become_leader(group: Group) -> None:
-    """Take office and append the first entry of the term (paper 5.4.2, 8: only by committing it
-    does a leader learn what is committed)."""
+    """Become leader and append the first entry of the term.
+
+    Only by committing an entry of its own term does a leader learn the commit index (paper 5.4.2,
+    8)."""
     assert group.role is Role.CANDIDATE, f"group {group.id}: {group.role.name} won"
     assert group.hard_state_is_durable(), f"group {group.id} won before its vote was durable"
     context = group.context
+    # Without quorum support it would step down at once, after having disturbed the group.
     if not group.has_quorum_support():
         group.become_follower(group.term, 0, "won, but not held up")
         return
@@ -174,6 +195,7 @@ def _become_leader(group: Group) -> None:
         if node != context.node:
             group.add_progress(node, 0)
     group.term_start = next_index
+    # A predecessor may have left a change unfinished; this leader completes it.
     group.conf_change_open = (bool(group.configuration.outgoing)
                       or group.configuration_index > group.log.commit)
     group.enter(Role.LEADER, context.node)
@@ -191,5 +213,6 @@ def on_timeout_now(group: Group, sender: int, message: TimeoutNow) -> None:
         return
     if group.may_campaign():
         campaign(group, transfer=True)
-    elif group.is_frozen():  # a leader that has nothing to send has not heard of it
+    elif group.is_frozen():
+        # A leader without entries to send has got no answer yet that reports the quarantine.
         group.reply_append(sender, Status.QUARANTINED)

@@ -1,24 +1,31 @@
-"""One Raft group's replica on this node: its state, and the transitions that its two halves share.
+"""One Raft group's replica on this node: its state, and the transitions that elections and
+replication share.
 
-Contract.  Functions of ``election`` and ``replication`` change a group; effects leave it through
-``collect`` only.  Whatever a group says waits until the term and vote it speaks of are durable: one
-rule for grants, requests, acknowledgements and refusals (Raft paper 5.1, figure 2; scenario S21).
-Invariants.  The term never goes back; a vote is final within its term; both change in
-``set_hard_state`` alone.  ``matched_index`` <= last index: the prefix known to match the leader of
-this term.  A leader's progress holds every other member; nobody else has progress.
+Contract.  ``election``, ``replication``, ``conf_change`` and ``head_recovery`` change a ``Group``
+through the methods here.  Effects leave a group only when ``MultiRaft.ready`` collects them.  No
+message leaves before the term and vote that it was sent under are durable.  This one rule covers
+vote requests, votes, acknowledgements and refusals (Raft paper 5.1, figure 2; scenario S21).
+
+Invariants.  The term never decreases; a vote is final within its term; only ``set_hard_state``
+changes them.  ``matched_index``, the end of the prefix known to match the log of this term's
+leader, is at most the last index.  A leader has a ``Progress`` for every other member; a replica
+that does not lead has none.
+
 Transitions.
-    FOLLOWER -> PRE_CANDIDATE       election timer, while a majority holds this node up
-    PRE_CANDIDATE -> CANDIDATE      a majority would vote for it
+    FOLLOWER -> PRE_CANDIDATE       election timer, while this node has quorum support
+    PRE_CANDIDATE -> CANDIDATE      a majority granted the pre-vote
     FOLLOWER -> CANDIDATE           TimeoutNow from its leader
     CANDIDATE -> LEADER             a majority voted for it, its own durable vote included
-    any -> FOLLOWER                 a higher term, a leader of this term, a lost election, a lost
-                                    majority of leases, resignation, quarantine
-Theory.  A follower has no timer while it trusts its leader: the leader's node holds a lease here
-and has not been discredited.  A leader has one only while a member that could be served lacks
-something.  So a group at rest costs nothing, and the lease of its node keeps it from being
-forgotten.
-Elsewhere.  Elections: election.py.  Log and commit: replication.py.  Who runs when: multi_raft.py.
-What the node's sums and lists say of a group: leadership_record.py.
+    any -> FOLLOWER                 a higher term, a leader of this term, a lost election, loss of
+                                    quorum support, resignation, quarantine
+
+Theory.  A follower has no election timer while it trusts its leader: it supports the leader's node
+and has not revoked trust in it (``liveness/support.py``).  A leader has a timer only while a
+reachable member lacks entries or the commit index.  So a quiesced group costs nothing, and store
+liveness detects the loss of its leader.
+
+Elsewhere.  Elections: election.py.  Log and commit: replication.py.  Dispatch of messages and
+timers: multi_raft.py.  The group's part of the node-wide digests: leadership_record.py.
 """
 
 from __future__ import annotations
@@ -39,7 +46,7 @@ from multiraft.raft.ready import Committed, Envelope, Event, GroupWrite, Ready
 from multiraft.raft.status import GroupStatus, MemberStatus, Role
 from multiraft.types import METADATA_GROUP, Configuration, Entry, HardState
 
-#: Why a replica says nothing any more that is no member.
+#: Value of ``Group.quarantined`` of a replica that is no longer a member: it sends nothing.
 REMOVED = "removed"
 
 
@@ -95,91 +102,94 @@ class Group:
                  tail: LogState):
         self.context = context
         self.id = group
-        #: In messages; entries have that of the log, which differs after a forced recovery.
+        #: Incarnation in messages.  Entries carry that of the log, which differs after a forced
+        #: recovery.
         self.incarnation = restored.incarnation or incarnation
         self.log_incarnation = incarnation
         self.tail = tail
         self.log = RaftLog(restored.bounds, restored.term_runs, restored.commit, restored.applied)
-        #: (index, configuration): the last one that is applied and those above, ascending.
+        #: (index, configuration) in ascending order: the last applied one and all above it.
         self.configurations = [(restored.configuration_index, restored.configuration),
                                *restored.changes]
-        #: The one in force: the last, committed or not (thesis 4.1).
+        #: Configuration in force: the last in the log, committed or not (thesis 4.1).
         self.configuration_index, self.configuration = self.configurations[-1]
         joint_quorum.validate(self.configuration)
-        #: The place of the log to which this replica has to come before it votes
-        #: (``is_below_vote_barrier``): an index, 0 = it may, and its term, 0 = not known.
+        #: Vote barrier (``is_below_vote_barrier``): the place of the log that this replica must
+        #: reach before it votes.  Index 0 = no barrier; term 0 = the term is not known.
         self.vote_barrier_index, self.vote_barrier_term = (
             restored.vote_barrier_index,
             restored.vote_barrier_term,
         )
         self.term, self.vote = restored.hard_state
-        #: Leader: how many questions it has asked in its term.  Else: the highest heard in it.
+        #: Leader: read rounds started in its term.  Other roles: the highest round received in it.
         self.read_round = 0
-        #: Term or vote changed and no write has it yet.
+        #: Term or vote changed, and no write contains the change yet.
         self.hard_state_unstaged = False
-        #: The write that has it; durable once ``context.written_sequence`` is there.
+        #: Sequence of the write that contains term and vote.  They are durable once
+        #: ``context.written_sequence`` has reached it.
         self.hard_state_sequence = 0
         self.role, self.leader = Role.FOLLOWER, 0
-        #: ``Support.credit`` of the leader when it was learned.
+        #: ``Support.trust_epoch`` of the leader when this replica began to follow it.
         self.leader_trust_epoch = 0
-        #: When the leader was heard last, for followers that cannot lean on its lease.
+        #: Time of the last message from the leader, for followers that do not support its node.
         self.heard_ms = context.now_ms
-        #: Highest index known to match the leader of this term.
+        #: Highest index known to match the log of this term's leader.
         self.matched_index = self.log.commit
-        #: Leader that is owed an acknowledgement; 0 = none.
+        #: Leader to acknowledge to in the next ``ready``; 0 = none.
         self.ack_leader = 0
         self.votes: dict[int, bool] = {}
         self.progress: dict[int, Progress] = {}
-        #: Index of this leader's first entry; only from there on may it commit by counting.
+        #: Index of this leader's first entry; it counts replicas only for indexes from there on.
         self.term_start = 0
-        #: Bytes proposed by this leader and not committed.
+        #: Bytes of this leader's proposals that are not committed.
         self.uncommitted_bytes = 0
-        #: Members whose commit index is old get an empty append in the next collection.
+        #: The next ``ready`` sends empty appends to members that lack the commit index.
         self.commit_broadcast_due = False
         self.transferee, self.transfer_deadline_ms = 0, 0
-        #: No campaign before: it resigned.
+        #: No campaign before this time, because this replica resigned.
         self.abstain_until_ms = 0
         self.quarantined = restored.quarantined
-        #: Following in quarantine (``head_recovery.py``): a number drawn for this time; 0 = not so.
+        #: Nonce of the head recovery under way (``head_recovery.py``); 0 = none.
         self.nonce = 0
-        self.cleared = (0, 0, False)  # (term, index, reached): said against the doubt
-        #: Members that this leader does not count because they doubt themselves.
+        self.cleared = (0, 0, False)  # (term, barrier index, reached) of the leader's grant
+        #: Members in head recovery, whose acknowledgements this leader does not count.
         self.recovering_count = 0
         self.outbox: list[Envelope] = []
-        #: Who asked for its vote since it is quarantined: a member, whatever its own log says.
+        #: Last member that asked this quarantined replica for its vote, for the repair.
         self.candidate = 0
-        self.commit_said = -1  # see GroupStatus; decides nothing, tells how far behind this is
-        #: Lane record that comes before all else in the next write.
+        self.commit_said = -1  # highest commit index that a leader sent, for ``GroupStatus`` only
+        #: Lifecycle record that precedes everything else in the next write.
         self.mark: Entry | None = None
-        #: Leader: the configuration in force is not the end of its change, or not committed.
+        #: Leader: the configuration in force is joint or not committed.
         self.conf_change_open = False
-        #: Leader: who was a member, to be told when the configuration without it is committed.
+        #: Leader: former members to notify once the configuration without them is committed.
         self.removed_members: dict[int, None] = {}
-        #: Leader: reads that wait for their confirmation; None = there was none in this office.
+        #: Leader: linearizable reads that wait for confirmation; None = no read in this term yet.
         self.reads: ReadIndexQueue | None = None
         self.standing = LeadershipRecord(context, group)
         assert self.term >= self.log.last_term, f"group {group}: {self.term}, its log is newer"
 
-    # ---- small questions ----------------------------------------------------------------------
+    # ---- predicates ---------------------------------------------------------------------------
 
     def trusts_leader(self) -> bool:
-        """Whether the leader need not be replaced: it is known, and its node is believed."""
+        """True if the leader is known and its node is trusted, so that no election is needed."""
         leader, context = self.leader, self.context
         return leader != 0 and (leader == context.node
                                 or context.support.trusts(leader, self.leader_trust_epoch))
 
     def has_quorum_support(self) -> bool:
-        """Whether a majority of voters, this node included, supports this node."""
+        """True if a majority of voters, this node included, supports this node."""
         return joint_quorum.supported(self.configuration, self.context.support.is_supported_by)
 
     def may_campaign(self) -> bool:
-        """Whether this replica may ask for votes at all."""
+        """True if this replica may ask for votes."""
         return (not self.quarantined and self._is_needed() and not self.is_below_vote_barrier()
                 and self.has_quorum_support())
 
     def _is_needed(self) -> bool:
-        """Whether it is a voter, or was one before a configuration that is not known to be
-        committed: its log may be the one that commits that (thesis 4.2.2)."""
+        """True if this replica may have to lead: it is a voter, or was one before the last
+        configuration, which is not known to be committed.  Its log may be the one that commits that
+        configuration (thesis 4.2.2)."""
         node = self.context.node
         if joint_quorum.is_voter(self.configuration, node):
             return True
@@ -187,13 +197,17 @@ class Group:
                 and joint_quorum.is_voter(self.configurations[-2][1], node))
 
     def is_below_vote_barrier(self) -> bool:
-        """Whether what an earlier life of this replica acknowledged may be missing in its log: that
-        life ended, and the log has not come to the bar yet (``replica_records.py``).  In a later
-        incarnation of the group the bar is where a leader of that one began
-        (``changes.reincarnate``)."""
+        """True if the log may lack entries that a removed replica of this group on this node
+        acknowledged.
+
+        Such a replica votes for no candidate until its log has reached the barrier of the tombstone
+        (``replica_records.py``).  In a later incarnation of the group the barrier is the place
+        where a leader of that incarnation began (``conf_change.reincarnate``)."""
         if not self.vote_barrier_index:
             return False
         if self.vote_barrier_term:
+            # Compared as in elections (paper 5.4.1): the shorter log of a later term has got
+            # farther.
             return (self.log.last_term, self.log.last_index) < (
                 self.vote_barrier_term,
                 self.vote_barrier_index,
@@ -201,10 +215,11 @@ class Group:
         return self._is_barred_by_index()
 
     def _is_barred_by_index(self) -> bool:
-        """By a bar whose term is not known: the log has to come to where this node was added again,
-        or, in a later incarnation, to pass the configurations of the first.  One that was added
-        again and is to be removed once more is not barred before that is applied: it may be needed
-        to commit it."""
+        """True if the log is below a barrier whose term is not known.
+
+        The log must reach the configuration that added this node again or, in a later incarnation,
+        pass the barrier.  A replica whose second removal is in the log, but not applied, is not
+        barred: its vote may be needed to commit that removal."""
         added = next((index for index, known in reversed(self.configurations)
                       if self.context.node in known.members()), -1)
         if added < 0:
@@ -213,76 +228,86 @@ class Group:
         return (self.log.last_index + 1 if later else added) <= self.vote_barrier_index
 
     def unknown_leader(self) -> int:
-        """A node that is known to lead this group and is no voter as far as this replica knows:
-        what it knows is old.  0 = none."""
+        """Return a node that is known to lead this group but is no voter in this replica's
+        configuration, which must be outdated; 0 = none."""
         leader, term = self.context.hints.leader(self.id)
         if leader == 0 or term < self.term or joint_quorum.is_voter(self.configuration, leader):
             return 0
         return leader
 
     def is_non_candidate(self) -> bool:
-        """Whether this replica waits for a leader and cannot become one: it asks now and then what
-        became of the group, because it may have been removed."""
+        """True if this replica waits for a leader and cannot become one.
+
+        Such a replica asks at intervals what became of its group, because it may have been
+        removed."""
         return self.quarantined is not REMOVED and (
             bool(self.quarantined) or self.unknown_leader() != 0 or self.is_below_vote_barrier()
             or not joint_quorum.is_voter(self.configuration, self.context.node))
 
     def hard_state_is_durable(self) -> bool:
-        """Whether this term and vote survive a crash."""
+        """True if the present term and vote survive a crash."""
         return (not self.hard_state_unstaged
                 and self.hard_state_sequence <= self.context.written_sequence)
 
     def durable_of(self, node: int) -> int:
-        """Highest index that is known durable on a member."""
+        """Return the highest index known to be durable on a member, for the commit rule; 0 for a
+        member in head recovery."""
         if node == self.context.node:
             return self.log.durable_index
         member = self.progress[node]
         return 0 if member.doubt else member.match
 
     def is_frozen(self) -> bool:
-        """Whether it is quarantined and takes no entries either."""
+        """True if the replica is quarantined and accepts no entries (no head recovery is under
+        way)."""
         return bool(self.quarantined) and not self.nonce
 
     # ---- small effects ------------------------------------------------------------------------
 
     def touch(self) -> None:
-        """Look at this group in the next ``ready``."""
+        """Include this group in the next ``ready``."""
         self.context.dirty[self.id] = None
 
     def emit(self, kind: str, *fields) -> None:
-        """Leave a trace value."""
+        """Add a trace event to the next ``ready``."""
         self.context.events.append(Event(kind, self.id, fields))
 
     def send(self, to: int, message: GroupMessage) -> None:
-        """Queue a message; ``collect`` decides when it may leave."""
+        """Queue a message; ``MultiRaft.ready`` releases it when the hard state is durable."""
         self.outbox.append(Envelope(to, message))
         self.touch()
 
     def reply_append(self, to: int, status: Status, hint: tuple[int, int] = (0, 0)) -> None:
-        """Answer an append with anything but a plain acknowledgement."""
+        """Answer an append with a status that carries no acknowledgement."""
         self.send(to, AppendReply(self.id, self.incarnation, self.term, status, 0,
                                   self.log.commit, *hint, self.read_round))
 
     # ---- transitions --------------------------------------------------------------------------
 
     def set_hard_state(self, term: int, vote: int) -> None:
-        """The only way term and vote change: one atomic record (Raft paper, figure 2)."""
+        """Set term and vote, which one write makes durable together (Raft paper, figure 2).  All
+        changes of either go through here."""
         assert term >= self.term, f"group {self.id}: term {self.term} -> {term}"
         assert term > self.term or self.vote in (0, vote), (
             f"group {self.id}: vote {self.vote} -> {vote} in term {term}")
         if term > self.term:
+            # All that was verified was verified against an earlier leader's log.  What is committed
+            # is in the log of every later leader.
             self.matched_index = self.log.commit
             self.ack_leader = 0
             self.read_round = 0
         self.term, self.vote = term, vote
+        # Holds back every message of this group until a write has taken term and vote: a vote that
+        # a crash could undo would allow a second one in the same term.
         self.hard_state_unstaged = True
         self.emit("hard_state", term, vote)
         self.touch()
 
     def become_follower(self, term: int, leader: int, why: str = "", vote: int = 0) -> None:
-        """Follow ``leader`` (0 = unknown) in ``term``, whatever this replica was before; with
-        ``vote`` in a new term.  Raises ``ImpossibleMessage`` for a term that is absurd; nothing has
-        changed then."""
+        """Follow ``leader`` (0 = unknown) in ``term``; a new term starts with ``vote``.
+
+        Raises ``ImpossibleMessage``, with nothing changed, if the term would grow by more than
+        ``term_jump_max``."""
         if term > self.term:
             if term - self.term > self.context.config.term_jump_max:
                 raise ImpossibleMessage(
@@ -295,7 +320,8 @@ class Group:
         self.rearm()
 
     def enter(self, role: Role, leader: int, why: str = "") -> None:
-        """Take a role in the present term; what other nodes are told follows from it."""
+        """Take a role in the present term, and publish or withdraw this replica's leader
+        accordingly."""
         if (role, leader) != (self.role, self.leader):
             self.emit("role", role, self.term, leader, why)
         if self.role is Role.LEADER and role is not Role.LEADER:
@@ -311,11 +337,13 @@ class Group:
             self.standing.publish_leader(self.incarnation, self.term, self.progress)
 
     def _leave_office(self) -> None:
-        """Withdraw all that a leader has; the term may be a later one already."""
+        """Withdraw published leadership and discard the leader's state.  The term may be a later
+        one already."""
         self.standing.withdraw_leader(self.incarnation, self.progress)
+        # A leader verifies nothing, but what is committed matches the log of every later leader.
         self.matched_index = max(
             self.matched_index, self.log.commit
-        )  # a leader verifies nothing, it knows
+        )
         self.progress = {}
         self.recovering_count = 0
         self.uncommitted_bytes = 0
@@ -326,17 +354,20 @@ class Group:
         self.reads = None
 
     def append(self, entry: Entry) -> None:
-        """Add an entry to log and tail; it is written by the next ``Ready``."""
+        """Add an entry to the log and the tail state; the next write contains it."""
         self.log.append(entry)
         self.tail.append(entry)
         self.touch()
 
     def truncate(self, first_gone: int) -> None:
-        """Drop the log's suffix from ``first_gone`` on, and what the tail learned from it."""
+        """Remove the log's suffix from ``first_gone`` on, and its effects on tail state and
+        configuration."""
         self.emit("truncate", first_gone, self.log.last_index)
+        # A verified entry matches the leader's log: the leader never asks to remove it.
         assert self.matched_index < first_gone, f"{first_gone} is verified ({self.matched_index})"
         self.log.truncate(first_gone)
         self.tail.truncate(first_gone)
+        # A configuration counts only while its entry is in the log (thesis 4.1).
         if self.configuration_index >= first_gone:
             self.configurations = joint_quorum.before(self.configurations, first_gone)
             self._put_in_force()
@@ -344,7 +375,7 @@ class Group:
 
     def install(self, bounds: LogBounds, index: int, configuration: Configuration,
                 tail: LogState) -> None:
-        """Forget the log: applied state up to the entry before ``bounds`` stands in its place, with
+        """Replace the log by a snapshot of applied state up to the entry before ``bounds``, with
         the configuration of the entry at ``index``."""
         before = bounds.first_index - 1
         assert bounds.last_index == before > self.log.commit, f"{bounds} over {self.log.commit}"
@@ -360,7 +391,8 @@ class Group:
     # ---- members ------------------------------------------------------------------------------
 
     def adopt(self, index: int, configuration: Configuration) -> None:
-        """``configuration`` is in the log at ``index``: it counts from now on (thesis 4.1)."""
+        """Put in force the ``configuration`` that the entry at ``index`` of the log contains
+        (thesis 4.1: it counts from then on, committed or not)."""
         kept = self.configurations
         while len(kept) > 1 and kept[1][0] <= self.log.applied_index:
             del kept[0]
@@ -368,7 +400,7 @@ class Group:
         self._put_in_force()
 
     def replace_configurations(self, known: list[tuple[int, Configuration]]) -> None:
-        """Forced recovery, or a repair: this counts, whatever was read of the log before."""
+        """Replace all known configurations, after a forced recovery or a repair."""
         self.configurations = known
         self._put_in_force()
 
@@ -382,12 +414,12 @@ class Group:
             self.rearm()
 
     def share(self, members: tuple[int, ...]) -> None:
-        """Events about these nodes concern this group, and those about its leader, which a replica
-        that was just created does not know as a member."""
+        """Subscribe this group to events of the nodes ``members`` and of its leader's node.  A
+        replica that was just created does not know its leader as a member."""
         self.standing.set_peers({*members, self.leader} - {0, self.context.node})
 
     def _reseat(self) -> None:
-        """A leader's members changed: progress and digests follow."""
+        """Follow a change of the leader's members with ``progress`` and the digests."""
         members = self.configuration.members()
         gone = [node for node in self.progress if node not in members]
         come = [node for node in members
@@ -395,9 +427,13 @@ class Group:
         self.conf_change_open = True
         self.standing.update_members(gone, come)
         for node in gone:
+            # A former member is notified when the configuration without it is committed; until then
+            # its log may still be needed.
             self.recovering_count -= self.progress.pop(node).doubt != 0
             self.removed_members[node] = None
         for node in come:
+            # A new round for the new member, so that late replies of a removed replica on that node
+            # carry a lower one and are ignored.
             self.read_round += 1
             self.add_progress(node, self.read_round)
             self.removed_members.pop(node, None)
@@ -405,13 +441,13 @@ class Group:
             self.transferee = 0
 
     def forget_word_of(self, member: Progress) -> None:
-        """Count nothing of what a member said up to now and may still be on its way here: a later
-        life of it need not have what that one had."""
+        """Ignore all replies of a member to appends sent up to now, by starting a new read round.
+        The replica that answers from now on may lack what the earlier replies acknowledged."""
         self.read_round += 1
         member.since = self.read_round
 
     def add_progress(self, node: int, since: int) -> None:
-        """A leader begins to serve a member, of which it knows nothing."""
+        """Start replication to a member about which this leader knows nothing."""
         support = self.context.support
         self.progress[node] = Progress(
             node,
@@ -423,9 +459,9 @@ class Group:
         )
 
     def mark_removed(self, why: str, index: int) -> None:
-        """Leave for good: by the configuration at ``index`` this replica is no member, as the
-        leader of the present term knows.  It says nothing from now on, and the next ``ready`` lets
-        it go."""
+        """Record that this replica is no longer a member, by the configuration at ``index``, as the
+        leader of the present term knows.  The replica sends nothing from now on; the next ``ready``
+        removes it."""
         self.bar(self.term, index)
         self.quarantined = REMOVED
         self.nonce = self.ack_leader = 0
@@ -434,27 +470,28 @@ class Group:
         self.context.removing[self.id] = None
 
     def bar(self, term: int, index: int) -> None:
-        """Raise the bar to that place of the log; it is in no earlier one."""
+        """Raise the vote barrier to (term, index); the barrier never goes back."""
         self.vote_barrier_term, self.vote_barrier_index = max(
             (self.vote_barrier_term, self.vote_barrier_index), (term, index)
         )
 
     def quarantine(self, why: str) -> None:
-        """Neither vote nor lead nor acknowledge from now on."""
+        """Exclude this replica from voting, leading and acknowledging until it is repaired."""
         if self.is_frozen():
             return
         self.quarantined = why
-        self.nonce, self.cleared = 0, (0, 0, False)  # what was said of an earlier doubt is over
+        self.nonce, self.cleared = 0, (0, 0, False)  # a grant for an earlier head recovery is void
         self.emit("quarantine", why)
         self.ack_leader = 0
-        # What its leader has is heard again from whoever feeds it when it is repaired; meanwhile
-        # all of that may be compacted, and has to be given up for a snapshot then.
+        # The member that feeds this replica after its repair verifies the log anew.  Until then
+        # entries above ``commit`` may be compacted there, and a snapshot must be able to replace
+        # them.
         self.matched_index = self.log.commit
         self.become_follower(self.term, 0 if self.role is Role.LEADER else self.leader,
                              "quarantined")
 
     def repaired(self) -> None:
-        """Nothing is missing any more, durably: be a member like any other again."""
+        """End the quarantine: nothing is missing, durably, and the replica counts as before."""
         self.quarantined = ""
         self.nonce = self.candidate = 0
         self.emit("repaired")
@@ -463,7 +500,7 @@ class Group:
         self.touch()
 
     def leave(self) -> None:
-        """This replica is removed from the node: withdraw what it told others."""
+        """Withdraw everything published for this replica, which is being removed from the node."""
         self.quarantined = REMOVED
         self.become_follower(self.term, 0, REMOVED)
         self.context.timers.cancel(self.id)
@@ -473,11 +510,11 @@ class Group:
     # ---- timers and re-examination ------------------------------------------------------------
 
     def rearm(self) -> None:
-        """Give a replica that does not lead the timer it needs, or none."""
+        """Arm or cancel the election timer of a replica that does not lead."""
         timers = self.context.timers
         if self.role is not Role.FOLLOWER:
             return
-        if self.nonce:  # it speaks up (head_recovery.py)
+        if self.nonce:  # head recovery repeats its request
             timers.arm(self.id, self.context.now_ms + self.context.config.retransmit_ms)
         elif self.trusts_leader() or not (self.may_campaign() or self.is_non_candidate()):
             timers.cancel(self.id)
@@ -485,10 +522,12 @@ class Group:
             self.arm_election(0)
 
     def arm_election(self, after_ms: int) -> None:
-        """Campaign at random within this node's slice of the spread that begins ``after_ms`` from
-        now.  The slices follow the order of the voters, of those that may be alive: the preferred
-        one comes first, and two of them hardly ever campaign at once.  Who is in whose slice is
-        each node's own view; when views differ, chance decides as it does in the paper (5.2)."""
+        """Arm the election timer at random within this node's slice of the election spread.
+
+        The spread begins ``after_ms`` from now.  Slices follow the order of the voters that may be
+        alive: the preferred voter campaigns first, and two voters seldom campaign at once.  Each
+        node computes the slices from its own view; where views differ, chance decides as in the
+        paper (5.2)."""
         context = self.context
         begin = max(context.now_ms + after_ms, self.abstain_until_ms)
         candidates = [
@@ -503,7 +542,7 @@ class Group:
         context.timers.arm(self.id, begin + (context.rng.randrange(slice_ms) if slice_ms else 0))
 
     def reexamine(self) -> None:
-        """Leases or connections of a fellow member changed; find what follows.  O(members)."""
+        """React to changed support or connections of a fellow member.  O(members)."""
         if self.role is Role.LEADER:
             self._reexamine_leader()
             return
@@ -516,6 +555,8 @@ class Group:
 
     def _reexamine_leader(self) -> None:
         context = self.context
+        # The leader steps down before a majority stops supporting it elsewhere: without quorum
+        # support another node may be elected.
         if not self.has_quorum_support():
             self.become_follower(self.term, 0, "lost its majority of leases")
             return
@@ -523,6 +564,7 @@ class Group:
             epoch = context.support.support_from.get(member.node)
             if epoch is None:
                 continue
+            # Its node restarted: replies from before may acknowledge entries that the restart lost.
             if epoch != member.boot_epoch:
                 self.forget_word_of(member)
                 member.restarted(epoch, context.config.members_may_forget)
@@ -530,21 +572,22 @@ class Group:
                 self.wake()
 
     def wake(self) -> None:
-        """A leader has somebody to serve: look at once, and again after ``retransmit_ms``."""
+        """Reactivate a quiesced leader: serve members in the next ``ready``, and again after
+        ``retransmit_ms``."""
         timers = self.context.timers
         if timers.deadline(self.id) is None:
             self.emit("wake")
             timers.arm(self.id, self.context.now_ms + self.context.config.retransmit_ms)
         self.touch()
 
-    # ---- towards the driver -------------------------------------------------------------------
+    # ---- effects for the driver ---------------------------------------------------------------
 
     def has_write(self) -> bool:
-        """Whether the next write contains something of this group."""
+        """True if the next write contains something of this group."""
         return bool(self.log.unstaged or self.log.drop_from or self.hard_state_unstaged)
 
     def take_write(self, sequence: int) -> GroupWrite:
-        """What goes into the write ``sequence``."""
+        """Return what this group adds to the write ``sequence``."""
         drop_from, entries = self.log.take(sequence)
         mark, self.mark = self.mark, None
         hard_state = None
@@ -555,7 +598,8 @@ class Group:
         return GroupWrite(self.id, self.log_incarnation, drop_from, entries, hard_state, mark)
 
     def acknowledge(self) -> None:
-        """Answer the leader: what is verified *and* durable, never more (scenario S3)."""
+        """Answer the leader with the index that is verified *and* durable here, never more
+        (scenario S3)."""
         log = self.log
         self.outbox.append(
             Envelope(
@@ -565,6 +609,9 @@ class Group:
                     self.incarnation,
                     self.term,
                     Status.RECOVERING_HEAD if self.quarantined else Status.OK,
+                    # Verified entries may still be in a write, and durable ones may contradict the
+                    # leader's: an acknowledgement counts for commit, so only what is both goes into
+                    # it.
                     min(self.matched_index, log.durable_index),
                     log.commit,
                     self.matched_index,
@@ -576,9 +623,11 @@ class Group:
         self.ack_leader = 0
 
     def hand_out_committed(self, ready: Ready) -> None:
-        """Entries that are committed and durable here may be applied; those of the metadata group
-        ``commands_per_round_max`` at a time."""
+        """Emit entries that are committed and durable here; at most ``commands_per_round_max`` of
+        the metadata group."""
         log = self.log
+        # Applied entries are served to readers: what a node serves must survive its own crash, also
+        # if a majority has committed it without this node's disk.
         last = min(log.commit, log.durable_index)
         if self.id == METADATA_GROUP and (
                 last > log.emitted_index + self.context.config.commands_per_round_max):
@@ -591,7 +640,7 @@ class Group:
             self.tail.apply(last)
 
     def status(self) -> GroupStatus:
-        """A frozen picture.  O(members)."""
+        """Return a frozen picture of this replica.  O(members)."""
         log = self.log
         members = tuple(MemberStatus(member.node, ProgressState(member.state).name.lower(),
                                      member.match, member.next_index, member.commit_known,
@@ -605,7 +654,7 @@ class Group:
             self.commit_said, self.candidate)
 
     def _check(self) -> None:
-        """Every invariant; O(members + elections)."""
+        """Assert every invariant.  O(members + elections)."""
         self.log._check()
         leading = self.role is Role.LEADER
         assert self.matched_index <= self.log.last_index, f"verified {self.matched_index}"

@@ -1,25 +1,25 @@
-"""A replica that lost the end of its log: how it comes to be counted again.
+"""Head recovery: readmission of a replica that may have lost log entries, a term or a vote.
 
-Contract.  A *doubtful* replica is quarantined: it neither votes nor leads, and what it says counts
-for nothing.  But it follows: it takes a leader's entries, and answers ``RECOVERING_HEAD`` with the
-index up to which it has them, so that the leader can feed it.  With each answer, and on its own
-when nothing comes, it states its ``HeadRecoveryRequest`` until the leader answers
-``HeadRecoveryGrant``.
+Contract.  A *recovering* replica is quarantined: it neither votes nor leads, and its
+acknowledgements do not count.  But it follows: it accepts a leader's entries, and answers
+``RECOVERING_HEAD`` with the index up to which it has them, so that the leader can replicate to it.
+With each answer, and at intervals if no append arrives, it sends a ``HeadRecoveryRequest``, until
+the leader sends a ``HeadRecoveryGrant``.
 
-Theory.  It may have forgotten entries that it acknowledged, a term that it was in and a vote that
-it gave.  Leader L of term T, when it hears the doubt, stops counting the replica and proposes an
-entry.  When that entry is committed, a majority M without the doubter held term T *after* all that
-was forgotten had happened; it need be no more than one of every majority (``_is_settled``).
-Whoever was elected in a later term with the forgotten vote needed a majority; a member of both
-refused him, because his log, at the time of that vote, could not have that entry.  So nothing that
-rests on the forgotten vote will happen, and all that was ever committed by a forgotten
-acknowledgement is in the log of L below that entry.  A replica that holds L's log up to it, and
-votes no more in T, is as good as one that never forgot.  The whole argument, and what was rejected:
-docs/decisions/0009.
+Theory.  The replica may have forgotten entries that it acknowledged, a term that it was in, and a
+vote that it gave.  When leader L of term T receives the request, it stops counting the replica and
+proposes a barrier entry.  When that entry is committed, a majority M without the replica was in
+term T *after* everything that was forgotten had happened.  (M need only have one member of every
+majority; see ``_is_settled``.)  A candidate elected in a later term with the forgotten vote needs a
+majority.  A member of both majorities refuses that candidate, because at the time of the forgotten
+vote its log could not have the barrier entry.  So the forgotten vote elects no leader, and every
+entry committed by a forgotten acknowledgement is in the log of L below the barrier.  A replica that
+holds L's log up to the barrier, and does not vote again in T, is equivalent to one that forgot
+nothing.  The full argument and the rejected alternatives: docs/decisions/0009.
 
-Invariants.  A leader clears a doubt only by an entry proposed after it heard of this very episode:
-what others held before may rest on what the doubter forgot.  From a doubter only acknowledgements
-at or above that entry count; older ones are from before.
+Invariants.  A leader ends a recovery only by an entry that it proposed after the request with that
+nonce: entries of before may be committed by what the replica forgot.  Of a recovering replica's
+acknowledgements only those at or above the barrier count; lower ones may be from before.
 """
 
 from __future__ import annotations
@@ -31,19 +31,23 @@ from multiraft.raft.progress import Progress
 from multiraft.raft.raft_log import framed_bytes
 from multiraft.types import Entry, EntryKind
 
-#: Numbers of episodes are drawn below this: none comes twice.
+#: Nonces are drawn below this, so that none is drawn twice.
 NONCES = 1 << 62
 
 
-# ---- the doubter -------------------------------------------------------------------------------
+# ---- recovering replica ------------------------------------------------------------------------
 
 
 def begin(group: Group) -> None:
-    """Follow from now on.  What stands behind the known end of the log is dropped on the disk
-    first: it may come to light again."""
+    """Start to follow without being counted.
+
+    Entries on disk behind the known end of the log are removed first, because they may become
+    readable again."""
     assert group.quarantined, f"group {group.id} has nothing to doubt"
     group.nonce = 1 + group.context.rng.randrange(NONCES)
     group.cleared = (0, 0, False)
+    # A truncation at the end of the log is written although the log is not known to have more
+    # entries.
     group.log.drop_from = group.log.drop_from or group.log.staged_index + 1
     group.emit("doubt", group.log.last_index)
     group.touch()
@@ -51,9 +55,11 @@ def begin(group: Group) -> None:
 
 
 def speak_up(group: Group) -> None:
-    """State the doubt to the leader, and again until it is cleared: a group that sleeps sends
-    nothing that could be answered with it.  Who knows no leader asks around meanwhile: the group
-    may live without it (``election``)."""
+    """Send the recovery request to the leader, and again at intervals until the grant.
+
+    A quiesced group sends no append that could be answered with it.  A replica without a trusted
+    leader asks what became of the group in the same rhythm (``election.on_election_timer``),
+    because the group may exist without it."""
     if group.cleared[2]:
         return
     context = group.context
@@ -68,13 +74,14 @@ def speak_up(group: Group) -> None:
 
 
 def is_alone(group: Group) -> bool:
-    """Whether it knows nobody to whom it could state its doubt: a leader whose node is not believed
-    may be gone for good, and another one have removed this replica."""
+    """True if there is no trusted leader to send the request to: the known one may be gone, and its
+    successor may have removed this replica."""
     return not group.trusts_leader() and not group.cleared[2]
 
 
 def may_accept(group: Group, sender: int) -> bool:
-    """Whether entries of ``sender`` are taken though the replica is quarantined."""
+    """True if entries of ``sender`` are accepted despite the quarantine.  Repeats the request if
+    there is no grant yet."""
     if not group.nonce:
         return False
     if not group.cleared[2]:
@@ -85,7 +92,8 @@ def may_accept(group: Group, sender: int) -> bool:
 
 
 def on_grant(group: Group, sender: int, cleared: HeadRecoveryGrant) -> None:
-    """An entry of the leader is where it has to be without this replica."""
+    """Store the leader's grant, which names the barrier entry."""
+    # A grant for another term, leader or nonce was decided without knowledge of this loss.
     if (cleared.term == group.term and sender == group.leader and group.nonce
             and cleared.nonce == group.nonce and not group.cleared[2]):
         group.cleared = (cleared.term, cleared.index, False)
@@ -93,39 +101,48 @@ def on_grant(group: Group, sender: int, cleared: HeadRecoveryGrant) -> None:
 
 
 def reconsider(group: Group) -> None:
-    """Whether the log has reached what the leader named; then the driver makes that durable."""
+    """Mark the recovery as complete if the durable log has reached the barrier.  The driver then
+    records the end of the quarantine durably."""
     term, index, reached = group.cleared
     if reached or term != group.term or not index:
         return
+    # Verified and durable: the replica counts again only with entries that a second crash cannot
+    # take.
     if min(group.matched_index, group.log.durable_index) >= index:
         group.cleared = (term, index, True)
         if group.vote == 0:
-            # It may have voted in this term, and must not vote again.
+            # The replica may have voted in this term for another candidate, and must not vote
+            # again.  A vote for the elected leader changes no outcome.
             group.set_hard_state(group.term, group.leader)
         group.emit("cleared", index)
         group.touch()
 
 
-# ---- its leader --------------------------------------------------------------------------------
+# ---- leader ------------------------------------------------------------------------------------
 
 
 def on_doubt(group: Group, sender: int, doubt: HeadRecoveryRequest) -> None:
-    """A member asks not to be counted."""
+    """Stop counting a member that asks for head recovery, and propose its barrier entry."""
     member = group.progress[sender]
     if doubt.term > group.term:
         group.become_follower(doubt.term, 0, "higher term")
         return
     if doubt.term < group.term:
         return
+    # The same recovery asks again: its grant may be lost.  A new nonce is a new recovery, with a
+    # barrier proposed after it.
     if doubt.nonce == member.doubt:
         if _is_settled(group, member):
             _clear(group, member)
         return
     group.recovering_count += member.doubt == 0
     member.doubt = doubt.nonce
+    # Late replies may acknowledge entries that the member has lost since.
     group.forget_word_of(member)
+    # Proposed after the request: when it is committed, its majority was in this term after the
+    # loss.
     member.barrier = group.log.last_index + 1
-    member.match = 0  # whatever it acknowledged, it may have forgotten
+    member.match = 0  # it may have forgotten what it acknowledged
     member.commit_known = 0
     member.retreat()
     group.emit("member", member.node, "doubtful")
@@ -136,10 +153,12 @@ def on_doubt(group: Group, sender: int, doubt: HeadRecoveryRequest) -> None:
 
 
 def may_feed(group: Group, member: Progress, reply: AppendReply) -> bool:
-    """Whether an acknowledgement moves the member's progress.  One that is no ``RECOVERING_HEAD``
-    and reaches the barrier ends the doubt.  One that does not reach it answers an append from after
-    the doubt was heard (``since``): the doubt was an old one that came late, and the member has to
-    be fed up to the barrier all the same."""
+    """True if a reply may move the member's progress; a reply other than ``RECOVERING_HEAD`` that
+    reaches the barrier ends the recovery.
+
+    A reply with OK below the barrier answers an append from after the request (``Progress.since``).
+    So the request was an outdated one that arrived late, and the member still has to receive
+    entries up to the barrier."""
     if reply.status == Status.RECOVERING_HEAD or reply.match < member.barrier:
         return member.doubt != 0
     member.doubt = 0
@@ -149,14 +168,17 @@ def may_feed(group: Group, member: Progress, reply: AppendReply) -> bool:
 
 
 def _is_settled(group: Group, member: Progress) -> bool:
-    """Whether one of every majority holds the entry, no doubter among them.  A majority that holds
-    it commits it; of an even number of voters half are enough, and of two there is nobody else."""
+    """True if every majority has a member that holds the barrier entry and is not recovering
+    itself.
+
+    A committed entry satisfies that.  Of an even number of voters half are enough; of two, the
+    leader alone."""
     return (group.log.commit >= member.barrier or joint_quorum.everywhere(
         group.configuration, lambda node: group.durable_of(node) >= member.barrier))
 
 
 def clear_some(group: Group) -> None:
-    """The commit index moved: tell the doubters whose entry it passed."""
+    """Send grants to the members whose barrier the commit index has passed."""
     for member in group.progress.values():
         if member.doubt and group.log.commit >= member.barrier:
             _clear(group, member)

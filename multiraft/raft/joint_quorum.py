@@ -1,13 +1,13 @@
-"""Who counts: decisions over a configuration, joint or simple.
+"""Quorum decisions over a configuration, simple or joint, and its encoding.
 
-Contract.  Pure functions over ``types.Configuration``.  While ``outgoing`` is not empty a decision
+Contract.  Pure functions over ``types.Configuration``.  While ``outgoing`` is not empty, a decision
 needs a majority of ``voters`` *and* of ``outgoing`` (thesis 4.3).  Learners receive entries and
-count for nothing.
-    A voter that is to become a learner stands in ``outgoing`` and ``learners`` at once: it votes
-until the joint state is left.  A configuration without anybody is that of a replica that was just
-created and has not been told anything yet.
-Elsewhere.  Majorities of one set: quorum.py.  MEMBERSHIP entries change a group's configuration the
-moment they are in its log: ``Group.adopt``.  Who may change what when: conf_change.py.
+count for nothing.  A voter that becomes a learner is in ``outgoing`` and ``learners`` at once: it
+votes until the joint configuration is left.  An empty configuration belongs to a replica that was
+just created and has not heard from a leader.
+
+Elsewhere.  Majorities of one set: quorum.py.  Adoption of a configuration as soon as it is in the
+log: ``Group.adopt``.  Rules for changes: conf_change.py.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ VERSION = 1
 _HEAD = struct.Struct("<BxHHH")
 _ID_BYTES = 4
 
-#: Members of one group: the metadata group has every node of the cluster, and a payload with a
-#: lying count must not allocate.
+#: Limit of members of one group.  The metadata group has every node of the cluster; a payload with
+#: a false count must not allocate memory.
 MEMBERS_MAX = 4096
 
-#: Payloads whose configuration is remembered.
+#: Decoded payloads that are cached.
 DECODED_MAX = 256
 
 
 def voters(configuration: Configuration) -> tuple[int, ...]:
-    """Who votes in either half, in the order of preference, without repeats."""
+    """Return the voters of either half in order of preference, without repeats."""
     return tuple(dict.fromkeys(configuration.voters + configuration.outgoing))
 
 
 def is_voter(configuration: Configuration, node: int) -> bool:
-    """Whether ``node`` votes in either half of the configuration."""
+    """True if ``node`` votes in either half of the configuration."""
     return node in configuration.voters or node in configuration.outgoing
 
 
 def committed(configuration: Configuration, match_of: Callable[[int], int]) -> int:
-    """Highest index that is durable on a majority (of both halves)."""
+    """Return the highest index that is durable on a majority (of both halves)."""
     index = quorum.reached([match_of(voter) for voter in configuration.voters])
     if configuration.outgoing:
         index = min(index, quorum.reached([match_of(voter) for voter in configuration.outgoing]))
@@ -54,20 +54,20 @@ def committed(configuration: Configuration, match_of: Callable[[int], int]) -> i
 
 
 def supported(configuration: Configuration, supports: Callable[[int], bool]) -> bool:
-    """Whether a majority (of both halves) supports."""
+    """True if a majority (of both halves) supports."""
     if not quorum.supported(configuration.voters, supports):
         return False
     return not configuration.outgoing or quorum.supported(configuration.outgoing, supports)
 
 
 def everywhere(configuration: Configuration, has: Callable[[int], bool]) -> bool:
-    """Whether there is one who has it in every majority (of either half)."""
+    """True if every majority (of either half) contains a node for which ``has`` is true."""
     return not any(quorum.supported(half, lambda node: not has(node))
                    for half in (configuration.voters, configuration.outgoing))
 
 
 def tally(configuration: Configuration, votes: dict[int, bool]) -> Vote:
-    """Outcome of an election: won in both halves, lost in either."""
+    """Return the outcome of an election: won in both halves, lost in either."""
     incoming = quorum.tally(configuration.voters, votes)
     if not configuration.outgoing or incoming is Vote.LOST:
         return incoming
@@ -78,7 +78,7 @@ def tally(configuration: Configuration, votes: dict[int, bool]) -> Vote:
 
 
 def validate(configuration: Configuration) -> Configuration:
-    """The configuration, checked where it enters.  Raises ``ValueError``."""
+    """Return the configuration if it is valid.  Raises ``ValueError``."""
     for name, nodes in zip(configuration._fields, configuration):
         if len({*nodes}) != len(nodes):
             raise ValueError(f"{name} {nodes} repeat a node")
@@ -95,50 +95,52 @@ def validate(configuration: Configuration) -> Configuration:
     return configuration
 
 
-# ---- change ------------------------------------------------------------------------------------
+# ---- changes -----------------------------------------------------------------------------------
 
 
 def entered(configuration: Configuration, voters: tuple[int, ...],
             learners: tuple[int, ...]) -> Configuration:
-    """What is written first on the way to these members: joint when voters change."""
+    """Return the first configuration of a change to these members: joint if the voters change."""
     if set(voters) == set(configuration.voters):
         return Configuration(configuration.voters, learners)
     return Configuration(voters, learners, configuration.voters)
 
 
 def left(configuration: Configuration) -> Configuration:
-    """What a joint configuration leads to."""
+    """Return the configuration that a joint one leads to."""
     return Configuration(configuration.voters, configuration.learners)
 
 
 def before(known: Sequence[tuple[int, Configuration]],
            first_gone: int) -> list[tuple[int, Configuration]]:
-    """What is left of a log's (index, configuration), ascending, when it ends before
-    ``first_gone``.  The first one stays, whatever its date: it is the one that counts where the log
-    begins, and a forced recovery dates it by the end of the log that it goes on from."""
+    """Return the (index, configuration) pairs of a log that is cut before ``first_gone``,
+    ascending.
+
+    The first pair always stays, because it is the configuration at the log's start.  Its index is
+    lowered if necessary: a forced recovery dates it by the end of the log that it continues."""
     (index, first), *later = known
     return [(min(index, first_gone - 1), first), *[each for each in later if each[0] < first_gone]]
 
 
-# ---- bytes -------------------------------------------------------------------------------------
+# ---- encoding ----------------------------------------------------------------------------------
 
 
 def encode(configuration: Configuration) -> bytes:
-    """Payload of a MEMBERSHIP entry."""
+    """Return the payload of a MEMBERSHIP entry."""
     head = _HEAD.pack(VERSION, *map(len, configuration))
     return head + b"".join(node.to_bytes(_ID_BYTES, "little")
                            for nodes in configuration for node in nodes)
 
 
 def decode(payload) -> Configuration:
-    """Inverse of ``encode``.  Raises ``CorruptEntry``."""
+    """Return the configuration in a MEMBERSHIP payload.  Raises ``CorruptEntry``."""
     return _decoded(bytes(payload))
 
 
 @lru_cache(maxsize=DECODED_MAX)
 def _decoded(payload: bytes) -> Configuration:
-    """Groups of a pool have few configurations between them, and each comes many times: checked,
-    appended, and found by every start."""
+    """Decode and validate, cached: the groups of a pool have few different configurations, and each
+    is decoded when it is checked, when it is appended and at every start."""
     if len(payload) < _HEAD.size:
         raise CorruptEntry(f"a configuration of {len(payload)} bytes")
     version, *counts = _HEAD.unpack_from(payload)
@@ -155,7 +157,7 @@ def _decoded(payload: bytes) -> Configuration:
 
 
 def fault(payload) -> str:
-    """Why a MEMBERSHIP payload is not one; empty when it is."""
+    """Return why a payload is not a valid MEMBERSHIP payload; empty if it is."""
     try:
         decode(payload)
     except CorruptEntry as error:

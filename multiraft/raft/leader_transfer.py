@@ -1,9 +1,11 @@
-"""Leadership transfer: choice of a successor, the request to it, and resignation.
+"""Leadership transfer: choice of a transferee, the request to it, and resignation.
 
-Contract.  Functions of a leader's group, called by ``MultiRaft``, ``replication`` and ``changes``.
-The transferee's half is ``election.on_timeout_now``.
-Invariants.  At most one transfer per group.  While one is under way the leader takes no proposals;
-it ends when the transferee wins, cannot take the group, or ``transfer_timeout_ms`` have passed.
+Contract.  Functions of a leader's group, called by ``MultiRaft``, ``replication`` and
+``conf_change``.  The transferee's half is ``election.on_timeout_now``.
+
+Invariants.  At most one transfer per group.  While one is under way the leader refuses proposals.
+It ends when the transferee wins, cannot lead the group, or ``transfer_timeout_ms`` have passed.
+
 Theory.  Thesis 3.10.  ``TimeoutNow`` leaves when the transferee's log is complete, so that the
 transferee wins the election that it begins at once; voters grant although they trust the old leader
 (``VoteRequest.transfer``).
@@ -18,11 +20,11 @@ from multiraft.raft.status import Role
 
 
 def best_transferee(group: Group) -> int:
-    """Return the voter that can take over soonest; 0 = none is reached.  O(members).
+    """Return the voter that can take over soonest; 0 = no voter is reached.  O(members).
 
-    A candidate is reached and whole.  Voters with room for records come before full ones, then the
-    longest known log counts, then the order of preference, so that the groups of one node spread
-    over many nodes."""
+    Only voters that are reached and whole are considered.  Those with disk space for records
+    precede full ones, then the longest known log decides, then the order of preference, so that the
+    groups of one node spread over many nodes."""
     order = group.configuration.voters
     able = [member for member in group.progress.values()
             if member.node in order and _could_lead(group, member.node)]
@@ -34,12 +36,12 @@ def best_transferee(group: Group) -> int:
 
 
 def can_shed_leadership(group: Group) -> bool:
-    """True if records could be committed without the disk of this leader: a majority is reached,
-    whole and has room.  O(voters).
+    """True if a majority is reached, whole and has disk space, so that records can be committed
+    without this leader's disk.  O(voters).
 
-    Two majorities meet, so ``best_transferee`` then has room and every committed entry.  Without
-    such a majority any leader could only let records wait; refusing them here is clearer, and keeps
-    a group from wandering among disks that fill up."""
+    Two majorities meet, so ``best_transferee`` then has disk space and every committed entry.
+    Without such a majority any leader could only keep records waiting; refusing them here is
+    clearer, and keeps a group from moving between disks that fill up."""
     context = group.context
     return joint_quorum.supported(
         group.configuration, lambda node: (node != context.node and node not in context.support.full

@@ -1,14 +1,14 @@
-"""What one replica has published within its node: that it leads, or whom it believes to lead, and
-which nodes' events concern it.
+"""One replica's entries in the node-wide leadership digests and in the index of groups by peer.
 
-Contract.  Each ``Group`` has one and says when something changes; the sums, lists and versions of
-``NodeContext``, which all groups share, follow.  What was published is kept here, so that exactly
-that is taken back, also when the group's term is a later one by then.
-Invariants.  ``term`` is not 0 exactly while the group leads.  A leader's fact is in the sum of each
-member that it serves, and in no other; a follower's belief is in one sum, or in none.
-Theory.  Two nodes compare such sums instead of asking group by group
-(``liveness/leadership_digest.py``), so a sum that is not in step would be looked into for ever, or
-hide that a leader was lost.
+Contract.  Each ``Group`` has one and reports changes to it.  The digests, lists and versions of
+``NodeContext``, which all groups share, follow.  The record keeps what it added, so that exactly
+that is removed, even when the group's term has grown meanwhile.
+
+Invariants.  ``term`` is not 0 exactly while the group leads.  A leader's fact is in the digest of
+each member that it serves, and in no other; a follower's fact is in one digest or in none.
+
+Theory.  Two nodes compare digests instead of groups (``liveness/leadership_digest.py``).  A digest
+that does not match the groups would be queried again and again, or hide a lost leader.
 """
 
 from __future__ import annotations
@@ -21,35 +21,36 @@ from multiraft.raft.context import NodeContext
 
 
 class LeadershipRecord:
-    """See the module's docstring."""
+    """One replica's published leader and peers, with what is needed to withdraw them."""
 
     __slots__ = ("_context", "_group", "term", "fact", "_believed", "_concerned_by")
 
     def __init__(self, context: NodeContext, group: int):
         self._context = context
         self._group = group
-        #: In which this leader is published; 0 = it does not lead.
+        #: Term in which this replica is published as leader; 0 = it does not lead.
         self.term = 0
-        #: Digest of that.
+        #: Digest fact of that leadership.
         self.fact = 0
-        #: (leader, digest fact) under which this follower's belief is counted.
+        #: (leader, digest fact) that this follower contributes to the leader's digest.
         self._believed = (0, 0)
         self._concerned_by: set[int] = set()
 
     def publish_leader(self, incarnation: int, term: int, members: Iterable[int]) -> None:
-        """The group leads: counted in the sums that its members check."""
+        """Publish that the group is led here, in the digests that its members check."""
         self.term, self.fact = term, leadership_digest.fact(self._group, incarnation, term)
         self.update_members((), members)
         self._context.leading_changes.record(self._group, incarnation, term, True)
 
     def withdraw_leader(self, incarnation: int, members: Iterable[int]) -> None:
-        """It leads no more, and served these members until now."""
+        """Withdraw published leadership from the digests of ``members``."""
         self.update_members(members, ())
         self._context.leading_changes.record(self._group, incarnation, self.term, False)
         self.term = self.fact = 0
 
     def update_members(self, gone: Iterable[int], come: Iterable[int]) -> None:
-        """The leader serves some members no more, and others from now on."""
+        """Update a leader's digests for members that are ``gone`` and members that have
+        ``come``."""
         self._context.digests_version += 1
         for node in gone:
             self._context.led[node].remove(self._group, self.fact)
@@ -57,8 +58,10 @@ class LeadershipRecord:
             self._context.led.setdefault(node, LeadershipDigest()).add(self._group, self.fact)
 
     def follow(self, leader: int, incarnation: int, term: int) -> bool:
-        """``leader`` leads in ``term`` as far as this replica knows (0 = nobody, or itself);
-        whether that is news of a node whose events do not concern the group yet."""
+        """Publish that ``leader`` leads in ``term`` (0 = unknown, or this replica itself).
+
+        True if events of the leader's node do not concern the group yet, so that the caller has to
+        extend ``set_peers``."""
         belief = (leader, leadership_digest.fact(self._group, incarnation, term) if leader else 0)
         if belief == self._believed:
             return False
@@ -74,7 +77,7 @@ class LeadershipRecord:
         return leader not in self._concerned_by
 
     def set_peers(self, nodes: set[int]) -> None:
-        """Events about these nodes, and no others, concern the group."""
+        """Make events of exactly these nodes concern the group."""
         shared = self._context.shared
         for node in self._concerned_by - nodes:
             del shared[node][self._group]

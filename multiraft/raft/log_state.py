@@ -1,9 +1,9 @@
-"""What a group asks of the state that its entries describe.
+"""Interface between a group and the tail state that its entries describe.
 
 Contract.  ``multiraft.partitions.state.PartitionStates`` implements it for groups that carry
-partitions, ``NullLogState`` for groups whose entries only a state machine outside understands (the
-metadata group) and for tests.  The group feeds entries in log order and undoes them in reverse; see
-docs/architecture.md, "Tail state and applied state".
+partitions.  ``NullLogState`` serves groups whose entries only an external state machine understands
+(the metadata group), and tests.  The group adds entries in log order and removes them in reverse;
+see docs/architecture.md, "Tail state and applied state".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from multiraft.types import BatchInfo, Entry
 
 
 class Admitted(NamedTuple):
-    """A leader's decision about a batch: where it goes, or where its original is."""
+    """A leader's decision about a batch: the offset it gets, or the position of its original."""
 
     base_offset: int
     leader_epoch_base: int  # added to the term and stamped into the batch
@@ -24,31 +24,31 @@ class Admitted(NamedTuple):
 
 
 class LogState(Protocol):
-    """State as a function of a group's log."""
+    """State that is a function of a group's log."""
 
     def verify(self, entry: Entry) -> str:
-        """Why ``entry`` contradicts the tail; empty when it fits."""
+        """Return why ``entry`` contradicts the tail state; empty if it fits."""
         ...
 
     def append(self, entry: Entry) -> None:
-        """``entry`` is in the log now."""
+        """Add the effects of ``entry``, which is now in the log."""
         ...
 
     def truncate(self, first_gone: int) -> None:
-        """Entries from index ``first_gone`` on are not in the log any more."""
+        """Undo the effects of entries from ``first_gone`` on, which were removed from the log."""
         ...
 
     def apply(self, index: int) -> None:
-        """Entries up to ``index`` are committed and durable here."""
+        """Record that entries up to ``index`` are committed and durable here."""
         ...
 
     def admit(self, partition: int, info: BatchInfo) -> Admitted:
-        """Decide about a batch; raises ``ProposalError`` and changes nothing."""
+        """Decide about a batch.  Raises ``ProposalError``; then nothing has changed."""
         ...
 
 
 class NullLogState:
-    """The tail of a group without partitions: agrees with everything, admits no batch."""
+    """Tail state of a group without partitions: accepts every entry, admits no batch."""
 
     __slots__ = ()
 

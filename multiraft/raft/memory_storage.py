@@ -1,10 +1,11 @@
-"""A store in memory with a disk that loses what was not synced: for tests, scripts and examples.
+"""In-memory log storage with a simulated disk that loses unsynced writes; for tests and examples.
 
-Contract.  Implements ``store.LogReader`` and what a driver needs: ``stage`` (memory, at once),
-``execute`` (the write of one sequence becomes durable), ``crash`` (everything else is gone),
-``entries`` and ``restored``.  Same order of effects as ``multiraft.storage``, without its bytes.
-Invariants.  What ``restored`` returns was executed; a suffix drop is durable with the entries that
-replace it, because both are in one write.
+Contract.  Implements ``log_reader.LogReader`` and a driver's storage: ``stage`` (visible at once),
+``execute`` (makes the oldest write durable), ``crash`` (loses all other writes), ``entries`` and
+``restored``.  Effects happen in the same order as in ``multiraft.storage``, without its bytes.
+
+Invariants.  ``restored`` returns executed writes only.  A truncation is durable together with the
+entries that replace the removed ones, because both are in one write.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 
 class GroupImage:
-    """One group's entries and hard state, once in memory and once on the disk."""
+    """Entries and hard state of one group, once in memory and once on the simulated disk."""
 
     __slots__ = (
         "incarnation",
@@ -38,7 +39,7 @@ class GroupImage:
 
     def __init__(self, incarnation: int, configuration: Configuration):
         self.incarnation = incarnation
-        self.configuration = configuration  # before the first of ``entries``
+        self.configuration = configuration  # in force before the first of ``entries``
         self.configuration_index = 0
         self.first_index = 1
         self.prev_term = 0
@@ -51,11 +52,11 @@ class GroupImage:
         self.group_incarnation = 0
 
     def write(self, write: GroupWrite) -> None:
-        """The effect of one group's part of a write."""
+        """Carry out one group's part of a write."""
         if write.mark is not None:
             self._take_mark(write.mark)
         elif write.entries or write.hard_state is not None:
-            self.removed = False  # it was created anew
+            self.removed = False  # the replica was created again
         if write.drop_from:
             del self.entries[write.drop_from - self.first_index:]
         for entry in write.entries:
@@ -84,7 +85,7 @@ class GroupImage:
             )
 
     def changes(self) -> list[tuple[int, Configuration]]:
-        """(index, configuration), the one before the first entry included."""
+        """Return (index, configuration) pairs, the one before the first entry included."""
         return [(self.configuration_index, self.configuration),
                 *[(entry.index, joint_quorum.decode(entry.payload)) for entry in self.entries
                   if entry.kind == EntryKind.MEMBERSHIP
@@ -99,7 +100,7 @@ class GroupImage:
 
 
 class MemoryStore:
-    """All groups of one node."""
+    """Logs of all groups of one node."""
 
     def __init__(self) -> None:
         self._memory: dict[int, GroupImage] = {}
@@ -107,7 +108,7 @@ class MemoryStore:
         self._staged: list[Writes] = []
 
     def create_group(self, group: int, incarnation: int, configuration: Configuration) -> None:
-        """An empty group, durable at once; what its tombstone remembers stays."""
+        """Create an empty group, durable at once; what its tombstone kept remains."""
         known = self._memory.get(group)
         if known is None:
             self._memory[group] = GroupImage(incarnation, configuration)
@@ -126,14 +127,14 @@ class MemoryStore:
     # ---- writing ------------------------------------------------------------------------------
 
     def stage(self, writes: Writes) -> None:
-        """Take a write: visible to readers now, durable when executed."""
+        """Accept a write: readers see it now, ``execute`` makes it durable."""
         for write in writes.groups:
             if write.group in self._memory:
                 self._memory[write.group].write(write)
         self._staged.append(writes)
 
     def execute(self) -> int:
-        """Make the oldest staged write durable; its sequence."""
+        """Make the oldest staged write durable and return its sequence."""
         writes = self._staged.pop(0)
         for write in writes.groups:
             if write.group in self._disk:
@@ -141,22 +142,22 @@ class MemoryStore:
         return writes.sequence
 
     def pending(self) -> tuple[Writes, ...]:
-        """Writes staged and not executed, oldest first."""
+        """Return the writes that are staged and not executed, oldest first."""
         return tuple(self._staged)
 
     def crash(self) -> int:
-        """Power is lost: only what was executed is left.  The number of writes that are gone."""
+        """Lose all writes that were not executed and return their number."""
         lost = len(self._staged)
         self._staged = []
         self._memory = {group: image.copy() for group, image in self._disk.items()}
         return lost
 
     def save_applied(self, group: int, index: int) -> None:
-        """A checkpoint of the applied state, durable at once."""
+        """Record a checkpoint of the applied state, durable at once."""
         self._memory[group].applied = self._disk[group].applied = index
 
     def compact(self, group: int, first_index: int) -> None:
-        """Drop the prefix below ``first_index``, in memory and on the disk."""
+        """Remove the prefix below ``first_index``, in memory and on the disk."""
         for image in (self._memory[group], self._disk[group]):
             gone = first_index - image.first_index
             if gone > 0:
@@ -168,8 +169,8 @@ class MemoryStore:
 
     def install(self, group: int, bounds: LogBounds, configuration_index: int,
                 configuration: Configuration) -> None:
-        """The log is empty and begins behind ``bounds``, what came before is applied; durable at
-        once."""
+        """Replace the log by an empty one behind ``bounds``, with everything before applied;
+        durable at once."""
         for image in (self._memory[group], self._disk[group]):
             image.first_index, image.prev_term = bounds.first_index, bounds.prev_term
             image.entries = []
@@ -179,11 +180,12 @@ class MemoryStore:
     # ---- reading ------------------------------------------------------------------------------
 
     def restored(self, group: int) -> GroupRestored:
-        """What recovery would find: input of ``MultiRaft.add_group``."""
+        """Return the state that recovery would find, as input of ``MultiRaft.add_group``."""
         return self._restored(self._disk[group])
 
     def created(self, group: int) -> GroupRestored:
-        """The same of a group that was just created, whose tombstone may not be executed yet."""
+        """Return the same of a group that was just created, whose tombstone may not be executed
+        yet."""
         return self._restored(self._memory[group])
 
     def _restored(self, image: GroupImage) -> GroupRestored:
@@ -213,14 +215,15 @@ class MemoryStore:
         )
 
     def entries(self, group: int, first: int, last: int) -> tuple[Entry, ...] | None:
-        """Entries first..last; None when some of them are gone.  O(last - first)."""
+        """Return entries first..last; None if some of them are gone.  O(last - first)."""
         image = self._memory[group]
         found = tuple(image.entries[max(0, first - image.first_index):
                                     last + 1 - image.first_index])
         return found if len(found) == last - first + 1 else None
 
     def last_within(self, group: int, first_index: int, bytes_max: int) -> int:
-        """See ``store.LogReader``.  O(answer)."""
+        """Return the highest index such that the entries from ``first_index`` to it fit; see
+        ``log_reader.LogReader``.  O(result)."""
         image = self._memory[group]
         if first_index < image.first_index:
             raise Compacted(f"index {first_index} of group {group} is below {image.first_index}")
@@ -234,7 +237,8 @@ class MemoryStore:
         return index
 
     def bytes_between(self, group: int, first_index: int, last_index: int) -> int:
-        """See ``store.LogReader``.  O(last - first)."""
+        """Return the bytes of entries first..last; see ``log_reader.LogReader``.  O(last -
+        first)."""
         image = self._memory[group]
         return sum(map(framed_bytes, image.entries[first_index - image.first_index:
                                                    last_index + 1 - image.first_index]))

@@ -1,12 +1,12 @@
-"""The closed set of things one group's replica says to another.
+"""Messages between replicas and between nodes: a closed set of values.
 
-Contract.  Values only.  Items of many groups travel in one frame per peer and round; each names its
-own group and group incarnation, and each is judged on its own: a stale or unknown one never touches
-its neighbours (scenarios S5, S6, S36).
+Contract.  Values only.  Items of many groups travel in one frame per peer and round.  Each item
+names its group and group incarnation, and is handled alone: a stale or unknown item never affects
+the others (scenarios S5, S6, S36).
 
-An outgoing ``Append`` names a range of the log; the driver fills ``entries`` from storage at the
-moment it is sent (``store.py``), because consensus needs terms and sizes, never bytes.  A driver
-that finds the range gone (a new term dropped it) does not send: losing a message is always safe.
+An outgoing ``Append`` names a range of the log.  The driver fills ``entries`` from storage when it
+sends the message, because consensus needs terms and sizes, never bytes.  If a new term has
+truncated the range, the driver does not send: the loss of a message is always safe.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from multiraft.types import Entry
 
 
 class Status(enum.IntEnum):
-    """How a replica answers an append."""
+    """A replica's verdict on an append."""
 
     OK = 0
-    MISMATCH = 1  # prev (index, term) is not in my log; see hint
+    MISMATCH = 1  # prev (index, term) is not in the replica's log; see the hint
     UNKNOWN_GROUP = 2  # no such group, or another incarnation of it
-    QUARANTINED = 3  # damaged below the durable mark: neither votes nor acknowledges
-    GONE_WRONG = 4  # entries contradict my tail state (base offset): corruption, group stops
+    QUARANTINED = 3  # damaged below the durable watermark: neither votes nor acknowledges
+    GONE_WRONG = 4  # entries contradict the tail state (base offset): corruption, the replica stops
     RECOVERING_HEAD = (
-        5  # I follow, and do not count: my log's end was lost (see ``HeadRecoveryRequest``)
+        5  # follows without being counted (see ``HeadRecoveryRequest``)
     )
 
 
 class VoteRequest(NamedTuple):
-    """RequestVote (paper 5.2, 5.4.1).  ``pre`` = pre-vote (thesis 9.6): nothing is changed by
-    it."""
+    """RequestVote (paper 5.2, 5.4.1); with ``pre`` a pre-vote (thesis 9.6), which changes no
+    state."""
 
     group: int
     incarnation: int
@@ -40,13 +40,14 @@ class VoteRequest(NamedTuple):
     last_index: int
     last_term: int
     pre: bool
-    transfer: bool  # campaign asked for by the leader itself: leases do not refuse it
+    transfer: bool  # the leader asked for this campaign: trust in it is no reason to refuse
 
 
 class VoteReply(NamedTuple):
-    """Answer to ``VoteRequest``; leaves only when the voter's hard state is durable.
-    A granted pre-vote carries the term asked for, everything else the voter's own term (0 when it
-    has no such group)."""
+    """Reply to ``VoteRequest``, sent only when the voter's hard state is durable.
+
+    A granted pre-vote carries the term that was asked for, any other reply the voter's own term (0
+    without a replica of the group)."""
 
     group: int
     incarnation: int
@@ -56,10 +57,12 @@ class VoteReply(NamedTuple):
 
 
 class Append(NamedTuple):
-    """AppendEntries (paper 5.3).  ``entries`` is empty on an outgoing one until the driver fills
-    it, with them as they are or framed.  ``last_index == prev_index`` = probe or commit notice.
-    ``read_round``: how many questions this leader has asked in its term so far (who was added, who
-    leads); answers echo the highest."""
+    """AppendEntries (paper 5.3).
+
+    ``entries`` of an outgoing message are empty until the driver adds them, as values or framed.
+    ``last_index == prev_index`` is a probe or carries only the commit index.  ``read_round`` is the
+    number of read rounds that the leader has started in its term, also for added members; replies
+    return the highest received."""
 
     group: int
     incarnation: int
@@ -67,20 +70,26 @@ class Append(NamedTuple):
     prev_index: int
     prev_term: int
     last_index: int
-    commit: int  # never above what the receiver will have verified: it caps it itself
+    commit: int  # the receiver limits it to the prefix that it has verified
     entries: tuple[Entry, ...] | bytes = ()
     read_round: int = 0
 
 
 class AppendReply(NamedTuple):
-    """``match``: highest index verified to match the leader *and durable* here.  ``commit``: the
-    commit index known here; a leader lets a group sleep only when it equals its own.
-    On OK ``hint_index`` is the last index verified here, durable or not: flow control, it tells a
-    prober what need not be sent again and commits nothing.  ``hint_term`` is not 0 while this
-    replica is barred (``Group.is_below_vote_barrier``): nobody may be made a voter who votes for
-    nobody. On MISMATCH ``hint_index``/``hint_term`` are the last entry here that may match (thesis
-    3.5, etcd-io/raft's findConflictByTerm).
-    ``read_round``: the highest of this term's appends that was heard before this was said."""
+    """Reply to ``Append`` or ``SnapshotOffer``.
+
+    ``match``: highest index that matches the leader's log *and* is durable here.  ``commit``:
+    commit index known here; a leader quiesces a group only when it equals its own.
+
+    With OK, ``hint_index`` is the last verified index, durable or not.  It is flow control, tells a
+    probing leader which entries need not be sent again, and commits nothing.  ``hint_term`` is not
+    0 while the replica is below its vote barrier (``Group.is_below_vote_barrier``): such a replica
+    must not become a voter.
+
+    With MISMATCH, ``hint_index`` and ``hint_term`` are the last entry here that may match (thesis
+    3.5; etcd-io/raft, findConflictByTerm).
+
+    ``read_round``: the highest received in this term before the reply was made."""
 
     group: int
     incarnation: int
@@ -94,7 +103,7 @@ class AppendReply(NamedTuple):
 
 
 class TimeoutNow(NamedTuple):
-    """Leadership transfer (thesis 3.10): campaign at once."""
+    """Leader's request to campaign at once, for a leadership transfer (thesis 3.10)."""
 
     group: int
     incarnation: int
@@ -102,9 +111,11 @@ class TimeoutNow(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """From the leader of ``term`` to a node that is no member: by the committed configuration at
-    ``index`` the group lives without it.  ``read_round``: the leader's at that moment, so that a
-    replica that was added again knows this for old."""
+    """Notice from the leader of ``term`` to a node that is not a member by the committed
+    configuration at ``index``.
+
+    ``read_round`` is the leader's at that moment, so that a replica that was added again recognises
+    an outdated notice."""
 
     group: int
     incarnation: int
@@ -114,9 +125,10 @@ class Removed(NamedTuple):
 
 
 class HeadRecoveryRequest(NamedTuple):
-    """To the leader: I may have forgotten what I acknowledged and whom I voted for.  Count nothing
-    of mine until an entry that you propose from now on is committed without me, and tell me its
-    index.  ``nonce`` is drawn anew each time that a replica begins to doubt."""
+    """Request to the leader from a replica that may have forgotten acknowledgements and votes.
+
+    The leader stops counting the sender until an entry proposed from now on is committed without
+    it, and answers with that entry's index.  ``nonce`` is drawn anew for each recovery."""
 
     group: int
     incarnation: int
@@ -125,9 +137,11 @@ class HeadRecoveryRequest(NamedTuple):
 
 
 class HeadRecoveryGrant(NamedTuple):
-    """The leader's answer to ``HeadRecoveryRequest``: whoever holds everything up to ``index``,
-    which was proposed in this term after the doubt of ``nonce`` was heard and is committed without
-    the doubter, may be counted again (docs/decisions/0009)."""
+    """Leader's answer to ``HeadRecoveryRequest`` once the barrier entry at ``index`` is committed.
+
+    The entry was proposed in this term, after the request with ``nonce``, and committed without the
+    sender of that request.  The sender counts again when its log is complete up to ``index``
+    (docs/decisions/0009)."""
 
     group: int
     incarnation: int
@@ -137,8 +151,8 @@ class HeadRecoveryGrant(NamedTuple):
 
 
 class SnapshotOffer(NamedTuple):
-    """What you lack is compacted away here: my log begins at ``first_index``.  Fetch the state.
-    ``read_round`` as in an ``Append``: answers carry it back."""
+    """Leader's notice that the entries below ``first_index`` are compacted and a snapshot must be
+    fetched.  ``read_round`` is that of an ``Append``; replies return it."""
 
     group: int
     incarnation: int
@@ -148,28 +162,34 @@ class SnapshotOffer(NamedTuple):
 
 
 class DigestQuery(NamedTuple):
-    """From a follower's node to a leader's: what I believe you lead among my groups, by bucket
-    (``digest.BUCKETS`` sums).  Sent when two digests in a row differed."""
+    """Query from a follower's node to a leader's, after two digests in a row differed.
+
+    ``buckets`` are the follower's ``leadership_digest.BUCKETS`` sums over the groups that it
+    believes to be led by the receiver."""
 
     buckets: tuple[int, ...]
 
 
 class DigestAnswer(NamedTuple):
-    """In these buckets, and for groups that you are a member of, I lead exactly these."""
+    """Complete list of the groups that the sender leads in some buckets and the receiver is a
+    member of."""
 
     buckets: tuple[int, ...]  # bucket numbers, ascending
     led: tuple[tuple[int, int, int], ...]  # (group, incarnation, term)
 
 
 class LeadershipDeltaRequest(NamedTuple):
-    """Send me what changed in the list of groups you lead after version ``since``.  A later life's
-    versions are larger than those of the lives before (``liveness/leader_table.py``)."""
+    """Request for changes after version ``since`` of the list of groups that the receiver leads.
+
+    Versions of a later boot epoch are larger than all earlier ones
+    (``liveness/leader_table.py``)."""
 
     since: int
 
 
 class LeadershipDelta(NamedTuple):
-    """Changes of the sender's list in (since, version]; later ones may exist."""
+    """Changes in (since, version] of the list of groups that the sender leads; later ones may
+    exist."""
 
     since: int
     version: int
@@ -187,6 +207,6 @@ GroupMessage = Union[
     HeadRecoveryGrant,
     SnapshotOffer,
 ]
-#: Between nodes, about no group in particular.
+#: Messages between nodes that concern no single group.
 NodeMessage = Union[DigestQuery, DigestAnswer, LeadershipDeltaRequest, LeadershipDelta]
 Message = Union[GroupMessage, NodeMessage]

@@ -1,15 +1,18 @@
-"""One node's instance of all its Raft groups.
+"""One node's Raft groups behind one interface: inputs in, one ``Ready`` per round out.
 
-Contract.  Value in, value out; the duties of the driver stand in the package docstring.  Not
-re-entrant and not thread-safe: one task owns it.
-Invariants.  No call but ``ready`` after a node event does work in proportion to the number of
-groups, and that one takes ``reexamine_groups_max`` of them at a time.  Groups are visited in the
-order in which they were touched, so equal inputs give equal outputs.
-Theory.  Every input touches at most one group; ``ready`` collects the touched ones, in one write
-and one list of messages for all.  What a node learns about another node (a lease, a connection, a
-new life) is noted in ``Support``, where groups see it at once; groups that share the node are
-queued to draw the consequences that need a timer or a message.
-Elsewhere.  One group: group.py, election.py, replication.py.  Leases themselves:
+Contract.  Values in, values out; the package docstring lists the driver's duties.  Neither
+re-entrant nor thread-safe: one task owns the object.
+
+Invariants.  No call does work in proportion to the number of groups, except ``ready`` after a node
+event, which takes ``reexamine_groups_max`` of them at a time.  Groups are visited in the order in
+which they were touched, so equal inputs give equal outputs.
+
+Theory.  Every input touches at most one group; ``ready`` collects all touched groups into one write
+and one list of messages.  Knowledge about another node (support, a connection, a new boot epoch)
+goes to ``Support``, which all groups read.  Groups that share the node are queued only for the
+consequences that need a timer or a message.
+
+Elsewhere.  One group: group.py, election.py, replication.py.  Failure detection:
 liveness/store_liveness.py.  The views ``status`` and ``repair``: status_view.py,
 repair_commands.py.
 """
@@ -63,17 +66,17 @@ Handler = Callable[[Group, int, Message], None]
 
 _F, _P, _C, _L = Role.FOLLOWER, Role.PRE_CANDIDATE, Role.CANDIDATE, Role.LEADER
 
-#: What is handled in which role.  A pair that is not here is a stale message, and ignored: a test
-#: lists those too, so that a new message type or role cannot be forgotten.
+#: Handler of each message type in each role.  A pair that is not listed is a stale message and is
+#: ignored: a test lists those too, so that a new message type or role cannot be forgotten.
 HANDLERS: dict[tuple[type, Role], Handler] = {
     (VoteRequest, _F): election.on_vote_request,
     (VoteRequest, _P): election.on_vote_request,
     (VoteRequest, _C): election.on_vote_request,
     (VoteRequest, _L): conf_change.on_vote_request_as_leader,
-    (VoteReply, _F): election.on_vote_reply,  # for its term only
+    (VoteReply, _F): election.on_vote_reply,  # only a higher term matters
     (VoteReply, _P): election.on_vote_reply,
     (VoteReply, _C): election.on_vote_reply,
-    (VoteReply, _L): election.on_vote_reply,  # for its term only
+    (VoteReply, _L): election.on_vote_reply,  # only a higher term matters
     (Append, _F): replication.on_append,
     (Append, _P): replication.on_append,
     (Append, _C): replication.on_append,
@@ -91,15 +94,17 @@ HANDLERS: dict[tuple[type, Role], Handler] = {
     (HeadRecoveryGrant, _F): head_recovery.on_grant,
 }
 
-#: Kinds a driver may propose.  MEMBERSHIP comes with ``change_members``, NOOP is the leader's own.
+#: Kinds that a driver may propose.  MEMBERSHIP comes from ``change_members``, NOOP from the leader.
 PROPOSABLE = frozenset({EntryKind.PARTITION_OPEN, EntryKind.PARTITION_SEAL, EntryKind.LOG_START,
                         EntryKind.METADATA})
 
 
 class Proposed(NamedTuple):
-    """Where a proposal stands in the log.  It is accepted, not committed: it is, when ``committed``
-    covers ``index`` while the entry there still has ``term``.  ``duplicate``: an idempotent
-    producer sent it before, and this is the original (term 0 when that is compacted)."""
+    """Position of an accepted proposal in the log.
+
+    The proposal is committed when ``Ready.committed`` covers ``index`` while the entry there still
+    has ``term``.  ``duplicate``: an idempotent producer sent the batch before, and this is the
+    original (term 0 if that is compacted)."""
 
     index: int
     term: int
@@ -108,8 +113,10 @@ class Proposed(NamedTuple):
 
 
 class MultiRaft:
-    """All groups of ``node``.  Time is ``now_ms``, any clock that does not go back.  ``boot_epoch``
-    is that of ``Liveness``; 0 is for a core that speaks to nobody, or lives once."""
+    """All Raft groups of ``node``.
+
+    ``now_ms`` is any clock that does not go back.  ``boot_epoch`` is that of ``Liveness``; 0 suits
+    a core without peers, or with a single start."""
 
     def __init__(
         self,
@@ -122,11 +129,11 @@ class MultiRaft:
     ):
         assert node > 0, f"node id {node}"
         self.node = node
-        self.config = config.validate(entry_bytes_max=0)  # the driver knows how large they are
+        self.config = config.validate(entry_bytes_max=0)  # the driver limits the size of entries
         self._context = NodeContext(node, config, store, rng, now_ms, boot_epoch)
         self._groups: dict[int, Group] = {}
         self._peers = Peers(self._context, self._groups)
-        #: Read-only view of the groups, and commands of a repair.
+        #: Read-only view of the groups, and commands for repairs.
         self.status = StatusView(self._context, self._groups)
         self.repair = RepairCommands(self._context, self._groups)
         self._sequence = 0
@@ -141,7 +148,8 @@ class MultiRaft:
     def add_group(
         self, group: int, incarnation: int, restored: GroupRestored, tail: LogState
     ) -> None:
-        """Take up a replica; ``tail`` covers its log up to the last index."""
+        """Add a replica that was restored or created; ``tail`` covers its log up to the last
+        index."""
         assert group not in self._groups, f"group {group} exists"
         added = Group(self._context, group, incarnation, restored, tail)
         self._groups[group] = added
@@ -151,9 +159,11 @@ class MultiRaft:
             head_recovery.begin(added)
 
     def remove_group(self, group: int) -> None:
-        """Forget a replica and what of it is in flight; the next write has its tombstone.  A
-        damaged one that nobody told that it is removed may be a member, and count with what it
-        forgot: it gives up all of its log, so that its next life is in doubt if it was."""
+        """Remove a replica with all that it has in flight; the next write contains its tombstone.
+
+        A damaged replica that was not notified of its removal may still be a member, and have
+        forgotten acknowledged entries.  Its record truncates the whole log, so that the next
+        replica of the group here begins with head recovery if this one needed it."""
         removed = self._group(group)
         gives_up = bool(removed.quarantined) and group not in self._context.removing
         self._tombstones.append(GroupWrite(group, removed.log_incarnation, int(gives_up), (), None,
@@ -163,11 +173,12 @@ class MultiRaft:
         del self._groups[group]
 
     def _let_go(self) -> None:
-        """Remove those that know that they are no members."""
+        """Remove the replicas that know of their removal."""
         for id_ in tuple(self._context.removing):
             group = self._groups[id_]
             if group.hard_state_is_durable():
-                self._peers.outbox += group.outbox  # a leader's last: who shall come after it
+                # A leader's last messages, TimeoutNow to its successor among them.
+                self._peers.outbox += group.outbox
             self.remove_group(group.id)
             self._context.events.append(Event("removed", group.id, ()))
 
@@ -177,17 +188,18 @@ class MultiRaft:
     # ---- inputs -------------------------------------------------------------------------------
 
     def it_is(self, now_ms: int) -> None:
-        """What is said from now on is said at ``now_ms``; timers wait for ``tick``."""
+        """Set the time for everything that is sent from now on; timers wait for ``tick``."""
         assert now_ms >= self._context.now_ms, f"time {self._context.now_ms} goes back to {now_ms}"
         self._context.now_ms = now_ms
 
     def tick(self, now_ms: int) -> None:
-        """It is ``now_ms``: run the timers that are due.  O(due timers)."""
+        """Set the time and run the timers that are due.  O(due timers)."""
         self.it_is(now_ms)
         context = self._context
         if now_ms < context.timers.earliest_ms:
             return
         while (key := context.timers.pop_due(now_ms)) is not None:
+            # Negative keys belong to timers of other nodes, see ``Peers``.
             if key < 0:
                 self._peers.on_timer(key)
             elif self._groups[key].role is Role.LEADER:
@@ -196,28 +208,33 @@ class MultiRaft:
                 election.on_election_timer(self._groups[key])
 
     def next_deadline_ms(self) -> int | None:
-        """When ``tick`` is due; at once while node events are still being worked off, or entries
-        that were committed are not handed out."""
+        """Return the time of the next ``tick``; None = no timer is armed.
+
+        It is due at once while groups wait for re-examination, or committed entries were left out
+        of the last ``Ready``."""
         if self._peers.pending or self._context.unfinished:
             return self._context.now_ms
         return self._context.timers.next_ms()
 
     @property
     def earliest_ms(self) -> int:
-        """``tick`` is not due before: a bound for whoever asks every round.  It may be early, until
-        the ``tick`` of that time."""
+        """Lower bound of ``next_deadline_ms`` in O(1), for a driver that asks in every round.  It
+        may be too early until the ``tick`` of that time."""
         context = self._context
         if self._peers.pending or context.unfinished:
             return context.now_ms
         return context.timers.earliest_ms
 
     def step(self, sender: int, message: Message) -> None:
-        """``sender`` said something.  Raises ``ImpossibleMessage``; then the log is unchanged."""
+        """Process a message of ``sender``.  Raises ``ImpossibleMessage``; then the log is
+        unchanged."""
         kind = type(message)
         if kind in peers.HANDLERS:
             peers.HANDLERS[kind](self._peers, sender, message)
             return
         group = self._groups.get(message.group)
+        # Another incarnation is another group under the same id: its terms and indexes mean nothing
+        # here.
         if group is None or group.incarnation != message.incarnation:
             self._peers.answer_unknown(sender, message)
             return
@@ -226,7 +243,7 @@ class MultiRaft:
             handler(group, sender, message)
 
     def written(self, sequence: int) -> None:
-        """The write ``sequence`` and all before it are durable."""
+        """Record that the write ``sequence`` and all before it are durable."""
         context = self._context
         assert context.written_sequence < sequence <= self._sequence, (
             f"write {sequence} reported, {context.written_sequence} of {self._sequence} are known")
@@ -234,8 +251,11 @@ class MultiRaft:
         while self._writing and self._writing[0][0] <= sequence:
             done, groups = self._writing.popleft()
             for group in groups:
+                # A group that was removed and added again meanwhile has another object under the
+                # same id.
                 if self._groups.get(group.id) is group:
                     self._group_written(group, done)
+        # The hard state of these messages was in a write of an earlier Ready.
         while self._held and self._held[0][0] <= sequence:
             self._peers.outbox.extend(self._held.popleft()[1])
 
@@ -243,46 +263,51 @@ class MultiRaft:
         durable_before = group.log.durable_index
         if group.log.written(sequence):
             replication.on_written(group, durable_before)
+        # A later write contains a newer hard state: only that one's completion makes it durable.
         if group.hard_state_sequence == sequence and not group.hard_state_unstaged:
             election.on_hard_state_durable(group)
 
     def applied(self, group: int, index: int) -> None:
-        """The driver's state machine has applied up to ``index``."""
+        """Record that the driver's state machine has applied entries up to ``index``."""
         log = replica(self._groups, group, self.node).log
         assert log.applied_index <= index <= log.emitted_index, (
             f"applied {index}, asked for {log.applied_index}..{log.emitted_index}")
         log.applied_index = index
 
     def compacted(self, group: int, first_index: int) -> None:
-        """Storage has forgotten the entries below ``first_index``."""
+        """Record that storage has removed the entries below ``first_index``."""
         self._group(group).log.compact(first_index)
 
     def needed_from(self, group: int) -> int:
-        """First index that a learner of a group that is led here still needs, behind the last when
-        none does; see ``snapshot.needed_from``.  O(learners)."""
+        """Return the first index that a learner of a led group still needs; last + 1 if none.  See
+        ``snapshot.needed_from``.  O(learners)."""
         return snapshot.needed_from(self._group(group))
 
     def snapshot_point(self, group: int) -> tuple[LogBounds, int, Configuration]:
-        """What a snapshot of the applied state here is installed with; see ``snapshot.point``."""
+        """Return the bounds and configuration with which a snapshot of the state applied here is
+        installed; see ``snapshot.point``."""
         return snapshot.point(self._group(group))
 
     def may_install(self, group: int, index: int, term: int) -> bool:
-        """Whether ``install_snapshot`` of applied state up to (index, term) is possible now; if
-        not, perhaps later, or it is not needed any more.  A round is due after either."""
+        """True if ``install_snapshot`` of applied state up to (index, term) is possible now.
+
+        If not, it may be later, or the snapshot is not needed.  A call of ``ready`` is due in
+        either case."""
         found = self._groups.get(group)
         return found is not None and snapshot.may_install(found, index, term)
 
     def install_snapshot(self, group: int, bounds: LogBounds, configuration_index: int,
                          configuration: Configuration, tail: LogState) -> None:
-        """The replica's log is empty and begins behind ``bounds``; what came before is applied
-        state, durable already.  Only after ``may_install`` said yes, without a call between."""
+        """Replace the replica's log by an empty one behind ``bounds``; what came before is applied
+        state that is already durable.  The caller has just checked ``may_install``, without another
+        call between."""
         self._group(group).install(bounds, configuration_index, configuration, tail)
 
     # ---- proposals ----------------------------------------------------------------------------
 
     def propose(self, group: int, kind: EntryKind, payload, partition: int = 0,
                 base_offset: int = -1) -> Proposed:
-        """Append a control entry.  Raises a ``ProposalError``: then nothing was appended."""
+        """Append a control entry.  Raises ``ProposalError``; then nothing was appended."""
         assert kind in PROPOSABLE, f"{kind!r} is not for drivers to propose"
         leading = self._leading(group)
         log = leading.log
@@ -297,11 +322,13 @@ class MultiRaft:
         return Proposed(entry.index, entry.term, base_offset, False)
 
     def propose_batch(self, group: int, partition: int, payload, info: BatchInfo) -> Proposed:
-        """Append a checked batch: ``payload`` (writable) gets base offset and leader epoch stamped
-        in place.  Raises a ``ProposalError``: then nothing was appended."""
+        """Append a validated batch, with base offset and leader epoch stamped into ``payload`` in
+        place (it must be writable).  Raises ``ProposalError``; then nothing was appended."""
         leading = self._leading(group)
         admitted = leading.tail.admit(partition, info)
         log = leading.log
+        # The original is in the log already: the caller waits for its commit like for a new
+        # entry's.
         if admitted.duplicate:
             index = admitted.index
             term = log.term_at(index) if index >= log.first_index else 0
@@ -311,6 +338,7 @@ class MultiRaft:
                       partition, base_offset, payload, info)
         size = framed_bytes(entry)
         replication.check_room(leading, size)
+        # Stamped after all checks: a refused batch must not carry an offset.
         stamp_batch(payload, base_offset, admitted.leader_epoch_base + term)
         replication.propose(leading, entry, size)
         return Proposed(entry.index, term, base_offset, False)
@@ -320,7 +348,7 @@ class MultiRaft:
         if found is None:
             leader, _ = self._context.hints.leader(group)
             if leader not in (0, self.node):
-                raise NotLeader(group, leader)  # it was moved away from here
+                raise NotLeader(group, leader)  # the replica was moved to another node
             raise UnknownGroup(f"group {group} is not on node {self.node}")
         if found.quarantined:
             raise GroupQuarantined(f"group {group} on node {self.node}: {found.quarantined}")
@@ -330,21 +358,25 @@ class MultiRaft:
 
     def change_members(self, group: int, voters: tuple[int, ...],
                        learners: tuple[int, ...]) -> Proposed:
-        """Make these the members of a group led here, ``voters`` in the order of preference
-        (conf_change.py).  Raises a ``ProposalError``; the outcome is in ``status.of``."""
+        """Start a change to these members of a led group, ``voters`` in order of preference
+        (conf_change.py).  Raises ``ProposalError``; ``status.of`` shows the outcome."""
         leading = self._leading(group)
         entry = conf_change.change_members(leading, tuple(voters), tuple(sorted(learners)))
         return Proposed(entry.index, entry.term, -1, False)
 
     def read_index(self, group: int, token: object) -> None:
-        """Ask for a linearizable read of a group led here (reads.py): a ``ReadReady`` with this
-        token comes, or leadership ends.  Raises a ``ProposalError``."""
+        """Request a linearizable read of a led group (read_index.py).
+
+        A ``ReadReady`` with ``token`` follows, unless leadership ends.  Raises
+        ``ProposalError``."""
         read_index.read_index(self._leading(group), token)
 
     def transfer(self, group: int, to: int) -> None:
-        """Hand the group to ``to``, 0 = to the voter that is furthest, one with room for records
-        before one without.  Raises ``ProposalError`` when this cannot even begin; whether it
-        happened shows in ``status.leader_hint``."""
+        """Start a leadership transfer to ``to``; 0 = to the most advanced voter, those with disk
+        space for records first.
+
+        Raises ``ProposalError`` if the transfer cannot start; ``status.leader_hint`` shows the
+        outcome."""
         leading = self._leading(group)
         if to == self.node:
             return
@@ -363,28 +395,31 @@ class MultiRaft:
         leader_transfer.transfer(leading, to)
 
     def records_fit(self, group: int) -> bool:
-        """Whether a majority of the voters of a group led here may have room for records: all but
-        those that said that they have none.  This node counts as one that has; it knows better
-        itself."""
+        """True if a majority of a led group's voters may have disk space for records.
+
+        Only nodes that reported a full disk count as full.  This node counts as having space,
+        because it checks its own disk itself."""
         full = self._context.support.full
         return not full or joint_quorum.supported(self._leading(group).configuration,
                                                 lambda node: node not in full)
 
     def make_way(self, group: int) -> bool:
-        """The disk here has no room for records: hand the group to a voter whose disk has, if with
-        it a majority has.  Whether it is under way; if not, this node goes on leading.  Raises
-        ``ProposalError`` when it does not lead.  O(members)."""
+        """Shed leadership of a group because the disk here is full, if a majority of the voters has
+        space.
+
+        True if a transfer is under way; otherwise this node keeps leading.  Raises
+        ``ProposalError`` if it does not lead.  O(members)."""
         leading = self._leading(group)
         if not leading.transferee and leader_transfer.can_shed_leadership(leading):
             leader_transfer.transfer(leading, leader_transfer.best_transferee(leading))
         return bool(leading.transferee)
 
     def resign(self, group: int, why: str) -> None:
-        """Give up leadership (append or apply is stuck) and keep out of the next election."""
+        """Step down, because append or apply is stuck, and keep out of the next election."""
         leader_transfer.resign(self._group(group), why)
 
     def announce_commit(self, group: int) -> None:
-        """Tell the members of a group led here its commit index with the next ``ready``, not only
+        """Send the commit index of a led group to its members with the next ``ready``, instead of
         with the next append or after ``commit_notice_ms``.  Raises ``NotLeader``."""
         leading = self._leading(group)
         leading.commit_broadcast_due = True
@@ -402,69 +437,75 @@ class MultiRaft:
     # ---- node events --------------------------------------------------------------------------
 
     def lease_granted(self, node: int, boot_epoch: int) -> None:
-        """This node supports ``node`` (it answered a question of that life of it)."""
+        """Record that this node supports ``node`` in that boot epoch."""
         self._peers.lease_granted(node, boot_epoch)
 
     def lease_withdrawn(self, node: int) -> None:
-        """This node's support for ``node`` ended."""
+        """Record that this node's support for ``node`` ended."""
         self._peers.lease_withdrawn(node)
 
     def lease_held(self, node: int, boot_epoch: int) -> None:
-        """``node`` supports this node (that life of it answered)."""
+        """Record that ``node`` supports this node, and did so in that boot epoch of its own."""
         self._peers.lease_held(node, boot_epoch)
 
     def lease_lost(self, node: int) -> None:
-        """The support of ``node`` ended."""
+        """Record that the support from ``node`` ended."""
         self._peers.lease_lost(node)
 
     def peer_full(self, node: int, full: bool) -> None:
-        """``node``, which supports this node, says whether its disk has no room for records."""
+        """Record the report of ``node``, which supports this node, whether its disk is full."""
         self._peers.peer_full(node, full)
 
     def is_known_full(self, node: int) -> bool:
-        """Whether ``node`` said last that its disk has no room for records."""
+        """True if ``node`` last reported a full disk."""
         return node in self._context.support.full
 
     def digest_mismatch(self, node: int) -> None:
-        """Two digests of ``node`` in a row differed from ``followed_digest(node)``."""
+        """React to two digests of ``node`` in a row that differed from
+        ``followed_digest(node)``."""
         self._peers.digest_mismatch(node)
 
     def peer_led_version(self, node: int, version: int) -> None:
-        """``node`` announced that version of the list of groups it leads."""
+        """Record the version that ``node`` announced of the list of groups it leads."""
         self._peers.peer_led_version(node, version)
 
     def connected(self, node: int) -> None:
-        """A new append connection to ``node`` is up."""
+        """Record a new append connection to ``node``."""
         self._peers.connected(node)
 
     def disconnected(self, node: int) -> None:
-        """The append connection to ``node`` is gone, with everything in flight on it."""
+        """Record the end of the append connection to ``node``, with everything in flight on it."""
         self._peers.disconnected(node)
 
-    # ---- the effects --------------------------------------------------------------------------
+    # ---- effects ------------------------------------------------------------------------------
 
     @property
     def has_work(self) -> bool:
-        """Whether ``ready`` has anything to hand out; what timers will bring is not counted."""
+        """True if ``ready`` has effects to return; timers that are not due do not count."""
         context = self._context
         return bool(context.dirty or context.events or self._peers.outbox
                     or self._peers.pending or context.removing or context.reads or self._tombstones)
 
     def ready(self, with_writes: bool = True) -> Ready:
-        """Everything that must now happen.  ``with_writes=False`` while a write is in flight leaves
-        what needs writing for later, so that it piles up into one (group commit); a driver that
-        queues several writes may always ask for them.  O(touched groups)."""
-        ready = Ready([], None, [], [], [], [])  # given, not made by factories: once a round
+        """Return all effects that are due.  O(touched groups).
+
+        With ``with_writes=False``, while a write is in flight, changes that need a write are left
+        for a later call and share its write (group commit).  A driver that queues several writes
+        may always ask for them."""
+        # Given here instead of by factories: runs once per round.
+        ready = Ready([], None, [], [], [], [])
         context = self._context
         context.unfinished = False
         if self._peers.pending:
             self._peers.reexamine_some()
         if context.removing:
             self._let_go()
+        # Messages between nodes depend on no hard state, so they wait for no write.
         if self._peers.outbox:
             ready.messages = self._peers.outbox
             self._peers.outbox = []
         if context.dirty or (self._tombstones and with_writes):
+            # Taken before the loop: a group that is touched during it belongs to the next Ready.
             dirty, context.dirty = context.dirty, {}
             sequence = self._sequence + 1
             writing: list[Group] = []
@@ -483,7 +524,9 @@ class MultiRaft:
                         group_writes.append(group_write)
                         writing.append(group)
                     else:
-                        group.touch()
+                        group.touch()  # group commit: it waits for the next call with writes
+                # Before the write is durable: members replicate while this disk writes (thesis
+                # 10.2.1).  The leader counts itself only by ``durable_index``.
                 if group.role is Role.LEADER:
                     replication.send_appends(group, fresh, fresh_bytes)
                 elif group.ack_leader:
@@ -503,7 +546,8 @@ class MultiRaft:
         return ready
 
     def _release(self, group: Group, ready: Ready, sequence: int) -> None:
-        """Let a group's messages go as soon as the hard state they speak of is durable."""
+        """Release a group's messages as soon as the hard state under which they were sent is
+        durable."""
         if group.hard_state_unstaged:
             return  # they wait in the group for the write that takes it
         messages, group.outbox = group.outbox, []
@@ -512,16 +556,19 @@ class MultiRaft:
         elif group.hard_state_sequence == sequence:
             ready.messages_after_write.extend(messages)
         else:
+            # The hard state is in an earlier write that is still in flight.
             self._hold(group.hard_state_sequence, messages)
 
     def _hold(self, sequence: int, messages: list[Envelope]) -> None:
-        """Keep messages for a write that an earlier Ready gave out."""
+        """Keep messages until the write of an earlier Ready is durable."""
         self._held.append((sequence, messages))
+        # Groups are released in the order of touching, not of their writes; ``written`` needs the
+        # latter.
         if len(self._held) > 1 and self._held[-2][0] > sequence:
             self._held = deque(sorted(self._held, key=lambda held: held[0]))
 
     def _check(self) -> None:
-        """Every invariant of every group; O(everything).  For tests and the simulator."""
+        """Assert every invariant of every group.  O(all state).  For tests and the simulator."""
         self._context.timers._check()
         for queued in (*self._context.dirty, *self._context.removing):
             assert queued in self._groups, f"group {queued} is queued and not here"

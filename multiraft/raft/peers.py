@@ -1,17 +1,20 @@
-"""Whole nodes, as a node's core deals with them: leases, connections, digests, led lists.
+"""Other nodes as the core of one node knows them: support, connections, digests, leader table.
 
-Contract.  The parts of ``MultiRaft`` that concern no single group.  ``outbox`` holds messages that
+Contract.  The part of ``MultiRaft`` that concerns no single group.  ``outbox`` holds messages that
 need no write.
-Invariants.  ``pending`` holds each group at most once.  At most one digest query and one led
-request per node wait for an answer.
-Theory.  An event about a node queues the groups shared with it; each round takes
-``reexamine_groups_max`` of them, so losing a node that shares ten thousand groups cannot stall the
-loop (scenarios S13, S17).  Trust itself ends at once, see support.py.
-    A digest mismatch is settled in one round trip: the follower's node sends its 64 bucket sums,
-the leader's node lists what it leads in the differing buckets, and the follower's node corrects
-exactly those groups.  When no answer comes within ``lease_ms`` the lease proves only that the
-process is alive (a one-way link, a wedged loop; scenario S11): the node is discredited and its
-groups elect.
+
+Invariants.  ``pending`` contains each group at most once.  At most one digest query and one
+leadership delta request per node wait for an answer.
+
+Theory.  An event about a node queues the groups shared with it.  Each round re-examines
+``reexamine_groups_max`` of them, so the loss of a node that shares ten thousand groups cannot stall
+the loop (scenarios S13, S17).  Trust ends at once, without the queue; see support.py.
+
+One round trip resolves a digest mismatch.  The follower's node sends its 64 bucket sums, the
+leader's node lists what it leads in the buckets that differ, and the follower's node corrects
+exactly those groups.  Without an answer within ``lease_ms``, support proves only that the process
+is alive (a one-way link, a blocked loop; scenario S11).  Then trust in the node is revoked, and its
+groups elect new leaders.
 """
 
 from __future__ import annotations
@@ -41,12 +44,12 @@ from multiraft.raft.status import Role
 #: Changes in one ``LeadershipDelta`` and groups in one ``DigestAnswer``: about 64 KiB of a frame.
 LISTED_GROUPS_MAX = 4096
 
-#: Event group of events about a node.
+#: Group of events about a node.
 NO_GROUP = -1
 
 
 class Peers:
-    """The other nodes, as far as the groups here share anything with them."""
+    """The other nodes, as far as groups here share them."""
 
     def __init__(self, context: NodeContext, groups: dict[int, Group]):
         self._context = context
@@ -57,15 +60,15 @@ class Peers:
         #: Groups to re-examine, oldest first.
         self.pending: dict[int, None] = {}
 
-    # ---- which groups -------------------------------------------------------------------------
+    # ---- groups of a node ---------------------------------------------------------------------
 
     def share(self, group: Group) -> None:
-        """A group was added here."""
+        """Register a group that was added here."""
         group.share(group.configuration.members())
         self.pending[group.id] = None
 
     def unshare(self, group: Group) -> None:
-        """A group was removed here."""
+        """Remove a group that was removed here."""
         group.share(())
         self.pending.pop(group.id, None)
 
@@ -73,7 +76,7 @@ class Peers:
         self.pending.update(self._shared.get(node, {}))
 
     def reexamine_some(self) -> None:
-        """Work off the oldest ``reexamine_groups_max`` pending groups."""
+        """Re-examine the oldest ``reexamine_groups_max`` pending groups."""
         for _ in range(min(len(self.pending), self._context.config.reexamine_groups_max)):
             group = next(iter(self.pending))
             del self.pending[group]
@@ -137,9 +140,11 @@ class Peers:
         self._context.support.connections.pop(node, None)
 
     def answer_unknown(self, sender: int, message: Message) -> None:
-        """A request for a group that is not here, or not in this incarnation: say so, for this item
-        alone (scenarios S36, S37).  Answers are not answered.  A leader that offers a snapshot
-        wants a replica here, too: it may have forgotten all that it could append."""
+        """Answer a request for a group that is not here, or not in that incarnation.
+
+        Only this item of its frame is affected (scenarios S36, S37), and replies are never
+        answered.  An append or a snapshot offer also emits the event ``wanted``: its leader needs a
+        replica here.  It may have compacted everything that it could append."""
         if isinstance(message, (Append, SnapshotOffer)):
             self._send(sender, AppendReply(message.group, message.incarnation, message.term,
                                            Status.UNKNOWN_GROUP, 0, 0, 0, 0, message.read_round))
@@ -162,18 +167,19 @@ class Peers:
         return -2 * node - 1
 
     def on_timer(self, key: int) -> None:
-        """A question to a node was not answered in time."""
+        """React to a request that a node did not answer in time."""
         node = -key // 2
         if key == self._led_key(node):
             if self.hints.behind(node) and node in self._context.support.connections:
-                self._request_led(node)  # without a connection: again when it is up
+                self._request_led(node)  # without a connection, ``connected`` sends it again
         else:
             self._discredit(node)
 
     # ---- digests ------------------------------------------------------------------------------
 
     def digest_mismatch(self, node: int) -> None:
-        """Ask ``node`` what it leads; without a connection there is nobody to ask."""
+        """Query ``node`` for the groups that it leads, or revoke trust if there is no connection to
+        it."""
         context = self._context
         if node not in context.support.connections:
             self._discredit(node)
@@ -184,7 +190,7 @@ class Peers:
         context.timers.arm(self._digest_key(node), context.now_ms + context.config.lease_ms)
 
     def _discredit(self, node: int) -> None:
-        """``node`` does not explain its digest: what it said about its groups is void."""
+        """Revoke trust in ``node``, which does not explain its digest."""
         believed = self._context.believed.get(node)
         if believed is None or not believed.total:
             return
@@ -193,7 +199,7 @@ class Peers:
         self._queue(node)
 
     def on_digest_query(self, sender: int, query: DigestQuery) -> None:
-        """List what is led here in the buckets that differ; whole buckets, up to a limit."""
+        """List the groups led here in the buckets that differ: whole buckets, up to a limit."""
         led = self._context.led.get(sender)
         mine = led.buckets if led is not None else [0] * BUCKETS
         differing = [bucket for bucket in range(BUCKETS) if mine[bucket] != query.buckets[bucket]]
@@ -206,17 +212,18 @@ class Peers:
         listed: list[tuple[int, int, int]] = []
         for bucket in differing:
             if listed and len(listed) + len(by_bucket[bucket]) > LISTED_GROUPS_MAX:
-                break  # the rest still differs and is asked for next time
+                break  # the remaining buckets still differ and cause another query
             buckets.append(bucket)
             listed.extend(by_bucket[bucket])
         self._send(sender, DigestAnswer(tuple(buckets), tuple(listed)))
 
     def on_digest_answer(self, sender: int, answer: DigestAnswer) -> None:
-        """Correct what is believed of ``sender`` in the listed buckets."""
+        """Correct this node's beliefs about ``sender`` in the listed buckets."""
         self._context.timers.cancel(self._digest_key(sender))
         led = {item[0]: item for item in answer.led}
         buckets = dict.fromkeys(answer.buckets)
-        for id_ in tuple(self._shared.get(sender, ())):  # a group that loses its leader may leave
+        # A copy: a group that loses its leader may be dropped from it.
+        for id_ in tuple(self._shared.get(sender, ())):
             group = self._groups[id_]
             if id_ % BUCKETS in buckets:
                 item = led.get(id_)
@@ -227,9 +234,10 @@ class Peers:
                     self._leads(group, sender, item[2])
 
     def _leads(self, group: Group, sender: int, term: int) -> None:
-        """``sender`` says that it leads ``group`` in ``term``: as good as an append from it."""
+        """Follow ``sender``, which leads ``group`` in ``term``, as if it had sent an append."""
         if term < group.term:
-            group.reply_append(sender, Status.MISMATCH)  # it will see the term and step down
+            # The reply carries the higher term, so the sender steps down.
+            group.reply_append(sender, Status.MISMATCH)
         elif term > group.term or group.leader != sender:
             if group.role is Role.LEADER and term == group.term:
                 raise ImpossibleMessage(
@@ -238,7 +246,7 @@ class Peers:
                 )
             group.become_follower(term, sender, "digest")
 
-    # ---- led lists ----------------------------------------------------------------------------
+    # ---- leader table -------------------------------------------------------------------------
 
     def peer_led_version(self, node: int, version: int) -> None:
         self.hints.announced[node] = version
@@ -257,15 +265,17 @@ class Peers:
 
     def on_led_changes(self, sender: int, answer: LeadershipDelta) -> None:
         if answer.since != self.hints.copied.get(sender, 0):
-            return  # an answer to an earlier question, or from an earlier life
+            return  # a reply to an earlier request, or of an earlier boot epoch
         for change in answer.changes:
             self.hints.learn(sender, change)
             group = self._groups.get(change[0])
             if group is not None:
-                group.rearm()  # it may have been removed, and have nobody else to ask
+                # A non-candidate may have found the leader to ask what became of its group.
+                group.rearm()
         self.hints.copied[sender] = answer.version
         self.hints.announced[sender] = max(answer.version, self.hints.announced.get(sender, 0))
-        if answer.version > answer.since:  # else it lives anew: the timer asks again
+        # Else the node restarted its versions: the timer asks again.
+        if answer.version > answer.since:
             self._context.timers.cancel(self._led_key(sender))
             if self.hints.behind(sender):
                 self._request_led(sender)

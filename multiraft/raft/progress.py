@@ -1,17 +1,20 @@
-"""What a leader knows of one member, and what it may send it.
+"""A leader's view of one member: replication state, acknowledged index, window of bytes in flight.
 
 Transitions.
     PROBE -> REPLICATE   the member named an index that matches
-    REPLICATE -> PROBE   mismatch, silence, or another connection: in-flight items count as lost
-    any -> SNAPSHOT      what it lacks is compacted away
-    any -> ABSENT        it does not know the group (yet); asked again at leisure
-    any -> OUT           it is quarantined; asked again at great leisure
-    any -> PROBE         a new boot epoch of its node: what was known may be gone
-Invariants.  match < next_index;  inflight_bytes is the sum over inflight;  inflight indexes ascend.
-Theory.  ``match`` is durable and verified, the only number that commits anything.  Within a term it
-goes back only when the member says, or its new life means, that what it acknowledged may be gone.
-``next_index`` is a guess; a wrong guess costs a round trip (etcd-io/raft, tracker/progress.go).
-The window counts bytes, because entries differ by a factor of 100,000.
+    REPLICATE -> PROBE   mismatch, no answer in time, or a new connection: bytes in flight are lost
+    any -> SNAPSHOT      the entries that it lacks are compacted away
+    any -> ABSENT        its node has no replica of the group yet; probed at a slower pace
+    any -> OUT           its replica is quarantined; probed seldom
+    any -> PROBE         a new boot epoch of its node: what was known may be lost
+
+Invariants.  match < next_index; inflight_bytes is the sum over inflight; inflight indexes ascend.
+
+Theory.  ``match`` is durable and verified: the only number that commits anything.  Within a term it
+decreases only when the member reports, or its restart implies, that acknowledged entries may be
+lost.  ``next_index`` is optimistic; a wrong value costs a round trip (etcd-io/raft,
+tracker/progress.go).  The window counts bytes instead of entries, because entries differ in size by
+a factor of 100,000.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from collections import deque
 
 
 class ProgressState(enum.IntEnum):
-    """How a member is being fed."""
+    """State of replication to a member."""
 
     PROBE = 0
     REPLICATE = 1
@@ -59,43 +62,46 @@ class Progress:
                  since: int = 0):
         self.node = node
         self.state = ProgressState.PROBE
-        #: Highest index verified to match and durable there.
+        #: Highest index verified to match and durable on the member.
         self.match = 0
         #: First index of the next append.
         self.next_index = next_index
-        #: (last index, bytes) of appends not yet acknowledged, oldest first.
+        #: (last index, bytes) of unacknowledged appends, oldest first.
         self.inflight: deque[tuple[int, int]] = deque()
         self.inflight_bytes = 0
-        #: Commit index carried by the last append to it.
+        #: Commit index in the last append to the member.
         self.commit_sent = 0
-        #: Commit index it reported last.
+        #: Commit index in the member's last reply.
         self.commit_known = 0
-        #: When it last acknowledged something new, or was first owed something.
+        #: Time of the last reply that acknowledged something new, or of the first append after none
+        #: was in flight.
         self.progressed_ms = now_ms
-        #: A probe is on its way; the next one waits for the answer or for ``retransmit_ms``.
+        #: A probe is in flight; the next one waits for the reply or for ``retransmit_ms``.
         self.probe_sent = False
-        #: Life of its node to which all this applies; 0 = never held a lease from it.
+        #: Boot epoch of the member's node to which this state applies; 0 = the node never gave
+        #: support.
         self.boot_epoch = boot_epoch
-        #: Number of the connection that carries the in-flight items.
+        #: Number of the connection that carries the appends in flight.
         self.connection = connection
-        #: The leader's stamp when it was added or lived anew: what it says below that it said in an
-        #: earlier life, which acknowledged what this one may not have.
+        #: Read round in which the member was added, or its node restarted.  Replies with a lower
+        #: round come from before, and are ignored: their acknowledgements may not hold for the
+        #: present replica.
         self.since = since
-        #: Stamp of the last append to it, and the highest it answered.
+        #: Read round of the last append to the member, and the highest that it answered.
         self.sent_round = 0
         self.acked_round = 0
-        #: Episode in which it doubts its own log (``head_recovery.py``): it is fed and not counted;
-        #: 0 = it does not.
+        #: Nonce of the member's head recovery (``head_recovery.py``): it receives entries and does
+        #: not count; 0 = none under way.
         self.doubt = 0
-        #: Its acknowledgements count again from this index on.
+        #: Index of the barrier entry: the member's acknowledgements count again from there on.
         self.barrier = 0
-        #: How often in a row it said that it does not know the group.
+        #: UNKNOWN_GROUP replies in a row.
         self.unknown_replies = 0
-        #: It said last that it votes for nobody yet (``Group.is_below_vote_barrier``).
+        #: The member's last reply said that it is below its vote barrier.
         self.vote_barrier_index = False
 
     def become_probe(self, next_index: int) -> None:
-        """Ask where the logs meet; forget what is in flight."""
+        """Probe for the point where the logs meet; discard what is in flight."""
         self.state = ProgressState.PROBE
         self.next_index = max(next_index, self.match + 1)
         self.probe_sent = False
@@ -103,33 +109,40 @@ class Progress:
         self.inflight_bytes = 0
 
     def retreat(self) -> None:
-        """Ask again: from what is known to match, or else where it was asked before."""
+        """Probe again: behind ``match`` after streaming, else at the index of the last probe."""
+        # Everything streamed beyond ``match`` may be lost; a probe's index was a guess that still
+        # stands.
         self.become_probe(self.match + 1 if self.state is ProgressState.REPLICATE
                           else self.next_index)
 
     def become_replicate(self, next_index: int) -> None:
-        """The logs meet below ``next_index``; send without waiting."""
+        """Stream entries from ``next_index`` on, below which the logs match, without waiting for
+        replies."""
         self.become_probe(next_index)
         self.unknown_replies = 0
         self.state = ProgressState.REPLICATE
 
     def restarted(self, boot_epoch: int, may_forget: bool) -> None:
-        """Its node lives anew: commit index and what was in memory are unknown again.  Where
-        members ``may_forget`` what they acknowledged it does not count before they say it anew."""
+        """Reset what a restart of the member's node may have lost: its commit index and what is in
+        flight.
+
+        Where members ``may_forget`` acknowledged entries (relaxed durability), ``match`` is reset
+        too: the member does not count until it acknowledges again."""
         self.boot_epoch = boot_epoch
         self.commit_known = 0
         self.commit_sent = 0
-        self.retreat()  # asks where it was, whatever is counted
+        self.retreat()  # before the reset of ``match``: the probe starts where the log ended
         if may_forget:
             self.match = 0
 
     def vanished(self) -> None:
-        """It has no replica: whatever it acknowledged is gone.  The one that it gets is empty."""
-        self.retreat()  # asks where it was: the next probe finds out
+        """Reset a member whose replica is gone, with all that it acknowledged.  Its next replica is
+        empty."""
+        self.retreat()  # before the reset of ``match``: the next probe finds where the logs meet
         self.match = self.commit_known = self.commit_sent = 0
 
     def sent(self, last_index: int, size: int, now_ms: int) -> None:
-        """Entries up to ``last_index`` went out."""
+        """Record an append of ``size`` bytes that ends at ``last_index``."""
         assert last_index >= self.next_index, f"sent {last_index}, next is {self.next_index}"
         if not self.inflight:
             self.progressed_ms = now_ms
@@ -138,7 +151,8 @@ class Progress:
         self.next_index = last_index + 1
 
     def acknowledged(self, match: int, now_ms: int) -> bool:
-        """``match`` is durable there; whether that is news.  Amortised O(1)."""
+        """Record that entries up to ``match`` are durable on the member.  True if ``match``
+        increased.  Amortised O(1)."""
         inflight = self.inflight
         while inflight and inflight[0][0] <= match:
             self.inflight_bytes -= inflight.popleft()[1]
@@ -151,12 +165,12 @@ class Progress:
         return True
 
     def has_all(self, last_index: int, commit: int) -> bool:
-        """Whether it acknowledged the whole log *and* knows the commit index."""
+        """True if the member acknowledged the whole log *and* knows the commit index."""
         return self.match == last_index and self.commit_known == commit and self.is_whole
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is not damaged, as far as it said."""
+        """True if the member has reported no damage."""
         return not self.doubt and self.state is not ProgressState.OUT
 
     def _check(self) -> None:

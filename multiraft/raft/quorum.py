@@ -1,11 +1,12 @@
-"""Arithmetic of majorities: how many, how far, who won.
+"""Majority arithmetic over one set of voters: size, reached index, outcome of a vote.
 
-Contract.  Pure functions over one set of voters.  Joint configurations are combined in
-``membership.py``; nothing else in the project counts voters.
+Contract.  Pure functions.  ``joint_quorum.py`` combines them for joint configurations; no other
+module counts voters.
+
 Theory.  A majority of n is n // 2 + 1, also for even n: of 4 voters 3 are needed, because 2 and 2
 would be two majorities.  The committed index of a set is the highest index that a majority has
-reached: sort the indexes, take the one at the majority's place.  An empty set decides nothing and
-must never decide alone.
+reached: sort the indexes and take the one at the majority's position.  An empty set decides nothing
+and must never decide alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 
 
 class Vote(enum.IntEnum):
-    """What the votes so far amount to."""
+    """Outcome of an election by the votes counted so far."""
 
     PENDING = 0
     WON = 1
@@ -23,18 +24,19 @@ class Vote(enum.IntEnum):
 
 
 def majority(voters: int) -> int:
-    """The smallest number of ``voters`` that any other such number overlaps."""
+    """Return the smallest number of ``voters`` such that two sets of that size always overlap."""
     return voters // 2 + 1
 
 
 def reached(indexes: Sequence[int]) -> int:
-    """Highest index that a majority of voters has reached; one index per voter.  O(n log n)."""
+    """Return the highest index that a majority has reached, given one index per voter.  O(n log
+    n)."""
     assert indexes, "no voters"
     return sorted(indexes)[len(indexes) - majority(len(indexes))]
 
 
 def supported(voters: Collection[int], supports: Callable[[int], bool]) -> bool:
-    """Whether a majority of ``voters`` supports.  False for no voters."""
+    """True if a majority of ``voters`` supports.  False without voters."""
     count = 0
     for voter in voters:
         if supports(voter):
@@ -43,7 +45,8 @@ def supported(voters: Collection[int], supports: Callable[[int], bool]) -> bool:
 
 
 def tally(voters: Collection[int], votes: dict[int, bool]) -> Vote:
-    """The outcome of ``votes`` (absent = not heard of) among ``voters``; others do not count."""
+    """Return the outcome of ``votes`` among ``voters``.  A missing vote is pending; votes of other
+    nodes do not count."""
     granted = refused = 0
     for voter in voters:
         vote = votes.get(voter)

@@ -1,15 +1,18 @@
-"""One group's log as consensus sees it: positions and terms, never bytes.
+"""One group's log as consensus sees it: indexes and terms, without bytes.
 
-Contract.  Entries wait here until ``take`` hands them to the driver; from then on only terms are
-kept, as runs.  The caller obeys Raft: it never truncates at or below ``commit``.
-Invariants.  prev <= applied <= handed <= min(commit, durable);  durable <= staged <= last;
-commit <= last;  run starts and run terms ascend;  unstaged entries are staged + 1 .. last.
-Theory.  A group changes its term when it changes its leader, so (first index, term) runs are as few
-as elections, and the term of any index is one bisection away.  ``_writing`` remembers how far each
-write in flight reaches.  When a suffix is dropped those marks are cut back at once, because an
-index that is written again is another entry: without that, the completion of the first write would
-vouch for the second (etcd-io/raft's aba_race; scenario S28e).
-Elsewhere.  Bytes and sizes: storage behind ``store.LogReader``.
+Contract.  Entries stay here until ``take`` gives them to the driver; from then on only their terms
+are kept, as runs.  The caller obeys Raft: it never truncates at or below ``commit``.
+
+Invariants.  prev <= applied <= emitted <= min(commit, durable); durable <= staged <= last; commit
+<= last; run starts and run terms ascend; unstaged entries are staged + 1 .. last.
+
+Theory.  A group changes its term when it changes its leader, so there are as many (first index,
+term) runs as elections, and one bisection finds the term of any index.  ``_writing`` records the
+last index of each write in flight.  ``truncate`` lowers these at once: an index that is written
+again belongs to another entry, and the completion of the first write must not report the second as
+durable (etcd-io/raft's aba_race; scenario S28e).
+
+Elsewhere.  Bytes and sizes: storage, behind ``log_reader.LogReader``.
 """
 
 from __future__ import annotations
@@ -27,19 +30,19 @@ _ALIGN = layout.ENTRY_ALIGNMENT - 1
 
 
 def framed_bytes(entry: Entry) -> int:
-    """Bytes that an entry takes in a frame and in a lane: header, payload, padding."""
+    """Return the bytes of an entry in a frame and in the journal: header, payload, padding."""
     return (layout.ENTRY_HEADER_BYTES + len(entry.payload) + _ALIGN) & ~_ALIGN
 
 
 class RaftLog:
     """Indexes and terms of one group's entries.
 
-    ``last_index``     highest entry, wherever it is
-    ``staged_index``   highest entry given to the driver for writing
-    ``durable_index``  highest entry known to be on this node's disk
-    ``commit``         highest index known committed; may run ahead of ``durable_index``
+    ``last_index``      last entry, staged or not
+    ``staged_index``    last entry given to the driver for writing
+    ``durable_index``   last entry known to be on this node's disk
+    ``commit``          highest index known to be committed; may exceed ``durable_index``
     ``emitted_index``   highest index given to the driver for applying
-    ``applied_index``  highest index the driver has reported as applied
+    ``applied_index``   highest index that the driver has reported as applied
     """
 
     __slots__ = ("first_index", "prev_term", "last_index", "last_term", "staged_index",
@@ -57,7 +60,7 @@ class RaftLog:
         self.staged_index = self.durable_index = bounds.last_index
         self.commit = max(commit, bounds.first_index - 1)
         self.emitted_index = self.applied_index = max(applied, bounds.first_index - 1)
-        #: First index that a suffix drop removed since the last ``take``; 0 = none.
+        #: First index removed by truncation since the last ``take``; 0 = none.
         self.drop_from = 0
         self.unstaged: list[Entry] = []
         self.unstaged_bytes = 0
@@ -68,7 +71,7 @@ class RaftLog:
     # ---- terms --------------------------------------------------------------------------------
 
     def term_at(self, index: int) -> int:
-        """Term of the entry at ``index``; known from ``first_index - 1`` to ``last_index``.
+        """Return the term of the entry at ``index``, from ``first_index - 1`` to ``last_index``.
         Raises ``Compacted`` below.  O(log elections)."""
         assert index <= self.last_index, f"term of {index}, last is {self.last_index}"
         if index < self.first_index:
@@ -80,23 +83,28 @@ class RaftLog:
         return self._run_terms[bisect_right(self._run_starts, index) - 1]
 
     def matches(self, index: int, term: int) -> bool:
-        """Whether the log holds (index, term), as far as it can tell."""
+        """True if the log is known to contain (index, term); False also for a compacted index."""
         if index == self.last_index:
             return term == self.last_term
         return self.first_index - 1 <= index <= self.last_index and self.term_at(index) == term
 
     def up_to_date(self, last_index: int, last_term: int) -> bool:
-        """Whether a log that ends at (last_index, last_term) may win this voter's vote (5.4.1)."""
+        """True if a log that ends at (last_index, last_term) is at least as up to date as this one,
+        so that its owner may win this voter's vote (paper 5.4.1)."""
         return (last_term, last_index) >= (self.last_term, self.last_index)
 
     def last_not_above(self, index: int, term: int) -> tuple[int, int]:
-        """(index, term) of the last entry at or below ``index`` whose term is at most ``term``:
-        the last that may match a log in which (index, term) stands (etcd-io/raft,
-        findConflictByTerm).  (0, 0) or the entry before the first when there is none."""
+        """Return (index, term) of the last entry at or below ``index`` with a term of at most
+        ``term``.
+
+        That is the last entry that may match a log which contains (index, term) (etcd-io/raft,
+        findConflictByTerm).  If there is none, return the entry before the first, or (0, 0)."""
         before = (self.first_index - 1, self.prev_term)
         index = min(index, self.last_index)
         if index < self.first_index:
             return before
+        # Terms ascend along the log, so two bisections over the runs replace a walk over the
+        # entries.
         run = bisect_right(self._run_starts, index) - 1
         if self._run_terms[run] <= term:
             return index, self._run_terms[run]
@@ -106,13 +114,13 @@ class RaftLog:
         return self._run_starts[run + 1] - 1, self._run_terms[run]
 
     def term_runs(self) -> tuple[tuple[int, int], ...]:
-        """The runs as ``store.GroupRestored`` has them."""
+        """Return the term runs in the form of ``log_reader.GroupRestored``."""
         return tuple(zip(self._run_starts, self._run_terms, strict=True))
 
     # ---- change -------------------------------------------------------------------------------
 
     def append(self, entry: Entry) -> None:
-        """Add the next entry; it is staged by the next ``take``."""
+        """Add the next entry, which the next ``take`` stages."""
         assert entry.index == self.last_index + 1, f"{entry!r} after {self.last_index}"
         term = entry.term
         if term != self.last_term or not self._run_starts:
@@ -125,16 +133,19 @@ class RaftLog:
         self.unstaged_bytes += framed_bytes(entry)
 
     def truncate(self, first_gone: int) -> None:
-        """Drop the suffix from ``first_gone`` on, wherever its entries are by now."""
+        """Remove the entries from ``first_gone`` on: unstaged, in a write, or durable."""
         assert self.commit < first_gone <= self.last_index, (
             f"truncation at {first_gone}, commit {self.commit}, last {self.last_index}")
         if first_gone <= self.staged_index:
+            # A write has contained them: the next write must record that they are removed.
             self.drop_from = min(self.drop_from or first_gone, first_gone)
             self.staged_index = first_gone - 1
             self.unstaged.clear()
         else:
             del self.unstaged[first_gone - self.staged_index - 1:]
         self.unstaged_bytes = sum(map(framed_bytes, self.unstaged))
+        # The truncation race: a write in flight still contains the removed entries.  Its completion
+        # must not make the entries durable that take their indexes, so its end is lowered now.
         self.durable_index = min(self.durable_index, first_gone - 1)
         self._writing = deque((sequence, min(last, first_gone - 1))
                               for sequence, last in self._writing)
@@ -145,18 +156,21 @@ class RaftLog:
         self.last_term = self._run_terms[-1] if self._run_terms else self.prev_term
 
     def take(self, sequence: int) -> tuple[int, tuple[Entry, ...]]:
-        """(first dropped index or 0, entries) for the write ``sequence``; they are staged now."""
+        """Return (first removed index or 0, entries) for the write ``sequence``, and mark them as
+        staged."""
         drop_from, entries = self.drop_from, tuple(self.unstaged)
         if entries:
             self.unstaged.clear()
             self.unstaged_bytes = 0
             self.staged_index = self.last_index
         self.drop_from = 0
+        # Also without entries: the write of a truncation or a hard state is in flight as well.
         self._writing.append((sequence, self.staged_index))
         return drop_from, entries
 
     def written(self, sequence: int) -> bool:
-        """Writes up to ``sequence`` are durable; whether ``durable_index`` moved."""
+        """Record that writes up to ``sequence`` are durable.  True if ``durable_index``
+        increased."""
         before = self.durable_index
         while self._writing and self._writing[0][0] <= sequence:
             self.durable_index = max(self.durable_index, self._writing.popleft()[1])
@@ -164,11 +178,12 @@ class RaftLog:
 
     @property
     def is_writing(self) -> bool:
-        """Whether a write of this group is in flight."""
+        """True if a write of this group is in flight."""
         return bool(self._writing)
 
     def commit_to(self, index: int) -> bool:
-        """Raise ``commit``; it never goes back.  Whether it moved."""
+        """Raise ``commit`` to ``index``; a lower index is ignored.  True if ``commit``
+        increased."""
         assert index <= self.last_index, f"commit {index}, last {self.last_index}"
         if index <= self.commit:
             return False
@@ -176,8 +191,10 @@ class RaftLog:
         return True
 
     def reload_terms(self, term_runs: tuple[tuple[int, int], ...]) -> None:
-        """The runs as storage has them, of the same entries; it may have kept some that are
-        compacted here, or dropped by what is not staged yet."""
+        """Replace the term runs by those that storage has for the same entries.
+
+        Storage may still have entries that are compacted here, or that an unstaged truncation
+        removes."""
         if not self.unstaged:
             kept = [run for run in term_runs if run[0] <= self.last_index]
             self._run_starts = array("Q", [start for start, _ in kept])
@@ -186,7 +203,7 @@ class RaftLog:
             self.last_term = self._run_terms[-1] if self._run_terms else self.prev_term
 
     def compact(self, first_index: int) -> None:
-        """Forget the terms below ``first_index``; only applied entries can go."""
+        """Forget the terms below ``first_index``, which must be applied."""
         assert first_index - 1 <= self.applied_index, (
             f"compaction to {first_index}, applied {self.applied_index}")
         if first_index <= self.first_index:
@@ -196,7 +213,7 @@ class RaftLog:
         self._cut_runs()
 
     def _cut_runs(self) -> None:
-        """The runs begin with the log."""
+        """Make the term runs begin at ``first_index``."""
         if self.first_index > self.last_index:
             kept = len(self._run_starts)
         else:
@@ -206,7 +223,8 @@ class RaftLog:
         del self._run_terms[:kept]
 
     def _check(self) -> None:
-        """Every invariant; O(elections).  Tests and the simulator call it after each step."""
+        """Assert every invariant.  O(elections).  Tests and the simulator call it after each
+        step."""
         prev = self.first_index - 1
         assert prev <= self.applied_index, f"applied {self.applied_index} below {prev}"
         assert self.applied_index <= self.emitted_index, f"applied {self.applied_index} unasked"

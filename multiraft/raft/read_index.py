@@ -1,19 +1,23 @@
-"""Linearizable reads without an entry: who still leads, asked after the read was (thesis 6.4).
+"""Linearizable reads by ReadIndex (thesis 6.4): confirmation of leadership after the read arrived.
 
-Contract.  ``read_index`` queues a token; ``begin`` (once per round and touched group) starts one
-round of questions for all that wait; it ends when a majority has answered, which an answer
-(``on_heard``) or other voters (``on_voters_changed``) may bring about.
+Contract.  ``read_index`` queues a token.  ``begin`` (once per round and touched group) starts one
+read round for all tokens that wait.  The round ends when a majority has answered; a reply
+(``on_heard``) or a change of voters (``on_voters_changed``) may complete it.
+
 Invariants.  A token's index is the commit index of a leader that had committed in its own term,
-taken after the read was asked for; it is handed out only when a majority of voters has answered an
-append that was sent after that.  A lease never answers for them: leases are clocks.
-Theory.  The question is the stamp that every append carries and every answer echoes; a member that
-answers a stamp was in this leader's term when it got it, so no later leader had committed anything
-before the read was asked.  One that may have forgotten a term (``head_recovery.py``) does not
-answer OK. One round is under way at a time; what is asked meanwhile is in the next.
-    A round goes by the voters of the moment, not by those of its beginning.  The leader leaves a
-joint configuration when that is committed in its own term, so a majority of the old voters was in
-this term then: whoever was elected later has the joint configuration in its log, and needed a
-majority of the new voters, too.
+taken after the read arrived.  The token is released only when a majority of voters has answered an
+append that was sent after that.  A lease never replaces these answers: leases depend on clocks.
+
+Theory.  Every append carries the number of the latest read round, and every reply returns it.  A
+member that answers a round was in this leader's term when it received the append, so no later
+leader had committed anything before the read arrived.  A replica that may have forgotten a term
+(``head_recovery.py``) does not answer OK.  One round is under way at a time; reads that arrive
+meanwhile are in the next.
+
+A round is confirmed by the present voters, not by those at its start.  A leader leaves a joint
+configuration when that is committed in its own term, so a majority of the old voters was in this
+term then.  Any leader elected later has the joint configuration in its log, and needed a majority
+of the new voters as well.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from multiraft.raft.ready import ReadReady
 
 
 def read_index(group: Group, token: object) -> None:
-    """Queue a read at the leader.  Raises ``QueueFull``."""
+    """Queue a linearizable read at the leader.  Raises ``QueueFull``."""
     if group.reads is None:
         group.reads = ReadIndexQueue()
     group.reads.queue(token, group.context.config.reads_waiting_max)
@@ -34,31 +38,34 @@ def read_index(group: Group, token: object) -> None:
 
 
 def begin(group: Group) -> None:
-    """Begin a round when none is under way and a read waits; not before this term's first commit,
-    because until then the commit index may be behind what was acknowledged."""
+    """Start a read round if none is under way and a read waits."""
     reads = group.reads
+    # Before its first commit in its term, a leader's commit index may be below that of earlier
+    # acknowledgements (thesis 6.4, step 1).
     if reads.asked or not reads.waiting or group.log.commit < group.term_start:
         return
     group.read_round += 1
+    # The index is taken before any member is asked: all that was acknowledged until now is below
+    # it.
     reads.begin(group.read_round, group.log.commit)
     _confirm(group)
 
 
 def is_unanswered(group: Group, member: Progress) -> bool:
-    """Whether the round that is under way has not been sent to this voter."""
+    """True if the round under way has not been sent to this voter."""
     reads = group.reads
     return (bool(reads.asked) and member.sent_round < reads.read_round
             and joint_quorum.is_voter(group.configuration, member.node))
 
 
 def on_heard(group: Group) -> None:
-    """A member answered a higher stamp than before."""
+    """Check the round after a member answered a higher one than before."""
     if group.reads.asked:
         _confirm(group)
 
 
 def on_voters_changed(group: Group) -> None:
-    """End the round when those who have answered are a majority of the voters of now."""
+    """Complete the round if a majority of the present voters has answered it."""
     if group.reads is not None and group.reads.asked:
         _confirm(group)
 
@@ -82,7 +89,7 @@ def _confirm(group: Group) -> None:
 
 
 def ask_again(group: Group) -> bool:
-    """Answers are overdue: ask those again who have not answered; whether there is anybody."""
+    """Send the round again to members that have not answered it.  True if reads wait."""
     reads = group.reads
     if not reads.asked:
         return bool(reads.waiting)
@@ -93,6 +100,6 @@ def ask_again(group: Group) -> bool:
 
 
 def check(group: Group) -> None:
-    """Every invariant; O(members)."""
+    """Assert every invariant.  O(members)."""
     if group.reads is not None and group.reads.asked:
         assert not _is_confirmed(group), f"group {group.id}: reads wait for nobody"

@@ -1,7 +1,8 @@
-"""Queue of linearizable reads at one leader, and the confirmation round that is under way.
+"""Queue of linearizable reads at one leader, and the read round under way.
 
-Contract.  A value without knowledge of groups, members or time: ``reads`` decides when a round
+Contract.  A value without knowledge of groups, members or time: ``read_index`` decides when a round
 begins and ends.  A leader's replica owns one queue from its first read until it stops leading.
+
 Invariants.  One round at a time.  Every token leaves the queue once, in the order of arrival, with
 the commit index at which its round began.
 """

@@ -1,11 +1,12 @@
-"""What must now happen, in which order: the order of effects as data.
+"""Effects of one round of the core, as data in the order in which the driver carries them out.
 
 Contract.  The driver takes one ``Ready`` per round and obeys the field order.  One ``Writes`` is in
-flight at a time; while it is, the driver keeps ticking and stepping and asks for
-``ready(with_writes=False)``: what needs writing piles up and is in the next full ``Ready`` (group
-commit falls out).  When the write of ``sequence`` is durable the driver calls
+flight at a time.  Meanwhile the driver keeps ticking and stepping and calls
+``ready(with_writes=False)``: changes that need a write collect for the next full ``Ready``, which
+is group commit.  When the write of ``sequence`` is durable the driver calls
 ``MultiRaft.written(sequence)``.  Nothing in ``messages_after_write`` leaves before that.  A failed
-write is never retried: the node stops.
+write or sync is never retried: the node stops, because the kernel may have dropped the pages, and a
+second sync would succeed without them.
 """
 
 from __future__ import annotations
@@ -18,36 +19,38 @@ from multiraft.types import Entry, HardState
 
 
 class Envelope(NamedTuple):
-    """A message and the node it goes to."""
+    """A message and the node that receives it."""
 
     to: int
     message: Message
 
 
 class GroupWrite(NamedTuple):
-    """What one group adds to the lane in this round, in this order: the suffix drop (durable before
-    anything overwrites it, which holds because both are in one append-only stream), the entries,
-    the hard state.  ``mark`` comes before all: a TOMBSTONE ends the replica's life, a REINCARNATION
-    gives its log to a new incarnation of the group."""
+    """One group's part of a write, in this order: lifecycle record, truncation, entries, hard
+    state.
+
+    The truncation is durable before anything overwrites the removed entries, because both are in
+    one append-only journal.  ``mark`` is a TOMBSTONE, which ends the replica, or a REINCARNATION,
+    which gives its log to a new incarnation of the group."""
 
     group: int
     incarnation: int  # of the log
-    drop_from: int  # first index that is gone; 0 = nothing dropped
+    drop_from: int  # first index that is removed; 0 = no truncation
     entries: tuple[Entry, ...]
     hard_state: HardState | None
     mark: Entry | None = None
 
 
 class Writes(NamedTuple):
-    """One gathered append and one fsync for all groups.  ``sequence`` counts up by one."""
+    """One gathered write and one fsync for all groups.  ``sequence`` increases by one."""
 
     sequence: int
     groups: tuple[GroupWrite, ...]
 
 
 class Committed(NamedTuple):
-    """Entries first..last of a group are committed *and* durable here: apply them in order, then
-    call ``MultiRaft.applied(group, last)``."""
+    """Entries first..last of a group, committed *and* durable here.  The driver applies them in
+    order and calls ``MultiRaft.applied(group, last)``."""
 
     group: int
     first: int
@@ -55,8 +58,8 @@ class Committed(NamedTuple):
 
 
 class ReadReady(NamedTuple):
-    """A read that was asked for with ``token`` may be answered from applied state at ``index`` or
-    later: whatever was acknowledged before it was asked is in there."""
+    """A confirmed linearizable read.  It may be answered from applied state at ``index`` or later,
+    which includes everything acknowledged before the read arrived."""
 
     group: int
     token: Any
@@ -64,7 +67,7 @@ class ReadReady(NamedTuple):
 
 
 class Event(NamedTuple):
-    """Something a person or a test wants to see; ``multiraft.raft.describe`` turns it into text."""
+    """Trace event for people and tests; ``multiraft.raft.describe`` turns it into text."""
 
     kind: str  # "role", "term", "commit", "truncate", "sleep", "wake", "lease", "drop", ...
     group: int
@@ -73,11 +76,11 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class Ready:
-    """Everything that must now happen.  FIELD ORDER IS THE ORDER OF EFFECTS.
+    """All effects that are due.  FIELD ORDER IS THE ORDER OF EFFECTS.
 
     messages              may go at once (a leader replicates while its disk writes, thesis 10.2.1)
-    writes                one append and one fsync for all groups; None = nothing to write
-    messages_after_write  grants and vote requests of this round: only once ``writes`` is durable
+    writes                one write and one fsync for all groups; None = nothing to write
+    messages_after_write  votes and vote requests of this round: only once ``writes`` is durable
     committed             apply, then answer the waiting clients
     reads                 linearizable reads that may be answered (ReadIndex, thesis 6.4)
     events                frozen trace values

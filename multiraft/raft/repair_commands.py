@@ -1,8 +1,9 @@
 """Commands of a repair on the damaged replicas of one node.
 
 Contract.  ``MultiRaft.repair`` is the only instance; its calls are inputs as those of ``MultiRaft``
-are.  A quarantined replica is *held* (it takes no entries) or *following* (``head_recovery.py``);
-``storage.repairer`` decides which command comes next.  Every command raises ``UnknownGroup``.
+are.  A quarantined replica is *frozen* (it accepts no entries) or *following* (head_recovery.py).
+``storage.repair.coordinator`` decides which command comes next.  Every command raises
+``UnknownGroup``.
 """
 
 from __future__ import annotations
@@ -36,29 +37,30 @@ class RepairCommands:
         head_recovery.begin(self._group(group))
 
     def may_forget(self, group: int, first_gone: int) -> bool:
-        """True if the log has entries from ``first_gone`` on (the store's may have some until a
-        drop is staged) and none of them is known to be committed, or to match the present
-        leader's."""
+        """True if the log can be truncated at ``first_gone``: no entry from there on is known to be
+        committed, or to match the log of this term's leader.
+
+        The stored log may have entries beyond the end of this log until a truncation is staged."""
         found = self._group(group)
         return (found.is_frozen()
                 and max(found.log.commit, found.matched_index) < first_gone <= found.log.last_index)
 
     def forget(self, group: int, first_gone: int) -> None:
-        """Drop the log of a quarantined replica from ``first_gone`` on: the leader does not have
-        the damaged entries there."""
+        """Truncate the log of a quarantined replica at ``first_gone``: the leader does not have the
+        damaged entries from there on."""
         self._group(group).truncate(first_gone)
 
     def terms_known(self, group: int, term_runs: tuple[tuple[int, int], ...]) -> None:
-        """Replace the terms of a held replica's entries by those that the store has learned; at the
-        start the store could only guess the terms of lost entries."""
+        """Replace the terms of a frozen replica's entries by those that the store has learned; at
+        the start the store could only guess the terms of lost entries."""
         found = self._group(group)
         if found.is_frozen():
             found.log.reload_terms(term_runs)
 
     def members_known(self, group: int,
                       configurations: Sequence[tuple[int, Configuration]]) -> None:
-        """Replace the configurations (index, value) in the log of a held replica by those that the
-        store has learned; an entry lost at the start may have been one."""
+        """Replace the configurations (index, value) in the log of a frozen replica by those that
+        the store has learned; an entry lost at the start may have been one."""
         found = self._group(group)
         known = joint_quorum.before(configurations, found.log.last_index + 1)
         if found.is_frozen() and found.mark is None and known != found.configurations:

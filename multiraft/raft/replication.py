@@ -1,15 +1,18 @@
-"""Replication and commit: what a leader sends, what a follower accepts, what counts as committed.
+"""Log replication and commit: appends of a leader, acceptance by followers, and the commit rule.
 
 Contract.  Handlers of ``Append`` and ``AppendReply``, the leader's timer, proposals, and
-``send_appends``, which ``ready`` calls once per round and touched group.
-Invariants.  At most one Append per member and round.  ``commit`` moves only over entries of the
-leader's own term that a majority holds durably (paper 5.4.2; anomalies A25), this node's own log
-counted by its durable index; a follower's never passes the prefix it verified (scenario S4).
+``send_appends``, which ``MultiRaft.ready`` calls once per touched group.
+
+Invariants.  At most one ``Append`` per member and call of ``ready``.  A leader raises ``commit``
+only to an index that is in its own term and durable on a majority (paper 5.4.2; anomalies A25); it
+counts its own log by its durable index.  A follower's ``commit`` never passes the prefix that it
+has verified (scenario S4).
+
 Theory.  Paper 5.3.  Appends name ranges, because consensus needs terms and sizes and the driver has
-the bytes.  A leader sends before its own disk has the entry (thesis 10.2.1).  A commit advance
-rides on the next append or is announced after ``commit_notice_ms``; members that do not confirm are
-asked again every ``retransmit_ms``, and when all that can be reached have confirmed the timer is
-not armed again: the group sleeps.
+the bytes.  A leader sends before its own disk has the entry (thesis 10.2.1).  A new commit index
+rides on the next append, or is sent alone after ``commit_notice_ms``.  Members that do not
+acknowledge are probed every ``retransmit_ms``.  When every reachable member has acknowledged all
+entries and the commit index, the timer is not armed again: the group is quiesced.
 """
 
 from __future__ import annotations
@@ -31,20 +34,19 @@ from multiraft.raft.ready import Envelope
 from multiraft.raft.status import Role
 from multiraft.types import Entry, EntryKind
 
-#: A probe carries entries only up to this: where the logs meet is not known yet, so most of what is
-#: sent may be sent in vain, but a new leader's first entry should not wait a round trip.
+#: Limit of the entries in a probe.  The probe does not know where the logs meet, so its entries may
+#: be useless; but a new leader's first entry should not wait for a round trip.
 PROBE_BYTES_MAX = 64 << 10
 
-#: A stream that a throttle paces may have so many catch-up windows on the way: the throttle bounds
-#: its rate, and where an answer takes 0.2 s, because processors are busy, one window would, far
-#: below it.
+#: Catch-up windows that a throttled stream may have in flight.  The throttle bounds its rate.
+#: Where processors are busy and a reply takes 0.2 s, a single window would bound it far below that.
 PACED_WINDOWS = 4
 
-#: A member that does not know the group is asked again after this many ``retransmit_ms``; at first
-#: sooner: being asked is what has it create its replica.
+#: A member without a replica of the group is probed at intervals of up to this many
+#: ``retransmit_ms``.  The first intervals are shorter, because a probe makes its node create one.
 ABSENT_PATIENCE = 4
-#: One that is quarantined is asked again after this many: it says so when it is repaired, and that
-#: message may get lost.
+#: A quarantined member is probed at intervals of this many ``retransmit_ms``.  It reports its
+#: repair itself; the probes cover the loss of that message.
 QUARANTINED_RETRY = 16
 
 _MEMBERSHIP = int(EntryKind.MEMBERSHIP)
@@ -56,7 +58,7 @@ _REPLICATE = ProgressState.REPLICATE
 
 
 def check_room(group: Group, size: int) -> None:
-    """Refuse a proposal of ``size`` bytes that would exceed a limit.  Raises ``QueueFull``."""
+    """Raise ``QueueFull`` if a proposal of ``size`` framed bytes would exceed a limit."""
     config = group.context.config
     if group.transferee:
         raise QueueFull(f"proposals while group {group.id} is handed to node {group.transferee}",
@@ -81,8 +83,10 @@ def propose(group: Group, entry: Entry, size: int) -> None:
 
 
 def send_appends(group: Group, fresh: tuple[Entry, ...], fresh_bytes: int) -> None:
-    """One append for each member that lacks something and has room.  ``fresh`` are the entries
-    staged in this very round, whose sizes the store does not know yet."""
+    """Send an append to each member that lacks entries and has window left.
+
+    ``fresh`` are the entries staged by this call of ``ready``, ``fresh_bytes`` in size: the store
+    does not know their sizes yet.  O(members)."""
     staged = group.log.staged_index
     commit = group.log.commit
     connections = group.context.support.connections
@@ -91,9 +95,10 @@ def send_appends(group: Group, fresh: tuple[Entry, ...], fresh_bytes: int) -> No
     for member in group.progress.values():
         connection = connections.get(member.node)
         if connection is None:
-            continue  # its connection coming up re-examines the group
+            continue  # ``MultiRaft.connected`` re-examines the group
         if connection != member.connection:
             member.connection = connection
+            # Another connection: appends in flight on the old one may be lost, and a probe as well.
             if member.state is _PROBE or member.inflight:
                 member.retreat()
         if member.state is _REPLICATE:
@@ -113,28 +118,29 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
     first = member.next_index
     if first > group.log.commit:
         window_bytes, append_bytes = config.peer_window_bytes, config.append_bytes_max
-    else:  # what all others have: nobody waits for it
+    else:  # catch-up: no client waits for these entries
         window_bytes, append_bytes = config.catch_up_window_bytes, config.catch_up_append_bytes
     paced = first <= group.log.commit and group.context.pace.is_paced(group.id, member.node)
     if paced:
         window_bytes = min(PACED_WINDOWS * window_bytes, config.peer_window_bytes)
     window_room = window_bytes - member.inflight_bytes
     if window_room <= 0:
-        return  # an acknowledgement makes room and looks here again
+        return  # an acknowledgement frees the window and touches the group
     room = min(append_bytes, window_room)
     if paced:
         room = window_room = min(room, _paced_room(group, member))
         if room <= 0:
-            return  # the timer looks here again
+            return  # the timer touches the group
     if first < group.log.first_index:
         snapshot.offer(group, member)
         return
+    # The usual case: the member has everything but this round's entries.
     if fresh and first == fresh[0].index and fresh_bytes <= room:
         last, size = group.log.staged_index, fresh_bytes
     else:
         last, size = _range(group, first, room, fresh)
         if size > window_room and member.inflight:
-            return  # a single entry may exceed the window only when it is alone in it
+            return  # an entry larger than the window is sent when nothing else is in flight
     _send_append(group, member, first - 1, last)
     member.sent(last, size, group.context.now_ms)
     if paced:
@@ -144,8 +150,10 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
 
 
 def _paced_room(group: Group, member: Progress) -> int:
-    """Bytes that may go to a replica that is being moved; when none may, it is not silent because
-    of that, and the timer is armed for when some may."""
+    """Return the bytes that the throttle lets through now to a replica that is being moved.
+
+    While that is none, the timer is armed for the time when it is not, and the member does not
+    count as silent."""
     context = group.context
     room = context.pace.room(group.id, member.node, context.now_ms)
     if room < 1:
@@ -158,8 +166,10 @@ def _paced_room(group: Group, member: Progress) -> int:
 
 
 def _range(group: Group, first: int, room: int, fresh: tuple[Entry, ...]) -> tuple[int, int]:
-    """(last index, bytes) of what fits into ``room`` from ``first`` on: from the store, or from the
-    entries staged in this round, never across the two."""
+    """Return (last index, bytes) of the entries from ``first`` on that fit into ``room`` bytes.
+
+    They come from the store, or from the entries staged in this call of ``ready``, never from
+    both."""
     if not fresh or first < fresh[0].index:
         known = group.log.staged_index - len(fresh)
         last = min(group.context.store.last_within(group.id, first, room), known)
@@ -174,7 +184,7 @@ def _range(group: Group, first: int, room: int, fresh: tuple[Entry, ...]) -> tup
 
 
 def _probe(group: Group, member: Progress, fresh: tuple[Entry, ...]) -> None:
-    """Ask whether the log meets the member's at ``next_index - 1``."""
+    """Send a probe: does the member's log match at ``next_index - 1``?"""
     first = member.next_index
     if first < group.log.first_index:
         snapshot.offer(group, member)
@@ -190,14 +200,15 @@ def _probe(group: Group, member: Progress, fresh: tuple[Entry, ...]) -> None:
 
 
 def _ask(group: Group, member: Progress) -> None:
-    """An append without entries: who answers it knows no later leader."""
+    """Send an append without entries.  A member that answers it has not seen a later leader."""
     prev = member.next_index - 1
     if member.state in (_PROBE, _REPLICATE) and prev >= group.log.first_index - 1:
         _send_append(group, member, prev, prev)
 
 
 def _send_append(group: Group, member: Progress, prev: int, last: int) -> None:
-    """Members in step get the very same message, which a driver may notice."""
+    """Queue an append of the entries behind ``prev`` up to ``last``.  Members with equal progress
+    get the same object, which a driver may use to encode it once."""
     log, outbox, commit = group.log, group.outbox, group.log.commit
     append = outbox[-1].message if outbox else None
     if (type(append) is not Append or append.prev_index != prev or append.last_index != last
@@ -210,23 +221,24 @@ def _send_append(group: Group, member: Progress, prev: int, last: int) -> None:
     member.sent_round = group.read_round
 
 
-# ---- leader: answers ---------------------------------------------------------------------------
+# ---- leader: replies ---------------------------------------------------------------------------
 
 
 def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
-    """A member answered this leader."""
+    """Process a member's reply."""
     member = group.progress.get(sender)
     if member is None:
         if reply.term <= group.term and reply.status != Status.UNKNOWN_GROUP:
             conf_change.tell_removed(group, sender)
-        return  # not a member (any more): its terms and indexes are none of ours
+        return  # its term and indexes are not evidence about this group
     if reply.term > group.term:
         group.become_follower(reply.term, 0, "higher term")
         return
     if reply.term < group.term:
-        return  # an answer to an earlier term of this node
+        return  # a reply to this node in an earlier term
     if reply.read_round < member.since:
-        return  # said before it was added (again): by an earlier life of that replica
+        return  # from before the member was added or restarted; see ``Progress.since``
+    # The member was in this term when it answered: a majority of such answers confirms leadership.
     if reply.read_round > member.acked_round and reply.status == Status.OK:
         member.acked_round = reply.read_round
         if group.reads is not None:
@@ -238,6 +250,7 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
         _on_mismatch(group, member, reply)
     elif status == Status.UNKNOWN_GROUP:
         member.unknown_replies += 1
+        # Its replica is gone, and what it acknowledged with it: count it no longer.
         if member.match:
             member.vanished()
             group.forget_word_of(member)
@@ -255,9 +268,10 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
     doubted = member.doubt
     if (doubted or reply.status) and not head_recovery.may_feed(group, member, reply):
         return
-    # What a doubter had acknowledged counts when it is cleared: that alone may commit.
+    # The grant ends a head recovery: acknowledgements of before then count, and may commit.
     news = member.acknowledged(reply.match, group.context.now_ms) or member.doubt != doubted
-    # Assigned, not maximised: after a restart the member knows less, and has to be told again.
+    # Assigned, not maximised: after a restart the member knows a lower index, and needs this one
+    # again.
     member.commit_known = reply.commit
     member.vote_barrier_index = reply.hint_term != 0
     if member.state is not _REPLICATE:
@@ -273,13 +287,16 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
 
 
 def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
-    """Go back to the last entry that may match: one round trip per term, not per entry.
+    """Move the probe to the last entry that may match: one round trip per term instead of per
+    entry.
 
-    Never below ``match``, which the member has acknowledged as durable: such an answer is an old
-    one, or its disk was wiped and its vote and acknowledgements with it (scenario S28f).  Then it
-    gets nothing; the timer asks again, and the event says why the group does not sleep.  With
-    relaxed durability a power loss may have taken it: what is known to match is forgotten as well,
-    which is always safe, for it only counts for less."""
+    The hint is never followed below ``match``, which the member has acknowledged as durable.  A
+    lower hint is an old reply, or the member's disk was wiped, with its vote and acknowledgements
+    (scenario S28f).  That member gets nothing; the timer probes again, and an event names the
+    reason.
+
+    With relaxed durability a power loss may have lost acknowledged entries.  Then ``match`` is
+    reset, which is always safe: a lower ``match`` only counts for less."""
     if reply.hint_index < member.match and group.context.config.members_may_forget:
         member.match = member.commit_known = 0
         group.forget_word_of(member)
@@ -290,8 +307,8 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
         return
     index, term = group.log.last_not_above(reply.hint_index, reply.hint_term)
     if index > reply.hint_index or term > reply.hint_term:
-        # Where they may meet is compacted away here: what stands before the log start is above the
-        # hint, or of a later term, so the member would say the same again, for ever.
+        # The logs may meet only in the compacted part: the entry before this log's start is above
+        # the hint or of a later term.  Further probes would get the same hint without end.
         snapshot.offer(group, member)
         return
     member.become_probe(index + 1)
@@ -305,22 +322,28 @@ def _set_aside(group: Group, member: Progress, state: ProgressState) -> None:
     member.state = state
     member.progressed_ms = group.context.now_ms
     if group.transferee == member.node:
-        leader_transfer.give_up_transfer(group)  # it cannot take the group: proposals need not wait
+        # Proposals need not wait for a member that cannot become leader.
+        leader_transfer.give_up_transfer(group)
 
 
 def maybe_commit(group: Group) -> None:
-    """Raise the commit index to what a majority holds durably, if this term's entries are in it."""
+    """Raise the commit index to the highest index that is durable on a majority and of this term.
+
+    Raft paper 5.4.2 and figure 8: an entry of an earlier term on a majority can still be
+    overwritten, so it commits only together with one of this term."""
     log = group.log
     index = joint_quorum.committed(group.configuration, group.durable_of)
+    # Terms ascend along the log, so an index from ``term_start`` on is in the leader's own term.
     if index <= log.commit or index < group.term_start:
         return
-    first_own = max(log.commit, group.term_start) + 1  # the term's first entry is not proposed
+    first_own = max(log.commit, group.term_start) + 1  # the term's first entry is not a proposal
     if index >= first_own:
         group.uncommitted_bytes -= group.context.store.bytes_between(group.id, first_own, index)
         assert group.uncommitted_bytes >= 0, f"uncommitted {group.uncommitted_bytes} B"
     log.commit_to(index)
     if group.recovering_count:
         head_recovery.clear_some(group)
+    # Members learn the index by an empty append, if no entries are sent before.
     if group.progress:
         context = group.context
         context.timers.arm(group.id, context.now_ms + context.config.commit_notice_ms)
@@ -333,7 +356,8 @@ def maybe_commit(group: Group) -> None:
 
 
 def on_leader_timer(group: Group) -> None:
-    """Give up a late transfer, announce the commit index, ask the silent again; or sleep."""
+    """End an overdue transfer, send the commit index, and probe silent members; or quiesce the
+    group."""
     context, log = group.context, group.log
     now_ms = context.now_ms
     if group.transferee and now_ms >= group.transfer_deadline_ms:
@@ -344,6 +368,8 @@ def on_leader_timer(group: Group) -> None:
         due_ms = now_ms + context.config.retransmit_ms
         again_ms = min(again_ms, due_ms) if again_ms else due_ms
     for member in group.progress.values():
+        # Members that are unreachable do not keep the group active: it is re-examined when they
+        # return.
         if member.has_all(log.last_index, log.commit) or not _is_reachable(group, member):
             continue
         patience_ms = context.config.retransmit_ms
@@ -361,12 +387,14 @@ def on_leader_timer(group: Group) -> None:
     if again_ms:
         context.timers.arm(group.id, again_ms)
     else:
+        # Every reachable member has all entries and the commit index, and the disarmed timer is the
+        # whole of quiescing.  Any proposal, message or change of support arms it again.
         group.emit("sleep")
     group.touch()
 
 
 def _is_reachable(group: Group, member: Progress) -> bool:
-    """Whether asking again makes sense; if not, the member's return re-examines the group."""
+    """True if the member's node can answer a probe.  If not, its return re-examines the group."""
     support = group.context.support
     return member.node in support.support_from and member.node in support.connections
 
@@ -375,7 +403,9 @@ def _is_reachable(group: Group, member: Progress) -> bool:
 
 
 def on_append(group: Group, sender: int, append: Append) -> None:
-    """AppendEntries at a replica that does not lead (paper 5.3)."""
+    """Process AppendEntries at a replica that does not lead (paper 5.3).
+
+    Raises ``ImpossibleMessage`` if the append contradicts a committed entry."""
     if append.term < group.term:
         group.reply_append(sender, Status.MISMATCH)
         return
@@ -396,6 +426,7 @@ def on_append(group: Group, sender: int, append: Append) -> None:
         return
     log = group.log
     prev = append.prev_index
+    # Up to ``commit`` the logs agree (leader completeness), so a compacted prefix needs no check.
     if prev > log.commit:
         if not log.matches(prev, append.prev_term):
             group.reply_append(sender, Status.MISMATCH, log.last_not_above(prev, append.prev_term))
@@ -406,16 +437,19 @@ def on_append(group: Group, sender: int, append: Append) -> None:
     appended = bool(append.entries) and _accept(group, sender, append.entries)
     if group.is_frozen():
         return
+    # Only up to the append's own end: entries behind it may be of another leader and not match.
     if append.last_index > group.matched_index:
         group.matched_index = append.last_index
     if log.commit_to(min(append.commit, group.matched_index)) or not appended:
         group.touch()
     if not appended:
-        group.ack_leader = sender  # nothing new to wait for; new entries are answered when durable
+        # Otherwise ``on_written`` acknowledges, once the entries are durable.
+        group.ack_leader = sender
 
 
 def on_append_as_leader(group: Group, sender: int, append: Append) -> None:
-    """Another leader: of an earlier term, or of a later one; never of this one."""
+    """Process an append of another leader, which must be of an earlier or a later term.  Raises
+    ``ImpossibleMessage`` for two leaders of one term."""
     if append.term == group.term:
         raise ImpossibleMessage(
             f"group {group.id}: nodes {group.context.node} and {sender} both lead "
@@ -425,8 +459,8 @@ def on_append_as_leader(group: Group, sender: int, append: Append) -> None:
 
 
 def _fault(append: Append, incarnation: int) -> str:
-    """Why the range and the entries (of a log of that incarnation) do not belong together; empty
-    when they do."""
+    """Return why the entries do not fit the append's range, or a log of ``incarnation``; empty if
+    they do."""
     index, term = append.prev_index, append.prev_term
     for entry in append.entries:
         index += 1
@@ -440,9 +474,12 @@ def _fault(append: Append, incarnation: int) -> str:
 
 
 def _accept(group: Group, sender: int, entries: tuple[Entry, ...]) -> bool:
-    """Append what the log lacks, dropping what contradicts it; whether anything was appended."""
+    """Append the entries that the log lacks, after removal of a conflicting suffix.  True if any
+    was appended."""
     log, tail = group.log, group.tail
     skip = 0
+    # An append that arrives late may end before this log does.  Only a conflict truncates: a
+    # shorter append alone must not remove entries that were acknowledged (paper 5.3).
     if entries[0].index <= log.last_index:
         skip = _known(group, entries)
         if skip == len(entries):
@@ -454,6 +491,8 @@ def _accept(group: Group, sender: int, entries: tuple[Entry, ...]) -> bool:
         if first <= log.last_index:
             group.truncate(first)
     for entry in entries[skip:] if skip else entries:
+        # Verified before it is in the log: an entry that cannot be applied would stop every
+        # replica.
         why = tail.verify(entry)
         if entry.kind == _MEMBERSHIP and not why:
             why = joint_quorum.fault(entry.payload)
@@ -463,6 +502,8 @@ def _accept(group: Group, sender: int, entries: tuple[Entry, ...]) -> bool:
             return False
         log.append(entry)
         tail.append(entry)
+        # It counts from now on, committed or not (thesis 4.1); ``truncate`` reverts it with the
+        # entry.
         if entry.kind == _MEMBERSHIP:
             group.adopt(entry.index, joint_quorum.decode(entry.payload))
     group.touch()
@@ -470,7 +511,7 @@ def _accept(group: Group, sender: int, entries: tuple[Entry, ...]) -> bool:
 
 
 def _known(group: Group, entries: tuple[Entry, ...]) -> int:
-    """How many of the first entries the log has already."""
+    """Return how many of the first entries are in the log already."""
     log = group.log
     for count, entry in enumerate(entries):
         if entry.index > log.last_index:
@@ -484,8 +525,9 @@ def _known(group: Group, entries: tuple[Entry, ...]) -> int:
 
 
 def on_written(group: Group, durable_before: int) -> None:
-    """This replica's durable index moved: count it, or report it if the leader knows what stands
-    there."""
+    """React to a higher durable index: count it as a leader, or acknowledge it as a follower.
+
+    A follower acknowledges only if a verified entry became durable."""
     if group.role is Role.LEADER:
         if group.log.durable_index > group.log.commit:
             maybe_commit(group)
@@ -495,4 +537,4 @@ def on_written(group: Group, durable_before: int) -> None:
         if group.nonce:
             head_recovery.reconsider(group)
     if group.log.commit > group.log.emitted_index:
-        group.touch()  # what was committed without this disk may be applied now
+        group.touch()  # may have been committed by other disks before this one had it

@@ -1,19 +1,21 @@
-"""Snapshots: how a member goes on whose next entry its leader does not have any more.
+"""Snapshots: state in place of a log prefix, for members whose next entry is compacted.
 
-Contract.  Consensus only arranges it.  The leader sends a ``SnapshotOffer``; the follower's driver
-learns of it by the event ``snapshot_offered``, fetches the state of the group from the leader's
-driver, at any index from ``first_index - 1`` of the offer on, makes it durable, and then calls
-``MultiRaft.install_snapshot``.  Whoever is interrupted simply waits for the next offer.
-    The log start is the driver's to move; ``log_start`` says how far, so that what a learner has
-fetched, or has come to, is still followed by the log when it gets there.
+Contract.  Consensus only arranges the transfer.  The leader sends a ``SnapshotOffer``.  The
+follower's driver gets the event ``snapshot_offered``, fetches the group's state from the leader's
+driver at any index from ``first_index - 1`` of the offer on, makes it durable, and calls
+``MultiRaft.install_snapshot``.  An interrupted transfer is resumed at the next offer.
+
+The driver compacts the log.  ``log_start`` limits the compaction, so that the entries which follow
+a learner's snapshot, or its log, still exist when the learner needs them.
+
 Invariants.  A snapshot is applied state: everything in it is committed.  It is installed only over
-a log that is known committed up to less, and never while a write of the group is in flight.
-Theory.  Raft paper 7.  The follower pulls instead of being pushed to, because it knows best what it
-has of a snapshot already (chunked and resumable), and because megabytes must not stand before
-somebody's appends.  Either an entry of the log at the snapshot's index has the snapshot's term:
-then the log holds the snapshot's prefix, which came while the snapshot was fetched; what follows
-may have been acknowledged, so the log stays, and learns what of it is committed.  Or the whole log
-goes: what it holds at that index contradicts what is committed.
+a log with a lower commit index, and never while a write of the group is in flight.
+
+Theory.  Raft paper 7.  The follower pulls, because it knows which parts it has (chunked and
+resumable), and because megabytes must not delay appends.  If the follower's log has an entry with
+the snapshot's index and term, it contains the snapshot's prefix, which arrived during the transfer.
+Later entries may have been acknowledged, so the log stays, and its commit index is raised.
+Otherwise the whole log is removed: it conflicts with committed entries.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ from multiraft.raft.progress import Progress, ProgressState
 from multiraft.raft.status import Role
 from multiraft.types import Configuration
 
-#: An offer is repeated after so many ``retransmit_ms``: a member that is fetching says nothing.
+#: An offer is repeated after so many ``retransmit_ms``: a member that is fetching does not reply.
 OFFER_PATIENCE = 4
 
 
 def offer(group: Group, member: Progress) -> None:
-    """What the member lacks is compacted away."""
+    """Offer a snapshot to a member whose next entry is compacted."""
     if member.state is not ProgressState.SNAPSHOT:
         group.emit("needs_snapshot", member.node, member.next_index, group.log.first_index)
     member.become_probe(member.next_index)
@@ -42,28 +44,31 @@ def offer(group: Group, member: Progress) -> None:
 
 
 def on_offer(group: Group, sender: int, message: SnapshotOffer) -> None:
-    """The leader has nothing below ``first_index`` any more."""
+    """Process the leader's offer of a snapshot."""
     if message.term < group.term:
         group.reply_append(sender, Status.MISMATCH)
         return
     if message.term > group.term or group.role is not Role.FOLLOWER or group.leader != sender:
         group.become_follower(message.term, sender)
     group.heard_ms = group.context.now_ms
+    # Replies carry this round; the leader ignores those with a lower one (``Progress.since``).
     group.read_round = max(
         group.read_round, message.read_round
-    )  # or its leader would take no answer
+    )
     if group.is_frozen():
         if group.quarantined is not REMOVED:
             group.reply_append(sender, Status.QUARANTINED)
     elif group.log.commit >= message.first_index - 1:
-        group.ack_leader = sender  # an old offer: it has been installed, or was never needed
+        # An outdated offer: the snapshot is installed, or was never needed.
+        group.ack_leader = sender
         group.touch()
     else:
         group.emit("snapshot_offered", sender, message.first_index)
 
 
 def on_offer_as_leader(group: Group, sender: int, message: SnapshotOffer) -> None:
-    """Another leader: of an earlier term, or of a later one; never of this one."""
+    """Process an offer of another leader, which must be of an earlier or a later term.  Raises
+    ``ImpossibleMessage`` for two leaders of one term."""
     if message.term == group.term:
         raise ImpossibleMessage(
             f"group {group.id}: nodes {group.context.node} and {sender} both lead "
@@ -73,39 +78,43 @@ def on_offer_as_leader(group: Group, sender: int, message: SnapshotOffer) -> Non
 
 
 def may_install(group: Group, index: int, term: int) -> bool:
-    """Whether a snapshot of applied state up to (index, term) can replace this replica's log now:
-    it is news, and nothing of the group is on its way to the disk.  When the log holds all of it
-    already, that much is known to be committed now."""
+    """True if a snapshot of applied state up to (index, term) can replace this replica's log now.
+
+    If the log contains that entry, no snapshot is needed and the commit index is raised instead."""
     log = group.log
     if (group.role is not Role.FOLLOWER or index <= log.commit or term > group.term
             or group.is_frozen()):
         return False
+    # The log has the snapshot's prefix: entries behind it may have been acknowledged and must stay.
     if log.matches(index, term):
         group.matched_index = max(group.matched_index, index)
         log.commit_to(index)
         group.ack_leader = group.leader
         group.touch()
         return False
+    # A write in flight would complete for entries and bounds that no longer exist.
     return not group.has_write() and not log.is_writing and group.hard_state_is_durable()
 
 
 def point(group: Group) -> tuple[LogBounds, int, Configuration]:
-    """(bounds of a log that begins behind the applied state, index and value of the configuration
-    there)."""
+    """Return the start of a log behind the applied state: its bounds, and index and value of its
+    configuration."""
     log = group.log
     applied = log.applied_index
     index, configuration = group.configurations[0]
     for above, later in group.configurations[1:]:
         if above <= applied:
             index, configuration = above, later
-    # That of a group recovered by force counts before the entry that it is dated by is applied.
+    # The configuration of a forced recovery counts before the entry that dates it is applied.
     return LogBounds(applied + 1, log.term_at(applied), applied), min(index, applied), configuration
 
 
 def needed_from(group: Group) -> int:
-    """First index that a learner which is being brought up still needs from this leader; behind the
-    last when there is none.  Whoever is away is not waited for, nor who waits for a snapshot: the
-    driver knows from where that goes on.  O(learners)."""
+    """Return the first index that a catching-up learner still needs from this leader; last + 1 if
+    none.
+
+    Learners that are away, or wait for a snapshot, are left out: the driver knows the index at
+    which a snapshot continues.  O(learners)."""
     log, context = group.log, group.context
     needed = log.last_index + 1
     for node in group.configuration.learners:
@@ -118,8 +127,10 @@ def needed_from(group: Group) -> int:
 
 
 def log_start(applied: int, kept: int, held_max: int, needed: int) -> int:
-    """Where the log may begin when a checkpoint holds what entries up to ``applied`` did: the
-    newest ``kept`` of them stay, and up to ``held_max`` more from ``needed`` on.  Below 2 = as it
-    is."""
+    """Return the first index to keep when a checkpoint holds the effects of entries up to
+    ``applied``.
+
+    The newest ``kept`` entries stay, and up to ``held_max`` more from ``needed`` on.  A result
+    below 2 means no compaction."""
     newest = applied - kept + 1
     return min(newest, max(needed, newest - held_max))

@@ -1,4 +1,4 @@
-"""A replica as it is at one moment, for people, tests and metrics."""
+"""State of a replica at one moment, for people, tests and metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from multiraft.types import Configuration
 
 
 class Role(enum.IntEnum):
-    """What a replica is in its term."""
+    """Role of a replica in its term."""
 
     FOLLOWER = 0
     PRE_CANDIDATE = 1
@@ -29,7 +29,7 @@ class MemberStatus(NamedTuple):
 
 
 class GroupStatus(NamedTuple):
-    """A frozen picture of a replica, for people, tests and metrics."""
+    """Frozen state of a replica."""
 
     group: int
     incarnation: int
@@ -42,14 +42,15 @@ class GroupStatus(NamedTuple):
     durable_index: int
     commit: int
     applied_index: int
-    committed_in_term: bool  # a leader that has: its commit index is as high as any reader saw
+    # A leader has committed in its term: its commit index is as high as any reader has seen.
+    committed_in_term: bool
     configuration: Configuration
     quarantined: str
-    asleep: bool  # no timer is armed
+    asleep: bool  # quiesced: no timer is armed
     transferee: int
     uncommitted_bytes: int
     members: tuple[MemberStatus, ...]
     configuration_index: int = 0  # of the entry that put it in force; 0 = as created
     last_term: int = 0
-    commit_said: int = -1  # highest commit index a leader named since the start; -1 = none did
-    candidate: int = 0  # who last asked this quarantined replica for its vote; 0 = nobody
+    commit_said: int = -1  # highest commit index received from a leader since the start; -1 = none
+    candidate: int = 0  # last node that asked this quarantined replica for its vote; 0 = none

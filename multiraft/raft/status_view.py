@@ -101,8 +101,7 @@ class StatusView:
 
     @property
     def awake_count(self) -> int:
-        """Number of armed timers: of groups that are not asleep, and of unanswered requests to
-        other nodes."""
+        """Number of armed timers: of active groups, and of unanswered requests to other nodes."""
         return len(self._context.timers)
 
     @property

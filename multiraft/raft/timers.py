@@ -1,23 +1,24 @@
-"""Deadlines, one per key: a heap whose obsolete items are skipped when they surface.
+"""Deadlines by key: a heap whose obsolete items are skipped when they surface.
 
-Contract.  ``arm`` moves a deadline earlier, never later; whoever wakes too early looks at what is
-due and arms again.  So a group under load pushes one item per expiry, not one per message.
-``earliest_ms`` is a bound that costs nothing to look at: no deadline is before it, but it may be
-that of a timer that was cancelled; ``next_ms`` and ``pop_due`` make it exact.
-Complexity.  arm, due: O(log n) amortised; cancel: O(1).  The heap holds at most
-``2 * live + SLACK`` items.
+Contract.  ``arm`` moves a deadline earlier, never later; a caller that fires too early checks what
+is due and arms again.  So a busy group pushes one item per expiry instead of one per message.
+``earliest_ms`` is a lower bound in O(1): no deadline is before it, but it may belong to a cancelled
+timer; ``next_ms`` and ``pop_due`` make it exact.
+
+Complexity.  arm, due: O(log n) amortised; cancel: O(1).  The heap holds at most ``2 * live +
+SLACK`` items.
 """
 
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-#: Obsolete items that are tolerated before the heap is rebuilt: keeps rebuilding rare when few
+#: Obsolete items that are tolerated before the heap is rebuilt: keeps rebuilding rare while few
 #: timers are live.
 SLACK = 256
 
 
-#: When there is no deadline.
+#: Value of ``earliest_ms`` without a deadline.
 NEVER_MS = 1 << 60
 
 
@@ -50,15 +51,15 @@ class Timers:
                 heapify(self._heap)
 
     def cancel(self, key: int) -> None:
-        """Do not fire."""
+        """Remove the deadline of ``key``, if there is one."""
         self._deadlines.pop(key, None)
 
     def deadline(self, key: int) -> int | None:
-        """When ``key`` fires; None = not armed."""
+        """Return the deadline of ``key``; None = not armed."""
         return self._deadlines.get(key)
 
     def next_ms(self) -> int | None:
-        """The earliest deadline of all."""
+        """Return the earliest deadline of all keys; None = none is armed."""
         heap = self._heap
         while heap:
             deadline, key = heap[0]
@@ -70,13 +71,13 @@ class Timers:
         return None
 
     def pop_due(self, now_ms: int) -> int | None:
-        """A key whose deadline has come, disarmed; None = there is none."""
+        """Disarm and return a key whose deadline has passed; None = no key is due."""
         deadline = self.next_ms()
         if deadline is None or deadline > now_ms:
             return None
         key = heappop(self._heap)[1]
         del self._deadlines[key]
-        return key  # ``earliest_ms`` is the one before: the caller comes again until there is none
+        return key  # ``earliest_ms`` keeps the old value: the caller repeats until no key is due
 
     def _check(self) -> None:
         items = {*self._heap}

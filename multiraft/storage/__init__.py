@@ -6,23 +6,21 @@ Modules, by concern:
 
 - Logs: ``log_table.py`` has the logs of all groups, ``stored_log.py`` is one of them, ``index.py``
   its packed index, ``cache.py`` the entries in memory.
-- Journal: ``journal/journal.py`` appends, ``segment_scan.py`` reads a segment across damage,
-  ``segment_index.py`` is what one segment adds to each group, ``index_file.py`` its file beside a
-  sealed segment, ``segment_seal.py`` makes that file, ``journal/segment_reader.py`` reads single
-  entries with it.
-- Blocking work: ``plans.py``.
+- Journal: ``journal/journal.py`` appends, ``journal/segment_scan.py`` reads a segment across
+  damage, ``journal/segment_index.py`` has the entries that one segment adds to each group,
+  ``index_file.py`` its file beside a sealed segment, ``segment_seal.py`` makes that file,
+  ``journal/segment_reader.py`` reads single entries with it.
+- Blocking work: ``io_jobs.py``.
 - Checkpoints: ``checkpointer.py`` decides when and what, ``checkpoint.py`` encodes and writes,
   ``pieces.py`` is CBOR in pieces, ``atomic_file.py`` replaces a file atomically.
-- Recovery: ``recovery.py`` tells a torn tail from corruption, ``recovery/rebuild.py`` joins
-segments to
-  logs, ``recovery/lost_truncations.py`` finds entries whose truncation record is damaged,
-  ``recovery/report.py`` is the report, ``strays.py`` names files that are not this node's.
-- Repair: ``repair.py`` changes this node's logs, ``repair/coordinator.py`` asks peers, ``scrub.py``
-reads the
-  disk in search of damage, ``journal_damage.py`` has the damaged ranges, ``ranges.py`` computes
-  with ranges.
+- Recovery: ``recovery/recovery.py`` tells a torn tail from corruption, ``recovery/rebuild.py``
+  joins segments to logs, ``recovery/lost_truncations.py`` finds entries whose truncation record is
+  damaged, ``recovery/report.py`` is the report, ``strays.py`` names files that are not this node's.
+- Repair: ``repair/repair.py`` changes this node's logs, ``repair/coordinator.py`` asks peers,
+  ``repair/scrub.py`` reads the disk in search of damage, ``journal_damage.py`` has the damaged
+  ranges, ``ranges.py`` computes with ranges.
 - Node: ``identity.py`` (cluster, node, boot epoch), ``refusal.py`` (a start that peers rejected),
   ``disk_space.py`` (disk space), ``snapshot_download.py`` (a snapshot that is being received),
-  ``inspect.py`` (offline look at a directory).
+  ``inspect.py`` (offline inspection of a directory).
 - Base: ``filesystem.py``, ``config.py``, ``settings.py``, ``errors.py``.
 """

@@ -1,7 +1,7 @@
 """Recent entries of all groups in memory, oldest out first.
 
-Contract.  ``add`` in journal order; ``evict`` after the durable mark moved.  An entry leaves only
-when it is durable, so every entry is in memory or on disk at any time.
+Contract.  ``add`` in journal order; ``evict`` after the durable watermark moved.  An entry leaves
+only when it is durable, so every entry is in memory or on disk at any time.
 
 Theory.  A payload is a view into the buffer it was received in, and keeps all of it alive.  Charged
 is the payload's length plus a fixed overhead, because the entries of one received frame are staged
@@ -39,12 +39,14 @@ class TailCache:
         self.bytes += len(entry.payload) + ENTRY_OVERHEAD_BYTES
 
     def evict(self, durable: int) -> None:
-        """Back below the bound, as far as entries are durable.  Amortised O(1) per entry added."""
+        """Remove the oldest entries until the bound holds, as far as they are durable.  Amortised
+        O(1) per entry added."""
         order = self._order
-        # Not before it is durable, however full the cache is: it can be read nowhere else.
+        # An entry that is not durable can be read nowhere else, so it stays, however full the cache
+        # is.
         while self.bytes > self.bytes_max and order and order[0][1].end <= durable:
             log, cached = order.popleft()
             entry = cached.entry
             self.bytes -= len(entry.payload) + ENTRY_OVERHEAD_BYTES
-            if log.cached.get(entry.index) is cached:  # else: dropped with a suffix
+            if log.cached.get(entry.index) is cached:  # else it was truncated
                 del log.cached[entry.index]

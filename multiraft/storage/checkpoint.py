@@ -39,7 +39,7 @@ CHECKPOINT_VERSION = 3
 #: Version 1 has no field behind the tail in its group records, version 2 all but the last.
 CHECKPOINT_VERSIONS_READ = (1, 2, CHECKPOINT_VERSION)
 
-#: So many know of an installed snapshot.
+#: Checkpoints that must contain an installed snapshot.
 INSTALLED_KEPT = 2
 
 
@@ -78,19 +78,19 @@ class GroupRecord(NamedTuple):
     prev_term: int
     commit: int
     quarantined: str
-    tail: Any  # PartitionTail.snapshot()
+    tail: Any  # ``PartitionStates.snapshot()``
     missing: tuple[tuple[int, int], ...] = ()  # (index, journal position of its damage)
     doubtful: bool = False
     lasting: bool = False
     lifted: int = 0  # journal position of the last LIFT
     settled: tuple[tuple[int, int], ...] = ()  # places of the journal whose damage it settled
     configuration_index: int = 0  # of the entry that says who the members are
-    vote_barrier_index: int = 0  # see ``marks.Tombstone``
-    removed: bool = False  # a tombstone is all there is
+    vote_barrier_index: int = 0  # see ``replica_records.Tombstone``
+    removed: bool = False  # only a tombstone is left of the replica
     buried_at: int = 0  # journal position of the last tombstone
-    group_incarnation: int = 0  # of the group, where it differs from the log's
-    since: int = 0  # journal position: segments that begin before it say nothing of this log
-    vote_barrier_term: int = 0  # see ``marks.Tombstone``
+    group_incarnation: int = 0  # of the group if it differs from the log's
+    since: int = 0  # journal position: segments that begin before it do not concern this log
+    vote_barrier_term: int = 0  # see ``replica_records.Tombstone``
 
     def encode(self) -> bytes:
         # Tuples and lists are the same bytes, and tuples are encoded in half the time.
@@ -184,9 +184,10 @@ class CheckpointPlan:
         self.position = position
         self.encoded: dict[int, bytes] = {}
         self.size = 0
-        self.sync_first = ""  # a file whose entries it speaks of and that were not synced yet
-        self.twice = False  # the one before it does not know of a snapshot
-        self.behind: dict[int, int] = {}  # what repair waits for (``LocalRepair.applied_behind``)
+        self.sync_first = ""  # a file with entries of this checkpoint that are not synced yet
+        self.twice = False  # the previous checkpoint lacks an installed snapshot
+        # Entries that repair waits for (``LocalRepair.applied_behind``).
+        self.behind: dict[int, int] = {}
         self._filesystem = filesystem
         self._directory = directory
         self._journal_start = journal_start
@@ -219,7 +220,7 @@ class CheckpointPlan:
 
 
 def checkpoint_name(position: int) -> str:
-    """Names sort as their positions do."""
+    """Return the file name of a checkpoint; names sort like positions."""
     return f"{CHECKPOINT_PREFIX}{position:020d}"
 
 

@@ -48,7 +48,7 @@ class Checkpointer:
         """Return True if the journal grew enough since the newest checkpoint, or repair waits for
         one, and none is being written.  O(1), O(groups with forgotten entries) while there are any.
         """
-        # Only synced bytes count: the checkpoint may not speak of records whose sync still waits.
+        # Only synced bytes count: a checkpoint must not contain records whose sync still waits.
         grown = self._table.journal.synced - self._position
         enough = max(self._config.checkpoint_bytes,
                      self._config.checkpoint_growth_factor * self._size)

@@ -1,16 +1,17 @@
 """Disk space: refusal of records on a full disk, and the reserve that elections and metadata need.
 
-Contract.  Pure policy: the driver says how much is free and owns the reserve.  ``full`` is one
+Contract.  Pure policy: the driver reports the free bytes and owns the reserve.  ``full`` is one
 attribute: while it is set the node takes no records, from clients or from leaders; everything else
-continues.  The driver calls ``exhausted`` after a write that found no room, and tries again if it
-returns True.  ``look`` is called from time to time and ends the refusal when there is room again.
+continues.  The driver calls ``exhausted`` after a write that failed for lack of space, and tries
+again if it returns True.  It calls ``look`` at intervals, which ends the refusal when there is
+space again.
 
-Theory.  The reserve is given back to the filesystem when room runs out: what elections, hard
-states, membership, metadata and checkpoints write is small, and uses it until an operator frees
-space.  Segments reserve their blocks when they are created, so that running out is met there,
-before anything was written, and not in the middle of a gathered write (docs/decisions/0010).  One
-that is created while there is no room does without; it is given its blocks before the reserve is
-taken again, or the next time that the disk is full would be met by a write.
+Theory.  The reserve is released to the filesystem when space runs out.  Elections, hard states,
+membership, metadata and checkpoints write little, and use it until an operator frees space.
+Segments reserve their blocks when they are created.  So a full disk is met there, before anything
+was written, and not in the middle of a gathered write (docs/decisions/0010).  A segment that is
+created without free space has no reserved blocks.  It gets them before the reserve is taken again,
+or a write would be the next to meet the full disk.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ import errno
 from collections.abc import Callable
 from typing import Protocol
 
-#: Records are refused when less than this part of the reserve is free beside it, and taken again
-#: when twice the share is: so that the node does not waver.
+#: Records are refused when less than this part of the reserve is free beside it, and accepted again
+#: at twice that share, so that the state does not oscillate.
 LOW_SHARE = 4
 
 
 class Reserve(Protocol):
-    """Room that is taken ahead."""
+    """Disk space that is allocated ahead."""
 
     @property
     def held_bytes(self) -> int:
@@ -33,7 +34,7 @@ class Reserve(Protocol):
         ...
 
     def take(self) -> bool:
-        """Take all of it; False = there is no room for it, and nothing is held."""
+        """Allocate all of it; False = there is too little space, and nothing is held."""
         ...
 
     def give_back(self) -> None:
@@ -45,16 +46,16 @@ class Preallocatable(Protocol):
     """Files that exist without the blocks that they will need: a ``Store``."""
 
     def unallocated_bytes(self) -> int:
-        """Bytes."""
+        """Return the bytes of blocks that the files still need."""
         ...
 
     def preallocate(self) -> None:
-        """Give them their blocks.  Raises ``OSError``; part of them may be given then."""
+        """Allocate these blocks.  Raises ``OSError``; part of them may be allocated then."""
         ...
 
 
 class DiskSpaceGuard:
-    """Of the disk that holds the data directory."""
+    """Guard of the disk that holds the data directory."""
 
     def __init__(self, reserve: Reserve, reserved_bytes: int, free: Callable[[], int],
                  unfilled: Preallocatable):
@@ -62,7 +63,7 @@ class DiskSpaceGuard:
         still take, the reserve not counted; ``unfilled``: asked at each look, and given its
         blocks before records are taken."""
         self.full = False
-        self.refused = 0  # requests and appends that were not taken for lack of room
+        self.refused = 0  # requests and appends that were refused for lack of space
         self._reserve = reserve
         self._reserved_bytes = reserved_bytes
         self._free = free
@@ -85,12 +86,12 @@ class DiskSpaceGuard:
 
     @property
     def enough(self) -> int:
-        """Records are taken again from so many free bytes on."""
+        """Free bytes from which on records are accepted again."""
         missing = 0 if self.reserved else self._reserved_bytes
         return missing + 2 * self.low + self._unfilled.unallocated_bytes()
 
     def look(self) -> None:
-        """Compare, and act."""
+        """Compare the free bytes with the limits, and begin or end the refusal."""
         if not self._reserved_bytes:
             return
         free = self.free
@@ -103,8 +104,9 @@ class DiskSpaceGuard:
             self._fill(free)
 
     def exhausted(self) -> bool:
-        """Refuse records after a write that found no room, of which nothing counts.  Return True if
-        the reserve was released, so that the write can be tried again."""
+        """Refuse records after a write that failed for lack of space, and of which nothing counts.
+
+        True if the reserve was released, so that the write can be tried again."""
         self._fill(self.free)
         if not self.reserved:
             return False
@@ -113,7 +115,7 @@ class DiskSpaceGuard:
         return True
 
     def fill(self) -> None:
-        """Something found no room that can wait."""
+        """Refuse records after a failed allocation that can wait."""
         self._fill(self.free)
 
     def _fill(self, free: int) -> None:
@@ -139,7 +141,7 @@ class DiskSpaceGuard:
     def _take_reserve(self) -> bool:
         return self.reserved >= self._reserved_bytes or self._reserve.take()
 
-    # ---- for whoever tells people --------------------------------------------------------------
+    # ---- reports to the operator ---------------------------------------------------------------
 
     def became_full(self, free: int) -> None:
         """Report that records are refused from now on."""

@@ -118,7 +118,7 @@ class OffsetTooLow(StorageError):
 
 
 class StaleIncarnation(StorageError):
-    """The store knows the group in a later life than the one it is asked to create."""
+    """The store has a later incarnation of the group than the one it is asked to create."""
 
     def __init__(self, group: int, asked: int, known: int):
         super().__init__(f"group {group}: incarnation {asked} is older than the known {known}")

@@ -1,15 +1,15 @@
-"""Identity of a data directory: cluster, node, boot epoch and earlier starts, in ``node.json``.
+"""Identity of a data directory: cluster, node, boot epoch and boot ids, in ``node.json``.
 
 Contract.  ``create`` gives an empty directory its identity, once.  ``claim`` compares it with the
-one that starts, counts the boot epoch up by one, adds the number of this life to those before it
-and returns when that is durable, so no epoch is ever used twice.  A directory without identity is
-refused: its disk is not mounted, its identity was lost, or it is half a copy; in none of these
-cases may it look like a new node's (scenario S28f).  ``adopt`` takes over a life that the directory
-has not had, on an operator's word; ``renew`` gives the life that runs another number.
+starting node's, increments the boot epoch, appends the boot id of this start, and returns when that
+is durable, so no epoch is ever used twice.  A directory without identity is refused: its disk is
+not mounted, its identity was lost, or it is an incomplete copy.  In none of these cases may it look
+like a new node's (scenario S28f).  ``adopt`` adds a boot id that the directory has not had, by an
+operator's decision; ``renew`` gives the running process another boot id.
 
-Theory.  JSON, because a person who finds a disk wants to read whose it is.  The CRC covers the
-canonical form of the other fields; ``write_signed`` and ``read_signed`` keep other small files of a
-data directory in the same form.
+Theory.  JSON, so that a person who finds a disk can read its owner.  The CRC covers the canonical
+form of the other fields; ``write_signed`` and ``read_signed`` keep other small files of a data
+directory in the same form.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from multiraft.storage.filesystem import Filesystem
 
 NODE_FILE = "node.json"
 
-#: Version of ``node.json`` and of the files beside it.  Version 1 knows no lives.
+#: Version of ``node.json`` and of the files beside it.  Version 1 has no boot ids.
 FORMAT_VERSION = 2
 FORMATS_READ = (1, 2)
 
@@ -38,7 +38,7 @@ class Identity(NamedTuple):
 
     ``fresh_incarnation``: a random 63-bit number for a new directory, whose incarnation it becomes;
     0 = the directory must have an identity already.  ``life``: a random number from
-    ``lives.DURABLE`` on for this start; 0 = it talks to no peer, and needs none.
+    ``peer_identity.DURABLE`` on for this start; 0 = it talks to no peer, and needs none.
     """
 
     cluster: bytes  # 16 bytes
@@ -48,8 +48,7 @@ class Identity(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The identity that a directory has.  ``lives``: the last ones that have a number, oldest
-    first."""
+    """Identity in a directory.  ``lives``: its latest boot ids, oldest first."""
 
     cluster: bytes
     node: int
@@ -101,7 +100,7 @@ def create(filesystem: Filesystem, directory: str, identity: Identity) -> None:
 
 
 def renew(filesystem: Filesystem, directory: str, step: int) -> tuple[Life, ...]:
-    """Give the life that runs another number, larger by ``step`` than the one it has; all lives.
+    """Give the running process another boot id, larger by ``step``, and return all boot ids.
     Raises ``CorruptFile``, ``UnknownFormat``, ``OSError``."""
     found = read(filesystem, directory)
     assert found is not None and found.lives, f"{directory} has no identity, or no life"
@@ -114,8 +113,8 @@ def renew(filesystem: Filesystem, directory: str, step: int) -> tuple[Life, ...]
 
 
 def adopt(filesystem: Filesystem, directory: str, life: Life) -> None:
-    """Make ``life`` one of the directory's own, and the next epoch a later one than its.  Raises
-    ``CorruptFile``, ``UnknownFormat``."""
+    """Make ``life`` one of the directory's boot ids, and the next boot epoch larger than its.
+    Raises ``CorruptFile``, ``UnknownFormat``."""
     found = read(filesystem, directory)
     assert found is not None, f"{directory} has no identity"
     lives = sorted({*found.lives, life}) if life.is_durable else found.lives

@@ -1,8 +1,8 @@
-"""Looking at a data directory, or one file of it, without changing anything: for `log inspect`.
+"""Read-only inspection of a data directory, or one file of it, for `log inspect`.
 
-Contract.  Reads only, takes no lock, follows no link out of the directory; works on a copy as well
-as on the directory of a running node, whose newest bytes may then be half written.  Nothing here
-decides anything: recovery (recovery.py) has the last word.
+Contract.  Reads only, takes no lock and follows no link out of the directory.  Works on a copy and
+on the directory of a running node, whose newest bytes may then be half written.  Nothing here
+decides anything: recovery (recovery.py) does.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _ReadOnly:
 
 
 def files_of(path: Path) -> list[tuple[str, Path]]:
-    """(kind, path) of what is to be looked at, checkpoints first, segments in journal order.
+    """Return (kind, path) of the files to inspect, checkpoints first, segments in journal order.
     Raises ``NotADataDirectory``."""
     if not path.is_dir():
         return [(_kind_of(path), path)]

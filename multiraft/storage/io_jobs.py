@@ -1,12 +1,12 @@
-"""Blocking work, captured on the loop and executed by a thread.
+"""Blocking I/O jobs, described on the loop and executed by a thread.
 
-Contract.  A plan is made by ``Store`` on the loop, holds all it needs, and touches no memory of
-the store while ``execute`` runs; what it found is handed back to the store on the loop.
-``StagedWrite`` and ``CreateSegmentJob`` are executed by one thread, in the order they were made;
-the others by any.
+Contract.  ``Store`` makes a job on the loop.  The job holds all it needs and touches no memory of
+the store while ``execute`` runs; its result is given back to the store on the loop.  One thread
+executes ``StagedWrite`` and ``CreateSegmentJob`` in the order in which they were made; any thread
+executes the others.
 
-Invariants.  Nothing that fails a check leaves a read plan: it raises ``CorruptRange`` and names the
-entry.  A failing disk raises the ``OSError`` it raised, and the node stops.
+Invariants.  No data that fails a check leaves a read job: the job raises ``CorruptRange``, which
+names the entry.  A failing disk raises its ``OSError``, and the node stops.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def plan_spans(journal: Journal, places: Sequence[tuple[int, int, int, int]],
     wanted: list[Wanted] = []
     end, start = -1, 0
     for index, term, position, size in places:
-        # A repaired entry stands elsewhere than its neighbours.
+        # A repaired entry is elsewhere than the entries before and behind it.
         if segment is None or not (0 <= position - end <= gap_bytes_max
                                    and position < segment.start + segment.capacity):
             if segment is not None:
@@ -186,8 +186,8 @@ class ReadJob:
         return self._parsed(read)
 
     def _files(self) -> Iterator[tuple[Span, File]]:
-        """Each span with its file, opened once for neighbours; the entries of one group have those
-        of all others between them, so that a piece has many spans."""
+        """Yield each span with its file, opened once for spans in a row.  Entries of one group have
+        those of all others between them, so that one read has many spans."""
         path, file = "", None
         try:
             for span in self.spans:

@@ -1,8 +1,8 @@
 """Logs of all groups of one node, with the journal that holds their entries and its damage.
 
 Contract.  The state that ``Store`` and ``LocalRepair`` share.  Owned by the loop; no method blocks
-or writes: reads and writes leave as plans (``plans.py``).  Recovery fills the table, ``Store`` adds
-and removes logs, ``LocalRepair`` replaces damaged entries of logs by copies.
+or writes: reads and writes leave as I/O jobs (``io_jobs.py``).  Recovery fills the table, ``Store``
+adds and removes logs, ``LocalRepair`` replaces damaged entries of logs by copies.
 
 Invariants.  ``logs`` and ``tails`` have the same groups.  ``restored`` has those of them that are
 not removed, as recovery found or ``Store`` created them.

@@ -1,12 +1,12 @@
-"""Permanent mark of a data directory that a peer rejected: ``refused.json``.
+"""Permanent record that a peer refused this data directory: ``refused.json``.
 
-Contract.  ``write`` returns when the mark is durable.  Who starts a node asks ``read`` before
-anything of the directory is changed; a directory with a mark is not started.  ``clear`` takes the
-mark away, and first makes the life that the directory was compared with one of its own, so that
-the peer that named it lets the next one in.
+Contract.  ``write`` returns when the record is durable.  A start calls ``read`` before it changes
+anything of the directory, and does not start a directory with a record.  ``clear`` removes the
+record.  Before that it makes the boot id that the peer remembers one of the directory's own, so
+that the peer admits the next start.
 
-Theory.  A refused start counts the boot epoch up as any other does.  Were the refusal not kept, the
-evidence of the next one would be weaker than that of the first.
+Theory.  A refused start increments the boot epoch like any other.  Without the record, the evidence
+against the next start would be weaker than that against the first.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ _SHAPE = {"reason": shapes.TEXT, "boot_epoch": shapes.WHOLE, "process": shapes.W
 
 
 class Mark(NamedTuple):
-    """Why the directory was refused.  ``life``: what a peer remembers and the directory has not
-    had, (0, 0) = nothing of the kind; ``refused_ms``: since 1970."""
+    """Reason of a refusal.
+
+    ``life``: boot id that a peer remembers and the directory has not had, (0, 0) = another reason;
+    ``refused_ms``: milliseconds since 1970."""
 
     reason: str
     life: Life = NO_LIFE
@@ -35,14 +37,14 @@ class Mark(NamedTuple):
 
 
 def write(filesystem: Filesystem, directory: str, mark: Mark) -> None:
-    """Mark the directory; blocks until that is durable.  Raises ``OSError``."""
+    """Record the refusal; blocks until that is durable.  Raises ``OSError``."""
     write_signed(filesystem, directory, REFUSED_FILE, {
         "reason": mark.reason, "boot_epoch": mark.life.boot_epoch, "process": mark.life.process,
         "refused_ms": mark.refused_ms})
 
 
 def read(filesystem: Filesystem, directory: str) -> Mark | None:
-    """Return the mark of the directory; None = it has none.  Raise ``CorruptFile``,
+    """Return the record of the directory; None = it has none.  Raises ``CorruptFile``,
     ``UnknownFormat``."""
     fields = read_signed(filesystem, directory, REFUSED_FILE)
     if fields is None:
@@ -56,8 +58,8 @@ def read(filesystem: Filesystem, directory: str) -> Mark | None:
 
 
 def clear(filesystem: Filesystem, directory: str, mark: Mark) -> None:
-    """Let the directory start again.  Stopped in the middle, it is still marked.  Raises
-    ``CorruptFile``, ``UnknownFormat``, ``OSError``."""
+    """Remove the record, so that the directory can start.  After a crash in between it is still
+    refused.  Raises ``CorruptFile``, ``UnknownFormat``, ``OSError``."""
     if mark.life != NO_LIFE:
         adopt(filesystem, directory, mark.life)
     filesystem.remove(f"{directory}/{REFUSED_FILE}")

@@ -1,6 +1,6 @@
 """The index file of a full segment, made from what the disk has of it.
 
-Contract.  As of ``plans.py``: a ``SealPlan`` is made by ``Store`` on the loop and executed by any
+Contract.  As of ``io_jobs.py``: a ``SealPlan`` is made by ``Store`` on the loop and executed by any
 thread; what it found is handed back on the loop.
 
 Invariants.  What an index file says was read from the file, every CRC and the chain checked, never

@@ -3,14 +3,13 @@
     header   magic, version, reserved, index, term, total bytes, CRC of the whole image; a CRC32C
     chunk    length, CRC32C of the length and the bytes; the bytes        ... one after the other
 
-Contract.  ``begin`` names an image, ``append`` adds the next bytes of it, ``load`` returns what is
-there after a restart: a prefix of exactly what was appended, or nothing.  ``remove`` ends it.  All
-block, and none is synced: whatever a crash took back is fetched again.
+Contract.  ``begin`` names an image, ``append`` adds its next bytes, ``load`` returns the bytes that
+the file has after a restart: a prefix of exactly what was appended, or nothing.  ``remove`` ends
+it.  All calls block, and none syncs: bytes lost in a crash are fetched again.
 
-Invariants.  What ``load`` returns was checked chunk by chunk, so a file that was torn or damaged
-costs the chunks from there on and nothing else; it is cut there, and the download resumes there.  A
-header that names more than ``bytes_max``, or is of another release, is no image: a cache is not
-refused, it is made anew.
+Invariants.  ``load`` checks chunk by chunk, so a torn or damaged file costs the chunks from there
+on and nothing else; it is cut there, and the download resumes there.  A header that names more than
+``bytes_max``, or is of another release, is no image: a cache is not refused, it is made anew.
 """
 
 from __future__ import annotations

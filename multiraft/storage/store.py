@@ -1,8 +1,8 @@
 """Storage of one node: the logs of all groups in one journal, with indexes, cache, checkpoints.
 
 Contract.  All methods run on the loop, touch memory only and do not block, except ``open`` and
-``close``.  Blocking work leaves as plans (``plans.py``).  A round is ``stage`` -> ``execute`` (disk
-thread) -> ``finish``; rounds are finished in the order in which they were staged.  Implements
+``close``.  Blocking work leaves as I/O jobs (``io_jobs.py``).  A round is ``stage`` -> ``execute``
+(disk thread) -> ``finish``; rounds are finished in the order in which they were staged.  Implements
 ``multiraft.raft.log_reader.LogReader``.
 
 Invariants.  A staged entry is in the index and in memory before its bytes are on disk.  An entry

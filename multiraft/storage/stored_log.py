@@ -72,7 +72,7 @@ class StoredLog:
         self.incarnation = incarnation
         #: (index, configuration): the one in force where applied state is, and those above.
         self.configurations = [(0, configuration)]
-        self.vote_barrier_index = self.vote_barrier_term = 0  # see ``marks.Tombstone``
+        self.vote_barrier_index = self.vote_barrier_term = 0  # see ``replica_records.Tombstone``
         self.removed = False  # a tombstone is all there is
         self.buried_at = 0  # journal position of the last tombstone: the log begins after it
         self.group_incarnation = 0  # of the group, where it differs from the log's

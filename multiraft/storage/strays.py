@@ -55,7 +55,7 @@ class Seen(NamedTuple):
     start: int
     size: int
     is_ours: bool  # its header is intact, and says that it begins there
-    first_mark: int  # durable mark of its first entry; -1 = it has none
+    first_mark: int  # durable watermark of its first entry; -1 = it has none
     end: int  # journal position after its last entry
 
 

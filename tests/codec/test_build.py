@@ -65,7 +65,7 @@ def test_chooser_says_what_to_do_when_the_extension_is_missing(monkeypatch):
 
 
 def _import_afresh(monkeypatch):
-    """Import the chooser as if nobody had; the module everybody uses stays what it is."""
+    """Import the chooser again, without a change of the module that other tests use."""
     monkeypatch.delitem(sys.modules, "multiraft.core")
     importlib.import_module("multiraft.core")
 

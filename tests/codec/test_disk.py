@@ -153,7 +153,8 @@ int main(int count, char **arguments) {
 
 @pytest.fixture(scope="module")
 def long_append(tmp_path_factory):
-    """What the C part syncs while it appends 1601 KiB and no write takes more than ``most``."""
+    """Return the syncs of the C part while it appends 1601 KiB and no write takes more than
+    ``most``."""
     directory = tmp_path_factory.mktemp("long")
     source, program = directory / "long_append.c", directory / "long_append"
     source.write_text(LONG_APPEND)
@@ -425,7 +426,7 @@ def test_the_compiled_worker_does_not_need_the_interpreter(file):
     worker.queue.submit(file, [], 0, False, 0)
     worker.collect(1)  # the thread is inside run() now
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1000)  # nobody else gets the interpreter unless this thread waits
+    sys.setswitchinterval(1000)  # no other thread gets the interpreter unless this one waits
     try:
         worker.queue.submit(file, [b"x"], 0, True, 1)
         deadline = time.monotonic() + DEADLINE_S

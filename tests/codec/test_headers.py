@@ -1,5 +1,5 @@
 """Headers of frames: the twins agree with each other, and with an independent CBOR decoder that is
-told to refuse what a header may not contain."""
+configured to refuse invalid contents of headers."""
 
 import io
 import struct
@@ -44,7 +44,7 @@ items = st.recursive(
 
 
 def outcome(function, *arguments):
-    """What a call gives, so that two can be compared; ``repr`` tells True from 1."""
+    """Return the result of a call or its error, for comparison; ``repr`` tells True from 1."""
     try:
         return repr(function(*arguments))
     except (MalformedHeader, TypeError, ValueError, OverflowError) as error:
@@ -52,7 +52,7 @@ def outcome(function, *arguments):
 
 
 def decoded(data: bytes):
-    """What both twins make of ``data``: the header, or None."""
+    """Return the header that both twins decode from ``data``, or None."""
     results = [outcome(twin.decode_header, data, 0, len(data)) for twin in (reference, _core)]
     assert results[0] == results[1]
     if isinstance(results[0], tuple):
@@ -62,8 +62,8 @@ def decoded(data: bytes):
 
 
 def independent(data: bytes):
-    """What cbor2 makes of it, with everything refused that it can be told to refuse, and the rest
-    looked for afterwards."""
+    """Return the value that cbor2 decodes, with all refusals that it supports; the others are
+    checked on the result."""
     source = io.BytesIO(data)
     try:
         header = cbor2.CBORDecoder(
@@ -84,7 +84,7 @@ def refuse(*_):
 
 
 def plain(value) -> bool:
-    """Whether it consists of what a header may contain."""
+    """True if the value consists of types that a header may contain."""
     if type(value) is dict:
         return all(type(key) is str and plain(item) for key, item in value.items())
     if type(value) is list:

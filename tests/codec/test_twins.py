@@ -21,7 +21,7 @@ HEADER_BYTES = layout.BATCH_HEADER_BYTES
 
 
 def outcome(function, *arguments):
-    """What a call gives, so that two can be compared."""
+    """Return the result of a call or its error, for comparison."""
     try:
         value = function(*arguments)
     except (MultiRaftError, ValueError, TypeError, OverflowError, BufferError) as error:
@@ -444,7 +444,7 @@ def logs(draw):
 
 
 def indexed(twin, lane, window: int, prev_crc: int):
-    """What came of each window, and the columns."""
+    """Return the result of each window, and the columns."""
     indexer, at, outcomes = twin.SegmentIndexer(), 0, []
     while at < len(lane):
         taken = indexer.take(lane[at:at + window], 0, prev_crc, 1000 + at)

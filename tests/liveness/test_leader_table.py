@@ -1,4 +1,5 @@
-"""Copying the lists of who leads what: asked for until answered, silent when nobody can answer."""
+"""Copies of leader lists between nodes: requested until answered, and silent without a
+connection."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def copy(core: MultiRaft, solo: Solo) -> list[LeadershipDelta]:
 @pytest.mark.parametrize("again_before_it_leads", [True, False])
 def test_what_an_earlier_life_answered_hides_nothing_of_the_list_of_the_new_one(
         again_before_it_leads):
-    """Both lists have one change: they are told apart by the life alone."""
+    """Both lists have one change: only the boot epoch tells them apart."""
     solo = Solo(voters=(1,))
     solo.lead()
     core = MultiRaft(2, RaftConfig(), MemoryStore(), random.Random(1), 0)
@@ -72,7 +73,7 @@ def test_what_an_earlier_life_answered_hides_nothing_of_the_list_of_the_new_one(
 
 
 def test_whoever_copied_from_a_later_version_gets_the_whole_list():
-    """That was the list of another life."""
+    """The later version is of another boot epoch's list."""
     led = LedList()
     led.record(7, 1, 3, True)
     assert led.since(9, 5) == (1, ((7, 1, 3, True),))

@@ -1,4 +1,4 @@
-"""Which life of a node is let in (docs/decisions/0008, 0052)."""
+"""Admission of peers by boot id (docs/decisions/0008, 0052)."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ class Directory:
 
 
 class Judge:
-    """A node that remembers whom it let in."""
+    """A node that remembers the boot ids that it admitted."""
 
     def __init__(self, registered: int = 0):
         self.registered, self.life = registered, NO_LIFE
 
     def meets(self, directory: Directory, is_alive: bool = False) -> Recall | Refusal | None:
-        """What both do until it is let in; None = it is."""
+        """Carry out both sides until the peer is admitted; None = it is."""
         after = None
         for _ in range(2):
             verdict = judge(directory.introduction(after), HERE,

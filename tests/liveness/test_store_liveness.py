@@ -158,7 +158,7 @@ def test_messages_of_an_earlier_life_are_dropped():
     assert n2.answer(400, 1, old_question._replace(sequence=99)) is None
     reborn.answered(400, 2, old_answer)
     assert n2.events() == [] and reborn.events() == []
-    # The answer of an answerer's earlier life does not count either.
+    # An answer of the answerer's earlier boot epoch does not count either.
     [(_, question)] = reborn.questions(450)
     reborn.answered(460, 2, Answer(5, 2, 99, 0))
     reborn.events()

@@ -49,7 +49,7 @@ def entry(tail, kind, partition=0, base_offset=-1, payload=b"", batch=None):
 
 
 def put(tail, batch, partition=P):
-    """What a leader does with a batch; the batch's Admitted."""
+    """Admit and append a batch like a leader; return the batch's Admitted."""
     admitted = tail.admit(partition, batch)
     if not admitted.duplicate:
         data = entry(tail, EntryKind.DATA, partition, admitted.base_offset, b"", batch)
@@ -364,7 +364,8 @@ def rebuild(log, length):
 
 @st.composite
 def some_carried(draw, end):
-    """What another group may have known of a partition that ended there: base offsets differ."""
+    """Return windows that another group may carry for a partition that ended there, with base
+    offsets that differ."""
     offsets = draw(st.lists(st.integers(0, max(0, end - 1)), unique=True, max_size=min(end, 4)))
     windows = {}
     for producer, offset in zip(draw(st.permutations(range(5))), sorted(offsets), strict=False):

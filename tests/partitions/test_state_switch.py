@@ -1,4 +1,5 @@
-"""A partition that goes on in another group: what is carried, and what no detour can break."""
+"""Partition switch to another group: the carried state, across truncations and repeated
+openings."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from tests.partitions.test_state import P, control, entry, info, opened, put, se
 
 
 def moved(old, group=4, term=1):
-    """The partition goes on in another group, as the applied seal of ``old`` says."""
+    """Continue the partition in another group, with the contents of the applied seal of ``old``."""
     seal(old)
     old.apply(old.last_index)
     new = PartitionStates(group)
@@ -107,7 +108,8 @@ def test_leader_epochs_that_are_used_up_are_a_typed_refusal():
 
 
 def test_a_sealed_partition_judges_no_sequences():
-    """Its producers go on elsewhere: what is new to this group is not out of order."""
+    """Its producers continue in another group: a batch that is new to this group is not out of
+    order."""
     tail = opened()
     put(tail, info(1, producer=5))
     seal(tail)
@@ -199,7 +201,7 @@ class Moving:
         self.chain = [(1, 1)]  # (epoch, group)
         self.switch: tuple[int, int] | None = None
         self.groups[1].append(EntryKind.PARTITION_OPEN, open_payload(1))
-        self.seals: list[PartitionSeal] = []  # as anybody ever read them from applied state
+        self.seals: list[PartitionSeal] = []  # all that were ever read from applied state
         self.next_sequence = dict.fromkeys(PRODUCERS, 0)
         self.acknowledged: dict[tuple[int, int], int] = {}
         self.waiting: list[tuple[int, int, int, int, int]] = []  # group, index, term, key, offset
@@ -239,11 +241,11 @@ class Moving:
             replica = self.groups[at]
             if index > replica.tail.applied_index:
                 self.waiting.append(one)
-            elif replica.log[index - 1].term == term:  # else it was dropped: nobody was told
+            elif replica.log[index - 1].term == term:  # else truncated, unanswered
                 assert self.acknowledged.setdefault(key, offset) == offset, "another offset"
 
     def drive(self, step: str, to: int) -> None:
-        """One step of the driver, if what it looks at allows it."""
+        """Make one step of the driver, if the group's state allows it."""
         epoch, group = self.chain[-1]
         if step == "decide" and self.switch is None and to != group:
             self.switch = (epoch + 1, to)
@@ -258,7 +260,8 @@ class Moving:
                 self.switch = None
 
     def open(self, which: int) -> None:
-        """Somebody hands a seal over, maybe one of long ago; the next leader looks first."""
+        """Open the partition with a seal, maybe an old one; the next leader compares epochs
+        first."""
         if not self.seals or self.switch is None:
             return
         sealed = self.seals[which % len(self.seals)]

@@ -55,8 +55,8 @@ def snapshot(rows, groups, partitions=(), factor=3, pool_size=None):
 
 
 def cluster(rows, pool_size, rates, factor=3, retained_s=100):
-    """What bootstrap makes of the nodes, with one partition per rate, each where the hash puts it.
-    """
+    """Return the bootstrap cluster of the nodes, with one partition per rate in the group of its
+    hash."""
     placed = replicas_of_pool(pool_size, factor, Topology.of(
         NodePlace(row.id, row.rack, row.weight) for row in rows), SEED)
     ingress = [0] * (pool_size + 1)
@@ -89,8 +89,8 @@ MIXED = (ALIVE,) * 5 + (DRAINING, MAINTENANCE, DEAD)
 
 
 class Dice(random.Random):
-    """What the drawn clusters are made with: Hypothesis draws their sizes and one seed, which is
-    much faster than drawing each field, and shrinks the sizes."""
+    """Random source of drawn clusters.  Hypothesis draws their sizes and one seed, which is much
+    faster than drawing each field, and shrinks the sizes."""
 
     def load(self):
         """Mostly alike, sometimes nothing, sometimes a giant."""

@@ -59,7 +59,8 @@ def worst(made):
 
 
 def shed_by_all(before):
-    """What each group above its target sheds, and the rooms of the others."""
+    """Return the items that groups above their targets shed, and the free capacity of the
+    others."""
     state = State(before, few(0))
     groups, shares = group_shares(state, few(0).bands[0])
     high = dict(zip(groups, shares.high, strict=True))

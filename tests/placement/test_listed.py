@@ -62,7 +62,7 @@ def test_what_is_not_listed_is_no_large_item_that_has_to_move(seed):
 
 
 def as_far_away(whole):
-    """The two questions to somebody who has all partitions, and no snapshot does."""
+    """Return the two queries to a store that has all partitions, while no snapshot does."""
 
     def above(least):
         return [row for row in whole.partitions if row.ingress > least]

@@ -1,4 +1,4 @@
-"""Golden plans: what happens to a cluster of six nodes in its life, move by move.
+"""Golden plans: the history of a cluster of six nodes, move by move.
 
 ``MULTIRAFT_REWRITE=1`` writes them anew; read the difference before you commit it.
 """

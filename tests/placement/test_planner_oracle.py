@@ -171,8 +171,8 @@ def best_and_least(before, high):
 
 @pytest.mark.parametrize("permille", (20, BAND))
 def test_switches_against_every_assignment(permille):
-    """Never half as much again as the best; and whoever can be inside the band gets there, in
-    nine of ten cases, with a fifth more than the least at most."""
+    """Never half as much again as the best.  Groups that can be inside the band get there, in nine
+    of ten cases, with a fifth more moves than the least at most."""
     exact = reached = possible = moved = needed = 0
     for seed in range(SEEDS):
         before = switch_case(seed)

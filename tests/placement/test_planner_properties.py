@@ -1,4 +1,4 @@
-"""What holds of every plan, on clusters and policies that Hypothesis draws."""
+"""Properties of every plan, on clusters and policies that Hypothesis draws."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_planning_on_the_planned_state_gives_an_empty_plan(question):
 @given(questions())
 @THOROUGH
 def test_it_stays_empty_when_everything_has_cooled_down(question):
-    """What cools down may move again, but what was planned without cooling down stays."""
+    """After a cool-down an item may move again, but an item planned without a cool-down stays."""
     snapshot, policy, options = question
     policy = policy._replace(cool_down_ms=0)
     made = make_plan(snapshot, policy, options)
@@ -108,7 +108,7 @@ def test_each_move_is_pending_before_and_done_after(question):
 @given(clusters(states=(ALIVE,)), policies())
 @THOROUGH
 def test_balancing_never_makes_the_fullest_node_fuller(snapshot, policy):
-    """Where something is forced (a full disk, a rack), or switched, it may: that goes first."""
+    """Forced moves (a full disk, a rack) and switches may: they come first."""
     policy = policy._replace(bands=tuple(band._replace(floor=0) for band in policy.bands))
     made = make_plan(snapshot, policy, Options())
     reasons = {move.why.reason for move in made.moves}

@@ -45,7 +45,7 @@ def transfer(group, to_node):
 
 
 def out_of_scope(*moves, of=CLUSTER):
-    """What is said of a plan for node 4 with these moves that is no part of it, by move."""
+    """Return the faults of moves outside the scope of a plan for node 4, by move."""
     numbered = tuple(move._replace(seq=seq, wave=seq) for seq, move in enumerate(moves, 1))
     made = identify(EMPTY._replace(moves=numbered))
     return {fault.move_id: fault.text for fault in verify(made, of, NOW_MS)

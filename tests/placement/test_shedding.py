@@ -79,7 +79,7 @@ def test_no_other_choice_of_so_many_items_makes_the_worst_bin_lower(bins, most, 
 
 
 class Looked(list):
-    """Counts what is looked at."""
+    """Counter of items that are read."""
 
     count = 0
 

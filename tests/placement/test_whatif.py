@@ -1,4 +1,4 @@
-"""What would happen is what happens: the imagined cluster is planned for like a real one."""
+"""Predictions of ``whatif``: the imagined cluster is planned for like a real one."""
 
 from __future__ import annotations
 

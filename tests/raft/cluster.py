@@ -231,7 +231,8 @@ class Cluster:
         return proposed
 
     def payloads(self, id_: int, group: int = 1) -> list[bytes]:
-        """What the node has applied in this life, control entries aside."""
+        """Return the payloads that the node has applied since its start, without control
+        entries."""
         return [bytes(entry.payload) for entry in self.nodes[id_].committed.get(group, [])
                 if entry.kind == EntryKind.METADATA]
 

@@ -28,7 +28,7 @@ ROUNDS_MAX = 2000
 
 
 class ScriptTail(NullLogState):
-    """Finds fault with the entries it was told to."""
+    """Tail state that refuses the entries named by the script."""
 
     def __init__(self) -> None:
         self.refused: dict[int, str] = {}
@@ -224,7 +224,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
         self.drain(node)
 
     def do_room(self, command: Command) -> None:
-        """room n1 none|again: all nodes that n1 holds up hear of its disk."""
+        """room n1 none|again: all nodes that n1 supports receive the state of its disk."""
         node, full = self.nodes[command.node()], command.arguments[1] == "none"
         for other in self.alive():
             if other is not node:
@@ -392,7 +392,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
         self.held = []
 
     def do_inject(self, command: Command) -> None:
-        """inject from=n1 to=n3 g1 append prev=1@1 commit=3 term=2: a message nobody sent."""
+        """inject from=n1 to=n3 g1 append prev=1@1 commit=3 term=2: a message that no node sent."""
         from_, to = command.optional_node("from"), command.optional_node("to")
         prev, term = (int(part) for part in command.options["prev"].split("@"))
         self.arrive(from_, to, Append(command.group(0), 1, command.number("term", 1), prev, term,

@@ -68,8 +68,8 @@ class MemberVerbs:
         return lines
 
     def do_remove_member(self, command: Command) -> None:
-        """remove-member n3 g1: that node removes its replica, as it does when it is told to; the
-        tombstone is written."""
+        """remove-member n3 g1: that node removes its replica, as after a notice; the tombstone is
+        written."""
         node = self.nodes[command.node()]
         node.core.remove_group(command.group())
         self.drain(node)

@@ -18,7 +18,7 @@ def sized(uncommitted_bytes_max: int) -> RaftConfig:
 
 @pytest.mark.parametrize("value", [1 << 20, LARGEST - 1])
 def test_a_limit_below_the_largest_entry_is_refused_with_both_values(value):
-    """Such an entry would be refused for ever, as if others were in its way."""
+    """Such an entry would be refused without end, although no other entries are pending."""
     with pytest.raises(ConfigError, match=f"uncommitted_bytes_max={value} .* {LARGEST} bytes"):
         sized(value).validate()
 

@@ -1,4 +1,5 @@
-"""What a member said in an earlier life, of its node or of its replica, counts for nothing."""
+"""Messages of a member from before a restart of its node, or from a removed replica, do not
+count."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def test_a_late_acknowledgement_does_not_tell_what_the_new_life_knows():
 
 
 def test_what_a_restarted_member_may_have_lost_does_not_commit():
-    """With relaxed durability: nobody knows, before the new life has said it."""
+    """With relaxed durability, only a reply of the new boot epoch tells what is left."""
     solo = leading(config=RELAXED)
     solo.acknowledge(2, 2)
     assert member(solo).match == 2
@@ -75,7 +76,8 @@ def test_a_late_acknowledgement_does_not_bring_back_what_a_member_has_forgotten(
 
 
 def test_nor_does_it_when_the_member_says_so_before_its_new_life_is_known():
-    """Groups are looked at in slices: its answer may come before the news of its life was."""
+    """Groups are re-examined in slices: a reply may arrive before the group has seen the new boot
+    epoch."""
     solo = leading(config=RELAXED)
     solo.acknowledge(2, 2)
     mismatch(solo, 2, 0, 0)

@@ -1,4 +1,5 @@
-"""A group that goes on from one named replica, and what joins it (docs/decisions/0007)."""
+"""Forced recovery: a group that continues from one named replica, and the replicas that join it
+(docs/decisions/0007)."""
 
 from __future__ import annotations
 
@@ -21,8 +22,10 @@ def status(cluster: Cluster, id_: int):
 
 
 def recovered() -> tuple[Cluster, int, tuple[int, int]]:
-    """(cluster, survivor, the others): all three are voters by an entry of the log, then the
-    survivor goes on alone in incarnation 2, and the others, back again, begin to learn there."""
+    """Return (cluster, survivor, the others).
+
+    All three are voters by an entry of the log.  Then the survivor continues alone in incarnation
+    2, and the others return and begin to learn there."""
     cluster = Cluster(config=ONE_BY_ONE.validate())
     cluster.run(2000)
     survivor = cluster.leader()
@@ -50,7 +53,7 @@ def recovered() -> tuple[Cluster, int, tuple[int, int]]:
 
 
 def join(cluster: Cluster, id_: int) -> None:
-    """What ``node/replicas/lifecycle.py`` does for a leader that wants a replica."""
+    """Create a replica for a leader that needs one, like ``node/replicas/lifecycle.py``."""
     node = cluster.nodes[id_]
     wanted = next(event for event in node.events if event.kind == "wanted")
     incarnation, _, term, at = wanted.fields
@@ -86,8 +89,9 @@ def learn_up_to(cluster: Cluster, configuration: Configuration) -> None:
 
 
 def test_the_members_of_the_incarnation_before_elect_nobody_while_they_learn():
-    """Their logs name them as voters as long as they have not come to where the new incarnation
-    began: a second leader would go on from there, beside the survivor."""
+    """Their logs name them as voters until they have reached the place where the new incarnation
+    began.  Without a vote barrier a second leader would continue from there, beside the
+    survivor."""
     cluster, survivor, others = recovered()
     learn_up_to(cluster, Configuration((survivor, *others)))
     cluster.run(10_000)

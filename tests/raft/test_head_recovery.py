@@ -266,7 +266,7 @@ def test_a_doubter_that_was_removed_hears_of_it_though_its_leader_never_comes_ba
 
 
 def test_a_held_replica_that_was_removed_meanwhile_is_told_so():
-    """Perhaps nobody is left who has what it lacks, or no repair helps it."""
+    """Perhaps no member has its missing entries, or no repair helps it."""
     cluster, leader = established()
     held = other_than(cluster, leader)
     others = tuple(id_ for id_ in cluster.nodes if id_ != held)
@@ -283,7 +283,7 @@ def test_a_held_replica_that_was_removed_meanwhile_is_told_so():
 
 @pytest.mark.parametrize("doubts", [True, False])
 def test_no_majority_is_left_that_needs_who_is_not_counted(doubts):
-    """Of two voters one that doubts itself is cleared by nobody once the other leads no more."""
+    """Of two voters, one in head recovery stays uncounted once the other no longer leads."""
     cluster, leader = established()
     damaged = other_than(cluster, leader)
     third = other_than(cluster, leader, damaged)
@@ -309,8 +309,9 @@ def test_no_majority_is_left_that_needs_who_is_not_counted(doubts):
 
 @pytest.mark.parametrize("joint_is_committed", [True, False])
 def test_one_of_two_voters_that_doubts_itself_is_cleared_by_the_other(joint_is_committed):
-    """Nothing is committed without it, and nobody was elected without the other: what that one
-    holds is enough.  So, too, when the doubt begins in the middle of a change to two voters."""
+    """Without it no entry is committed, and no leader was elected without the other: the entries of
+    the other voter suffice.  The same holds if the recovery begins during a change to two
+    voters."""
     cluster, leader = established()
     doubter = other_than(cluster, leader)
     core = cluster.nodes[leader].core
@@ -351,8 +352,8 @@ def test_half_of_the_voters_clears_a_doubt_and_less_than_half_does_not():
 
 @pytest.mark.parametrize("follows", [True, False])
 def test_a_group_is_not_handed_to_who_is_damaged(follows):
-    """Its log may be as long as anybody's, and while nothing is appended its leader hears nothing
-    of it but that it does not take the group."""
+    """Its log may be as long as any other.  While no entry is appended, its leader learns of the
+    damage only by the refusal of the transfer."""
     cluster, leader = established()
     core = cluster.nodes[leader].core
     heir = next(id_ for id_ in status(cluster, leader).configuration.voters if id_ != leader)
@@ -401,8 +402,8 @@ def test_a_doubter_that_is_no_member_is_told_so_at_once():
 
 
 def test_what_is_forgotten_already_is_not_forgotten_twice():
-    """The store has it until its drop is staged, which waits while the disk hangs; whoever repairs
-    finds it missing there, and asks again."""
+    """The store has the entries until their truncation is staged, which waits while the disk hangs;
+    repair finds them missing there, and asks again."""
     cluster, leader = established()
     held = other_than(cluster, leader)
     cluster.crash(held)

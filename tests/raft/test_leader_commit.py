@@ -1,4 +1,4 @@
-"""What a replica knows of how far it is behind: the highest commit index that a leader named."""
+"""Distance of a replica from its leader, by the highest commit index that a leader sent."""
 
 from tests.raft.solo import Solo
 

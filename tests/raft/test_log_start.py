@@ -1,4 +1,4 @@
-"""How far a log may be compacted while somebody is being brought up."""
+"""Limits of compaction while a learner catches up."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_voters_hold_nothing():
 
 
 def test_who_needs_a_snapshot_holds_nothing():
-    """Nor does it once more when it was offered one: the driver knows where that goes on."""
+    """The same holds after an offer: the driver knows the index at which the snapshot continues."""
     solo = leading()
     solo.acknowledge(4, 2)
     solo.core.compacted(GROUP, 6)
@@ -65,7 +65,7 @@ def test_who_follows_knows_of_nobody():
 
 
 @pytest.mark.parametrize(("applied", "kept", "held_max", "needed", "begins"), [
-    (100, 10, 1000, 101, 91),  # nobody needs more than what stays anyway
+    (100, 10, 1000, 101, 91),  # no learner needs more than the entries that stay anyway
     (100, 10, 1000, 95, 91),
     (100, 10, 1000, 40, 40),
     (100, 10, 30, 40, 61),  # more than may be held

@@ -291,7 +291,7 @@ def test_appends_that_do_not_match_are_refused():
 @pytest.mark.parametrize(("prev", "new", "expected"), [
     ((2, 2), [3], [1, 2, 3]),
     ((1, 1), [3, 4], [1, 3, 4]),
-    ((0, 0), [1], [1, 2]),  # what is there and matches stays (an old append, reordered)
+    ((0, 0), [1], [1, 2]),  # entries that match stay (an old append, reordered)
     ((0, 0), [3], [3]),
 ])
 def test_conflicting_entries_are_deleted_and_only_they(prev, new, expected):

@@ -24,7 +24,7 @@ def log_of(*terms: int) -> RaftLog:
 
 @dataclass
 class Model:
-    """What a log is: entries, what was handed out, and a disk that executes writes in order."""
+    """Model of a log: entries, staged entries, and a disk that executes writes in order."""
 
     memory: list = field(default_factory=list)  # (term, id), id unique per entry
     staged: int = 0
@@ -148,7 +148,7 @@ def test_sizes_are_header_payload_and_padding():
 
 
 def test_terms_from_storage_begin_where_the_log_does():
-    """Storage keeps the bytes of compacted entries, and speaks of their terms."""
+    """Storage keeps the bytes of compacted entries, and includes their terms."""
     log = log_of(1, 1, 2, 2, 5)
     log.commit = log.emitted_index = log.applied_index = 5
     log.compact(4)

@@ -1,9 +1,10 @@
 """Random schedules of a few nodes and groups: loss, repetition, reordering, one-way cuts, crashes
-between any two effects, slow disks, reads while members change, words of earlier lives.  After
-every step Raft's invariants hold; after healing every group commits again and falls asleep.
+between any two effects, slow disks, reads during changes of members, messages of earlier boot
+epochs.  After every step Raft's invariants hold; after healing every group commits again and
+quiesces.
 
-The simulator under ``tests/sim`` drives the real storage; this one is small enough to point at a
-line of the core.  ``WALK_SEEDS=first:last`` runs others.
+The simulator under ``chaos/simulator`` drives the real storage; this one is small enough to point
+at a line of the core.  ``WALK_SEEDS=first:last`` runs others.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Walk:
         self.seen_in_term: dict[tuple[int, int], int] = {}
         self.votes: dict[tuple[int, int, int], int] = {}
         self.number = 0
-        #: (sender, receiver, message): the last that was said on each link, whoever lives since.
+        #: (sender, receiver, message): the last one on each link, in any boot epoch.
         self.said: dict[tuple[int, int], object] = {}
         self.confirmed = 0
 
@@ -155,7 +156,7 @@ class Walk:
             self.cluster.drain(node.id)
 
     def read(self) -> None:
-        """A linearizable read: it sees all that anybody has seen committed."""
+        """Make a linearizable read: it sees everything that any node has seen committed."""
         node = self.rng.choice(self.alive())
         group = self.rng.randint(1, self.groups)
         floor = max((index for of, index in self.committed if of == group), default=0)
@@ -185,7 +186,7 @@ class Walk:
         self.read()
 
     def say_again(self) -> None:
-        """What a node said, perhaps in an earlier life, arrives once more."""
+        """Deliver an earlier message of a node once more, perhaps one of an earlier boot epoch."""
         if self.said:
             link = self.rng.choice(sorted(self.said))
             self.cluster.wires.setdefault(link, deque()).append(self.said[link])

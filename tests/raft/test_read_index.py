@@ -101,7 +101,8 @@ def test_a_leader_that_removes_itself_answers_what_waits_before_it_goes():
 
 
 def test_a_read_ends_with_leadership():
-    """The driver sees that, and is told nothing: a late answer confirms nothing any more."""
+    """The driver sees the change of role and gets no other notice; a late reply confirms
+    nothing."""
     solo = leading((1, 2))
     asked = change_and_read(solo, (1,))
     solo.core.repair.reincarnate(GROUP, 2, Configuration((1,)))

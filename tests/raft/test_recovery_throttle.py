@@ -1,4 +1,4 @@
-"""How fast replicas that are being moved may catch up: the buckets, and the streams they pace."""
+"""Recovery throttle: the token buckets, and the streams that they limit."""
 
 from __future__ import annotations
 

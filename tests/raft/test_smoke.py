@@ -66,8 +66,8 @@ MANY = 10_000
 
 
 def test_a_node_that_returns_wakes_its_sleeping_groups_without_a_storm():
-    """S17: what is sent for a return is a bounded number of messages per group, and per round one
-    that does not grow with the groups; nobody campaigns, no term grows, and all sleep again."""
+    """S17: a return causes a bounded number of messages per group, and per round a number that does
+    not grow with the groups.  No replica campaigns, no term grows, and all groups quiesce again."""
     cluster = away(Cluster(groups=MANY), 3)
     one, returned = cluster.nodes[1], cluster.nodes[3]
     terms = [one.core.status.of(group).term for group in range(1, MANY + 1)]
@@ -131,7 +131,7 @@ def all_terms(cluster: Cluster) -> dict[tuple[int, int], int]:
 
 
 class Sent:
-    """What is sent from now on; counts go up while the cluster runs."""
+    """Messages from now on; counts grow while the cluster runs."""
 
     def __init__(self, cluster: Cluster):
         self.kinds: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Who was removed and added again, and may vote and campaign once more (docs/decisions/0006)."""
+"""Votes and campaigns of replicas that were removed and added again (docs/decisions/0006)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ JOINT = Configuration((4,), (), (1, 4))
 
 
 def replica(applied: tuple[int, Configuration], *changes: tuple[int, Configuration]):
-    """Node 1's, removed at index 200 in an earlier life, of a log that ends at 358."""
+    """Return node 1's replica, of which an earlier one was removed at index 200, with a log to
+    358."""
     core = MultiRaft(NODE, RaftConfig(), MemoryStore(), random.Random(1), 0)
     core.add_group(
         GROUP,
@@ -45,7 +46,7 @@ def replica(applied: tuple[int, Configuration], *changes: tuple[int, Configurati
 
 
 @pytest.mark.parametrize("known", [
-    [(150, ALONE)],  # nobody has added it again, as far as its log says
+    [(150, ALONE)],  # by its log it has not been added again
     [(150, PAIR)],  # what its log says is older than its removal
     [(150, PAIR), (201, ALONE)],
     [(357, ALONE)],  # removed once more, and that is applied
@@ -57,8 +58,8 @@ def test_who_was_removed_is_barred_until_its_log_says_that_it_was_added_again(kn
 @pytest.mark.parametrize("known", [
     [(268, PAIR)],
     [(268, PAIR), (357, JOINT)],
-    # It may have the entry that removes it alone, and be needed to commit that: who is to stay
-    # needs its vote, and has the shorter log.  Nobody led any more.  Seed 790000005690.
+    # It may have the entry that removes it alone, and be needed to commit that: the remaining
+    # member needs its vote, and has the shorter log.  The group had no leader.  Seed 790000005690.
     [(268, PAIR), (357, JOINT), (358, ALONE)],
 ])
 def test_who_was_added_again_counts_until_its_next_removal_is_applied(known):
@@ -93,7 +94,8 @@ def test_a_bar_is_a_place_of_the_log_as_elections_compare_them(
 
 
 def test_a_bar_needs_no_configuration():
-    """None adds who was never removed, and whoever votes need not be a member by its own log."""
+    """No configuration adds a replica that was never removed, and a voter need not be a member by
+    its own log."""
     core = MultiRaft(NODE, RaftConfig(), MemoryStore(), random.Random(1), 0)
     core.add_group(GROUP, 1, GroupRestored(
         LogBounds(1, 0, 3), ((1, 2),), HardState(2, 0), 0, 0, Configuration(()),
@@ -102,7 +104,7 @@ def test_a_bar_needs_no_configuration():
 
 
 def bar_of(core: MultiRaft) -> tuple[int, int]:
-    """What the tombstone of the replica bars its next life up to."""
+    """Return the vote barrier in the replica's tombstone."""
     [write] = core.ready().writes.groups
     left = parse_tombstone(write.mark.term, write.mark.index, write.mark.payload)
     return left.vote_barrier_term, left.vote_barrier_index
@@ -133,7 +135,7 @@ def test_a_bar_that_was_not_reached_is_kept_by_the_life_after():
 
 
 def test_a_bar_without_a_term_that_holds_stays_one():
-    """What an earlier version wrote: the configuration that lifts it is above every index."""
+    """The record of an earlier version: the configuration that lifts it is above every index."""
     core = at_bar(0, 400)
     assert core._group(GROUP).is_below_vote_barrier()
     core.remove_group(GROUP)
@@ -180,7 +182,7 @@ def test_who_joins_a_later_incarnation_is_barred_until_it_has_what_its_leader_be
     assert not core._group(GROUP).is_below_vote_barrier()
 
 
-# ---- a leader is told -------------------------------------------------------------------------
+# ---- notice to a leader -----------------------------------------------------------------------
 
 
 def test_who_votes_for_nobody_is_made_no_voter():

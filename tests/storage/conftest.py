@@ -1,4 +1,4 @@
-"""What storage tests share: a directory on the machine's disk, and one on a simulated one."""
+"""Fixtures of storage tests: a directory on the machine's disk, and one on a simulated one."""
 
 from __future__ import annotations
 

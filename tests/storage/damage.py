@@ -126,7 +126,7 @@ def flipped(data: bytes, at: int) -> bytes:
 
 
 def model_position(disk: Disk, entry: int) -> int:
-    """Where a journal entry starts in the first segment."""
+    """Return the position of a journal entry in the first segment."""
     data = disk.read(FIRST)
     seed, = struct.unpack_from("<I", data, 44)
     return core.scan_entries(data, 64, seed).entries[entry].at

@@ -1,7 +1,7 @@
-"""What a journal must recover to: its items in order, and the state that any prefix of them means.
+"""Model of a journal: its items in order, and the state that any prefix of them means.
 
-A crash may lose a suffix of what was not yet durable and nothing else, so a recovered store equals
-the state after some prefix that is at least as long as the durable part.
+A crash may lose a suffix of the items that were not yet durable and nothing else.  So a recovered
+store equals the state after some prefix that is at least as long as the durable part.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class JournalModel:
         self.durable = 0  # items that an fsync covered
 
     def stage(self, *writes: GroupWrite) -> int:
-        """How many items there are then."""
+        """Add the items of a round and return their number."""
         for write in writes:
             if write.drop_from:
                 self.items.append((write.group, write.drop_from))
@@ -58,7 +58,8 @@ class JournalModel:
         return groups
 
     def recovered_to(self, store: Store) -> int:
-        """How many items the store holds; fails when it is no prefix that may be."""
+        """Return the number of items that the store holds; fails if they are no permitted
+        prefix."""
         found = observed(store)
         for count in range(len(self.items), self.durable - 1, -1):
             if comparable(self.state(count)) == found:

@@ -1,4 +1,4 @@
-"""What a data directory says of itself: its lives, over crashes, and that it was refused."""
+"""Identity of a data directory: its boot ids across crashes, and the mark of a refusal."""
 
 import json
 import random
@@ -44,8 +44,8 @@ def test_as_many_lives_are_kept_as_the_limit_says():
 
 @pytest.mark.parametrize("crash", ["power_loss", "process_death"])
 def test_a_crash_at_any_operation_of_a_start_makes_no_copy_of_the_directory(crash):
-    """What a peer remembers is a life that was claimed: it is one of the directory's own at every
-    later start."""
+    """A peer remembers a boot id that was claimed: it is one of the directory's own at every later
+    start."""
     fuse, blew = 0, True
     while blew:
         disk = SimulatedFilesystem()

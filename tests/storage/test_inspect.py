@@ -1,5 +1,5 @@
-"""Looking at files says what is there, calls damage damage and a torn tail a torn tail, and changes
-nothing."""
+"""Inspection of files: damage is reported as damage, a torn tail as a torn tail, and nothing
+changes."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ def test_the_bytes_are_those_of_the_file(path, direct, monkeypatch):
 
 
 def resident_after(path, look) -> bool:
-    """Whether the page cache has a file that it did not have before somebody looked.  A file of its
-    own each time: asking makes the system read it."""
+    """True if the page cache has a file after the read that it did not have before.  Each call uses
+    a file of its own, because the check makes the system read it."""
     file = RealFilesystem().open(str(file_of(path)))
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     look(str(path))

@@ -154,8 +154,9 @@ def test_a_checkpoint_syncs_the_file_that_was_written_last():
 
 
 def test_a_checkpoint_is_due_for_what_it_can_speak_of():
-    """Found by a seed with topics: due by what was written, a checkpoint that could only hold what
-    was synced was due again at once, for ever, and kept the disk from that very sync."""
+    """Found by a seed with topics: when written bytes made it due, a checkpoint that could contain
+    only synced records was due again at once, without end, and kept the disk from that very
+    sync."""
     disk = Disk()
     config = dataclasses.replace(SMALL, checkpoint_bytes=1 << 10, checkpoint_growth_factor=0)
     store = open_store(disk.filesystem, DIRECTORY, config)

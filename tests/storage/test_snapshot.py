@@ -99,8 +99,8 @@ def buried() -> GroupWrite:
 
 @pytest.mark.parametrize("sealed", [False, True])
 def test_a_replica_that_was_removed_is_installed_for_good(simulated, sealed):
-    """Nothing of its new life is in the journal when the term is that of its tombstone: the
-    snapshot alone says that it lives.  Seed 90106790299."""
+    """The journal has no record of the new replica when its term is that of the tombstone: only the
+    snapshot shows that it exists.  Seed 90106790299."""
     store, rounds = with_logs(simulated)
     rounds.run(buried())
     store.create_group(GROUP, 1, Configuration(()))
@@ -286,7 +286,7 @@ def test_power_loss_at_every_operation_leaves_all_or_nothing():
             assert store.extra == "state"
         else:
             assert store.groups[GROUP].bounds == LogBounds(1, 0, 5)
-        # Life goes on, and a second snapshot works.
+        # The group continues, and a second snapshot works.
         install(store, 90)
         store.close()
         check_installed(open_store(filesystem, DIRECTORY), 90)

@@ -1,5 +1,4 @@
-"""What arrives of a snapshot: a prefix of what was appended, or nothing, whatever became of the
-file."""
+"""Snapshot downloads: a prefix of the appended bytes, or nothing, after any damage of the file."""
 
 from __future__ import annotations
 

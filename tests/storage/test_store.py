@@ -289,7 +289,7 @@ def test_a_timestamp_is_not_looked_for_below_the_log_start_or_above_what_is_comm
 
 
 def test_where_timestamps_fall_again_the_answer_is_never_too_late(rounds):
-    """What is indexed is the highest so far: behind it may be batches that are older."""
+    """The index has the highest timestamp so far: behind it may be batches that are older."""
     entries = [open_entry(1, 1, 1, PARTITION)]
     for number, stamp in enumerate((50, 90, 20, 70, 95)):
         entries.append(data_entry(1, number + 2, 1, PARTITION, number, [b"x"], stamp))

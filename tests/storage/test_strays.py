@@ -1,4 +1,4 @@
-"""Files that somebody put into a data directory: named, and left as they are."""
+"""Foreign files in a data directory: named, and left as they are."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def headless(start: int, size: int = 100) -> Seen:
 
 
 def test_a_damaged_header_within_the_journal_is_damage():
-    """It may be of a segment whose entries somebody needs."""
+    """It may be of a segment with entries that a log needs."""
     files = [intact(0, 4000, 0), headless(4096), intact(12288, 13000, 12000)]
     assert not_of_the_journal(files, 0, 0) == {}
 
@@ -236,5 +236,5 @@ def test_what_stands_before_the_journal_is_a_stray():
 
 
 def test_a_segment_of_ours_is_one_wherever_it_stands():
-    """What is missing before it is damage then."""
+    """Bytes missing before it are damage then."""
     assert not_of_the_journal([intact(0, 4000, 0), intact(1 << 50, (1 << 50) + 100, 0)], 0, 0) == {}

@@ -1,4 +1,4 @@
-"""What storage tests build rounds from: small batches, groups, stores on a filesystem."""
+"""Builders of storage tests' rounds: small batches, groups, stores on a filesystem."""
 
 from __future__ import annotations
 

@@ -180,8 +180,8 @@ class Journal:
 
     def resume(self, segments: list[Segment], position: int, last_crc: int, next_start: int,
                file: File | None) -> None:
-        """Go on behind what recovery found; ``file`` is the last segment's, None to start a new
-        segment at ``next_start``."""
+        """Continue behind the position that recovery found; ``file`` is the last segment's, None to
+        start a new segment at ``next_start``."""
         self.segments = list(segments)
         self._starts = [segment.start for segment in segments]
         self.position = self.durable = self.synced = position
@@ -269,8 +269,10 @@ class Journal:
         return [*buffers, self._zeros[:room]]
 
     def cut_over(self) -> int:
-        """Whatever is placed from now on stands in segments that begin here or later.  What of them
-        has no entry yet does not exist after a crash: recovery has to be told where to go on."""
+        """Start a new segment for all entries placed from now on, and return its start position.
+
+        A segment without entries does not exist after a crash, so the caller must record that
+        position for recovery elsewhere."""
         if self._active is None or self.position > self._active.start + _HEADER.size:
             self._roll()
         return self._active.start
@@ -288,7 +290,7 @@ class Journal:
             self._active.preallocate()
 
     def _roll(self) -> None:
-        """Go on in the next segment, prepared or not."""
+        """Make the next segment active, prepared or not."""
         if self._active is not None:
             self._closing.append(self._active)
             self.begun = self._active.end  # parts are synced one by one

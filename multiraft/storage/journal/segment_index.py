@@ -20,8 +20,9 @@ from multiraft.types import BatchInfo, Entry, EntryKind, HardState
 #: (group, incarnation) -> index up to which its applied state is known.
 Applied = dict[tuple[int, int], int]
 
-#: Payload of a SUFFIX_DROP by a replica in doubt: it may have acknowledged what it drops, and is in
-#: doubt until a LIFT, whoever starts next.  That of any other is empty.
+#: Payload of a SUFFIX_DROP by a replica in head recovery.  The replica may have acknowledged the
+#: removed entries, so it needs head recovery at every start until a LIFT.  Other truncations have
+#: an empty payload.
 GIVEN_UP = b"\x01"
 
 #: Payload of a REPAIR entry: place and framed size of the damaged entry.
@@ -52,19 +53,19 @@ class SegmentRun:
     tail_entries: list[Entry] = field(default_factory=list)  # above the applied index; not kept
     missing: dict[int, int] = field(default_factory=dict)  # index -> where it is damaged; not kept
     unsure: set[int] = field(default_factory=set)  # of the missing: those of unknown term; not kept
-    #: In journal order, of entries of this segment or of earlier ones; what is not in the log (any
-    #: more) is of no use, and does no harm.
+    #: In journal order, of entries of this segment or of earlier ones.  Copies of entries that the
+    #: log does not contain, or no longer contains, are useless and harmless.
     copies: list[Copy] = field(default_factory=list)
     copied: dict[int, Entry] = field(default_factory=dict)  # the copies' entries; not kept
     lifted: int = 0  # journal position of the last LIFT
     settled: tuple[tuple[int, int], ...] = ()  # what it settled
-    given_up: int = 0  # journal position of the last SUFFIX_DROP in doubt
+    given_up: int = 0  # journal position of the last SUFFIX_DROP by a replica in head recovery
     buried: Tombstone | None = None  # the last one
     buried_at: int = 0  # its journal position
     removed: bool = False  # nothing of the group follows it
     reborn: ForcedRecovery | None = None  # the last one
     reborn_at: tuple[int, int] = (0, 0)  # its journal position, the log's last index there
-    reborn_term: int = 0  # of the bar, where that index is one
+    reborn_term: int = 0  # of the vote barrier, if that index is one
 
     @property
     def last_index(self) -> int:
@@ -141,7 +142,7 @@ class SegmentIndex:
     seed: int
     end: int  # journal position after the last entry
     last_crc: int  # prev_crc of what would follow
-    first_durable: int = -1  # durable mark of the first entry; -1 = no entries
+    first_durable: int = -1  # durable watermark of the first entry; -1 = no entries
     highest_durable: int = 0
     runs: dict[int, SegmentRun] = field(default_factory=dict)
 

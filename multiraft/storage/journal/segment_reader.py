@@ -91,7 +91,8 @@ def _span_end(places: list[tuple], at: int) -> int:
 
 
 def _read_span(start: int, places: list[tuple[int, int, SegmentRun, int]], file: File) -> bool:
-    """One read; neighbours are parsed at once."""
+    """Read one span and parse adjacent entries at once; False = an entry is not the expected
+    one."""
     begin = places[0][0]
     data = memoryview(file.read(places[-1][0] + places[-1][1] - begin, begin - start))
     at = 0

@@ -5,10 +5,10 @@ finds; each place without an intact entry that follows its predecessor becomes a
 Whether a break is a torn tail or corruption is decided in ``recovery.py``, which sees all segments.
 
 Theory.  An entry counts when its checksum matches and its ``prev_crc`` is that of the entry before
-it.  Behind a break the scan continues at the next bytes that are an intact entry with a believable
-durable mark.  An entry right behind an unreadable place, without the group's next entry behind it,
-is kept as a copy: its REPAIR record may have been in that place, and as an entry it would drop all
-entries with higher indexes.
+it.  Behind a break the scan continues at the next bytes that are an intact entry with a plausible
+durable watermark.  An entry right behind an unreadable place, without the group's next entry behind
+it, is kept as a copy: its REPAIR record may have been in that place, and as an entry it would drop
+all entries with higher indexes.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class DamagedRange(NamedTuple):
     reason: str  # of core.Scan, "payload" (an intact header over a damaged batch), LATER_FORMAT
     group: int  # of a damaged payload; -1 = unknown
     index: int  # 0 = it was dropped since
-    end: int = 0  # journal position where it goes on; 0 = nobody knows
-    copied: int = -1  # the group when the payload is that of a copy, perhaps all there is of
-    # its entry: nobody's own as long as none of that index stands behind it
+    end: int = 0  # journal position of the next intact entry; 0 = unknown
+    copied: int = -1  # group if the payload is a copy's, perhaps the only trace
+    # of its entry: no log's own entry unless one of that index follows
 
 
 @dataclass(slots=True)

@@ -82,9 +82,10 @@ def _question_before(log: StoredLog, hole: int, settled: bool, applied: int,
 
 
 def _disown_guess(log: StoredLog, copy: Copy) -> None:
-    """Discard lost entries whose guessed terms contradict a copy.  A lost entry gets the term of
-    its neighbours, and those behind it may be gone by now; the log whose quarantine was lifted had
-    no other entry than the copy."""
+    """Discard lost entries whose guessed terms contradict a copy.
+
+    A lost entry gets the term of the entry before it, and those behind it may be gone by now.  The
+    log whose quarantine was lifted had no other entry than the copy."""
     if contradicts(log, copy):
         at = copy.index
         while at <= log.index.last_index and log.index.position(at) == NOWHERE:

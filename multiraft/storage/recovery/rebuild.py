@@ -1,15 +1,17 @@
-"""The groups of a node that starts: from its checkpoint, and from what its segments say.
+"""Reconstruction of a starting node's groups from its checkpoint and its segments.
 
-Contract.  ``rebuild`` is given what ``recovery`` read, sound or damaged, in journal order, and
-fills the result: each group's log, its tail, and what of the damage still concerns whom.  Nothing
-is read from the disk here, and nothing written.
-Invariants.  Segments are joined in journal order, and only what is behind a log's beginning counts:
-where its snapshot was installed, where an earlier life of the replica was buried.  A log that is
-broken takes nothing more until it is cut below that.  A copy counts wherever it stands.
-Theory.  A drop and a copy are records like others, so each of them may be lost alone: what follows
-a lost drop contradicts what it dropped (``lost_truncations.py``), and of an entry that is lost
-there may be a copy further on.  So a log is judged when all of the journal was seen, and damage
-last, because what was repaired or dropped since is history.
+Contract.  ``rebuild`` takes the data that ``recovery`` read, sound or damaged, in journal order,
+and fills the result: each group's log and tail, and the groups that damage still concerns.  It
+neither reads nor writes the disk.
+
+Invariants.  Segments are joined in journal order.  Only records behind a log's beginning count: the
+place where its snapshot was installed, or of the tombstone of an earlier replica.  A broken log
+gets no entries until it is truncated below the break.  A copy counts at any place.
+
+Theory.  A truncation and a copy are records like others, so each of them may be lost alone.
+Entries behind a lost truncation contradict those that it removed (``lost_truncations.py``), and a
+lost entry may have a copy further on.  So a log is judged when the whole journal was read, and
+damage last, because repairs and truncations may have made it irrelevant.
 """
 
 from __future__ import annotations
@@ -109,7 +111,8 @@ class _Rebuilding:
 
     def _join_run(self, segment: Segment, run: SegmentRun) -> None:
         log = self._result.logs.get(run.group)
-        for copy in run.copies:  # of whatever life, the damaged place concerns nobody else
+        # Of any incarnation: a damaged place with a copy concerns no other group.
+        for copy in run.copies:
             if copy.damaged:
                 self._journal_damage.copied[copy.damaged] = copy.damaged_size
         if log is not None and run.incarnation < log.incarnation:
@@ -119,16 +122,17 @@ class _Rebuilding:
             self._tail_entries[run.group] = []
             self._forget_copies(run.group)
         if segment.end <= log.buried_at:
-            return  # of an earlier life of the replica
+            return  # of an earlier replica
         self._join_marks(segment, log, run)
         if run.hard_state is not None:
             log.merge_hard_state(run.hard_state)
         if segment.start < log.since:
-            return  # a snapshot stands in the place of all that
+            return  # an installed snapshot replaces these entries
         tail_entries = self._tail_entries.setdefault(run.group, [])
         if run.lifted > log.lifted:
             log.lifted, log.settled = run.lifted, run.settled
-            if not log.lasting:  # it was void: whoever contradicts its leader has to be removed
+            # Else the LIFT was void: a replica that contradicts its leader has to be removed.
+            if not log.lasting:
                 log.lift()
         if run.given_up > log.lifted:
             log.doubt("it gave up entries that it may have acknowledged")
@@ -154,7 +158,7 @@ class _Rebuilding:
             tail_entries.pop()
 
     def _forget_copies(self, group: int) -> None:
-        """They are of an earlier life."""
+        """Forget copies that belong to an earlier incarnation."""
         self._early.pop(group, None)
         self._first_places.pop(group, None)
 

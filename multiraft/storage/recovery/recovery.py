@@ -329,7 +329,7 @@ class _Recovery:
         self._result.cut_at = position
         self._result.cut_bytes = torn.size - kept + sum(each.size for each in behind)
         self._remove(behind)
-        # A replica whose tombstone is cut goes on.
+        # A replica whose tombstone is cut off exists again.
         self._applied = living(self._checkpoint.applied(), self._checkpoint.position,
                                [each.scan.index for each in found[:at]])
         file = self._filesystem.open(torn.segment.path)

@@ -12,8 +12,7 @@ changed.  Per missing entry:
 
 - The leader does not have it: it was never committed, and is given up.
 - It may have been truncated, with the record of that in a damaged range
-(``recovery/lost_truncations.py``): the
-  committed entry of its index is requested instead of itself.
+  (``recovery/lost_truncations.py``): the committed entry of its index is requested instead.
 - Other members have compacted it: it is forgotten if it and an intact entry behind it are applied.
 - The leader has compacted it: it is forgotten if it is applied; otherwise it is given up with all
   entries behind it, and the leader's snapshot replaces them.
@@ -35,8 +34,8 @@ from multiraft.storage.io_jobs import ReadJob, StagedWrite
 from multiraft.storage.store import Store
 from multiraft.types import Entry
 
-#: Entries asked for at a time, and bytes answered at a time: a repair moves on in steps that delay
-#: nobody, and a lost answer costs little.
+#: Entries per request, and bytes per answer: small steps do not delay other work of the nodes, and
+#: a lost answer costs little.
 ENTRIES_PER_REQUEST = 64
 ANSWER_BYTES_MAX = 4 << 20
 
@@ -47,7 +46,7 @@ class Request(NamedTuple):
     group: int
     incarnation: int
     wanted: tuple[tuple[int, int], ...]  # (index, term)
-    term: int = 0  # that the asker is in: whoever led an earlier one may not know what is committed
+    term: int = 0  # of the asker: a leader of an earlier one may not know what is committed
 
 
 class Answer(NamedTuple):
@@ -83,7 +82,7 @@ def _nothing() -> None:
 
 
 class RepairCoordinator:
-    """One node's."""
+    """Repair of all quarantined replicas of one node."""
 
     def __init__(self, node: int, store: Store, core: MultiRaft,
                  submit: Callable[[StagedWrite], None]):
@@ -93,7 +92,7 @@ class RepairCoordinator:
         self._store = store
         self._core = core
         self._submit = submit
-        self._turn: dict[int, int] = {}  # group -> how often somebody was asked
+        self._turn: dict[int, int] = {}  # group -> number of requests sent
         self._writing: set[int] = set()
         self.look()
 
@@ -103,10 +102,11 @@ class RepairCoordinator:
         self.groups |= {*self._store.repair.quarantined_groups()}
 
     def created(self, group: int) -> None:
-        """There is a new replica: in a journal with damage it begins in doubt, as what stood there
-        may have been its.  Of damage that was found with every log in memory it is known that
-        nothing there was its: that is written before anything else, as the next start could not
-        tell."""
+        """Register a new replica, which needs head recovery in a journal with damage, because the
+        damaged entries may be its own.
+
+        If all damage was found with every log in memory, none of it was the new replica's.  That is
+        written before anything else, because the next start could not tell."""
         repair = self._store.repair
         if repair.quarantined(group) is not None:
             self.groups.add(group)
@@ -274,10 +274,10 @@ class RepairCoordinator:
             return
         applied = core.status.of(group).applied_index
         needless = max((index for index in compacted if index <= applied), default=0)
-        if needless:  # it is applied, and whoever lacks it gets a state
+        if needless:  # it is applied, and a member that lacks it gets a snapshot
             repair.require_head_recovery(
                 group
-            )  # its term is perhaps not known, and was it the last?
+            )  # its term may be unknown, and it may have been the last entry
             core.compacted(group, needless + 1)
         for index in absent:
             if index <= core.status.of(group).commit:
@@ -298,7 +298,7 @@ class RepairCoordinator:
             self._core.repair.terms_known(group, log.index.term_runs())
 
     def _lifted(self, group: int) -> None:
-        """On disk it is a good replica again, unless other damage was found meanwhile."""
+        """Readmit a replica whose LIFT is durable, unless other damage was found meanwhile."""
         self._writing.discard(group)
         if group not in self._core.status.groups():
             return  # it was removed meanwhile

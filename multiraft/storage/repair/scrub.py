@@ -246,7 +246,7 @@ class Scrubber:
             return []
         end = plan.suspects[-1].begin if plan.prev_crc is None else plan.end
         if plan.prev_crc is not None and end < plan.limit or end == plan.resumed:
-            return []  # they go on, or there are none
+            return []  # the run of such entries continues, or there are none
         if repair.is_inside(plan.resumed):
             return self._errors(Suspect(plan.resumed, end, "overwritten"))
         return self._owned(plan.resumed, end, "overwritten")

@@ -120,7 +120,7 @@ def test_a_wanted_entry_that_is_damaged_is_found_as_a_scan_finds_it(simulated):
 
 
 def test_a_checkpoint_after_a_start_knows_what_the_one_before_it_knew(disk):
-    """No group has a leader yet, so nobody says what is committed."""
+    """No group has a leader yet, so no commit index is known."""
     filesystem, directory = disk
     logs = prepared(filesystem, directory, 3, {1: 0, 2: 7, 3: 40})
     store = open_store(filesystem, directory)

@@ -1,5 +1,5 @@
-"""The index of a full segment is the same whether it is made with an object per entry or without,
-and whether whoever makes it gives way or not, and it does give way."""
+"""Index of a full segment: the same with an object per entry or without, and with pauses or
+without; and pauses are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a crash leaves behind the last durable entry is cut off, durably, and nothing else is."""
+"""Torn tails: bytes of a crash behind the last durable entry are cut off, durably, and nothing
+else."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def test_bytes_behind_the_cut_never_join_the_chain_again():
 def test_bytes_of_a_previous_segment_are_not_accepted():
     disk, model, _ = small_journal()
     other = Disk()
-    store = open_store(other.filesystem, DIRECTORY)  # the same node, another life
+    store = open_store(other.filesystem, DIRECTORY)  # the same node, another start
     store.close()
     store = open_store(other.filesystem, DIRECTORY)
     store.create_group(1, 1, VOTERS)
@@ -227,8 +228,8 @@ def test_the_header_of_a_torn_entry_still_proves_what_was_durable_before_it():
 
 
 def test_a_replica_whose_tombstone_is_cut_off_goes_on():
-    """It was out for good: the start had taken its applied state for that of an earlier life when
-    it came by the tombstone, and read the log on top of it."""
+    """It was out permanently: at the tombstone, the start had taken its applied state for that of
+    an earlier replica, and read the log on top of it."""
     disk = Disk()
     store = open_store(disk.filesystem, DIRECTORY)
     rounds = Rounds(store)

@@ -137,7 +137,7 @@ def _compare_offsets(store, state) -> None:
 
 
 def run_until_crash(filesystem, model, rng, fuse: int, steps: int) -> bool:
-    """Whether the fuse blew."""
+    """Run the steps; True if the fail point was reached."""
     try:
         node = Node(filesystem, model, rng)
         filesystem.fuse = fuse

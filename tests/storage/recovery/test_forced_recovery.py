@@ -50,8 +50,8 @@ def begun(disk: Disk) -> tuple[Store, Rounds, list[Entry]]:
 
 
 def recovered(rounds: Rounds, *named: int) -> int:
-    """Group 1 goes on from here in incarnation 2, alone, and then with the nodes that are named;
-    where the record of that stands."""
+    """Continue group 1 from here in incarnation 2, alone, and then with the named nodes; return the
+    position of the record of that."""
     mark = reincarnation(1, 1, 4, ForcedRecovery(2, ALONE))
     place = rounds.store.table.journal.position
     rounds.run(GroupWrite(1, 1, 0, (), HardState(2, 0), mark))
@@ -82,9 +82,9 @@ def round_of(store: Store, core: MultiRaft) -> None:
 
 
 def test_a_survivor_gives_up_what_stands_before_where_it_was_recovered():
-    """Its members are dated by the end of the log that it went on from, which need not have been
-    applied: when what was damaged there had been compacted by all others, nobody was a member any
-    more, and its node ended, at each of its starts."""
+    """The index of its members is the end of the log that it continued from, which need not have
+    been applied.  When all other members had compacted the damaged entries there, the group had no
+    members, and its node ended at each of its starts."""
     disk = Disk()
     store, rounds, _ = begun(disk)
     recovered(rounds, 1, 2, 3)
@@ -113,8 +113,9 @@ def test_a_survivor_gives_up_what_stands_before_where_it_was_recovered():
 @pytest.mark.parametrize("then", ["", "checkpoint"])
 @pytest.mark.parametrize("damaged", [True, False])
 def test_a_lift_says_in_which_incarnation_the_group_is(damaged, then):
-    """What told it was damaged in front of the last checkpoint, and settled as everything else: the
-    next life was in the incarnation before, for good, and went on from its log alone once more."""
+    """The record of it was damaged in front of the last checkpoint, and settled like other damage.
+    The next start was permanently in the incarnation before, and continued from its log alone once
+    more."""
     disk = Disk()
     store, rounds, _ = begun(disk)
     place = recovered(rounds, 1, 2, 3)

@@ -1,4 +1,4 @@
-"""What a later release wrote is refused as a whole: not read, not cut, not set aside."""
+"""Files of a later release are refused as a whole: not read, not cut, not set aside."""
 
 from __future__ import annotations
 

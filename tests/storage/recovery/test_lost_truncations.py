@@ -32,7 +32,7 @@ PARTITION = 7
 
 
 class Status(NamedTuple):
-    """What the repairer asks a core for."""
+    """Part of a core's status that the repair coordinator reads."""
 
     first_index: int
     last_index: int
@@ -81,8 +81,8 @@ class Core:
         return self._following
 
     def follow(self, group: int) -> None:
-        """What stands behind the log's end is dropped first, as ``doubt.begin`` does.  Its leader
-        finds where the logs part from the end, as appends do, and gives the rest."""
+        """Truncate behind the log's end first, as ``head_recovery.begin`` does.  The leader finds
+        the place where the logs part from the end, as appends do, and sends the rest."""
         self._following = self._cleared = True
         index = self._store.table.logs[group].index
         common = min(index.last_index, len(self._true))
@@ -273,7 +273,7 @@ def append(store, history: History, term: int) -> None:
 
 
 def scrub(store, history: History, begin: int, end: int) -> None:
-    """What a scrub does that finds a hole."""
+    """Report a damaged range that no log points to, like a scrub."""
     repairer = RepairCoordinator(1, store, Core(store, history.true, 0), lambda staged: None)
     for _, index in store.repair.owners(begin, end):
         store.repair.damaged(1, index, "found by the scrub")

@@ -1,7 +1,7 @@
-"""Who the members are, and what is left of a replica that was removed, across restarts.
+"""Members of groups, and records of removed replicas, across restarts.
 
-Every story is told with a restart after each of its rounds and with checkpoints and sealed segments
-in between: what recovery finds must not depend on where they fall.
+Every story runs with a restart after each of its rounds and with checkpoints and sealed segments in
+between: the recovered state must not depend on their places.
 """
 
 from __future__ import annotations

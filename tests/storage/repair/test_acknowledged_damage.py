@@ -1,4 +1,4 @@
-"""Damage that has been settled stays settled: no later start or scrub doubts anybody for it."""
+"""Settled damage stays settled: no later start or scrub begins a head recovery for it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def put(store, staged) -> None:
 
 
 def scrubbed(store) -> list:
-    """What a scrub of all of the journal finds."""
+    """Return the findings of a scrub of the whole journal."""
     scrubber, found = Scrubber(store), []
     while (plan := scrubber.next_plan()) is not None:
         plan.execute()
@@ -124,8 +124,9 @@ def test_what_copies_explain_never_takes_the_room_of_a_hole_in_a_lift():
 
 
 def test_what_is_settled_as_one_place_stays_so_however_many_copies_stand_in_it():
-    """Seed 790000007187: how old a log is, is one such place, and there was no room for all of its
-    parts between copies.  Each start found damage in it, and the replica was in doubt again."""
+    """Seed 790000007187: the age of a log is one such place, and a LIFT could not hold all of its
+    parts between copies.  Each start found damage in it, and the replica needed head recovery
+    again."""
     disk, store, _, _ = two_groups()
     store.table.logs[1].settled = ((0, 80_000),)
     store.table.journal_damage.copied.update((1000 * at, 100) for at in range(1, 80 + HOLES_MAX))
@@ -139,7 +140,7 @@ def test_what_is_settled_as_one_place_stays_so_however_many_copies_stand_in_it()
 
 
 def end_of_group(how: str, store, rounds: Rounds) -> None:
-    """Group 1's log is gone or another one; the copies that it took are of no use any more."""
+    """End group 1's log or replace it; the copies that it took are useless then."""
     if how == "tombstone":
         rounds.run(GroupWrite(1, 1, 0, (), None,
                               tombstone(1, 1, Tombstone(HardState(3, 1), 3, 1))))
@@ -176,9 +177,9 @@ def test_a_damaged_place_with_a_copy_concerns_nobody_whatever_becomes_of_its_log
 
 @pytest.mark.parametrize("then_sealed", [False, True])
 def test_a_damaged_entry_of_a_replica_that_goes_concerns_nobody_else(then_sealed):
-    """Seed 790000003662: it was removed before anybody had given it a copy.  The next scrub did not
-    know whose the place had been, and made the others doubt themselves, one of which had been
-    counted on meanwhile."""
+    """Seed 790000003662: the replica was removed before any member had given it a copy.  The next
+    scrub did not know the owner of the place, and began head recovery of the others, one of which
+    had been counted meanwhile."""
     disk, store, rounds, _ = two_groups()
     disk.put(FIRST, flipped(disk.read(FIRST), store.table.logs[1].index.position(1) + 20))
     named, = scrubbed(store)
@@ -323,10 +324,10 @@ def test_a_replica_that_is_created_later_has_nothing_to_do_with_old_damage(resta
 @pytest.mark.parametrize("group", [2, 3])
 @pytest.mark.parametrize("doubted", [False, True])
 def test_a_replica_that_comes_settles_damage_that_only_others_know_of(group, doubted):
-    """Seed 790000000640: damage behind an index file is known to the scrub alone, and to the lifts
-    of those that were there when it came by.  A replica that had been removed (2) came back in a
-    later life, and was in doubt when the scrub came by again: as the only voter for ever.  So with
-    a new one (3) of which no checkpoint says that it is."""
+    """Seed 790000000640: damage behind an index file is known only to the scrub, and to the lifts
+    of replicas that existed when the scrub found it.  A removed replica (2) was added again, and
+    needed head recovery at the next scrub, as the only voter without end.  The same holds for a new
+    replica (3) that no checkpoint contains."""
     disk, store, rounds, _ = two_groups()
     rounds.run(GroupWrite(2, 1, 0, (), None, tombstone(2, 1, Tombstone(HardState(3, 2), 0, 1))))
     found = damaged_behind_an_index(disk, store, rounds)
@@ -350,7 +351,8 @@ def test_a_replica_that_comes_settles_damage_that_only_others_know_of(group, dou
 
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_replica_that_came_back_had_nothing_in_damage_from_while_it_was_away(restarts):
-    """As one that is new: as the only voter of its group it would be in doubt for ever."""
+    """The same as for a new one: as the only voter of its group it would need head recovery without
+    end."""
     disk, store, rounds, _ = two_groups()
     rounds.run(GroupWrite(2, 1, 0, (), None, tombstone(2, 1, Tombstone(HardState(3, 2), 0, 1))))
     at = store.table.journal.position
@@ -372,8 +374,8 @@ def test_a_replica_that_came_back_had_nothing_in_damage_from_while_it_was_away(r
 
 
 def test_a_replica_that_was_here_before_settles_nothing_that_only_others_were_cleared_of():
-    """What stood there may have dropped entries of it, which a later start without the index file
-    would bring back."""
+    """The damaged records may have truncated entries of it, which a later start without the index
+    file would bring back."""
     disk, store, rounds, entries = two_groups()
     found = damaged_behind_an_index(disk, store, rounds)
     assert store.repair.suspect_all(found.begin, found.end, found.why) == [1, 2]
@@ -465,7 +467,7 @@ def test_what_was_dropped_never_comes_back_as_if_nothing_were_lost():
     disk.filesystem.overwrite(FIRST, at, bytes(64))
     found, = scrubbed(store)
     assert store.repair.suspect_all(found.begin, found.end, found.why) == [1]
-    rounds.run(write(1, drop_from=4))  # as whoever doubts does, behind its last entry
+    rounds.run(write(1, drop_from=4))  # as in head recovery, behind its last entry
     put(store, store.repair.stage_lift(1, lambda: None))
     rounds.run(write(1, noop_entry(1, 4, 4)))
     store.close()
@@ -514,7 +516,7 @@ def test_what_was_compacted_before_it_was_confirmed_is_in_question_at_every_star
         repairer = RepairCoordinator(1, store, Compacted(4), partial(put, store))
         repairer.step(1)
         assert not store.table.logs[1].missing
-        if repairer.groups:  # it is in doubt, the first time
+        if repairer.groups:  # the first time it needs head recovery
             put(store, store.repair.stage_lift(1, lambda: None))
         assert not [*store.repair.quarantined_groups()]
         store.close()

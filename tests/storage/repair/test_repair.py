@@ -59,7 +59,8 @@ def copy_missing(store, peer_entries: dict) -> None:
 
 
 def follow_leader(store, peer_entries: dict, hard_states: dict) -> None:
-    """What doubtful replicas do: drop what may stand behind the log's end, take the leader's."""
+    """Follow the leader like a replica in head recovery: truncate behind the log's end, accept
+    appends."""
     rounds = Rounds(store)
     for group in sorted(store.repair.quarantined_groups()):
         log = store.repair.quarantined(group)
@@ -352,7 +353,7 @@ def test_copies_of_an_earlier_incarnation_are_none_of_the_logs():
 
 
 class Core:
-    """What the repairer asks of consensus."""
+    """Part of consensus that the repair coordinator calls."""
 
     def __init__(self, groups: dict[int, Configuration], leader: int = 0):
         self.status = self.repair = self  # as the views of a core
@@ -490,8 +491,8 @@ def test_who_knows_no_members_asks_the_leader():
 
 
 def test_what_the_leader_has_compacted_is_given_up_for_its_snapshot():
-    """Nobody has the entry any more: a state stands for it.  Seed 346722026736, where it was
-    damaged together with the checkpoint that made it needless here."""
+    """No member has the entry: a snapshot replaces it.  Seed 346722026736, where it was damaged
+    together with the checkpoint that made it needless here."""
     disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     store.repair.damaged(2, 3, "found by the scrub")
@@ -581,7 +582,7 @@ def test_damage_under_a_misdirected_write_is_found():
 
 
 def test_damage_of_compacted_entries_is_not_missed():
-    """Every peer may have forgotten them: who asked for copies would ask for ever."""
+    """Every peer may have compacted them: requests for copies would be repeated without end."""
     disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     core, submitted = Core({1: VOTERS, 2: VOTERS}), []

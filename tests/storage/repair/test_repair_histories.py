@@ -1,10 +1,11 @@
-"""Lives of a replica that is damaged, repaired and goes on, in any order: at every moment its log
-is its leader's, and what was repaired stays so.
+"""Histories of a replica that is damaged and repaired, in any order: at every moment its log is its
+leader's, and repaired entries stay repaired.
 
-Two groups share the follower's journal.  Their leaders append, are replaced by others that make it
-drop what was not committed, with or without its hearing of it; it commits, writes checkpoints,
-begins new segments and index files, and starts again.  Any entries of its journal are lost, those
-of earlier repairs too: found by a scrub with every log in memory, or by the next start.
+Two groups share the follower's journal.  Their leaders append, and are replaced by others that make
+the follower truncate uncommitted entries, with or without its knowledge.  The follower commits,
+writes checkpoints, begins new segments and index files, and restarts.  Any entries of its journal
+are lost, those of earlier repairs too: found by a scrub with every log in memory, or by the next
+start.
 """
 
 from __future__ import annotations
@@ -352,7 +353,7 @@ TWO = [("append", 1, 1, False), ("append", 1, 1, False), ("commit", 1)]
 @example([*DROPPED, ("damage", [(4, 2)], True), ("append", 1, 1, True), ("damage", [(9, 6)], True)])
 # Another member still has what was dropped: that is no proof.
 @example([("append", 1, 3, True), ("stale_follows", 1), *DROPPED[1:], ("damage", [(4, 2)], False)])
-# The only entry of a segment's part is dropped, what replaced it is lost, and the log goes on.
+# The only entry of a segment's part is truncated, its replacement is lost, and the log continues.
 @example([*REPAIRED, ("damage", [(3, 0)], False)])
 @example([*REPAIRED, ("damage", [(3, 0)], True)])
 # A copy is damaged itself, in a segment without other entries of its group, or behind the log.

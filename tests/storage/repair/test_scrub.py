@@ -44,7 +44,7 @@ def readable(store, index: int) -> bool:
 
 
 def test_an_intact_journal_is_read_to_its_end(monkeypatch):
-    """And nobody looks through all that the store has for the owners of a piece."""
+    """No search of the whole store for the owners of a piece is made."""
     disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
     monkeypatch.setattr(store.repair, "owners", None)
@@ -118,7 +118,7 @@ def test_it_finds_exactly_what_cannot_be_read(monkeypatch):
         last = store.groups[1].bounds.last_index
         unreadable = {(1, index) for index in range(1, last + 1) if not readable(store, index)}
         assert scrub_all(store) >= unreadable
-        assert len(scrub_all(store) - unreadable) <= 1  # zeros between entries belong to nobody
+        assert len(scrub_all(store) - unreadable) <= 1  # zeros between entries belong to no log
         store.close()
 
 
@@ -172,7 +172,7 @@ def test_what_a_misdirected_write_left_hides_no_term_either():
 
 
 def test_terms_between_two_entries_that_rot_one_after_the_other_are_not_called_damaged():
-    """What goes on behind the first one belongs there, though no index points to any of it."""
+    """The entries behind the first one belong there, though no index points to any of them."""
     disk, store, _, _ = two_groups()
     index, put_out = store.table.logs[1].index, []
     for entry in (1, 2):
@@ -193,8 +193,8 @@ def three_segments() -> tuple[Disk, object]:
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_header_that_rots_is_found_before_a_start_needs_it(which):
-    """Whoever it makes doubt is cleared by others that are well; at the next start they may not
-    be, and neither may those whose header rotted long before."""
+    """Replicas that need head recovery now are cleared by intact ones.  At the next start those may
+    not be intact, and neither may replicas whose header rotted long before."""
     disk, store = three_segments()
     path = store.table.journal.segments[which].path
     disk.put(path, flipped(disk.read(path), 8))
@@ -210,7 +210,7 @@ def test_a_header_that_rots_is_found_before_a_start_needs_it(which):
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_what_stands_behind_a_header_that_a_start_found_rotten_is_not_called_damaged(which):
-    """It may be the last good copy, and nothing would give it to a peer any more."""
+    """It may be the last good copy, and a damaged entry would not be given to a peer."""
     disk, store = three_segments()
     path = store.table.journal.segments[which].path
     store.close()

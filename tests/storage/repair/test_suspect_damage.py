@@ -1,5 +1,5 @@
-"""What of a damaged replica is in doubt, and until when: nothing that a start finds in the journal,
-or a lift that came too early, may end a doubt or begin one for what is history."""
+"""Begin and end of head recovery by damage: neither records of past damage nor a lift that came too
+early may end one or begin one."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_lift_that_is_void_ends_no_lasting_quarantine_at_the_next_start():
 
 
 def test_damage_of_what_is_compacted_before_consensus_tells_of_it_is_no_contradiction():
-    """What consensus puts out is told to the store a turn later."""
+    """The store learns of a quarantine by consensus one turn later."""
     _, store, _, _ = two_groups()
     store.repair.damaged(1, 2, "found by a read")
     store.repair.forget_below(1, 3)
@@ -152,10 +152,10 @@ def test_a_full_segment_has_lost_nothing_when_the_first_entry_behind_it_is_lost(
 
 
 def test_a_segment_that_has_to_be_scanned_has_lost_nothing_behind_the_end_of_its_index_file():
-    """Seed 790000100545.  Group 2 was removed and came back, and a copy of its earlier life needs a
-    scan.  That start took the room of one empty entry before the lost first entry of the next
-    segment for a place of unknown damage, which no lift had named: in a group of two voters nobody
-    could be elected any more."""
+    """Seed 790000100545.  Group 2 was removed and added again, and a copy of the removed replica
+    needs a scan.  That start took the space of one empty entry before the lost first entry of the
+    next segment for a place of unknown damage, which no lift had named.  In a group of two voters
+    no leader could be elected."""
     disk, store, rounds, _ = two_groups()
     entry = noop_entry(2, 1, 1)
     rounds.run(write(2, entry))
@@ -273,8 +273,8 @@ def before_a_hole(disk: Disk, *entries: Entry) -> Store:
 
 
 def test_the_leader_is_asked_though_the_log_that_is_left_does_not_name_it():
-    """All whom it named had been replaced since, and were gone for good: nobody else was asked for
-    what is committed where the log ends, for ever.  Seed 790000003857."""
+    """All members that it named had been replaced since, and were gone permanently: no other member
+    was asked for the committed entries at the log's end.  Seed 790000003857."""
     joint = Configuration((1, 2, 3), (), (1, 2))
     change = Entry(EntryKind.MEMBERSHIP, 1, 1, 1, 2, payload=joint_quorum.encode(joint))
     store = before_a_hole(Disk(), noop_entry(1, 1, 1), change)
@@ -293,7 +293,8 @@ def test_the_leader_is_asked_though_the_log_that_is_left_does_not_name_it():
 
 
 def test_who_asks_for_its_vote_is_asked_though_the_log_that_is_left_does_not_name_it():
-    """The entry that names who is left is the damaged one, and they need its vote: nobody leads."""
+    """The damaged entry names the remaining members, and they need its vote: the group has no
+    leader."""
     disk = Disk()
     store = open_store(disk.filesystem, DIRECTORY)
     store.create_group(1, 1, VOTERS)
@@ -315,8 +316,8 @@ def test_who_asks_for_its_vote_is_asked_though_the_log_that_is_left_does_not_nam
 
 
 def test_what_its_leader_had_when_it_was_damaged_and_has_compacted_since_is_given_up():
-    """It had not heard that the entry is committed: what its leader has was never given up, also
-    when nobody has it any more.  It stayed out as long as that leader led."""
+    """It did not know that the entry is committed.  Entries that its leader has were never given
+    up, even if no member had them; so it stayed out as long as that leader led."""
     disk = Disk()
     store = open_store(disk.filesystem, DIRECTORY)
     store.create_group(1, 1, VOTERS)
@@ -338,7 +339,8 @@ def test_what_its_leader_had_when_it_was_damaged_and_has_compacted_since_is_give
 @pytest.mark.parametrize("applied", [2, 3, 4])
 def test_what_is_applied_and_compacted_by_any_member_is_forgotten_without_a_leader(applied):
     """Seed 790000005216: a voter had damaged entries that it had applied and all others compacted.
-    Only a leader's word was taken for that, and without its vote nobody led."""
+    Only a leader's statement was accepted for that, and without its vote the group had no
+    leader."""
     disk = Disk()
     store = open_store(disk.filesystem, DIRECTORY)
     store.create_group(1, 1, VOTERS)
