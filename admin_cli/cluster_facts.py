@@ -133,7 +133,10 @@ def group_description(client: Any, group: int) -> dict[str, Any]:
         raise NotFound(f"there is no group {group}; they are numbered 0 to {max(rows)}.",
                        "`multiraft group list` shows them.")
     nodes = {node.id: node for node in client.cluster_status().nodes}
-    replicas, problems, asked, ask = {}, {}, set(), NodeAsking()
+    replicas: dict[int, Any] = {}
+    problems: dict[int, str | None] = {}
+    asked: set[int] = set()
+    ask = NodeAsking()
     wanted = [*rows[group].voters, *rows[group].learners]
     while wanted:
         member = wanted.pop(0)

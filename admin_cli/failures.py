@@ -41,7 +41,7 @@ class CommandFailed(click.ClickException):
     def __init__(self, what: str, do: str = "", exit_code: int = ExitCode.FAILED):
         super().__init__(what)
         self.do = do
-        self.exit_code = int(exit_code)
+        self.exit_code = int(exit_code)  # type: ignore[misc]  # click reads it of the instance
 
     def show(self, file=None) -> None:
         """Both sentences, on standard error."""

@@ -38,7 +38,8 @@ def span(milliseconds: int | None) -> str | None:
     """``3 d 4 h``, ``12 min 5 s``: the two largest units; None stays None."""
     if milliseconds is None:
         return None
-    seconds, words = milliseconds // 1000, []
+    seconds = milliseconds // 1000
+    words: list[str] = []
     for length, name in _SPANS:
         if seconds >= length and len(words) < 2:
             words.append(f"{seconds // length} {name}")

@@ -74,7 +74,7 @@ def node_state(node: dict) -> str:
 
 def with_intent(state: str, intent: str | None) -> str:
     """What a node is, and what is wanted of it unless it is simply alive: ``up, draining``."""
-    words = connection.INTENTS.get(intent)
+    words = connection.INTENTS.get(intent or "")
     return f"{state}, {words}" if words else state
 
 
