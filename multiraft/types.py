@@ -8,19 +8,19 @@ lane.  ``Entry.payload`` is opaque to consensus and never copied by it.
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple, NewType
+from typing import NamedTuple
 
-NodeId = NewType("NodeId", int)  # 1 .. 2**31-1
-GroupId = NewType("GroupId", int)  # 0 .. pool size; 0 is the metadata group
-Incarnation = NewType("Incarnation", int)  # one life of a group (u32) or partition (u64); from 1
-Term = NewType("Term", int)
-Index = NewType("Index", int)  # Raft's, from 1; 0 = before the first entry
-Offset = NewType("Offset", int)  # a record's place in its partition, dense from 0
-Position = NewType("Position", int)  # a byte in a lane
-Milliseconds = NewType("Milliseconds", int)
+NodeId = int  # 1 .. 2**31-1
+GroupId = int  # 0 .. pool size; 0 is the metadata group
+Incarnation = int  # one life of a group (u32) or partition (u64); from 1
+Term = int
+Index = int  # Raft's, from 1; 0 = before the first entry
+Offset = int  # a record's place in its partition, dense from 0
+Position = int  # a byte in a lane
+Milliseconds = int
 
-NO_NODE = NodeId(0)
-METADATA_GROUP = GroupId(0)
+NO_NODE: NodeId = 0
+METADATA_GROUP: GroupId = 0
 
 
 class EntryKind(enum.IntEnum):
@@ -52,7 +52,7 @@ LAST_INDEXED_KIND = EntryKind.METADATA
 class BatchInfo(NamedTuple):
     """What the node needs to know of a batch, parsed once from its 61 header bytes."""
 
-    count: int  # records, > 0
+    count: int  # type: ignore[assignment]  # records, > 0
     producer_id: int  # -1 = not idempotent
     producer_epoch: int
     base_sequence: int
@@ -60,7 +60,7 @@ class BatchInfo(NamedTuple):
     codec: int
 
 
-Payload = bytes | memoryview
+Payload = bytes | bytearray | memoryview
 
 
 class Entry:
@@ -73,7 +73,7 @@ class Entry:
     __slots__ = ("kind", "group", "incarnation", "term", "index", "partition", "base_offset",
                  "payload", "batch")
 
-    def __init__(self, kind: EntryKind, group: int, incarnation: int, term: int, index: int,
+    def __init__(self, kind: int, group: int, incarnation: int, term: int, index: int,
                  partition: int = 0, base_offset: int = -1, payload: Payload = b"",
                  batch: BatchInfo | None = None):
         self.kind = kind
@@ -99,7 +99,7 @@ class Entry:
                 and self.base_offset == other.base_offset and self.payload == other.payload
                 and self.batch == other.batch)
 
-    __hash__ = None  # entries are compared, never keys
+    __hash__ = None  # type: ignore[assignment]  # entries are compared, never keys
 
 
 class HardState(NamedTuple):

@@ -18,7 +18,7 @@ import random
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Callable, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from multiraft import core
 from multiraft.client._batches import Batch, Delivery, PartitionQueue
@@ -370,6 +370,7 @@ class Accumulator:
                 raise UnknownPartition(f"topic {topic.name!r} has partitions 0..{count - 1}, not "
                                        f"{partition}").about(topic.name, partition)
             return partition
+        assert record.key is not None
         return (core.murmur2(record.key) & 0x7FFFFFFF) % count
 
     def _sticky_partition(self, topic) -> int:
@@ -412,7 +413,9 @@ class Accumulator:
         """Close the open batch: compress, build, queue.  An empty one (its first record was
         refused) is dropped."""
         batch, queue.open = queue.open, None
-        builder, batch.builder = batch.builder, None
+        assert batch is not None
+        builder = batch.builder
+        batch.builder = None  # type: ignore[assignment]  # sealed: it takes no more records
         usual = builder.size <= self._settings.batch_bytes
         if builder.count:
             codec, block = self._codec, None
@@ -446,7 +449,7 @@ class Accumulator:
     def take_failure(self) -> MultiRaftError | None:
         """The failures that nobody was told of: the first that is ambiguous, else the first, with a
         note for each of the others, up to ``_FAILURES_NOTED_MAX``; then none."""
-        untold = [failed[0].outcome for failed in self._failed if _is_untold(failed)]
+        untold: list[Any] = [failed[0].outcome for failed in self._failed if _is_untold(failed)]
         dropped, self._failures_dropped = self._failures_dropped, 0
         self._failed.clear()
         if not untold:

@@ -8,7 +8,7 @@ whether the batch was certainly not appended (``RequestError``) or nobody knows
 from __future__ import annotations
 
 from collections import deque
-from typing import Callable, Sequence
+from typing import Any, Callable, Sequence
 
 from multiraft import core
 from multiraft.client._records import BatchReceipt
@@ -35,7 +35,7 @@ class Delivery:
         """The receipt, or raises what went wrong.  Only when ``done``."""
         assert self.outcome is not None, "not done yet"
         self.claimed = True
-        if type(self.outcome) is BatchReceipt:
+        if isinstance(self.outcome, BatchReceipt):
             return self.outcome
         raise self.outcome
 
@@ -63,7 +63,7 @@ class Delivery:
                 listener()
 
 
-def note_taken(error: Exception, index: int, deliveries: Sequence[Delivery]) -> None:
+def note_taken(error: Any, index: int, deliveries: Sequence[Delivery]) -> None:
     """Say in an error which record of a list it is about, and what became of those before it."""
     error.index, error.deliveries = index, deliveries
     error.add_note(f"It is about record {index} of the list, counted from 0. Those before it were "
@@ -81,8 +81,8 @@ class Batch:
     def __init__(self, number: int, builder: core.BatchBuilder, now_ms: int, deadline_ms: int,
                  delivery: Delivery):
         self.number = number
-        self.builder: core.BatchBuilder | None = builder
-        self.data: bytearray | None = None
+        self.builder: core.BatchBuilder = builder
+        self.data: bytearray = None  # type: ignore[assignment]  # set when it is sealed
         self.count = 0
         self.accounted_bytes = 0
         self.opened_ms = now_ms

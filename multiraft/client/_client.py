@@ -81,8 +81,10 @@ class ClientCore:
 
     def remove(self, part: ProducerState | ConsumerState | None) -> None:
         """Remove a producer or consumer that was closed."""
-        self._producers.pop(part, None)
-        self._consumers.pop(part, None)
+        if isinstance(part, ProducerState):
+            self._producers.pop(part, None)
+        elif part is not None:
+            self._consumers.pop(part, None)
 
     # ---- the end ----
 

@@ -169,6 +169,7 @@ class ConsumerState:
         if reader.undecided is not None:
             run, _, since_ms = reader.undecided
             reason = self._runs.reason(run)
+        assert since_ms is not None
         return Wait(self.topic, reader.partition, reader.fetch_offset,
                     reader.known_end or -1, now_ms - since_ms, reason, run)
 
@@ -282,7 +283,7 @@ class ConsumerState:
         return reader
 
     def _check_deleted(self) -> None:
-        for reader in self._readers:
+        for reader in self._readers or ():
             if self._metadata.locations.get(reader.incarnation) is None:
                 self.error = UnknownPartition(f"topic {self.topic!r} was deleted")
 
@@ -319,6 +320,7 @@ class ConsumerState:
     def _waits_for_run(self, reader: Reader, now_ms: int) -> bool:
         """Whether the reader still stands before a staged batch that nobody has decided.  One with
         an end does not wait for ever: ``until_end`` ends there, a range fails."""
+        assert reader.undecided is not None
         run, questions, since_ms = reader.undecided
         if self._runs.decided(run):
             reader.undecided = None
@@ -341,6 +343,7 @@ class ConsumerState:
     def _is_over(self, reader: Reader) -> bool:
         """Whether the reader has come to the end of the part, or its leader is a node no more."""
         part = reader.part
+        assert part is not None
         if part.node in self._metadata.nodes and not (
                 reader.resolved and 0 <= part.end_offset <= reader.fetch_offset):
             return False
@@ -360,6 +363,7 @@ class ConsumerState:
                     if reader.asking is not None and reader.node == node})
 
     def _query(self, node: int, readers: list[Reader], asks: str, replica: str) -> Query:
+        request: Fetch | ListOffsets
         if asks == FETCH:
             request = Fetch(
                 tuple(FetchPart(reader.incarnation, reader.fetch_offset,
@@ -378,6 +382,7 @@ class ConsumerState:
     def _queries(self, reader: Reader) -> list[OffsetQuery]:
         """What resolves a start: always as many, see ``_resolve``."""
         if reader.asks == SEARCH:
+            assert isinstance(self._start, Timestamp) and reader.part is not None
             return [OffsetQuery(reader.incarnation, TIMESTAMP, self._start.ms, reader.part.epoch)]
         queries = [OffsetQuery(reader.incarnation, word) for word in (EARLIEST, LATEST)]
         if type(self._start) is Timestamp:
@@ -391,6 +396,7 @@ class ConsumerState:
 
     def _resolve(self, query: Query, results, now_ms: int) -> None:
         """Starts and ends of partitions, in the order of ``_queries``."""
+        assert isinstance(query.request, ListOffsets)
         count = len(query.request.partitions) // len(query.readers)
         if len(results) != count * len(query.readers):
             for reader in query.readers:
@@ -406,7 +412,9 @@ class ConsumerState:
             if bad is not None:
                 self._failed(reader, bad.code, bad.error, now_ms)
                 continue
-            self._begin_at(reader, *reader.ends, found.offset if found is not None else -1)
+            assert reader.ends is not None
+            first, last = reader.ends
+            self._begin_at(reader, first, last, found.offset if found is not None else -1)
             reader.ends = reader.part = None
             self._worked(reader)
 
@@ -537,7 +545,7 @@ class ConsumerState:
                 now_ms: int) -> None:
         """One partition was refused (``code`` None: no answer at all)."""
         error = (exception_for(code, detail) if code is not None
-                 else TimedOut(f"no answer: {detail.text}"))
+                 else TimedOut(f"no answer: {detail.text if detail is not None else ''}"))
         if code == Code.MOVED and self._knows_where(reader, error.detail):
             if reader.moves <= MOVES_MAX:
                 self._later(now_ms)

@@ -58,6 +58,7 @@ class Identifying:
         if isinstance(outcome, Lost):
             producer.identity_problem = f"no producer id yet: {outcome.why}"
             return
+        assert outcome.error is not None and self._question is not None
         producer.identity_problem = f"no producer id yet: {outcome.error.text}"
         if outcome.code == Code.NOT_LEADER:
             self.address = outcome.error.leader_address

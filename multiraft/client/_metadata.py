@@ -143,9 +143,11 @@ class MetadataCache:
         self.want(location.topic)
         if detail is not None and detail.group not in (-1, location.group):
             return  # it knows less, or more, of where the partition is
-        named = detail.leader if detail is not None else 0
-        if named and detail.leader_address:
-            self.nodes[named] = detail.leader_address
+        named = 0
+        if detail is not None and detail.leader:
+            named = detail.leader
+            if detail.leader_address:
+                self.nodes[named] = detail.leader_address
         for other in self._by_group.get(location.group, ()):
             there = self.locations[other]
             if there.leader == node or named:

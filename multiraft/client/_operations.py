@@ -7,7 +7,7 @@ defaults and docstrings here are those of the methods.  Retries: ``_retries.py``
 
 from __future__ import annotations
 
-from typing import NamedTuple, Sequence
+from typing import Any, NamedTuple, Sequence
 
 from multiraft.client import _retries, _search
 from multiraft.client._client import ClientCore
@@ -330,7 +330,7 @@ def scrub_node(core: ClientCore, node: int, address: str, bytes_per_second: int 
 # ---- sinks --------------------------------------------------------------------------------------
 
 
-def sink_request(core: ClientCore, request: sinks.Request) -> Operation[sinks.Reply]:
+def sink_request(core: ClientCore, request: sinks.Request) -> Operation[Any]:
     """Return the reply to one of the requests of ``multiraft.wire.sinks``.  Raises
     ``AmbiguousOutcome`` when a change of the ledger was not answered in time."""
     # Any of these may be repeated: a run is opened once per nonce, and decisions are final.

@@ -35,7 +35,6 @@ from multiraft.wire.errors import (
     AmbiguousOutcome,
     Code,
     ErrorDetail,
-    RequestError,
     TimedOut,
     UnknownPartition,
     exception_for,
@@ -126,7 +125,8 @@ class ProducerState:
         at = self._timers[0][0] if self._timers else None
         if records.staged:
             staged = records.staged_deadline_ms()
-            at = staged if at is None else min(at, staged)
+            if at is None or staged is not None and staged < at:
+                at = staged
         return at
 
     def _ring(self, now_ms: int) -> None:
@@ -243,6 +243,7 @@ class ProducerState:
 
     def _renew(self, queue: PartitionQueue) -> bool:
         """Go on under a newer identity, if there is one; else ask for it."""
+        assert self.identity is not None
         if self.identity == queue.identity or self.identity[0] == self.lost_id:
             self.wants_identity = self.settings.identity is None
             return False
@@ -253,7 +254,9 @@ class ProducerState:
         """Group batches for one node into requests of bounded size."""
         if len(batches) == 1:
             return [self._attempt_of(address, batches, now_ms)]
-        attempts, part, size = [], [], 0
+        attempts: list[Attempt] = []
+        part: list[tuple[PartitionQueue, Batch]] = []
+        size = 0
         for queue, batch in batches:
             if part and (size + len(batch.data) > self.settings.request_bytes_max
                          or len(part) == PARTITIONS_PER_REQUEST_MAX
@@ -285,7 +288,9 @@ class ProducerState:
 
     def _set_timer(self, queue: PartitionQueue, now_ms: int) -> None:
         """When this partition is looked at again if nothing happens before."""
-        at = queue.oldest().deadline_ms
+        oldest = queue.oldest()
+        assert oldest is not None
+        at = oldest.deadline_ms
         if queue.open is not None:
             at = min(at, queue.open.opened_ms + self.settings.linger_ms)
         if queue.retry_at_ms > now_ms:
@@ -322,7 +327,7 @@ class ProducerState:
         for at, (queue, batch) in enumerate(attempt.batches):
             if batch.done:
                 pass
-            elif type(outcome) is Lost:
+            elif isinstance(outcome, Lost):
                 self._lost(attempt, queue, batch, outcome, now_ms)
             elif outcome.code != Code.OK:
                 self._refused(attempt, queue, batch, outcome.code, outcome.error, now_ms,
@@ -385,7 +390,7 @@ class ProducerState:
             self._fail(queue, batch, exception_for(code, error.detail._replace(
                 text=f"{self._name(queue, batch)}: {error}")))
 
-    def _out_of_order(self, queue: PartitionQueue, batch: Batch, error: RequestError,
+    def _out_of_order(self, queue: PartitionQueue, batch: Batch, error: MultiRaftError,
                       now_ms: int) -> None:
         """The batch before this one is missing there.  Behind others it just waits for them.  As
         the oldest, and certainly in no log, it goes on with a new epoch: the leader has forgotten
@@ -452,7 +457,7 @@ class ProducerState:
                 batch.problem = batch.problem or "no answer"
             self._fail(queue, batch, fresh(error))
 
-    def _fenced(self, queue: PartitionQueue, batch: Batch, error: RequestError,
+    def _fenced(self, queue: PartitionQueue, batch: Batch, error: MultiRaftError,
                 now_ms: int) -> None:
         """The leader takes nothing more under this identity.  One that was given ends with that.
         An own one is exchanged: what is certainly in no log goes on under another id, in order;
@@ -462,6 +467,7 @@ class ProducerState:
             self._end_all(error)
             return
         queue.needs_reset = True
+        assert batch.identity is not None
         self.lose_id(batch.identity[0])
         if batch.maybe_appended:
             self._fail(queue, batch, error)

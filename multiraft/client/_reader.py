@@ -52,7 +52,7 @@ class Reader:
         self.end_offset: int | None = None  # where to stop, with until_end
         self.resolved = False
         self.begun = False  # something was read
-        self.asking = None  # the query that it is in
+        self.asking: Query | None = None  # the query that it is in
         self.node = 0  # whom it asks
         self.buffered_bytes = 0
         self.retry_at_ms = 0

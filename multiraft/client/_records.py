@@ -136,7 +136,7 @@ class BatchReceipt(NamedTuple):
     topic: str
     partition: int
     base_offset: int
-    count: int
+    count: int  # type: ignore[assignment]
 
 
 class FetchedBatch:

@@ -79,6 +79,7 @@ class Client:
         return self
 
     async def __aexit__(self, kind, error, trace) -> bool | None:
+        assert self._nursery is not None
         if isinstance(self._core.ended, Forked):
             # The run and its epoll are the parent's: this process must not wait on them.
             self._nursery.cancel_scope.cancel()
@@ -300,6 +301,7 @@ class Client:
                     talk.flush()
                 elif link not in self._scopes:
                     self._scopes[link] = trio.CancelScope()
+                    assert self._nursery is not None
                     self._nursery.start_soon(self._serve, link)
 
     async def _serve(self, link: Link) -> None:

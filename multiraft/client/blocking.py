@@ -50,6 +50,7 @@ from multiraft.client._waits import Wait
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import MultiRaftError, RecordTooLarge
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
+from multiraft.wire.tls import TlsSocket
 
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Closed",
@@ -255,8 +256,8 @@ class Client:
         """Wait for the sockets, at most ``wait_ms`` and not past the next deadline, and receive.
         Only right after ``advance``, whose time counts as the present one."""
         due_ms = self._core.next_deadline_ms()
-        for sock in self.connecting:
-            due_ms = sock.deadline_ms if due_ms is None else min(due_ms, sock.deadline_ms)
+        for each in self.connecting:
+            due_ms = each.deadline_ms if due_ms is None else min(due_ms, each.deadline_ms)
         if due_ms is not None:
             left_ms = due_ms - self.turned_ms if due_ms > self.turned_ms else 0
             if wait_ms is None or left_ms < wait_ms:
@@ -266,12 +267,12 @@ class Client:
             if sock is not None:
                 sock.ready(events)
 
-    def register(self, raw: socket.socket, events: int, sock: LinkSocket) -> None:
+    def register(self, raw: socket.socket | TlsSocket, events: int, sock: LinkSocket) -> None:
         """Listen for ``events`` of a socket, instead of those registered before."""
         self._poll.register(raw, events)
         self._registered[raw.fileno()] = sock
 
-    def unregister(self, raw: socket.socket) -> None:
+    def unregister(self, raw: socket.socket | TlsSocket) -> None:
         """Stop listening to a socket."""
         self._poll.unregister(raw)
         del self._registered[raw.fileno()]

@@ -54,7 +54,7 @@ class Range(NamedTuple):
     end_offset: int
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]  # of the offsets, not tuple's
         """Offsets in it: as many records, but for what compaction removed."""
         return self.end_offset - self.start_offset
 
@@ -124,6 +124,7 @@ def _rest(state: ConsumerState, part: Range,
     """What is left to read of a range whose reader ended with an error.  Raises it, unless it is a
     loss that ``on_loss`` takes."""
     position = state.position(part.partition)
+    assert state.error is not None
     lost = _as_loss(part._replace(start_offset=position if position is not None
                                   else part.start_offset), state.error)
     if lost is None:

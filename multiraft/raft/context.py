@@ -20,7 +20,7 @@ from multiraft.raft.timers import Timers
 class RandomSource(Protocol):
     """What the core needs of a ``random.Random``, which the driver seeds and passes in."""
 
-    def randrange(self, stop: int) -> int:
+    def randrange(self, stop: int, /) -> int:
         """A number in [0, stop)."""
         ...
 

@@ -9,6 +9,8 @@ replace it, because both are in one write.
 
 from __future__ import annotations
 
+from typing import final
+
 from multiraft.errors import Compacted
 from multiraft.raft import joint_quorum, replica_records
 from multiraft.raft.log_reader import GroupRestored, LogBounds
@@ -17,6 +19,7 @@ from multiraft.raft.ready import GroupWrite, Writes
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 
+@final
 class GroupImage:
     """One group's entries and hard state, once in memory and once on the disk."""
 

@@ -68,7 +68,7 @@ class Append(NamedTuple):
     prev_term: int
     last_index: int
     commit: int  # never above what the receiver will have verified: it caps it itself
-    entries: tuple[Entry, ...] | bytes = ()
+    entries: tuple[Entry, ...] = ()
     read_round: int = 0
 
 
@@ -110,7 +110,7 @@ class Removed(NamedTuple):
     incarnation: int
     term: int
     read_round: int
-    index: int
+    index: int  # type: ignore[assignment]
 
 
 class HeadRecoveryRequest(NamedTuple):
@@ -133,7 +133,7 @@ class HeadRecoveryGrant(NamedTuple):
     incarnation: int
     term: int
     nonce: int
-    index: int
+    index: int  # type: ignore[assignment]
 
 
 class SnapshotOffer(NamedTuple):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
@@ -59,7 +59,7 @@ from multiraft.raft.status import Role
 from multiraft.raft.status_view import StatusView
 from multiraft.types import BatchInfo, Configuration, Entry, EntryKind
 
-Handler = Callable[[Group, int, Message], None]
+Handler = Callable[[Group, int, Any], None]
 
 _F, _P, _C, _L = Role.FOLLOWER, Role.PRE_CANDIDATE, Role.CANDIDATE, Role.LEADER
 
@@ -101,7 +101,7 @@ class Proposed(NamedTuple):
     covers ``index`` while the entry there still has ``term``.  ``duplicate``: an idempotent
     producer sent it before, and this is the original (term 0 when that is compacted)."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     term: int
     base_offset: int
     duplicate: bool
@@ -217,8 +217,10 @@ class MultiRaft:
         if kind in peers.HANDLERS:
             peers.HANDLERS[kind](self._peers, sender, message)
             return
-        group = self._groups.get(message.group)
-        if group is None or group.incarnation != message.incarnation:
+        # The messages without a group are in ``peers.HANDLERS``.
+        group = self._groups.get(message.group)  # type: ignore[union-attr]
+        if group is None or (
+                group.incarnation != message.incarnation):  # type: ignore[union-attr]
             self._peers.answer_unknown(sender, message)
             return
         handler = HANDLERS.get((kind, group.role))

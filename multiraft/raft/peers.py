@@ -17,6 +17,7 @@ groups elect.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from multiraft.errors import ImpossibleMessage
 from multiraft.liveness.leadership_digest import BUCKETS
@@ -280,7 +281,7 @@ class Peers:
             assert total == (kept.total if kept is not None else 0), f"led digest for {node}"
 
 
-HANDLERS: dict[type, Callable[[Peers, int, Message], None]] = {
+HANDLERS: dict[type, Callable[[Peers, int, Any], None]] = {
     DigestQuery: Peers.on_digest_query,
     DigestAnswer: Peers.on_digest_answer,
     LeadershipDeltaRequest: Peers.on_led_request,

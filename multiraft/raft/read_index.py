@@ -37,6 +37,7 @@ def begin(group: Group) -> None:
     """Begin a round when none is under way and a read waits; not before this term's first commit,
     because until then the commit index may be behind what was acknowledged."""
     reads = group.reads
+    assert reads is not None
     if reads.asked or not reads.waiting or group.log.commit < group.term_start:
         return
     group.read_round += 1
@@ -47,13 +48,16 @@ def begin(group: Group) -> None:
 def is_unanswered(group: Group, member: Progress) -> bool:
     """Whether the round that is under way has not been sent to this voter."""
     reads = group.reads
+    assert reads is not None
     return (bool(reads.asked) and member.sent_round < reads.read_round
             and joint_quorum.is_voter(group.configuration, member.node))
 
 
 def on_heard(group: Group) -> None:
     """A member answered a higher stamp than before."""
-    if group.reads.asked:
+    reads = group.reads
+    assert reads is not None
+    if reads.asked:
         _confirm(group)
 
 
@@ -65,6 +69,7 @@ def on_voters_changed(group: Group) -> None:
 
 def _is_confirmed(group: Group) -> bool:
     reads = group.reads
+    assert reads is not None
 
     def answered(node: int) -> bool:
         return (node == group.context.node
@@ -75,6 +80,7 @@ def _is_confirmed(group: Group) -> bool:
 
 def _confirm(group: Group) -> None:
     reads = group.reads
+    assert reads is not None
     if _is_confirmed(group):
         group.context.reads += [ReadReady(group.id, token, reads.index) for token in reads.finish()]
         if reads.waiting:
@@ -84,6 +90,7 @@ def _confirm(group: Group) -> None:
 def ask_again(group: Group) -> bool:
     """Answers are overdue: ask those again who have not answered; whether there is anybody."""
     reads = group.reads
+    assert reads is not None
     if not reads.asked:
         return bool(reads.waiting)
     for member in group.progress.values():

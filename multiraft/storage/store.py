@@ -217,6 +217,7 @@ class Store:
         """Apply a tombstone or the record of a forced recovery to the log; return how many journal
         entries it takes."""
         mark = write.mark
+        assert mark is not None
         if mark.kind == EntryKind.REINCARNATION:
             log.reincarnate(parse_reincarnation(mark.payload), mark.index, mark.term)
             return 1
@@ -298,6 +299,7 @@ class Store:
         if partition is None:
             partition = log.partitions[entry.partition] = PartitionIndex(entry.partition, log.group)
         batch = entry.batch
+        assert batch is not None
         partition.append(entry.base_offset, batch.count, entry.index, batch.max_timestamp_ms)
 
     def begin(self, staged: StagedWrite) -> None:
@@ -489,7 +491,7 @@ class Store:
         log = self.table.log(group)
         batches = log.partitions.get(partition)
         slot = batches.find(offset) if batches else -1
-        if slot < 0 or offset >= batches.batch(slot)[1]:
+        if batches is None or slot < 0 or offset >= batches.batch(slot)[1]:
             return None
         index = batches.batch(slot)[2]
         if log.index.position(index) + log.index.size(index) > self._journal.durable:

@@ -96,7 +96,7 @@ class ResponseEvent(NamedTuple):
     """A response, sent or received.  ``reply`` when ``code`` is 0, else ``error``."""
 
     id: int
-    reply: messages.Reply | None = None
+    reply: Any = None
     code: int = Code.OK
     error: ErrorDetail | None = None
     metadata_index: int = 0
@@ -280,24 +280,25 @@ class Connection:
         """Buffers to send, in order: one for the header, then ``payload``'s own, not copied.
         Raises ``LocalProtocolError`` when the event may not be sent now or is too large; nothing
         has changed then."""
-        kind = type(event)
         if self.state is State.OPEN:
-            if kind is RequestEvent and self.role is Role.CLIENT:
+            if type(event) is RequestEvent and self.role is Role.CLIENT:
                 return self._send_request(event, payload)
-            if kind is ResponseEvent and self.role is Role.SERVER:
+            if type(event) is ResponseEvent and self.role is Role.SERVER:
                 return self._send_response(event, payload)
-        elif kind is ResponseEvent and self.role is Role.SERVER and self.state is State.CLOSED:
+        elif (type(event) is ResponseEvent and self.role is Role.SERVER
+              and self.state is State.CLOSED):
             # A client may end its side of the stream as soon as it has asked.
             return self._send_response(event, payload)
-        elif kind is Hello and self.role is Role.CLIENT and self.state is State.OPENING:
+        elif (type(event) is Hello and self.role is Role.CLIENT
+              and self.state is State.OPENING):
             return self._send_handshake(messages.hello_header(event), payload, State.WAITING)
         elif self.role is Role.SERVER and self.state is State.JUDGING:
-            if kind is Welcome:
+            if type(event) is Welcome:
                 return self._send_handshake(messages.welcome_header(event), payload, State.OPEN)
-            if kind is Refused:
+            if type(event) is Refused:
                 return self._send_handshake(messages.refused_header(event), payload, State.CLOSED)
-        raise LocalProtocolError(f"{kind.__name__} may not be sent by a {self.role.value} that is "
-                                 f"{self.state.value}")
+        raise LocalProtocolError(f"{type(event).__name__} may not be sent by a {self.role.value} "
+                                 f"that is {self.state.value}")
 
     def _send_handshake(self, header: dict[str, Any], payload, after: State) -> list[Buffer]:
         buffers = self._frame(header, payload, 0)
@@ -307,6 +308,7 @@ class Connection:
         return buffers
 
     def _send_request(self, event: RequestEvent, payload) -> list[Buffer]:
+        request: Any
         number, request, metadata_index = event
         op = messages.OPS[type(request)]
         if number in self._in_flight:

@@ -371,10 +371,9 @@ class ConnectionRefused(MultiRaftError):
         self.versions = versions
 
 
+_KINDS: tuple[type[_Answered], ...] = (AmbiguousOutcome, *RequestError.__subclasses__())
 #: code -> exception type; the one table.  ``retriable`` and ``definite`` are class attributes.
-EXCEPTIONS: dict[Code, type[_Answered]] = {
-    kind.code: kind for kind in (AmbiguousOutcome, *RequestError.__subclasses__())
-}
+EXCEPTIONS: dict[int, type[_Answered]] = {kind.code: kind for kind in _KINDS}
 
 assert len(EXCEPTIONS) == len(Code) - 1, "every code but OK has one exception"
 

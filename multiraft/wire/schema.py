@@ -8,7 +8,7 @@ that says what was expected.  Nothing here knows an operation.  Rows are arrays 
 from __future__ import annotations
 
 from itertools import repeat
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, cast
 
 from multiraft.errors import MultiRaftError
 
@@ -44,12 +44,13 @@ class Integer(NamedTuple):
         return value
 
 
-integer = Integer
+integer = cast(Callable[[int, int], Check], Integer)
 
 
 def _bounds(check: Check) -> tuple[Check, int, int]:
     """A field's check with its bounds; those of what is no number hold no number."""
-    return (check, *check) if type(check) is Integer else (check, 1, 0)
+    number: Any = check
+    return (number, *number) if type(number) is Integer else (check, 1, 0)
 
 
 def text(length_max: int) -> Check:
@@ -139,7 +140,7 @@ class Row:
 
     __slots__ = ("_kind", "_bounded")
 
-    def __init__(self, kind: type, *checks: Check):
+    def __init__(self, kind: type[Any], *checks: Check):
         assert len(kind._fields) == len(checks), f"{kind.__name__} has {len(kind._fields)} fields"
         self._kind = kind
         self._bounded = tuple(map(_bounds, checks))
@@ -185,7 +186,7 @@ class Shape:
 
     __slots__ = ("kind", "names", "payload_bytes", "_checks", "_sparse")
 
-    def __init__(self, kind: type, checks: dict[str, Check],
+    def __init__(self, kind: type[Any], checks: dict[str, Check],
                  payload_bytes: Callable[[Any], int] | None = None, sparse: tuple[str, ...] = ()):
         self.kind = kind
         self.names = kind._fields[:len(checks)]  # a payload comes last

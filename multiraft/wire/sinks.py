@@ -206,7 +206,7 @@ class RunFact(NamedTuple):
 class SettleRunsReply(NamedTuple):
     """In the order of the question, as of the metadata at ``index``."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     runs: tuple[RunFact, ...]
 
 

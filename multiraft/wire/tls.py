@@ -93,7 +93,7 @@ class TlsSocket:
         count, ended = 0, False
         while count < len(room) and not ended:
             try:
-                received = self._tls.read(len(room) - count, room[count:])
+                received: Any = self._tls.read(len(room) - count, room[count:])
                 count += received
                 ended = not received
             except ssl.SSLWantReadError:

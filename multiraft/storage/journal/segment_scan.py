@@ -62,7 +62,7 @@ class DamagedRange(NamedTuple):
     position: int  # journal position
     reason: str  # of core.Scan, "payload" (an intact header over a damaged batch), LATER_FORMAT
     group: int  # of a damaged payload; -1 = unknown
-    index: int  # 0 = it was dropped since
+    index: int  # type: ignore[assignment]  # 0 = it was dropped since
     end: int = 0  # journal position where it goes on; 0 = nobody knows
     copied: int = -1  # the group when the payload is that of a copy, perhaps all there is of
     # its entry: nobody's own as long as none of that index stands behind it
