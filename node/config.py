@@ -9,6 +9,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from multiraft.errors import ConfigError
 from multiraft.raft.config import RaftConfig
@@ -223,7 +224,7 @@ def _data_dir(table: dict, relative_to: Path) -> Path:
 
 
 def _cluster_id(cluster: dict) -> bytes:
-    value = cluster.get("id")
+    value: Any = cluster.get("id")
     try:
         cluster_id = bytes.fromhex(value.replace("-", ""))
     except (AttributeError, ValueError) as error:

@@ -7,6 +7,7 @@ questions are answered from this node's copy, groups counted in turns.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import nodes as wire
@@ -43,14 +44,14 @@ class NodeAdmin:
         self._known = known
 
     @property
-    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler."""
         return {wire.JoinCluster: self._join_cluster, wire.NodeList: self._node_list,
                 wire.NodeDescribe: self._node_describe, wire.RemoveNode: self._remove_node,
                 wire.ScrubNode: self._scrub_node}
 
     @property
-    def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def peer_handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """The same for what nodes ask."""
         return {wire.RegisterNode: self.register, wire.RecordMembers: self.record_members,
                 wire.NodesKnown: self.nodes_known}

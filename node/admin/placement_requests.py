@@ -8,6 +8,7 @@ links, and says that there is more.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from multiraft.core import default_groups
 from multiraft.wire import placements as wire
@@ -32,13 +33,13 @@ class PlacementAdmin:
         self._metadata_log = metadata_log
 
     @property
-    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler."""
         return {wire.PlacementExplain: self._explain, wire.PartitionReplicas: self._replicas,
                 wire.SwitchPartition: self._switch}
 
     @property
-    def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def peer_handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """The same for what nodes ask."""
         return {wire.PublishSwitch: self._publish, wire.TrimChain: self._trim_chain}
 
@@ -66,9 +67,9 @@ class PlacementAdmin:
         incarnation = topic.incarnation + number
         switch = state.placed.switches.get(incarnation, state_machine.Switch(0, 0))
         links = tuple(wire.LinkRow(*link[:3]) for link in state.chain(topic, incarnation))
-        return wire.PlacementRow(
-            number, incarnation,
-            *default_groups(incarnation, 1, topic.pool_size, state.hash_seed), links, *switch)
+        hashed_group, = default_groups(incarnation, 1, topic.pool_size, state.hash_seed)
+        return wire.PlacementRow(number, incarnation, hashed_group, links, switch.epoch,
+                                 switch.to_group)
 
     async def _replicas(self, request: wire.PartitionReplicas) -> wire.PartitionReplicasReply:
         place = self._metadata_log.state.locate(request.incarnation)

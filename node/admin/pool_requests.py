@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 from multiraft.errors import MultiRaftError
 from multiraft.types import METADATA_GROUP
@@ -41,7 +42,7 @@ class Pool:
         self._log = log
 
     @property
-    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler."""
         return {wire.PoolGrow: self._grow, wire.PoolStatus: self._status}
 

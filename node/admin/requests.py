@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import secrets
 import uuid
+from collections.abc import Awaitable, Callable
 from itertools import repeat
+from typing import Any
 
 import trio
 
@@ -91,6 +93,7 @@ class Admin:
                 value=self._at_work + 1))
             return
         self._at_work += 1
+        assert self._nursery is not None
         self._nursery.start_soon(self._answer_to, event, answer)
 
     def forget(self, session) -> None:
@@ -357,7 +360,7 @@ class Admin:
     async def _group_describe(self, request: wire.GroupDescribe) -> wire.GroupDescribeReply:
         return describe_group(self._config.node.id, self._core, self._store, request.group)
 
-    _handlers = {
+    _handlers: dict[type, Callable[[Admin, Any], Awaitable[Any]]] = {
         wire.Metadata: _metadata, wire.CreateTopic: _create_topic,
         wire.DeleteTopic: _delete_topic, wire.ListTopics: _list_topics,
         wire.InitProducer: _init_producer, wire.ClusterStatus: _cluster_status,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import trio
 
@@ -55,7 +56,7 @@ class SinkAdmin:
         self._seen: dict[wire.RunRef, int] = {}  # open run -> when this leader saw it first
 
     @property
-    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler."""
         return {wire.OpenRun: self._open, wire.CommitRun: self._commit,
                 wire.AbortRun: self._abort, wire.RunStates: self._states,
@@ -63,7 +64,7 @@ class SinkAdmin:
                 **self.peer_handlers}
 
     @property
-    def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def peer_handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Those that nodes ask as well."""
         return {wire.SettleRuns: self._settle}
 

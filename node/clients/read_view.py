@@ -102,7 +102,8 @@ class ReadView:
         leads = tail is not None and core.status.is_leader(group)
         if not leads:
             if tail is None or replica != ANY or not core.status.has_group(group):
-                raise Refused(*self._directory.elsewhere(place, link, end), elsewhere=True)
+                code, detail = self._directory.elsewhere(place, link, end)
+                raise Refused(code, detail, elsewhere=True)
             why = core.status.quarantine_reason(group)
             if why:
                 raise Refused(Code.QUARANTINED, ErrorDetail(

@@ -22,6 +22,7 @@ import math
 import socket
 import ssl
 from collections.abc import Iterator
+from typing import Any
 
 import trio
 
@@ -429,7 +430,7 @@ class Session:
             self._push(self._connection.send(answer_to(event)))
 
     def _handle_request(self, event: RequestEvent) -> None:
-        request = event.request
+        request: Any = event.request
         kind = type(request)
         service, budget = self.service, self._budget
         self._requests += 1
@@ -503,6 +504,7 @@ class TlsSession(Session):
     def receive(self) -> bool:
         """Take what is there, all of it: nothing would wake this for the rest."""
         due = super().receive()
+        assert isinstance(self._sock, TlsSocket)
         while self._sock.pending and not self._paused and not self._over:
             if self._left <= 0:
                 self._rest()
@@ -511,7 +513,7 @@ class TlsSession(Session):
         return due
 
     def _begin_to_listen(self) -> None:
-        if self._sock.pending and self.receive():
+        if isinstance(self._sock, TlsSocket) and self._sock.pending and self.receive():
             self.service.request_round()
 
 

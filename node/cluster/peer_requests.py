@@ -9,6 +9,7 @@ its place.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from multiraft.wire import nodes as wire
 from multiraft.wire import placements, plans, sinks
@@ -24,7 +25,7 @@ RESPONSES = {**wire.PEER_RESPONSES, **placements.PEER_RESPONSES, **plans.PEER_RE
 OPS = {shape.kind: op for op, shape in REQUESTS.items()}
 
 #: Request -> its handler, which raises one of ``REFUSED``.
-Handlers = dict[type, Callable[[object], Awaitable]]
+Handlers = dict[type, Callable[[Any], Awaitable[Any]]]
 
 
 class PeerRequests:

@@ -48,6 +48,7 @@ class Background:
         if self.tasks >= TASKS_MAX:
             return False
         self.tasks += 1
+        assert self._nursery is not None
         self._nursery.start_soon(self._run, work, args)
         return True
 

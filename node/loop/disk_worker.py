@@ -19,6 +19,7 @@ from typing import Callable
 import trio
 
 from multiraft.core import DiskQueue
+from multiraft.storage.filesystem import File
 from node.clock import monotonic_ms
 from node.errors import DiskFailed
 from node.histogram import Histogram
@@ -69,7 +70,7 @@ class DiskWorker:
         self._space = space
         self._relaxed = flush_interval_ms > 0
         self._flush_interval_ms = flush_interval_ms
-        self._unsynced = None  # the file whose last bytes wait for a sync
+        self._unsynced: File | None = None  # the file whose last bytes wait for a sync
         self._unsynced_since_ms = 0
         self._flushing = 0  # journal position that a sync under way makes durable
         self._arrivals = arrivals
@@ -171,6 +172,7 @@ class DiskWorker:
 
     def _submit_sync(self) -> None:
         self._token += 1
+        assert self._unsynced is not None
         self._queue.submit(self._unsynced.fileno(), [b""], 0, True, self._token)
         self._unsynced = None
 

@@ -66,13 +66,15 @@ class Applier(Protocol):
     def answer(self, now_ms: int) -> None:
         """Send the replies that this round completed."""
 
-    answers_wait: bool  # there are replies that only a round's end sends
+    @property
+    def answers_wait(self) -> bool: ...  # there are replies that only a round's end sends
 
 
 class Clock(Protocol):
     """Something that a round does because of the time."""
 
-    earliest_ms: int  # not before; a round at that time makes it later
+    @property
+    def earliest_ms(self) -> int: ...  # not before; a round at that time makes it later
 
 
 class RoundLoop:
@@ -268,6 +270,7 @@ class RoundLoop:
         for clock in self._clocks:
             if clock.earliest_ms < armed_ms:
                 task, self._ticker = self._ticker, None
+                assert task is not None
                 trio.lowlevel.reschedule(task)
                 return
 

@@ -136,7 +136,7 @@ class DeleteTopic(NamedTuple):
 class AllocateProducerIds(NamedTuple):
     """A block of ``count`` producer ids that nobody had before."""
 
-    count: int
+    count: int  # type: ignore[assignment]
 
 
 class BumpProducerEpoch(NamedTuple):

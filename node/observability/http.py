@@ -105,6 +105,7 @@ class HttpThread:
         """End the thread and close what it had.  May be repeated."""
         if not self._thread.is_alive():
             return
+        assert self._token is not None and self._scope is not None
         try:
             self._token.run_sync_soon(self._scope.cancel)
         except trio.RunFinishedError:
@@ -124,6 +125,7 @@ class HttpThread:
         self._token = trio.lowlevel.current_trio_token()
         with trio.CancelScope() as self._scope:
             self._running.set()
+            assert self._listener is not None
             await self._listener.serve()
 
     async def _handle(self, sock: socket.socket) -> None:
@@ -204,7 +206,8 @@ class HttpThread:
 
     async def _readyz(self) -> Reply:
         sample = await self._sample()
-        return _verdict("ready", health.readiness(self._life, sample and sample.survey))
+        return _verdict("ready", health.readiness(
+            self._life, sample.survey if sample is not None else None))
 
     async def _sample(self) -> Sample | None:
         """From the loop; None when there is none, or it does not answer in time."""

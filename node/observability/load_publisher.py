@@ -152,6 +152,7 @@ class LoadPublisher:
                 return False
             incarnation = topic.incarnation + self._place.id % topic.partitions
             place = self._directory.locate(incarnation)
+            assert place is not None
             leader = self._core.status.leader_hint(place.group)[0]
             if leader == self._place.id:
                 await self._append_here(incarnation, batch)

@@ -71,7 +71,8 @@ class Admission:
         self._twin_patience_ms = max(TWIN_PATIENCE_MS, TWIN_PATIENCE_LEASES * lease_ms)
         self._met: set[int] = set()
         self._heard: set[int] = set()  # peers that answered, or are not there
-        self._remembered: dict[int, Life] = {}  # what peers asked for, all of it this directory's
+        self._remembered: dict[
+            int, Life | None] = {}  # what peers asked for, all of it this directory's
         self._named: dict[int, Life] = {}  # and what they are told
         self._asked_ms: int | None = None  # when asking began
         self._asking = True

@@ -29,6 +29,7 @@ from multiraft.storage.io_jobs import ReadJob
 from multiraft.types import Entry
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import FrameReader
+from multiraft.wire.tls import TlsSocket
 from node.errors import DiskFailed
 from node.loop.outbox import Outbox
 from node.loop.poller import Poller
@@ -110,7 +111,8 @@ class PeerLink:
             while True:
                 opened = await self._open()
                 if opened is not None:
-                    await self._talk(*opened, on_connected, on_disconnected)
+                    sock, reader = opened
+                    await self._talk(sock, reader, on_connected, on_disconnected)
                 elif await self._gate.linked(self.peer):
                     continue
                 await trio.sleep(REDIAL_S)  # who refuses this node is not asked without end
@@ -136,7 +138,7 @@ class PeerLink:
         """A new connection to the peer, on which nothing was said yet; None = it is away."""
         return await dial(self._context, self._port)
 
-    async def _open(self):
+    async def _open(self) -> tuple[socket.socket | TlsSocket, FrameReader] | None:
         """A connection that the peer has accepted, and its reader; None = not now."""
         sock = await self.dial()
         if sock is None:
@@ -171,6 +173,7 @@ class PeerLink:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._drain, outbox)
             nursery.start_soon(self._watch, sock, reader)
+            assert self._broken is not None
             await self._broken.wait()
             nursery.cancel_scope.cancel()
 

@@ -20,6 +20,7 @@ import trio
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import Frame, FrameReader, WireLimits, encode_frame
 from multiraft.wire.schema import Malformed
+from multiraft.wire.tls import TlsSocket
 from node.loop.receive import receive_some
 from node.peers.handshake import NotAccepted, introduce
 
@@ -54,7 +55,7 @@ class Bulk:
         self._bytes_per_second = bytes_per_second
         self._piece_bytes = min(PIECE_BYTES, bytes_per_second)
         self._pace = trio.Lock()
-        self._connections: dict[int, tuple[socket.socket, FrameReader]] = {}
+        self._connections: dict[int, tuple[socket.socket | TlsSocket, FrameReader]] = {}
         self._asking: dict[int, trio.Lock] = {}
 
     # ---- asking --------------------------------------------------------------------------------
@@ -73,7 +74,7 @@ class Bulk:
                     raise NoAnswer(f"node {peer}: {str(error) or 'too slow'}") from error
                 raise
 
-    async def _connection(self, peer: int) -> tuple[socket.socket, FrameReader]:
+    async def _connection(self, peer: int) -> tuple[socket.socket | TlsSocket, FrameReader]:
         known = self._connections.get(peer)
         if known is not None:
             return known
@@ -110,7 +111,7 @@ class Bulk:
 
     # ---- answering -----------------------------------------------------------------------------
 
-    async def serve(self, sock: socket.socket, reader: FrameReader, peer: int) -> None:
+    async def serve(self, sock: socket.socket | TlsSocket, reader: FrameReader, peer: int) -> None:
         """Answer until the peer closes.  Raises ``RemoteProtocolError``, ``OSError``."""
         reader.limits = self._limits
         while True:
@@ -129,7 +130,7 @@ class Bulk:
 
     # ---- both ----------------------------------------------------------------------------------
 
-    async def _send(self, sock: socket.socket, buffers: Sequence) -> None:
+    async def _send(self, sock: socket.socket | TlsSocket, buffers: Sequence) -> None:
         data = memoryview(b"".join(buffers))
         for at in range(0, len(data), self._piece_bytes):
             piece = data[at:at + self._piece_bytes]
@@ -145,7 +146,7 @@ class Bulk:
                 self.bytes_sent += sent
 
 
-async def _next_frame(sock: socket.socket, reader: FrameReader,
+async def _next_frame(sock: socket.socket | TlsSocket, reader: FrameReader,
                       patience: trio.CancelScope) -> Frame:
     while (frame := reader.next_frame()) is None:
         if not await receive_some(sock, reader):

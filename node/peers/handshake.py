@@ -179,22 +179,24 @@ class Reception:
         return _proof(secret, role, self._security.cluster_id, self._hello, self._challenge)
 
 
-async def introduce(sock: socket.socket, introduction: Introduction):
+async def introduce(sock: socket.socket, introduction: Introduction,
+                    ) -> tuple[socket.socket | TlsSocket, FrameReader]:
     """Open a fresh connection to a peer: the socket to use from now on, and its reader.  The caller
     bounds the time, and closes ``sock`` when this raises ``OSError``, ``NotAccepted`` or
     ``RemoteProtocolError``."""
+    stream: socket.socket | TlsSocket = sock
     if introduction.security.peer_client is not None:
-        sock = await secured(sock, introduction.security.peer_client, introduction.server_name)
-        check_certificate(sock, introduction.peer, introduction.security.cluster_id)
+        stream = await secured(sock, introduction.security.peer_client, introduction.server_name)
+        check_certificate(stream, introduction.peer, introduction.security.cluster_id)
     reader = FrameReader(HANDSHAKE_LIMITS)
-    sock.send(introduction.first())  # a fresh socket takes it whole
+    stream.send(introduction.first())  # a fresh socket takes it whole
     while not introduction.accepted:
-        header = await next_header(sock, reader)
+        header = await next_header(stream, reader)
         if header is None:
             raise ConnectionError("the connection ended in the handshake")
         if said := introduction.answer(header):
-            sock.send(said)
-    return sock, reader
+            stream.send(said)
+    return stream, reader
 
 
 async def next_header(sock, reader: FrameReader) -> dict | None:

@@ -16,6 +16,7 @@ about to be, so that dead connections do not pile up.
 from __future__ import annotations
 
 import socket
+import ssl
 from collections import deque
 
 import trio
@@ -64,13 +65,14 @@ class PeerListener:
         self.frames = 0
         self.refused = 0
 
-    async def handle(self, sock: socket.socket) -> None:
+    async def handle(self, accepted: socket.socket) -> None:
         """One connection from hello to end."""
+        sock: socket.socket | TlsSocket = accepted
         reader = FrameReader(HANDSHAKE_LIMITS)
         hello = None
         with trio.move_on_after(self._hello_timeout_ms / 1000):
             if self._security.peer_server is not None:
-                sock = await self._secured(sock)
+                sock = await self._secured(accepted, self._security.peer_server)
             hello = await self._greet(sock, reader)
         try:
             if hello is not None:
@@ -78,9 +80,9 @@ class PeerListener:
         finally:
             sock.close()
 
-    async def _secured(self, sock: socket.socket) -> TlsSocket:
+    async def _secured(self, sock: socket.socket, context: ssl.SSLContext) -> TlsSocket:
         try:
-            return await secured(sock, self._security.peer_server)
+            return await secured(sock, context)
         except OSError as error:
             self._note_refused(f"no TLS: {error}")
             raise

@@ -30,6 +30,7 @@ import socket
 import threading
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 from multiraft.liveness.store_liveness import Answer, Question, StoreLiveness
 from multiraft.wire import frames
@@ -58,7 +59,7 @@ class Link:
     """One liveness connection: dialled (questions go out) or adopted (answers go out)."""
 
     peer: int
-    sock: socket.socket
+    sock: socket.socket | TlsSocket
     reader: frames.FrameReader
     dialled: bool
     ready: bool  # a dialled one: connected, and accepted by the peer
@@ -158,7 +159,7 @@ class LivenessThread:
         finally:
             for key in list(self._selector.get_map().values()):
                 if key.data is not None:
-                    key.fileobj.close()
+                    key.data.sock.close()
             self._selector.close()
 
     def _run(self) -> None:
@@ -274,6 +275,7 @@ class LivenessThread:
         if link.sock.fileno() == -1:
             return  # closed by what the same look at the sockets found before
         if not link.connected and mask & selectors.EVENT_WRITE:
+            assert isinstance(link.sock, socket.socket)
             error = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error:
                 self._close(link)
@@ -289,21 +291,25 @@ class LivenessThread:
 
     def _begin(self, link: Link) -> None:
         """Connected: TLS if there is any, then the hello."""
-        context = link.introduction.security.peer_client
+        introduction = link.introduction
+        assert introduction is not None and isinstance(link.sock, socket.socket)
+        context = introduction.security.peer_client
         if context is not None:
-            link.sock = TlsSocket(link.sock, context, link.introduction.server_name)
+            link.sock = TlsSocket(link.sock, context, introduction.server_name)
             link.handshaking = True
             self._shake(link)
             return
         self._selector.modify(link.sock, selectors.EVENT_READ, link)
-        self._send_bytes(link, link.introduction.first())
+        self._send_bytes(link, introduction.first())
 
     def _shake(self, link: Link) -> None:
         """Go on with the handshake of TLS."""
+        introduction = link.introduction
+        assert introduction is not None and isinstance(link.sock, TlsSocket)
         try:
             link.handshaking = not link.sock.handshake()
             if not link.handshaking:
-                check_certificate(link.sock, link.peer, link.introduction.security.cluster_id)
+                check_certificate(link.sock, link.peer, introduction.security.cluster_id)
         except (OSError, NotAccepted):
             self._close(link)  # the append connection fails in the same way, and says so
             return
@@ -311,7 +317,7 @@ class LivenessThread:
         self._selector.modify(
             link.sock, events | selectors.EVENT_WRITE if link.sock.wants_write else events, link)
         if not link.handshaking:
-            self._send_bytes(link, link.introduction.first())
+            self._send_bytes(link, introduction.first())
             self._receive(link)
 
     def _receive(self, link: Link) -> None:
@@ -356,8 +362,10 @@ class LivenessThread:
                 self._publish(now_ms)
                 self._liveness.answered(now_ms, link.peer, _values(Answer, header.get("answer")))
                 return
-            said = link.introduction.answer(header)
-            link.ready = link.introduction.accepted
+            introduction = link.introduction
+            assert introduction is not None
+            said = introduction.answer(header)
+            link.ready = introduction.accepted
             if said:
                 self._send_bytes(link, said)
             return
@@ -416,7 +424,7 @@ class LivenessThread:
             self._liveness.ended(peer)
 
 
-def _values(kind: type, values: object):
+def _values(kind: type[Any], values: object) -> Any:
     """A question or an answer: so many whole numbers.  Raises ``RemoteProtocolError``."""
     if type(values) is not list or len(values) != len(kind._fields):
         raise RemoteProtocolError(f"not a liveness {kind.__name__}: {values!r}")

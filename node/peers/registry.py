@@ -90,7 +90,7 @@ def of_joined(cluster: bytes, groups: int, replication_factor: int,
 class Verdict(NamedTuple):
     """Why a hello is refused.  ``remembered``: what its node has to say that its directory had."""
 
-    code: Code
+    code: int
     text: str
     remembered: Life | None = None
 

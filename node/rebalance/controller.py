@@ -97,6 +97,7 @@ class Driver:
 
     def _is_new_here(self, world: World) -> bool:
         """Whether nodes may be up that this leader has not heard of yet."""
+        assert self._leads_since_ms is not None
         return (self._tasks.monotonic_ms() - self._leads_since_ms < HEARING_MS
                 and any(node.state == "unknown" for node in world.nodes.values()))
 
@@ -118,7 +119,8 @@ class Driver:
                     "plan": plan.plan_id[:12], "move": plan.moves[action.seq].move_id,
                     "phase": action.phase.name.lower(), "reason": action.reason})
         elif isinstance(action, Change):
-            await self._begun(action, PlanChange(*action[1:2], *action[3:]))
+            await self._begun(action, PlanChange(
+                action.group, action.voters, action.learners, action.expected_index))
             return
         elif isinstance(action, Transfer):
             await self._begun(action, PlanTransfer(action.group, action.to))

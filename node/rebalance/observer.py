@@ -187,8 +187,10 @@ class Observer:
             total = sum(member.match for member in members if member is not None)
             lacking = any(member is None or member.match < seen.last_index for member in members)
             known = self._matches.get(move.subject)
-            moves_on = known is None or known[0] != total or not lacking or plan.state != "running"
-            matches[move.subject] = (total, now_ms if moves_on else known[1])
+            if known is None or known[0] != total or not lacking or plan.state != "running":
+                matches[move.subject] = (total, now_ms)
+            else:
+                matches[move.subject] = known
         self._matches = matches
         return {group: now_ms - since_ms for group, (_, since_ms) in matches.items()}
 

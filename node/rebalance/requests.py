@@ -8,6 +8,7 @@ anything of it is written down.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import trio
 
@@ -46,7 +47,7 @@ class PlanRequests:
         self._take = take
 
     @property
-    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler."""
         return {wire.PlanApply: self._apply, wire.PlanStatus: self._status,
                 wire.PlanControl: self._control, wire.SetNodeState: self._set_node_state,

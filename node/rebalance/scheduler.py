@@ -99,7 +99,9 @@ def _start_some(plan: ActivePlan, world: World, result: Next) -> None:
         source, why = _ready(move, world)
         if not why:
             obstacle = plan.obstacle(move, source)
-            why = obstacle.error.text if obstacle is not None else ""
+            if obstacle is not None:
+                assert obstacle.error is not None
+                why = obstacle.error.text
         why = why or disk_room.shortage(move, world, coming)
         if not why and source in started:
             others = f"others that node {source} sends" if source else "other switches"

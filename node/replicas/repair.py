@@ -9,6 +9,7 @@ is done.
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import trio
 
@@ -23,6 +24,7 @@ from multiraft.storage.repair.coordinator import (
     RepairCoordinator,
     Request,
 )
+from multiraft.types import Entry
 from multiraft.wire.schema import Malformed
 from node.errors import DiskFailed
 from node.peers.bulk_channel import Bulk, NoAnswer
@@ -133,7 +135,7 @@ class Repairs:
         if found is None:
             return {"op": OPERATION, "known": False}, []
         plans, answer = found
-        entries = []
+        entries: list[Entry] = []
         for plan in plans:
             try:
                 entries += await trio.to_thread.run_sync(plan.execute)
@@ -150,7 +152,8 @@ class Repairs:
 
 
 def _read_request(header: dict) -> Request:
-    group, incarnation = header.get("group"), header.get("incarnation")
+    group: Any = header.get("group")
+    incarnation: Any = header.get("incarnation")
     term = header.get("term", 0)  # nodes of earlier builds do not say it
     # Incarnation 0 is what a group has that is not here: nothing of it can be asked for.
     for value, least in ((group, 0), (incarnation, 1), (term, 0)):

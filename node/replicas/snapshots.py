@@ -30,6 +30,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import trio
 from cbor2 import CBORDecodeError
@@ -224,6 +225,7 @@ class Snapshots:
                 return None
             await self._take_chunk(frame.header, frame.payload)
             whole = self._download
+            assert whole is not None
             if len(whole.data) == whole.total:
                 if codec.crc32c(whole.data) != whole.crc:
                     await self._drop()
@@ -256,7 +258,7 @@ class Snapshots:
             else:
                 await self._on_disk(self._partial.append, chunk)
         except DiskFailed as error:
-            if not is_full(error.__cause__):
+            if not isinstance(error.__cause__, OSError) or not is_full(error.__cause__):
                 raise
 
     async def _drop(self) -> None:
@@ -301,7 +303,7 @@ def _decode(download: Arrived) -> tuple[int, Configuration, PartitionStates, Met
     """What an image says; the state once more as a checkpoint has it.  On a thread.  Raises
     ``Malformed`` or ``CodecError``."""
     try:
-        image = pieces.loads(bytes(download.data))
+        image: Any = pieces.loads(bytes(download.data))
         shapes.check(image, _IMAGE, "the image")
         index, configuration, tail, state = image
         voters, learners, outgoing = map(tuple, configuration)
