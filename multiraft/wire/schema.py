@@ -49,8 +49,9 @@ integer = cast(Callable[[int, int], Check], Integer)
 
 def _bounds(check: Check) -> tuple[Check, int, int]:
     """A field's check with its bounds; those of what is no number hold no number."""
-    number: Any = check
-    return (number, *number) if type(number) is Integer else (check, 1, 0)
+    if type(check) is Integer:
+        return (check, *check)  # type: ignore[return-value]  # a callable all the same
+    return check, 1, 0
 
 
 def text(length_max: int) -> Check:
