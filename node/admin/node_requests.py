@@ -7,7 +7,7 @@ questions are answered from this node's copy, groups counted in turns.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import nodes as wire
@@ -23,9 +23,14 @@ from node.errors import BadConfig
 from node.loop.scrub import Scrub
 from node.loop.turns import Turns, parts
 from node.metadata import state_machine
-from node.metadata.state_machine import NodeRecord
+from node.metadata.state_machine import MetadataState, NodeRecord
 from node.peers.dialable import require_dialable_row
 from node.peers.registry import PeerRegistry
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.commands import Command
+    from node.metadata.log import MetadataLog
 
 #: A scrub that was asked for is not slower: at one piece in a few seconds nobody would wait for it.
 SCRUB_BYTES_PER_SECOND_MIN = 64 << 10
@@ -34,8 +39,8 @@ SCRUB_BYTES_PER_SECOND_MIN = 64 << 10
 class NodeAdmin:
     """See the module's docstring."""
 
-    def __init__(self, core, metadata_log, known: PeerRegistry, node: int, scrub: Scrub,
-                 turns: Turns):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, known: PeerRegistry, node: int,
+                 scrub: Scrub, turns: Turns):
         self._turns = turns
         self._node = node
         self._scrub = scrub
@@ -153,7 +158,7 @@ class NodeAdmin:
             raise LeaderUnknown(f"this node has not heard of group {METADATA_GROUP} yet; try again")
         return state
 
-    async def _counts(self, state) -> tuple[dict[int, int], dict[int, int]]:
+    async def _counts(self, state: MetadataState) -> tuple[dict[int, int], dict[int, int]]:
         """Groups led by, and groups with a member on, each node.  O(groups), in turns."""
         leads: dict[int, int] = {}
         replicas: dict[int, int] = {}
@@ -171,7 +176,7 @@ class NodeAdmin:
         return wire.NodeState(wire.NodeRow(*node), self._core.status.node_state(node.id),
                               replicas.get(node.id, 0), leads.get(node.id, 0))
 
-    async def _propose(self, command):
+    async def _propose(self, command: Command):
         """The value of a command that succeeded.  Raises the error its result stands for."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:

@@ -8,13 +8,19 @@ links, and says that there is more.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from multiraft.core import default_groups
 from multiraft.wire import placements as wire
 from multiraft.wire.errors import Code, UnknownPartition, UnknownTopic, exception_for
 from node.loop.turns import ROWS_PER_STEP, Turns, parts
 from node.metadata import state_machine
+
+if TYPE_CHECKING:
+    from multiraft.partitions.state import PartitionStates
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.commands import Command
+    from node.metadata.log import MetadataLog
 
 #: Links after which an explanation ends: with the rows of its partitions at about 25 bytes each,
 #: less than half of an answer's header.
@@ -26,7 +32,8 @@ PARTITIONS_PER_STEP = 32
 class PlacementAdmin:
     """See the module's docstring."""
 
-    def __init__(self, core, tails, metadata_log, turns: Turns):
+    def __init__(self, core: MultiRaft, tails: dict[int, PartitionStates],
+                 metadata_log: MetadataLog, turns: Turns):
         self._turns = turns
         self._core = core
         self._tails = tails
@@ -101,7 +108,7 @@ class PlacementAdmin:
         await self._propose(state_machine.TrimChain(*request))
         return wire.TrimChainReply()
 
-    async def _propose(self, command):
+    async def _propose(self, command: Command):
         """The value of a command that succeeded.  Raises the error its result stands for."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:

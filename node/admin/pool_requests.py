@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from multiraft.errors import MultiRaftError
 from multiraft.types import METADATA_GROUP
@@ -27,6 +27,11 @@ from node.loop.turns import ROWS_PER_STEP, Turns, parts
 from node.metadata.state_machine import GrowPool, MetadataState, NodeRecord, OpenPool
 from placement import PlacementError, Topology, replicas
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.commands import Command
+    from node.metadata.log import MetadataLog
+
 #: How often is looked whether the new groups have leaders, in seconds.
 LOOK_S = 0.1
 
@@ -34,7 +39,8 @@ LOOK_S = 0.1
 class Pool:
     """See the module's docstring."""
 
-    def __init__(self, core, metadata_log, groups_max: int, log: logging.Logger, turns: Turns):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, groups_max: int,
+                 log: logging.Logger, turns: Turns):
         self._turns = turns
         self._core = core
         self._metadata_log = metadata_log
@@ -165,7 +171,7 @@ class Pool:
             return
         self._log.info("pool has grown", extra={"groups": size})
 
-    async def _propose(self, command) -> None:
+    async def _propose(self, command: Command) -> None:
         """Raises the error that a refusal stands for."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:

@@ -15,7 +15,7 @@ import secrets
 import uuid
 from collections.abc import Awaitable, Callable
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -45,6 +45,15 @@ from node.peers.registry import PeerRegistry
 from node.replicas.group_description import describe_group
 from node.request_errors import REFUSED, request_error
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.store import Store
+    from node.clients.router import Router
+    from node.clients.session import Answer, Session
+    from node.loop.applier import LeadershipNotifier
+    from node.metadata.commands import Command
+    from node.metadata.log import MetadataLog
+
 #: A transfer is confirmed within this, in seconds, or its outcome is reported as it is.
 TRANSFER_WAIT_S = 3.0
 TRANSFER_RETRY_S = 0.1
@@ -57,8 +66,9 @@ ADMIN_REQUESTS_MAX = 1024
 class Admin:
     """Handles everything but Produce, Fetch, ListOffsets and Complain."""
 
-    def __init__(self, core, store, metadata_log, directory, config: NodeConfig,
-                 known: PeerRegistry, others: dict, request_round, roles, turns: Turns):
+    def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog, directory: Router,
+                 config: NodeConfig, known: PeerRegistry, others: dict,
+                 request_round: Callable[[], None], roles: LeadershipNotifier, turns: Turns):
         """``others``: request -> its handler in another part, which may be added later, before the
         first request arrives."""
         self._turns = turns
@@ -78,14 +88,14 @@ class Admin:
         self._creating = 0  # partitions of topics whose creation is not decided
         self._wide = trio.Lock()  # held while a command of many partitions is under way
 
-    async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Holds the tasks of requests at work."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
             await trio.sleep_forever()
 
-    def handle(self, event: RequestEvent, answer) -> None:
+    def handle(self, event: RequestEvent, answer: Answer) -> None:
         """``answer`` is called exactly once, later."""
         if self._at_work >= ADMIN_REQUESTS_MAX:
             answer.refuse(Code.QUEUE_FULL, ErrorDetail(
@@ -96,12 +106,12 @@ class Admin:
         assert self._nursery is not None
         self._nursery.start_soon(self._answer_to, event, answer)
 
-    def forget(self, session) -> None:
+    def forget(self, session: Session) -> None:
         """A session is gone: nobody waits for what it had asked, and no more is done for it."""
         for scope in self._scopes.pop(session, ()):
             scope.cancel()
 
-    async def _answer_to(self, event: RequestEvent, answer) -> None:
+    async def _answer_to(self, event: RequestEvent, answer: Answer) -> None:
         session, scope = answer.session, trio.CancelScope()
         self._scopes.setdefault(session, {})[scope] = None
         try:
@@ -114,7 +124,7 @@ class Admin:
                 if not mine:
                     del self._scopes[session]
 
-    async def _answer(self, event: RequestEvent, answer) -> None:
+    async def _answer(self, event: RequestEvent, answer: Answer) -> None:
         self._turns.work_for(answer.session)
         try:
             if not await self._metadata_log.applied(event.metadata_index, METADATA_WAIT_S):
@@ -129,7 +139,7 @@ class Admin:
             self._at_work -= 1
             self._request_round()  # its answer leaves with a round
 
-    def _handle(self, request):
+    def _handle(self, request: Any):
         other = self._others.get(type(request))
         return other(request) if other is not None else self._handlers[type(request)](self, request)
 
@@ -238,7 +248,7 @@ class Admin:
             tuple(wire.TopicSummary(topic.name, topic.id, topic.incarnation, topic.partitions)
                   for topic in topics), more)
 
-    async def _propose_wide(self, command, partitions: int):
+    async def _propose_wide(self, command: Command, partitions: int):
         """The same as ``_propose``; of those that place or forget many partitions, which every node
         does in one piece, there is one under way at a time."""
         if partitions <= ROWS_PER_STEP:
@@ -246,7 +256,7 @@ class Admin:
         async with self._wide:
             return await self._propose(command)
 
-    async def _propose(self, command):
+    async def _propose(self, command: Command):
         """The value of a command that succeeded.  Raises the error its result stands for."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:

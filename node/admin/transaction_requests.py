@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -35,6 +35,12 @@ from multiraft.wire.errors import (
 from node.clock import monotonic_ms
 from node.loop.turns import Turns, parts
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.clients.read_index import ReadIndexRequests
+    from node.metadata.commands import Command
+    from node.metadata.log import MetadataLog
+
 #: Attempts named by one answer about runs, at about ten bytes each: half of its header.  Whoever
 #: asks about more asks twice.
 WINNERS_PER_REPLY_MAX = 50_000
@@ -45,8 +51,8 @@ LOOK_S = 10.0
 class SinkAdmin:
     """See the module's docstring."""
 
-    def __init__(self, core, metadata_log, confirmations, run_timeout_ms: int,
-                 log: logging.Logger, turns: Turns):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, confirmations: ReadIndexRequests,
+                 run_timeout_ms: int, log: logging.Logger, turns: Turns):
         self._turns = turns
         self._core = core
         self._metadata_log = metadata_log
@@ -172,7 +178,7 @@ class SinkAdmin:
         if sure != [True]:
             raise LeaderUnknown("the metadata group's leader was not confirmed; try again")
 
-    async def _propose(self, command):
+    async def _propose(self, command: Command):
         """The value of a command that succeeded.  Raises the error its result stands for."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:

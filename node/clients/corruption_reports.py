@@ -8,12 +8,21 @@ nobody can put a replica out of service by claiming things.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from multiraft.errors import Compacted
 from multiraft.storage.errors import CorruptRange
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import ANY, Complain, ComplainReply
 from node.clients.read_view import ReadView, Refused
 from node.errors import DiskFailed
+
+if TYPE_CHECKING:
+    from multiraft.storage.io_jobs import VerifyPlan
+    from multiraft.storage.store import Store
+    from node.clients.session import Answer
+    from node.loop.background import Background
 
 #: Complaints looked into at a time: each reads a batch from the disk, which somebody may repeat.
 COMPLAINTS_MAX = 4
@@ -22,7 +31,8 @@ COMPLAINTS_MAX = 4
 class CorruptionReports:
     """Handles ``Complain`` of all sessions."""
 
-    def __init__(self, readable: ReadView, store, background, damaged, request_round):
+    def __init__(self, readable: ReadView, store: Store, background: Background,
+                 damaged: Callable[[CorruptRange], None], request_round: Callable[[], None]):
         self._readable = readable
         self._store = store
         self._background = background
@@ -32,7 +42,7 @@ class CorruptionReports:
         self.received = 0
         self.confirmed = 0
 
-    def handle(self, request: Complain, answer, seen_index: int = 0) -> None:
+    def handle(self, request: Complain, answer: Answer, seen_index: int = 0) -> None:
         """``answer`` is called exactly once."""
         self.received += 1
         try:
@@ -55,7 +65,7 @@ class CorruptionReports:
                 self._at_work -= 1
                 answer.refuse(Code.QUEUE_FULL, ErrorDetail(text="too many requests at work"))
 
-    async def _verify(self, plan, answer) -> None:
+    async def _verify(self, plan: VerifyPlan, answer: Answer) -> None:
         damaged = False
         try:
             await self._background.read(plan)

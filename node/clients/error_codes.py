@@ -6,6 +6,8 @@ appended.  What may have happened is ``AMBIGUOUS`` and comes from ``pending.py``
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from multiraft import errors as e
 from multiraft.codec.layout import BATCH_BYTES_MAX
 from multiraft.wire.errors import Code, ErrorDetail
@@ -61,7 +63,8 @@ _CODES: dict[type, Code] = {
 }
 
 
-def refusal(error: Exception, leader_detail) -> tuple[Code, ErrorDetail]:
+def refusal(error: Exception,
+            leader_detail: Callable[[int], tuple[Code, ErrorDetail]]) -> tuple[Code, ErrorDetail]:
     """Code and detail of one of ``REFUSALS``.  ``leader_detail(group) -> (code, detail)`` knows who
     leads instead."""
     if isinstance(error, Redirect):

@@ -18,6 +18,8 @@ the next one, whose epoch it names when it asks again.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import (
@@ -40,6 +42,12 @@ from node.clients.read_view import (
 )
 from node.loop.turns import ROWS_PER_STEP, Later, advanced, parts
 
+if TYPE_CHECKING:
+    from multiraft.storage.store import Store
+    from node.clients.metadata_wait import MetadataWaiter
+    from node.clients.read_index import ReadIndexRequests
+    from node.clients.session import Answer
+
 #: Groups whose leadership is asked to be confirmed at a time.
 GROUPS_PER_STEP = 64
 #: What it costs to search a link for a time, in rows.
@@ -54,7 +62,7 @@ class _Request:
 
     __slots__ = ("request", "answer", "seen_index", "confirmed", "missing", "rows")
 
-    def __init__(self, request: ListOffsets, answer, seen_index: int):
+    def __init__(self, request: ListOffsets, answer: Answer, seen_index: int):
         self.request = request
         self.answer = answer
         self.seen_index = seen_index
@@ -66,14 +74,16 @@ class _Request:
 class Offsets:
     """Handles ``ListOffsets`` of all sessions."""
 
-    def __init__(self, readable: ReadView, store, confirmations, behind, later: Later):
+    def __init__(self, readable: ReadView, store: Store, confirmations: ReadIndexRequests,
+                 behind: MetadataWaiter, later: Later):
         self._later = later
         self._readable = readable
         self._store = store
         self._confirmations = confirmations
         self._behind = behind
 
-    def handle(self, request: ListOffsets, answer, seen_index: int = 0) -> Iterator[None] | None:
+    def handle(self, request: ListOffsets, answer: Answer,
+               seen_index: int = 0) -> Iterator[None] | None:
         """``answer(reply)`` is called exactly once, maybe before this returns.  None = all is
         asked, else what is left to do before."""
         waiting = _Request(request, answer, seen_index)
@@ -98,7 +108,7 @@ class Offsets:
                 yield
             for group in asked[part.start:part.stop]:
                 if not self._confirmations.ask(
-                        group, lambda sure, group=group: self._confirmed(waiting, group, sure)):
+                        group, partial(self._confirmed, waiting, group)):
                     self._confirmed(waiting, group, False)
 
     def _groups_to_confirm(self, waiting: _Request) -> Generator[None, None, set[int]]:

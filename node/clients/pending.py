@@ -12,9 +12,14 @@ another term is seen.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
 
 from multiraft.raft.timers import NEVER_MS
+
+if TYPE_CHECKING:
+    from multiraft.wire.messages import ProduceResult
 
 #: Deadlines of answered requests that are kept before the heap is looked through: keeps that rare
 #: when few requests are open.
@@ -27,14 +32,15 @@ class ProduceRequest:
 
     __slots__ = ("reply", "results", "remaining", "deadline_ms", "number")
 
-    def __init__(self, number: int, reply, batches: int, deadline_ms: int):
+    def __init__(self, number: int, reply: Callable[[ProduceRequest], None], batches: int,
+                 deadline_ms: int):
         self.number = number  # ties of equal deadlines
         self.reply = reply  # called once with (request)
         self.results: list = [None] * batches
         self.remaining = batches
         self.deadline_ms = deadline_ms
 
-    def complete(self, slot: int, result) -> None:
+    def complete(self, slot: int, result: ProduceResult) -> None:
         """Fill one slot; a second answer for it is ignored (it was ambiguous already)."""
         if self.results[slot] is None:
             self.results[slot] = result
@@ -46,7 +52,8 @@ class ProduceRequest:
 class PendingAppends:
     """Proposals of all groups led here, by group in index order."""
 
-    def __init__(self, ambiguous, acknowledged):
+    def __init__(self, ambiguous: Callable[[str], ProduceResult],
+                 acknowledged: Callable[[int], ProduceResult]):
         self._ambiguous = ambiguous  # (why) -> a result
         self._acknowledged = acknowledged  # (base_offset) -> a result
         self._commit: dict[int, deque] = {}  # group -> (index, request, slot, base_offset)

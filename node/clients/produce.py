@@ -19,9 +19,10 @@ run that this node has not heard of waits for the metadata leader's word (``stag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 
 from multiraft.codec import layout
 from multiraft.core import check_batch
@@ -41,6 +42,11 @@ from node.histogram import Histogram
 from node.loop.turns import advanced, parts
 from node.metadata.state_machine import Location
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.clients.router import Router
+    from node.loop.disk_space import Space
+
 #: Batches proposed at a time: each may be of another group, whose log, followers and answers then
 #: are in the round behind it.
 BATCHES_PER_STEP = 32
@@ -51,8 +57,9 @@ BATCHES_AT_ONCE = 64
 class ProduceHandler:
     """Handles ``Produce`` requests of all sessions."""
 
-    def __init__(self, core, tails, directory, pending: PendingAppends, timeout_ms_max: int,
-                 staged: StagedBatches, space=None, counts: LoadCounts | None = None):
+    def __init__(self, core: MultiRaft, tails: dict[int, PartitionStates], directory: Router,
+                 pending: PendingAppends, timeout_ms_max: int, staged: StagedBatches,
+                 space: Space | None = None, counts: LoadCounts | None = None):
         self._space = space
         self._counts = counts  # None = nobody publishes loads
         self._core = core
@@ -75,7 +82,8 @@ class ProduceHandler:
         """Batches answered with a definite error."""
         return sum(self.refusals.values())
 
-    def handle(self, request: Produce, answer, seen_index: int = 0) -> Iterator[None] | None:
+    def handle(self, request: Produce, answer: Callable[[ProduceReply], None],
+               seen_index: int = 0) -> Iterator[None] | None:
         """``answer(reply)`` is called exactly once, maybe before this returns.  ``seen_index``: the
         newest metadata that the client knows of.  None = all of it is proposed, else what is left
         of it."""
@@ -201,7 +209,8 @@ class ProduceHandler:
         return durable if acks == "leader" else min(durable, self._core.status.commit_index(group))
 
 
-def _answered(answer, latency: Histogram, accepted_ns: int, produce: ProduceRequest) -> None:
+def _answered(answer: Callable[[ProduceReply], None], latency: Histogram, accepted_ns: int,
+              produce: ProduceRequest) -> None:
     if produce.results[0].code == Code.OK:
         latency.observe((monotonic_ns() - accepted_ns) // 1000)
     answer(ProduceReply(tuple(produce.results)))

@@ -13,12 +13,16 @@ and an epoch that somebody has are not told apart by their sender (``docs/securi
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from multiraft.codec.layout import STAGED_PRODUCER_MIN
 from multiraft.types import BatchInfo
 from node.clients.error_codes import StaleMetadata, UnknownProducer
 from node.clients.metadata_wait import METADATA_WAIT_S
 from node.clock import monotonic_ms
+
+if TYPE_CHECKING:
+    from node.clients.router import Router
 
 #: Ids that are remembered for having been refused, the first one first: enough for all producers
 #: that begin while the metadata are late; whoever is pushed out is told "not yet" once more.
@@ -28,7 +32,7 @@ DOUBTED_MAX = 1_024
 class ProducerIds:
     """See the module docstring."""
 
-    def __init__(self, directory, now_ms: Callable[[], int] = monotonic_ms):
+    def __init__(self, directory: Router, now_ms: Callable[[], int] = monotonic_ms):
         self._directory = directory
         self._now_ms = now_ms
         self._doubted: dict[tuple[int, int], int] = {}  # (id, epoch) -> first refused, ms

@@ -13,11 +13,16 @@ round share one confirmation (the core batches them).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedKeyList
 
 from multiraft.errors import ProposalError
 from node.clock import monotonic_ms
+
+if TYPE_CHECKING:
+    from multiraft.partitions.state import PartitionStates
+    from multiraft.raft.multi_raft import MultiRaft
 
 #: A majority that does not confirm in this time has probably elected somebody else: several round
 #: trips, and below what clients wait for one node's answer.
@@ -47,7 +52,8 @@ class _Question:
 class ReadIndexRequests:
     """Questions to the core, by token."""
 
-    def __init__(self, core, tails, request_round):
+    def __init__(self, core: MultiRaft, tails: dict[int, PartitionStates],
+                 request_round: Callable[[], None]):
         self._core = core
         self._tails = tails
         self._request_round = request_round

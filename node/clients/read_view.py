@@ -15,14 +15,18 @@ appends may go on in the next group already.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from multiraft.partitions.state import PartitionState
+from multiraft.partitions.state import PartitionState, PartitionStates
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import ANY
 from node.clients.error_codes import refusal
 from node.metadata.placement_table import ChainLink
 from node.metadata.state_machine import Location
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.clients.router import Router
 
 #: Instead of an offset: the partition's end, which is in its last link.
 END = -1
@@ -66,7 +70,7 @@ class Refused(Exception):
 class ReadView:
     """Read-only view of partitions."""
 
-    def __init__(self, core, tails, directory):
+    def __init__(self, core: MultiRaft, tails: dict[int, PartitionStates], directory: Router):
         self._core = core
         self._tails = tails
         self._directory = directory
@@ -108,6 +112,7 @@ class ReadView:
             if why:
                 raise Refused(Code.QUARANTINED, ErrorDetail(
                     text=f"the replica of group {group} on this node is damaged: {why}"))
+        assert tail is not None
         if is_last:
             return self._last(place, link, partition, tail, leads)
         state = tail.applied(partition)
@@ -119,7 +124,7 @@ class ReadView:
                      self._known_end(place, partition))
 
     def _last(
-        self, place: Location, link: ChainLink, partition: int, tail, leads: bool
+        self, place: Location, link: ChainLink, partition: int, tail: PartitionStates, leads: bool
     ) -> ReadableRange:
         state = tail.applied(partition)
         settled = leads and self._core.status.is_settled(link.group)

@@ -9,12 +9,18 @@ Invariants.  A cached place is that of the metadata applied last: any command em
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from multiraft.errors import ProposalError, UnknownPartition
 from multiraft.wire.errors import Code, ErrorDetail
 from node.clients.error_codes import StaleMetadata
 from node.metadata.placement_table import FIRST_EPOCH, ChainLink, Switch
 from node.metadata.state_machine import Location
 from node.peers.registry import PeerRegistry
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.log import MetadataLog
 
 #: Places kept: asking the metadata takes microseconds, for each batch.  About 20 MB; when it is
 #: full it is emptied, and what is in use is there again at once.
@@ -24,7 +30,7 @@ PLACES_MAX = 1 << 16
 class Router:
     """Read-only view of metadata and hints."""
 
-    def __init__(self, core, metadata_log, known: PeerRegistry):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, known: PeerRegistry):
         self._core = core
         self._metadata_log = metadata_log
         self._known = known

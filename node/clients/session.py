@@ -18,11 +18,12 @@ session's own task sleeps but for a handshake, a pause or the end.
 
 from __future__ import annotations
 
+import logging
 import math
 import socket
 import ssl
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -45,7 +46,7 @@ from multiraft.wire.errors import (
     ProtocolError,
     RemoteProtocolError,
 )
-from multiraft.wire.frames import WireLimits
+from multiraft.wire.frames import Buffer, WireLimits
 from multiraft.wire.messages import (
     VERSIONS_SUPPORTED,
     Complain,
@@ -65,10 +66,42 @@ from node.loop.receive import secured
 from node.loop.turns import ROWS_PER_STEP, Turns
 from node.peers.security import Security
 
+if TYPE_CHECKING:
+    from node.clients.router import Router
+    from node.config import Limits
+    from node.loop.poller import Poller
+
 #: What a request costs beside the rows it names, in rows: its frame, its answer.
 REQUEST_ROWS = 4
 #: What a batch costs in rows: it is checked, proposed, staged and acknowledged.
 BATCH_ROWS = 4
+
+
+class RequestHandler(Protocol):
+    """Handler of one kind of requests of all sessions."""
+
+    def handle(self, request: Any, answer: Any, seen_index: int) -> Iterator[None] | None:
+        """Answer ``request``, at once or later; the steps that are left are the iterator's."""
+
+
+class FetchRequests(RequestHandler, Protocol):
+    """Handler of fetches, which wait for records."""
+
+    def forget(self, session: Session) -> None:
+        """Drop the fetches of a session that ended."""
+
+    def hurry(self, session: Session) -> None:
+        """Answer the waiting fetches of a session now."""
+
+
+class AdminRequests(Protocol):
+    """Handler of all requests that are not about records."""
+
+    def handle(self, event: RequestEvent, answer: Answer) -> None:
+        """Answer the request of ``event`` later."""
+
+    def forget(self, session: Session) -> None:
+        """Cancel the requests of a session that ended."""
 
 
 class Answer:
@@ -81,7 +114,7 @@ class Answer:
         self.id = number
         self.size = size  # append bytes that are in flight until the answer
 
-    def __call__(self, reply, payload=()) -> None:
+    def __call__(self, reply: Any, payload: Sequence[Buffer] = ()) -> None:
         self.session.answered(self, ResponseEvent(
             self.id, reply, metadata_index=self.session.service.metadata_index), payload)
 
@@ -145,7 +178,8 @@ class Session:
             # not when the collector comes by.
             del problem
 
-    def answered(self, answer: Answer, event: ResponseEvent | None, payload) -> None:
+    def answered(self, answer: Answer, event: ResponseEvent | None,
+                 payload: Sequence[Buffer]) -> None:
         """A request is decided; its answer, if it gets one, leaves with this round's flush."""
         budget = self._budget
         self._bytes_in_flight -= answer.size
@@ -168,7 +202,7 @@ class Session:
             return
         self.service.to_flush[self] = None
 
-    def _encoded(self, event: ResponseEvent, payload) -> list:
+    def _encoded(self, event: ResponseEvent, payload: Sequence[Buffer]) -> list:
         """The answer's buffers.  One that does not fit into a frame is refused instead, or called
         ambiguous when what it answers has happened."""
         try:
@@ -423,7 +457,7 @@ class Session:
         self._closed = True
         self._call_task()
 
-    def _handle(self, event) -> None:
+    def _handle(self, event: Any) -> None:
         if isinstance(event, Hello):
             self._greet(event)
         elif isinstance(event, BadRequest):
@@ -524,7 +558,7 @@ STOPPING = ErrorDetail("the node is stopping: ask another")
 def answer_nobody(answer: Answer):
     """``acks=none``: the bytes are not in flight any more, and nobody is told anything."""
 
-    def done(_reply, _payload=()) -> None:
+    def done(_reply: Any, _payload: Any = ()) -> None:
         answer.session.answered(answer, None, ())
 
     return done
@@ -533,9 +567,11 @@ def answer_nobody(answer: Answer):
 class Sessions:
     """What all sessions of a node share."""
 
-    def __init__(self, *, producing, fetching, offsets, complaints, admin, directory, limits,
-                 batch_bytes_max: int, cluster_id: bytes, node: int, boot_epoch: int,
-                 request_round, arrivals, turns: Turns, log, security: Security | None = None):
+    def __init__(self, *, producing: RequestHandler, fetching: FetchRequests,
+                 offsets: RequestHandler, complaints: RequestHandler, admin: AdminRequests,
+                 directory: Router, limits: Limits, batch_bytes_max: int, cluster_id: bytes,
+                 node: int, boot_epoch: int, request_round: Callable[[], None], arrivals: Poller,
+                 turns: Turns, log: logging.Logger, security: Security | None = None):
         self.producing = producing
         self.fetching = fetching
         self.offsets = offsets

@@ -8,11 +8,17 @@ that is recorded as it is; nothing at all for a group that is not noted.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import trio
 
 from multiraft.errors import MultiRaftError
 from multiraft.wire.nodes import RecordMembers
 from node.cluster.metadata_client import MetadataRequests
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.log import MetadataLog
 
 #: Pause when a report could not be given, or a configuration is not committed yet, in seconds.
 RETRY_S = 0.2
@@ -23,7 +29,7 @@ SLICE = 256
 class MemberReports:
     """Task on the loop."""
 
-    def __init__(self, core, metadata_log, requests: MetadataRequests):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, requests: MetadataRequests):
         self._core = core
         self._metadata_log = metadata_log
         self._requests = requests

@@ -6,20 +6,25 @@ does, over the peer port; it raises what that node says, ``LeaderUnknown`` while
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.errors import LeaderUnknown
 from node.cluster.peer_requests import Handlers, PeerRequests
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
 
 
 class MetadataRequests:
     """See the module's docstring.  ``handlers`` are this node's own."""
 
-    def __init__(self, core, handlers: Handlers, peers: PeerRequests):
+    def __init__(self, core: MultiRaft, handlers: Handlers, peers: PeerRequests):
         self._core = core
         self._handlers = handlers
         self._peers = peers
 
-    async def ask(self, request):
+    async def ask(self, request: Any):
         """The leader's reply."""
         if self._core.status.is_leader(METADATA_GROUP):
             return await self._handlers[type(request)](request)

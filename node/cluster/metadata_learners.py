@@ -8,10 +8,18 @@ they change on an operator's word.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import trio
 
 from multiraft.errors import ProposalError
 from multiraft.types import METADATA_GROUP
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.log import MetadataLog
 
 #: How often is looked, in seconds: a node that joins waits about as long for its first metadata.
 LOOK_S = 0.25
@@ -20,7 +28,8 @@ LOOK_S = 0.25
 class MetadataLearners:
     """Task on the loop."""
 
-    def __init__(self, core, metadata_log, request_round, log):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog,
+                 request_round: Callable[[], None], log: logging.Logger):
         self._core = core
         self._metadata_log = metadata_log
         self._request_round = request_round

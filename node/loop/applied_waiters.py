@@ -6,13 +6,18 @@ is called by the round loop after each commit while somebody waits: O(1) for oth
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import trio
+
+if TYPE_CHECKING:
+    from multiraft.partitions.state import PartitionStates
 
 
 class AppliedEntries:
     """See the module's docstring."""
 
-    def __init__(self, tails):
+    def __init__(self, tails: dict[int, PartitionStates]):
         self._tails = tails  # group -> PartitionTail
         self.waiting: dict[int, trio.Event] = {}  # empty = ``told`` has nothing to do
 

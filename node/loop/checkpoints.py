@@ -8,13 +8,20 @@ like any other failed write.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Protocol
+
 import trio
 
 from multiraft.storage.pieces import Encoded
 from multiraft.types import METADATA_GROUP
 from node.errors import DiskFailed
-from node.loop.disk_space import is_full
+from node.loop.disk_space import Space, is_full
 from node.subscribers import Subscribers
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.checkpoint import CheckpointPlan
+    from multiraft.storage.store import Store
 
 #: How often the store is asked whether a checkpoint is due, in seconds; asking is O(1).
 ASK_S = 1.0
@@ -22,10 +29,24 @@ ASK_S = 1.0
 NO_ROOM_S = 10.0
 
 
+class Snapshottable(Protocol):
+    """State that a checkpoint takes along."""
+
+    def snapshot(self) -> object: ...
+
+
+class MetadataSource(Protocol):
+    """The log of the metadata group."""
+
+    @property
+    def state(self) -> Snapshottable: ...
+
+
 class Checkpoints:
     """Task on the loop."""
 
-    def __init__(self, store, core, metadata_log, space=None):
+    def __init__(self, store: Store, core: MultiRaft, metadata_log: MetadataSource,
+                 space: Space | None = None):
         self._space = space
         self._store = store
         self._core = core
@@ -85,7 +106,7 @@ class Checkpoints:
             return  # the next start replays more
         self._written(plan, applied)
 
-    def _written(self, plan, applied: int) -> None:
+    def _written(self, plan: CheckpointPlan, applied: int) -> None:
         self._store.checkpointed(plan)
         self.written += 1
         self.metadata_applied = applied
@@ -107,7 +128,7 @@ class Checkpoints:
         return plan, _applied(self._store)
 
 
-def _applied(store) -> int:
+def _applied(store: Store) -> int:
     """Index up to which the metadata group is applied here; 0 = this node has no copy yet."""
     tail = store.tails.get(METADATA_GROUP)
     return tail.applied_index if tail is not None else 0

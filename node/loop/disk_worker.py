@@ -14,7 +14,7 @@ import os
 import threading
 from functools import partial
 from pathlib import Path
-from typing import Callable
+from typing import TYPE_CHECKING, Callable
 
 import trio
 
@@ -26,6 +26,10 @@ from node.histogram import Histogram
 from node.loop.disk_space import Space, is_full
 from node.loop.poller import Poller
 from node.loop.threads import name_this_thread
+
+if TYPE_CHECKING:
+    from multiraft.storage.io_jobs import StagedWrite
+    from multiraft.storage.store import Store
 
 #: A disk that hangs does not keep the node from ending for longer than this, in seconds.
 END_S = 10.0
@@ -63,8 +67,8 @@ class DiskWorker:
     order; it says whether a round is due.
     """
 
-    def __init__(self, store, on_durable: Callable[[list], bool], arrivals: Poller, space=None,
-                 flush_interval_ms: int = 0):
+    def __init__(self, store: Store, on_durable: Callable[[list], bool], arrivals: Poller,
+                 space: Space | None = None, flush_interval_ms: int = 0):
         """``space``: who is told when there is no room, None = nobody; ``flush_interval_ms``: how
         long records may wait for their sync, 0 = not at all."""
         self._space = space
@@ -114,11 +118,11 @@ class DiskWorker:
             return creating_ms if writing_ms is None else writing_ms
         return min(writing_ms, creating_ms)
 
-    def submit(self, staged) -> None:
+    def submit(self, staged: StagedWrite) -> None:
         """Queue a staged write; returns at once."""
         self._gathering.append(staged)
 
-    def write(self, staged) -> None:
+    def write(self, staged: StagedWrite) -> None:
         """Submit a staged write, and start it now unless another one is in flight."""
         self.submit(staged)
         self.start_next()
@@ -224,7 +228,7 @@ class DiskWorker:
         if not self._ended and self._store.seals_waiting <= SEALS_WAITING_MAX:
             self._never.wait(GIVE_WAY_S)
 
-    async def _create(self, staged) -> None:
+    async def _create(self, staged: StagedWrite) -> None:
         """A segment that is needed now.  When there is no room for all of it, the reserve makes
         room for what goes on: records are refused from here on."""
         try:
@@ -254,7 +258,7 @@ class DiskWorker:
             self._last_token = self._token
             self._queue.submit(file_number, [bytes(PROBE_BYTES)], 0, True, self._token)
 
-    async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Owns the thread: starts it, has its completions collected, ends it when cancelled."""
         self._thread.start()
         task_status.started()

@@ -16,7 +16,7 @@ Theory.  The core never calls the driver; this file has no ``if leader``.
 from __future__ import annotations
 
 from collections import deque
-from typing import Callable, Protocol
+from typing import TYPE_CHECKING, Any, Callable, Protocol
 
 import trio
 
@@ -26,6 +26,12 @@ from node.clock import monotonic_ms, monotonic_ns
 from node.errors import RoundFailed
 from node.histogram import Histogram
 from node.loop.poller import Poller
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.raft.ready import Ready
+    from multiraft.storage.store import Store
+    from node.loop.disk_worker import DiskWorker
 
 #: Rounds that would follow each other faster are gathered: about what one round takes.
 GATHER_NS = 150_000
@@ -80,8 +86,9 @@ class Clock(Protocol):
 class RoundLoop:
     """Driver of one node's MultiRaft."""
 
-    def __init__(self, core, store, disk, peers: Peers, applier: Applier,
-                 clocks: tuple[Clock, ...], publish: Callable[[], None], arrivals: Poller):
+    def __init__(self, core: MultiRaft, store: Store, disk: DiskWorker, peers: Peers,
+                 applier: Applier, clocks: tuple[Clock, ...], publish: Callable[[], None],
+                 arrivals: Poller):
         self._core = core
         self._store = store
         self._disk = disk
@@ -158,7 +165,7 @@ class RoundLoop:
                 await trio.sleep_forever()
             self._drain()
 
-    async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The round-loop task: rounds that anybody else asked for."""
         task_status.started()
         while True:
@@ -235,7 +242,7 @@ class RoundLoop:
             self._peers.flush()
         return self._applier.answers_wait or self._core.has_work
 
-    def _process_ready(self, ready) -> None:
+    def _process_ready(self, ready: Ready) -> None:
         """The field order of ``Ready`` is the order of effects."""
         if ready.writes is not None:
             # Staged first: followers get the very buffers that the journal gets.
@@ -274,11 +281,11 @@ class RoundLoop:
                 trio.lowlevel.reschedule(task)
                 return
 
-    def _abort_ticker(self, _raise_cancel) -> trio.lowlevel.Abort:
+    def _abort_ticker(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
         self._ticker = None
         return trio.lowlevel.Abort.SUCCEEDED
 
-    def _abort(self, _raise_cancel) -> trio.lowlevel.Abort:
+    def _abort(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
         self._task = None
         return trio.lowlevel.Abort.SUCCEEDED
 

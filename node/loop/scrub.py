@@ -16,7 +16,9 @@ it before ``begin`` knows by it when the pass is over.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -24,6 +26,11 @@ from multiraft.storage.repair.scrub import Scrubber
 from multiraft.storage.settings import StorageSettings
 from node.clock import wall_ms
 from node.errors import DiskFailed
+
+if TYPE_CHECKING:
+    from multiraft.storage.errors import StorageError
+    from multiraft.storage.store import Store
+    from node.loop.disk_worker import DiskWorker
 
 STATE_FILE = "scrub.json"
 #: A journal that does not grow is looked at again after this, in seconds.
@@ -54,7 +61,8 @@ def parse_state(data: bytes) -> dict[str, int]:
 class Scrub:
     """Task on the loop."""
 
-    def __init__(self, store, disk, damaged, directory: Path, settings: StorageSettings):
+    def __init__(self, store: Store, disk: DiskWorker, damaged: Callable[[StorageError], None],
+                 directory: Path, settings: StorageSettings):
         self._disk = disk
         self._damaged = damaged
         self._path = directory / STATE_FILE

@@ -13,9 +13,16 @@ begins anew.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import trio
 
 from node.clock import monotonic_ms
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
 
 #: How often is looked, in seconds; a stall is noticed that much late at most.
 LOOK_S = 0.5
@@ -24,7 +31,8 @@ LOOK_S = 0.5
 class Watchdog:
     """Task on the loop.  ``waiting()`` returns group -> index of its oldest pending proposal."""
 
-    def __init__(self, core, waiting, request_round, group_stall_ms_max: int, log):
+    def __init__(self, core: MultiRaft, waiting: Callable[[], dict[int, int]],
+                 request_round: Callable[[], None], group_stall_ms_max: int, log: logging.Logger):
         self._core = core
         self._waiting = waiting
         self._request_round = request_round

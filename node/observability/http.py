@@ -19,7 +19,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import h11
 import trio
@@ -31,6 +31,10 @@ from node.loop.threads import name_this_thread
 from node.observability import health, metrics
 from node.observability.phase import Life
 from node.observability.statistics import Sample
+
+if TYPE_CHECKING:
+    from node.loop.disk_worker import DiskWorker
+    from node.peers.liveness_thread import LivenessThread
 
 #: The loop has this long to answer, in seconds; scrapers usually wait for ten.
 ASK_S = 3.0
@@ -278,12 +282,12 @@ def _verdict(name: str, verdict: health.Verdict) -> Reply:
     return Reply(200 if verdict.good else 503, _JSON, body.encode() + b"\n")
 
 
-def disk_busy_ms(disk) -> int:
+def disk_busy_ms(disk: DiskWorker) -> int:
     """How long the disk has owed its oldest answer; on any thread."""
     since_ms = disk.busy_since_ms
     return 0 if since_ms is None else max(0, monotonic_ms() - since_ms)
 
 
-def loop_silent_ms(liveness) -> int:
+def loop_silent_ms(liveness: LivenessThread) -> int:
     """Since the loop answered the liveness thread; on any thread."""
     return max(0, monotonic_ms() - liveness.loop_seen_ms)

@@ -16,6 +16,7 @@ let in by none (docs/decisions/0052).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 import trio
@@ -57,7 +58,7 @@ class Admission:
     """See the module's docstring.  ``lives``: those of this data directory, this one last;
     ``mark(reason, life)`` makes a refusal durable, with the life that a peer remembers."""
 
-    def __init__(self, known: PeerRegistry, log, lives: Iterable[Life] = (),
+    def __init__(self, known: PeerRegistry, log: logging.Logger, lives: Iterable[Life] = (),
                  mark: Callable[[str, Life], None] = lambda reason, life: None,
                  lease_ms: int = 0):
         own = tuple(lives)

@@ -13,17 +13,18 @@ to be matched with a request: answers are items like any others in the other dir
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from multiraft.core import frame_entries
 from multiraft.errors import Compacted
 from multiraft.liveness.peer_identity import Life
-from multiraft.raft.messages import Append
+from multiraft.raft.messages import Append, Message
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.io_jobs import ReadJob
 from multiraft.types import Entry
@@ -36,7 +37,11 @@ from node.loop.poller import Poller
 from node.loop.receive import receive_some
 from node.peers import codec
 from node.peers.dial import dial
-from node.peers.handshake import NotAccepted, introduce
+from node.peers.handshake import Introduction, NotAccepted, introduce
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.store import Store
 
 #: Dialing a node that is away is repeated at this pace, in seconds.
 REDIAL_S = 0.2
@@ -72,8 +77,8 @@ class PeerLink:
     """The outgoing connection to one peer.  ``introduction(peer)`` makes what a connection begins
     with; there is none before the peer has accepted it."""
 
-    def __init__(self, peer: int, host: str, port: int, introduction, bytes_max: int, gate: Gate,
-                 log):
+    def __init__(self, peer: int, host: str, port: int, introduction: Callable[[int], Introduction],
+                 bytes_max: int, gate: Gate, log: logging.Logger):
         self.peer = peer
         self._context = host
         self._port = port
@@ -105,7 +110,8 @@ class PeerLink:
         except OSError:
             self._break()
 
-    async def run(self, on_connected, on_disconnected) -> None:
+    async def run(self, on_connected: Callable[[PeerLink], None],
+                  on_disconnected: Callable[[PeerLink], None]) -> None:
         """Dial, serve until broken, dial again; until ``end``."""
         with self._scope:
             while True:
@@ -121,7 +127,9 @@ class PeerLink:
         """The peer is dialled no more."""
         self._scope.cancel()
 
-    async def _talk(self, sock, reader: FrameReader, on_connected, on_disconnected) -> None:
+    async def _talk(self, sock: socket.socket | TlsSocket, reader: FrameReader,
+                    on_connected: Callable[[PeerLink], None],
+                    on_disconnected: Callable[[PeerLink], None]) -> None:
         """One connection that the peer has accepted, to its end."""
         self._gate.welcomed(self.peer)
         self._outbox = Outbox(sock, self._bytes_max)
@@ -169,7 +177,8 @@ class PeerLink:
         else:
             self._gate.refused(self.peer, 0, str(error), None)
 
-    async def _serve(self, sock, reader: FrameReader, outbox: Outbox) -> None:
+    async def _serve(self, sock: socket.socket | TlsSocket, reader: FrameReader,
+                     outbox: Outbox) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._drain, outbox)
             nursery.start_soon(self._watch, sock, reader)
@@ -183,7 +192,7 @@ class PeerLink:
         except OSError:
             self._break()
 
-    async def _watch(self, sock, reader: FrameReader) -> None:
+    async def _watch(self, sock: socket.socket | TlsSocket, reader: FrameReader) -> None:
         """The peer says nothing more here; the end of the stream is the news."""
         reason = ""
         try:
@@ -205,7 +214,8 @@ class PeerLink:
 class Peers:
     """All append connections of a node."""
 
-    def __init__(self, store, core, frame_bytes_max: int, request_round, damaged,
+    def __init__(self, store: Store, core: MultiRaft, frame_bytes_max: int,
+                 request_round: Callable[[], None], damaged: Callable[[CorruptRange], None],
                  arrivals: Poller):
         self._links: dict[int, PeerLink] = {}
         self._store = store
@@ -303,7 +313,7 @@ class Peers:
             frames.append(codec.frame(items, payload))
         return frames
 
-    def _filled(self, peer: int, message) -> tuple[list | None, Sequence, int]:
+    def _filled(self, peer: int, message: Message) -> tuple[list | None, Sequence, int]:
         """A message as item and entry buffers; a cold range is read elsewhere and sent later."""
         if type(message) is not Append or message.last_index <= message.prev_index:
             return codec.encode(message, 0), (), 0

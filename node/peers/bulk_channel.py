@@ -22,7 +22,7 @@ from multiraft.wire.frames import Frame, FrameReader, WireLimits, encode_frame
 from multiraft.wire.schema import Malformed
 from multiraft.wire.tls import TlsSocket
 from node.loop.receive import receive_some
-from node.peers.handshake import NotAccepted, introduce
+from node.peers.handshake import Introduction, NotAccepted, introduce
 
 #: A request of whose answer nothing more has come for so long is given up, in seconds.
 ANSWER_TIMEOUT_S = 10.0
@@ -45,8 +45,9 @@ _UNANSWERED = (OSError, RemoteProtocolError, Malformed, NotAccepted, trio.TooSlo
 class Bulk:
     """Both ends of a node's bulk connections."""
 
-    def __init__(self, dial: Callable[[int], Awaitable[socket.socket | None]], introduction,
-                 frame_bytes_max: int, bytes_per_second: int):
+    def __init__(self, dial: Callable[[int], Awaitable[socket.socket | None]],
+                 introduction: Callable[[int], Introduction], frame_bytes_max: int,
+                 bytes_per_second: int):
         self.handlers: dict[str, Handler] = {}
         self.bytes_sent = 0
         self._dial = dial

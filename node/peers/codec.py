@@ -78,7 +78,7 @@ _LED = (GROUP_MAX, _U32, TERM_MAX)
 _CHANGE = (GROUP_MAX, _U32, TERM_MAX, _BOOL)
 
 
-def encode(message, payload_bytes: int) -> list:
+def encode(message: Message, payload_bytes: int) -> list:
     """One item; ``payload_bytes`` = bytes of its entries in the payload (appends only)."""
     item = [_TYPES[type(message)], *message]
     if item[0] == _APPEND:

@@ -65,7 +65,7 @@ def _proof(secret: bytes, role: bytes, cluster_id: bytes, hello: wire.Hello,
     return hmac.digest(secret, role + said, "sha256")
 
 
-def check_certificate(sock, node: int, cluster_id: bytes) -> None:
+def check_certificate(sock: socket.socket | TlsSocket, node: int, cluster_id: bytes) -> None:
     """Raises ``NotAccepted`` when the connection has certificates and the other side's does not
     name ``node``."""
     if isinstance(sock, TlsSocket):
@@ -199,7 +199,7 @@ async def introduce(sock: socket.socket, introduction: Introduction,
     return stream, reader
 
 
-async def next_header(sock, reader: FrameReader) -> dict | None:
+async def next_header(sock: socket.socket | TlsSocket, reader: FrameReader) -> dict | None:
     """The next frame of a handshake, which has no payload; None = the stream ended."""
     while (frame := reader.next_frame()) is None:
         if not await receive_some(sock, reader):

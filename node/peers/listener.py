@@ -15,14 +15,17 @@ about to be, so that dead connections do not pile up.
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
 from multiraft.errors import ImpossibleMessage
-from multiraft.raft.messages import Append
+from multiraft.raft.messages import Append, Message
 from multiraft.types import EntryKind
 from multiraft.wire import messages as wire
 from multiraft.wire.errors import Code, RemoteProtocolError
@@ -35,6 +38,13 @@ from node.peers.handshake import NotAccepted, Reception, check_certificate, next
 from node.peers.registry import Life, PeerRegistry, Verdict
 from node.peers.security import Security
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.loop.disk_space import Space
+    from node.loop.poller import Poller
+    from node.peers.bulk_channel import Bulk
+    from node.peers.liveness_thread import LivenessThread
+
 #: Messages of one connection that are stepped in one turn of the loop, at some 5 us each; one that
 #: brings entries counts as one more for each ``ENTRIES_PER_MESSAGE``.
 MESSAGES_PER_TURN = 512
@@ -44,9 +54,10 @@ ENTRIES_PER_MESSAGE = 4
 class PeerListener:
     """Handler of the peer port's connections."""
 
-    def __init__(self, core, request_round, liveness, security: Security, node: int,
-                 boot_epoch: int, known: PeerRegistry, frame_bytes_max: int, hello_timeout_ms: int,
-                 arrivals, log, bulk=None, space=None):
+    def __init__(self, core: MultiRaft, request_round: Callable[[], None], liveness: LivenessThread,
+                 security: Security, node: int, boot_epoch: int, known: PeerRegistry,
+                 frame_bytes_max: int, hello_timeout_ms: int, arrivals: Poller, log: logging.Logger,
+                 bulk: Bulk | None = None, space: Space | None = None):
         self.space = space
         self._core = core
         self._request_round = request_round
@@ -87,13 +98,15 @@ class PeerListener:
             self._note_refused(f"no TLS: {error}")
             raise
 
-    async def _serve(self, sock, reader: FrameReader, hello: wire.Hello) -> None:
+    async def _serve(self, sock: socket.socket | TlsSocket, reader: FrameReader,
+                     hello: wire.Hello) -> None:
         if hello.connection == "liveness":
             moved = (sock.moved() if isinstance(sock, TlsSocket)
                      else socket.socket(fileno=sock.detach()))
             self._liveness.adopt(hello.node, moved, reader)
             return
         if hello.connection == "bulk":
+            assert self._bulk is not None
             await self._bulk.serve(sock, reader, hello.node)
             return
         reader.limits = self._limits
@@ -108,7 +121,8 @@ class PeerListener:
         if peer in self._receiving:
             self._receiving[peer][0].cancel()
 
-    async def _receive_alone(self, sock, reader: FrameReader, hello: wire.Hello) -> None:
+    async def _receive_alone(self, sock: socket.socket | TlsSocket, reader: FrameReader,
+                             hello: wire.Hello) -> None:
         """Receive until the end, or until the same node connects again."""
         peer = hello.node
         with trio.CancelScope() as scope:
@@ -120,7 +134,8 @@ class PeerListener:
                 if self._receiving.get(peer) is mine:
                     del self._receiving[peer]
 
-    async def _greet(self, sock, reader: FrameReader) -> wire.Hello | None:
+    async def _greet(self, sock: socket.socket | TlsSocket,
+                     reader: FrameReader) -> wire.Hello | None:
         try:
             header = await next_header(sock, reader)
             if header is None:
@@ -144,7 +159,8 @@ class PeerListener:
         sock.send(b"".join(encode_frame(wire.welcome_header(welcome))))
         return hello
 
-    async def _proven(self, sock, reader: FrameReader, hello: wire.Hello) -> bytes | None:
+    async def _proven(self, sock: socket.socket | TlsSocket, reader: FrameReader,
+                      hello: wire.Hello) -> bytes | None:
         """This node's own proof, once the other side's is there and right; None = none is asked.
         Raises ``NotAccepted``."""
         reception = Reception(self._security, self._node, self._boot_epoch, hello)
@@ -157,7 +173,8 @@ class PeerListener:
             raise NotAccepted("the connection ended before the proof")
         return reception.proven(header)
 
-    def _refuse(self, sock, verdict: Verdict, proof: bytes | None = None) -> None:
+    def _refuse(self, sock: socket.socket | TlsSocket, verdict: Verdict,
+                proof: bytes | None = None) -> None:
         """Say why, with this node's proof when the other side has given its own: what ends a node
         for good is not to be had from just anybody."""
         if verdict.code != Code.UNLINKED_LIFE:  # each start of a peer is asked once
@@ -187,7 +204,8 @@ class PeerListener:
         return (receiving is not None and receiving[1] == life.boot_epoch
                 and self._core.status.supported_epoch(peer) == life.boot_epoch)
 
-    async def _receive(self, sock, reader: FrameReader, peer: int) -> None:
+    async def _receive(self, sock: socket.socket | TlsSocket, reader: FrameReader,
+                       peer: int) -> None:
         kind = _TlsIncoming if isinstance(sock, TlsSocket) else _Incoming
         incoming = kind(self, self._core, sock, reader, peer)
         file_number = sock.fileno()
@@ -204,7 +222,7 @@ class PeerListener:
             raise incoming.problem
 
 
-def _carries_records(message) -> bool:
+def _carries_records(message: Message) -> bool:
     return (type(message) is Append
             and any(entry.kind == EntryKind.DATA for entry in message.entries))
 
@@ -215,7 +233,8 @@ class _Incoming:
     __slots__ = ("_listener", "_core", "_sock", "_reader", "_peer", "_ended", "_decoded", "_left",
                  "_more", "over", "problem")
 
-    def __init__(self, listener: PeerListener, core, sock, reader: FrameReader, peer: int):
+    def __init__(self, listener: PeerListener, core: MultiRaft, sock: socket.socket | TlsSocket,
+                 reader: FrameReader, peer: int):
         self._listener = listener
         self._core = core
         self._sock = sock
@@ -306,6 +325,7 @@ class _TlsIncoming(_Incoming):
     def receive(self) -> bool:
         """Take what is there, all of it: nothing would wake this for the rest."""
         due = super().receive()
+        assert isinstance(self._sock, TlsSocket)
         while self._sock.pending and not self._ended and not self._more:
             due |= self._received()
         return due

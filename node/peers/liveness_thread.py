@@ -29,8 +29,9 @@ import selectors
 import socket
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from multiraft.liveness.store_liveness import Answer, Question, StoreLiveness
 from multiraft.wire import frames
@@ -39,6 +40,10 @@ from multiraft.wire.tls import TlsSocket
 from node.clock import monotonic_ms, monotonic_us
 from node.loop.threads import name_this_thread
 from node.peers.handshake import Introduction, NotAccepted, check_certificate
+
+if TYPE_CHECKING:
+    from node.loop.disk_space import Space
+    from node.loop.disk_worker import DiskWorker
 
 #: A liveness frame is a handful of integers.
 LIVENESS_LIMITS = frames.WireLimits(frame_bytes_max=4096, header_bytes_max=4092, in_flight_max=1)
@@ -74,8 +79,9 @@ class LivenessThread:
     """Runs ``StoreLiveness`` against the other nodes.  ``introduction(peer)``: what a dialled link
     begins with."""
 
-    def __init__(self, liveness: StoreLiveness, introduction, loop_stall_ms_max: int,
-                 disk_stall_ms_max: int, disk, space=None):
+    def __init__(self, liveness: StoreLiveness, introduction: Callable[[int], Introduction],
+                 loop_stall_ms_max: int, disk_stall_ms_max: int, disk: DiskWorker,
+                 space: Space | None = None):
         self._liveness = liveness
         self._members: dict[int, tuple[str, int]] = {}  # whom to dial, and where
         self._moves: deque = deque()  # (peer, where or None): from the loop thread
@@ -125,7 +131,7 @@ class LivenessThread:
         self._waker_send.close()
         os.close(self.wake_fd)
 
-    def adopt(self, peer: int, sock: socket.socket, reader: frames.FrameReader) -> None:
+    def adopt(self, peer: int, sock: socket.socket | TlsSocket, reader: frames.FrameReader) -> None:
         """Take over an accepted liveness connection, with what was received behind its hello (from
         the loop thread)."""
         self._adopting.append((peer, sock, reader))

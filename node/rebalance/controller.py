@@ -12,8 +12,10 @@ groups names a configuration.  So the later one is refused, or did the same.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from multiraft.errors import MultiRaftError
 from multiraft.types import METADATA_GROUP
@@ -32,6 +34,10 @@ from node.rebalance.runtime import TASKS, Tasks
 from node.rebalance.scheduler import decide, subjects
 from node.rebalance.throttle import PlanThrottle
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.log import MetadataLog
+
 #: How often is looked while a plan is under way, in seconds, if nothing else happens.
 LOOK_S = 0.25
 #: A leader that does not answer within this is asked again at the next look, in seconds: what is
@@ -44,8 +50,9 @@ HEARING_MS = 3_000
 class Driver:
     """Task on the loop.  ``ask(peer, request)`` reaches any node, this one included."""
 
-    def __init__(self, core, metadata_log, ask: Callable[[int, object], Awaitable],
-                 pacing: PlanThrottle, log, tasks: Tasks = TASKS):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog,
+                 ask: Callable[[int, object], Awaitable], pacing: PlanThrottle, log: logging.Logger,
+                 tasks: Tasks = TASKS):
         self._tasks = tasks
         self._pacing = pacing
         self._core = core
@@ -131,7 +138,7 @@ class Driver:
         if result.error is not None:
             self._refused[action.seq] = result.error.text
 
-    async def _begun(self, action: Change | Transfer, request) -> None:
+    async def _begun(self, action: Change | Transfer, request: Any) -> None:
         """The leader of a group was asked to begin something."""
         why = await self._tasks.within(DO_S, partial(self._asked, action.leader, request))
         if why is None:
@@ -139,7 +146,7 @@ class Driver:
         if why:
             self._refused[action.seq] = why
 
-    async def _asked(self, node: int, request) -> str:
+    async def _asked(self, node: int, request: Any) -> str:
         """Why a node did not do what it was asked for; empty when it did."""
         try:
             await self._ask(node, request)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from multiraft.errors import MultiRaftError
 from multiraft.wire.plans import (
@@ -24,6 +25,10 @@ from node.metadata.plan_table import ActivePlan
 from node.rebalance.cluster_view import UP, SeenNode, SeenPartition, World, member_of
 from node.rebalance.runtime import TASKS, Tasks
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.log import MetadataLog
+
 #: A node that does not answer within this is looked at again the next time, in seconds.
 ASK_S = 2.0
 #: How a node is is asked at most this often, in milliseconds, if it has nothing else to tell.
@@ -35,8 +40,8 @@ SLICE = 512
 class Observer:
     """``ask(peer, request)`` reaches any node, this one included."""
 
-    def __init__(self, core, metadata_log, ask: Callable[[int, object], Awaitable],
-                 tasks: Tasks = TASKS):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog,
+                 ask: Callable[[int, object], Awaitable], tasks: Tasks = TASKS):
         self._tasks = tasks
         self._core = core
         self._metadata_log = metadata_log

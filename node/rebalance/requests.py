@@ -8,7 +8,7 @@ anything of it is written down.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -23,13 +23,16 @@ from multiraft.wire.errors import (
 )
 from node.clock import wall_ms
 from node.loop.turns import parts
-from node.metadata.commands import ApplyPlan, ControlPlan, SetNodeState
+from node.metadata.commands import ApplyPlan, Command, ControlPlan, SetNodeState
 from node.rebalance.cluster_view import World
 from node.rebalance.controller import Driver
 from node.rebalance.observer import Observer
 from node.rebalance.participant import next_turn
 from node.rebalance.preconditions import NAMED_MAX, faults, too_low, unseen
 from placement import throttle
+
+if TYPE_CHECKING:
+    from node.metadata.log import MetadataLog
 
 #: What is appended to a group is measured over this, in seconds.
 MEASURE_S = 1.0
@@ -38,7 +41,7 @@ MEASURE_S = 1.0
 class PlanRequests:
     """See the module's docstring."""
 
-    def __init__(self, metadata_log, driver: Driver, observer: Callable[[], Observer],
+    def __init__(self, metadata_log: MetadataLog, driver: Driver, observer: Callable[[], Observer],
                  take: Callable[[int], Awaitable[None]] = next_turn):
         """``take(rows)`` waits until the loop has room for the work of so many rows."""
         self._metadata_log = metadata_log
@@ -154,7 +157,7 @@ class PlanRequests:
                   in state.recovered_groups()[:wire.ROWS_MAX]),
             tuple(state.plans.preferred.items()), active.plan_id if active is not None else "")
 
-    async def _propose(self, command):
+    async def _propose(self, command: Command):
         """The value of a command that succeeded.  Raises the error its result stands for."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:

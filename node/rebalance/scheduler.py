@@ -14,6 +14,8 @@ anywhere, cost one look.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from multiraft.wire.plans import LEADER_TRANSFER, REPLICA_CHANGE, LookedGroup, PlannedMove
 from node.metadata.move_phases import ATTEMPTS_MAX, FIRST, Phase
 from node.metadata.plan_table import CANCELLING, RUNNING, ActivePlan, Record
@@ -262,5 +264,5 @@ def _switch(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     result.waits[move.seq] = f"group {move.old[0]} seals it, group {move.new[0]} opens it"
 
 
-def _named(nodes) -> str:
+def _named(nodes: Collection[int]) -> str:
     return ", ".join(map(str, nodes))

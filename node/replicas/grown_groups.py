@@ -12,20 +12,27 @@ took of the journal was none of theirs.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from multiraft.types import METADATA_GROUP
+
+if TYPE_CHECKING:
+    from multiraft.raft.log_reader import GroupRestored
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.log import MetadataLog
 
 
 class NewGroups:
     """See the module's docstring."""
 
-    def __init__(self, core, metadata_log):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog):
         self._core = core
         self._metadata_log = metadata_log
         self._is_first = False  # the replica of the metadata group is the one that recovery found
         self._end = 0  # of its log, when it was whole; 0 = it was not yet
         self._last_known = -1  # groups behind this one are new; -1 = not known yet
 
-    def found(self, restored) -> None:
+    def found(self, restored: GroupRestored | None) -> None:
         """What recovery has of the metadata group, or None."""
         self._is_first = restored is not None and not restored.vote_barrier_index
 

@@ -20,10 +20,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from multiraft.types import METADATA_GROUP, Configuration
 from node.metadata.state_machine import FIRST_GROUP_INCARNATION, MetadataState
 from node.replicas.grown_groups import NewGroups
+
+if TYPE_CHECKING:
+    from multiraft.raft.log_reader import GroupRestored
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.store import Store
+    from node.metadata.log import MetadataLog
 
 #: A replica that was just created and has been told nothing: no members.
 NOBODY = Configuration(())
@@ -39,8 +46,9 @@ def _ignore(_group: int) -> None:
 class Replicas:
     """Creates and removes."""
 
-    def __init__(self, core, store, metadata_log, pool_size: int, request_round,
-                 log: logging.Logger, takes_part: Callable[[], bool] = lambda: True,
+    def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog, pool_size: int,
+                 request_round: Callable[[], None], log: logging.Logger,
+                 takes_part: Callable[[], bool] = lambda: True,
                  created: Callable[[int], None] = _ignore,
                  removed: Callable[[int], None] = _ignore):
         """``takes_part()`` is True once this node may vote and acknowledge; ``created(group)`` and
@@ -83,7 +91,7 @@ class Replicas:
         """The metadata are others than at the last look."""
         self.due = True
 
-    def _add(self, group: int, restored) -> None:
+    def _add(self, group: int, restored: GroupRestored) -> None:
         self._recoveries_seen = -1  # it may be of an incarnation that is over
         self._core.add_group(group, FIRST_GROUP_INCARNATION, restored, self._store.tails[group])
 

@@ -18,7 +18,9 @@ takes no appends: one commit and one message.  Everything that can take longer i
 
 from __future__ import annotations
 
-from typing import Protocol
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -32,6 +34,11 @@ from node.clients.partition_open import opening_of
 from node.loop.applied_waiters import AppliedEntries
 from node.metadata.placement_table import Switch
 from node.metadata.state_machine import Location
+
+if TYPE_CHECKING:
+    from multiraft.partitions.state import PartitionStates
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.log import MetadataLog
 
 #: Pause after a step that could not be done, in seconds: the first, and what it grows to.
 RETRY_S_MIN = 0.01
@@ -50,22 +57,24 @@ SLICE = 512
 class PeerCaller(Protocol):
     """Requests to other nodes; see ``peer_requests.PeerRequests``."""
 
-    async def ask(self, peer: int, request):
+    async def ask(self, peer: int, request: Any):
         """Return the reply of ``peer``.  Raises ``MultiRaftError``."""
 
 
 class MetadataCaller(Protocol):
     """Requests to the metadata leader; see ``metadata_requests.MetadataRequests``."""
 
-    async def ask(self, request):
+    async def ask(self, request: Any):
         """Return the reply of the metadata leader.  Raises ``MultiRaftError``."""
 
 
 class PartitionSwitcher:
     """Tasks on the loop, one per switch that this node has a part in."""
 
-    def __init__(self, core, tails, metadata_log, applied: AppliedEntries, peers: PeerCaller,
-                 metadata_leader: MetadataCaller, request_round, log):
+    def __init__(self, core: MultiRaft, tails: dict[int, PartitionStates],
+                 metadata_log: MetadataLog, applied: AppliedEntries, peers: PeerCaller,
+                 metadata_leader: MetadataCaller, request_round: Callable[[], None],
+                 log: logging.Logger):
         self._core = core
         self._tails = tails
         self._metadata_log = metadata_log

@@ -9,6 +9,7 @@ is done.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import trio
@@ -39,7 +40,8 @@ _U64 = (1 << 64) - 1
 class Repairs:
     """Task on the loop."""
 
-    def __init__(self, repairer: RepairCoordinator, bulk: Bulk, request_round, log: logging.Logger):
+    def __init__(self, repairer: RepairCoordinator, bulk: Bulk, request_round: Callable[[], None],
+                 log: logging.Logger):
         self._repairer = repairer
         self._bulk = bulk
         self._request_round = request_round

@@ -13,13 +13,21 @@ them and costs its groups nothing but one copy.  A full node still leads what no
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import trio
 
 from multiraft.errors import ProposalError
 from multiraft.types import METADATA_GROUP
 from node.clock import monotonic_ms
-from node.loop.disk_space import LOOK_S
+from node.loop.disk_space import LOOK_S, Space
 from node.replicas.drain_leadership import UNDER_WAY_MAX
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.loop.applier import LeadershipNotifier
 
 #: A group that nobody took although somebody could is offered again after this: while it is being
 #: handed over it takes no change of its members either.
@@ -29,7 +37,8 @@ AGAIN_MS = 10_000
 class LeadershipShedder:
     """Task on the loop."""
 
-    def __init__(self, core, space, roles, request_round, log):
+    def __init__(self, core: MultiRaft, space: Space, roles: LeadershipNotifier,
+                 request_round: Callable[[], None], log: logging.Logger):
         self._core = core
         self._space = space
         self._roles = roles

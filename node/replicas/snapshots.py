@@ -30,7 +30,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 from cbor2 import CBORDecodeError
@@ -50,6 +50,12 @@ from node.limits import Limits
 from node.loop.disk_space import Space, is_full
 from node.metadata.state_machine import MetadataState
 from node.peers.bulk_channel import Bulk, NoAnswer
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.store import Store
+    from node.loop.checkpoints import Checkpoints
+    from node.metadata.log import MetadataLog
 
 OPERATION = "snapshot"
 #: Bytes of an image in one answer: small enough to be sent again, large enough that the round trip
@@ -78,9 +84,10 @@ class Image:
 class Snapshots:
     """Task on the loop, and the handler of the others' requests."""
 
-    def __init__(self, core, store, metadata_log, checkpoints, bulk: Bulk, limits: Limits,
-                 request_round, log: logging.Logger, partial: SnapshotDownload, space: Space,
-                 installed: Callable[[], None] = lambda: None):
+    def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog,
+                 checkpoints: Checkpoints, bulk: Bulk, limits: Limits,
+                 request_round: Callable[[], None], log: logging.Logger, partial: SnapshotDownload,
+                 space: Space, installed: Callable[[], None] = lambda: None):
         """``installed()`` is called behind each snapshot that took effect."""
         self._core = core
         self._store = store
@@ -265,7 +272,7 @@ class Snapshots:
         self._download = None
         await self._on_disk(self._partial.remove)
 
-    async def _on_disk(self, call: Callable, *arguments):
+    async def _on_disk(self, call: Callable, *arguments: Any):
         """What ``call`` returns, off the loop.  Raises ``DiskFailed``."""
         try:
             return await trio.to_thread.run_sync(call, *arguments)
