@@ -37,7 +37,7 @@ from multiraft.client._runs import is_staged
 from multiraft.codec import layout
 from multiraft.errors import ConfigError, MultiRaftError, RecordTooLarge
 from multiraft.wire.errors import AmbiguousOutcome, TimedOut, UnknownPartition, UnknownTopic
-from multiraft.wire.messages import TIMEOUT_MS_MAX
+from multiraft.wire.messages import TIMEOUT_MS_MAX, TopicMetadata
 from multiraft.wire.schema import I16_MAX, I64_MAX
 
 #: A leader remembers this many batches per producer and partition.
@@ -304,7 +304,7 @@ class Accumulator:
         self.staged.setdefault(record.topic, []).append(staged)
         return delivery
 
-    def _append(self, topic, record: Record, now_ms: int, wall_ms: int,
+    def _append(self, topic: TopicMetadata, record: Record, now_ms: int, wall_ms: int,
                 delivery: Delivery | None = None) -> Delivery:
         queue = self._queue(topic, self._partition_of(topic, record))
         timestamp = wall_ms if record.timestamp_ms is None else record.timestamp_ms
@@ -360,7 +360,7 @@ class Accumulator:
         if self.buffered_bytes + size > limit:
             raise BufferFull(limit, self.buffered_bytes, size)
 
-    def _partition_of(self, topic, record: Record) -> int:
+    def _partition_of(self, topic: TopicMetadata, record: Record) -> int:
         if record.partition is None and record.key is None:
             return self._sticky_partition(topic)
         count = len(topic.partitions)
@@ -373,13 +373,13 @@ class Accumulator:
         assert record.key is not None
         return (core.murmur2(record.key) & 0x7FFFFFFF) % count
 
-    def _sticky_partition(self, topic) -> int:
+    def _sticky_partition(self, topic: TopicMetadata) -> int:
         partition = self._sticky.get(topic.name)
         if partition is None or partition >= len(topic.partitions):
             partition = self._sticky[topic.name] = self._rng.randrange(len(topic.partitions))
         return partition
 
-    def _queue(self, topic, partition: int) -> PartitionQueue:
+    def _queue(self, topic: TopicMetadata, partition: int) -> PartitionQueue:
         incarnation = topic.partitions[partition].incarnation
         queue = self.partitions.get(incarnation)
         if queue is None:
@@ -550,7 +550,7 @@ class Accumulator:
         return TimedOut(f"topic {name!r}: no metadata in "
                         f"{self._settings.delivery_timeout_ms} ms").about(name)
 
-    def _seal_early(self, topic) -> None:
+    def _seal_early(self, topic: TopicMetadata) -> None:
         """Records that ``seal_all`` found waiting for metadata must not linger now."""
         for part in topic.partitions:
             queue = self.partitions.get(part.incarnation)
@@ -558,7 +558,7 @@ class Accumulator:
                     queue.open.number <= self._seal_through):
                 self.seal(queue)
 
-    def _place(self, topic, staged: _Staged, now_ms: int) -> None:
+    def _place(self, topic: TopicMetadata, staged: _Staged, now_ms: int) -> None:
         """Its partitions are known: the record joins a batch, and its delivery that batch's.  A
         batch it opens takes over its number, so that a flush waits for it."""
         self._last_opened = None

@@ -21,7 +21,7 @@ class Delivery:
 
     __slots__ = ("outcome", "claimed", "_listeners")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.outcome: BatchReceipt | MultiRaftError | None = None
         self.claimed = False  # somebody has the outcome, so a failure was seen
         self._listeners: list[Callable[[], None]] = []

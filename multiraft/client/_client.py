@@ -26,6 +26,7 @@ from multiraft.wire.messages import (
     TOPICS_PER_REQUEST_MAX,
     ClusterStatus,
     Metadata,
+    MetadataReply,
     NodeStatus,
 )
 from multiraft.wire.sinks import RunStates, SettleRuns
@@ -300,7 +301,7 @@ class ClientCore:
 
         self.network.request(address, ClusterStatus(), (), REFRESH_TIMEOUT_MS, told, self.now_ms)
 
-    def learn(self, asked: tuple[str, ...], reply) -> None:
+    def learn(self, asked: tuple[str, ...], reply: MetadataReply) -> None:
         """Apply a metadata reply to the cache and to the known addresses."""
         self.metadata.apply(asked, reply, self.now_ms)
         self.network.learn([node.client_address for node in reply.nodes])

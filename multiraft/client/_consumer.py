@@ -24,7 +24,9 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Sequence
 
+from multiraft import core
 from multiraft.client._batch_reader import Search, first_records, intact_batches
 from multiraft.client._consumer_settings import (
     READ_COMMITTED,
@@ -63,8 +65,12 @@ from multiraft.wire.messages import (
     Complain,
     Fetch,
     FetchPart,
+    FetchReply,
     ListOffsets,
     OffsetQuery,
+    OffsetResult,
+    PartitionMetadata,
+    TopicMetadata,
 )
 
 #: Long polls of one consumer that wait at one node.
@@ -270,11 +276,11 @@ class ConsumerState:
             return False
         return True
 
-    def _is_older(self, topic) -> bool:
+    def _is_older(self, topic: TopicMetadata) -> bool:
         """Whether all partitions of the topic are older than the one that is meant."""
         return max(part.incarnation for part in topic.partitions) < self._incarnation
 
-    def _reader(self, part) -> Reader:
+    def _reader(self, part: PartitionMetadata) -> Reader:
         reader = Reader(part.partition, part.incarnation, self._start)
         reader.end_offset = self._end_offset
         if type(self._start) is int:
@@ -394,7 +400,7 @@ class ConsumerState:
 
     # ---- answers ----
 
-    def _resolve(self, query: Query, results, now_ms: int) -> None:
+    def _resolve(self, query: Query, results: Sequence[OffsetResult], now_ms: int) -> None:
         """Starts and ends of partitions, in the order of ``_queries``."""
         assert isinstance(query.request, ListOffsets)
         count = len(query.request.partitions) // len(query.readers)
@@ -435,7 +441,7 @@ class ConsumerState:
             reader.end_offset = last
         reader.resolved = True
 
-    def _fetched(self, query: Query, reply, now_ms: int) -> None:
+    def _fetched(self, query: Query, reply: FetchReply, now_ms: int) -> None:
         at = 0
         if [result.incarnation for result in reply.results] != [
                 reader.incarnation for reader in query.readers]:
@@ -490,13 +496,13 @@ class ConsumerState:
         if damage is not None and not reader.at_end:
             self._damaged(reader, damage, now_ms)
 
-    def _counts(self, header) -> bool | None:
+    def _counts(self, header: core.BatchHeader) -> bool | None:
         """Whether a batch is one to give; None = a ledger has not said yet."""
         if not header.attributes & layout.ATTRIBUTE_TRANSACTIONAL or not self._committed_only:
             return True
         return self._runs.verdict(header)
 
-    def _leave_out(self, reader: Reader, header) -> None:
+    def _leave_out(self, reader: Reader, header: core.BatchHeader) -> None:
         """Go past a batch that does not count."""
         reader.fetch_offset = header.base_offset + header.last_offset_delta + 1
         if not reader.buffered_bytes:  # else its last batch is taken first

@@ -32,7 +32,7 @@ class Identifying:
 
     __slots__ = ("asking", "retry_at_ms", "address", "_failures", "_question")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.asking = False
         self.retry_at_ms = 0
         self.address = ""  # where the last answer said to ask

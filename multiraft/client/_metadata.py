@@ -47,7 +47,7 @@ class MetadataCache:
     #: Names of topics that do not exist, the one that was asked for longest ago goes first.
     MISSING_NAMES_MAX = 4_096
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.version = 0
         self.nodes: dict[int, str] = {}  # id -> client address
         self.racks: dict[int, str] = {}

@@ -26,7 +26,7 @@ class Replicas:
 
     __slots__ = ("_avoided",)
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._avoided: dict[int, int] = {}  # node -> until when
 
     def avoid(self, node: int, now_ms: int) -> None:

@@ -16,7 +16,7 @@ record of a run sees all of them, whichever node it asks next.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from multiraft.client._waits import about_run
 from multiraft.codec import layout
@@ -73,7 +73,7 @@ class _Open(NamedTuple):
 class Runs:
     """See the module docstring."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         #: Attempts that count, by task, where it is not the first one; None = void.
         self._decided: dict[RunRef, dict[int, int] | None] = {}
         self._wanted: dict[RunRef, None] = {}
@@ -202,7 +202,7 @@ class Runs:
                     due_ms=now_ms + (SETTLE_AGAIN_MS if given_up else SETTLE_RETRY_MS), why=why,
                     settlement=self.settlements if given_up else known.settlement)
 
-    def _decide(self, run: RunRef, row) -> None:
+    def _decide(self, run: RunRef, row: Any) -> None:
         self._failures = 0
         self._open.pop(run, None)
         self._wanted.pop(run, None)

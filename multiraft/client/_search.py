@@ -185,7 +185,7 @@ def _record_in(topic: TopicMetadata, part: PartitionMetadata, payload: memoryvie
     return None, offset, damage
 
 
-def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, request,
+def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, request: Any,
                deadline_ms: int) -> Operation[Any]:
     """Return a reply without failed results, of the partition's leader or of the node that the
     leader names.  Raises a refusal that another try does not change, ``OffsetNotAvailable`` when
@@ -223,14 +223,14 @@ def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, 
         yield Pause(backoff_ms(core.limits, failures, core.rng))
 
 
-def _begun_at(request, epoch: int):
+def _begun_at(request: Any, epoch: int) -> Any:
     """The same question, a search for a time beginning with the group since that epoch."""
     if type(request) is not ListOffsets or request.partitions[0].position != TIMESTAMP:
         return request
     return ListOffsets((request.partitions[0]._replace(epoch=epoch),))
 
 
-def _trouble(outcome) -> tuple[int | None, ErrorDetail]:
+def _trouble(outcome: Any) -> tuple[int | None, ErrorDetail]:
     """The first thing that is wrong with an answer; code None = there is no answer."""
     if isinstance(outcome, Lost):
         return None, ErrorDetail(outcome.why)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import AsyncIterator
-from typing import Any, Callable, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Sequence, TypeVar
 
 import trio
 
@@ -33,6 +33,9 @@ from multiraft.client._trio_sockets import LinkSocket, secured
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError, MultiRaftError
 from multiraft.wire.tls import TlsSocket
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 _Result = TypeVar("_Result")
 
@@ -78,7 +81,8 @@ class Client:
         self._nursery.start_soon(self._pump)
         return self
 
-    async def __aexit__(self, kind, error, trace) -> bool | None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> bool | None:
         assert self._nursery is not None
         if isinstance(self._core.ended, Forked):
             # The run and its epoll are the parent's: this process must not wait on them.
@@ -148,13 +152,13 @@ class Client:
 
     # ---- data ----
 
-    def producer(self, **settings) -> Producer:
+    def producer(self, **settings: Any) -> Producer:
         """Return a producer; ``settings`` are the fields of ``ProducerSettings``.  Raises
         ``ConfigError`` for invalid ones."""
         return Producer(self, ProducerSettings(**settings))
 
     def consume(self, topic: str, partition: int | None = None, start: Start = "earliest",
-                until_end: bool = False, **settings) -> "Consumer":
+                until_end: bool = False, **settings: Any) -> "Consumer":
         """Read ``topic`` (one partition, or all) from "earliest", "latest", an offset or a
         ``Timestamp`` (the first record at or after it, the end when there is none).  With
         ``until_end``, stop at the present end, or before records that an open run of a sink has

@@ -20,6 +20,8 @@ from multiraft.client._steps import Operation
 from multiraft.errors import MultiRaftError
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from multiraft.client._trio import Client
 
 _Result = TypeVar("_Result")
@@ -79,7 +81,8 @@ class Producer:
         self._client.wake()
         return self
 
-    async def __aexit__(self, kind, error, trace) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
         await self._run(self._core.leave(error))
 
     close = async_method(ProducerCore[BatchDelivery].close)

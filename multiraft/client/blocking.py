@@ -22,7 +22,7 @@ import random
 import select
 import socket
 from functools import partial
-from typing import Any, Callable, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Sequence, TypeVar
 
 from multiraft.client import _operations, _placements, _plans
 from multiraft.client._accumulator import BufferFull, ProducerSettings
@@ -51,6 +51,9 @@ from multiraft.client.tls import TlsSettings
 from multiraft.errors import MultiRaftError, RecordTooLarge
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
 from multiraft.wire.tls import TlsSocket
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Closed",
@@ -114,7 +117,8 @@ class Client:
         self._core.require_open()
         return self
 
-    def __exit__(self, kind, error, trace) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         note_failure(error, self._end())
 
     def close(self) -> None:
@@ -188,13 +192,13 @@ class Client:
 
     # ---- data ----
 
-    def producer(self, **settings) -> "Producer":
+    def producer(self, **settings: Any) -> "Producer":
         """Return a producer; ``settings`` are the fields of ``ProducerSettings``.  Raises
         ``ConfigError`` for invalid ones."""
         return Producer(self, ProducerSettings(**settings))
 
     def consume(self, topic: str, partition: int | None = None, start: Start = "earliest",
-                until_end: bool = False, **settings) -> "Consumer":
+                until_end: bool = False, **settings: Any) -> "Consumer":
         """Read ``topic`` (one partition, or all) from "earliest", "latest", an offset or a
         ``Timestamp`` (the first record at or after it, the end when there is none).  With
         ``until_end``, stop at the present end, or before records that an open run of a sink has
@@ -340,7 +344,8 @@ class Producer:
         self._core.require_open()
         return self
 
-    def __exit__(self, kind, error, trace) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         self._run(self._core.leave(error))
 
     close = blocking_method(ProducerCore[BatchDelivery].close)

@@ -17,7 +17,7 @@ them and not one each; large ones keep the connection busy by themselves.
 
 from __future__ import annotations
 
-from typing import Callable, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 from multiraft.client._batch_reader import intact_batches
 from multiraft.client._client import ClientCore
@@ -170,7 +170,7 @@ def _samples(core: ClientCore, ranges: Sequence[Range]) -> Operation[dict[Range,
     return found
 
 
-def _measured(parts: Sequence[Range], reply) -> Iterator[tuple[Range, float]]:
+def _measured(parts: Sequence[Range], reply: Any) -> Iterator[tuple[Range, float]]:
     at = 0
     for part, result in zip(parts, reply.results, strict=True):
         batches, _ = intact_batches(reply.payload[at:at + result.length])

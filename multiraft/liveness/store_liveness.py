@@ -21,7 +21,7 @@ differs may have crossed a change of leadership; two in a row are reported.
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 #: Questions to one peer that may wait for answers: a lease's worth and as much again.  An older one
 #: could not extend a lease any more.
@@ -281,7 +281,25 @@ class StoreLiveness:
         self._events.append(LeaseEvent(kind, node, value))
 
 
-def deliver(events: list[LeaseEvent], core) -> None:
+class LeaseHolder(Protocol):
+    """The part of ``multiraft.raft.multi_raft.MultiRaft`` that leases concern."""
+
+    def lease_granted(self, node: int, boot_epoch: int, /) -> None: ...
+
+    def lease_withdrawn(self, node: int, /) -> None: ...
+
+    def lease_held(self, node: int, boot_epoch: int, /) -> None: ...
+
+    def lease_lost(self, node: int, /) -> None: ...
+
+    def digest_mismatch(self, node: int, /) -> None: ...
+
+    def peer_full(self, node: int, full: bool, /) -> None: ...
+
+    def peer_led_version(self, node: int, version: int, /) -> None: ...
+
+
+def deliver(events: list[LeaseEvent], core: LeaseHolder) -> None:
     """Tell a ``MultiRaft`` what its node's ``StoreLiveness`` found out."""
     for kind, node, value in events:
         if kind is LeaseEventKind.GRANTED:

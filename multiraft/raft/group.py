@@ -249,7 +249,7 @@ class Group:
         """Look at this group in the next ``ready``."""
         self.context.dirty[self.id] = None
 
-    def emit(self, kind: str, *fields) -> None:
+    def emit(self, kind: str, *fields: object) -> None:
         """Leave a trace value."""
         self.context.events.append(Event(kind, self.id, fields))
 

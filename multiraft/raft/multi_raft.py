@@ -57,7 +57,7 @@ from multiraft.raft.recovery_throttle import Limits
 from multiraft.raft.repair_commands import RepairCommands
 from multiraft.raft.status import Role
 from multiraft.raft.status_view import StatusView
-from multiraft.types import BatchInfo, Configuration, Entry, EntryKind
+from multiraft.types import BatchInfo, Configuration, Entry, EntryKind, Payload
 
 Handler = Callable[[Group, int, Any], None]
 
@@ -282,7 +282,7 @@ class MultiRaft:
 
     # ---- proposals ----------------------------------------------------------------------------
 
-    def propose(self, group: int, kind: EntryKind, payload, partition: int = 0,
+    def propose(self, group: int, kind: EntryKind, payload: Payload, partition: int = 0,
                 base_offset: int = -1) -> Proposed:
         """Append a control entry.  Raises a ``ProposalError``: then nothing was appended."""
         assert kind in PROPOSABLE, f"{kind!r} is not for drivers to propose"
@@ -298,7 +298,8 @@ class MultiRaft:
         replication.propose(leading, entry, size)
         return Proposed(entry.index, entry.term, base_offset, False)
 
-    def propose_batch(self, group: int, partition: int, payload, info: BatchInfo) -> Proposed:
+    def propose_batch(self, group: int, partition: int, payload: Payload,
+                      info: BatchInfo) -> Proposed:
         """Append a checked batch: ``payload`` (writable) gets base offset and leader epoch stamped
         in place.  Raises a ``ProposalError``: then nothing was appended."""
         leading = self._leading(group)

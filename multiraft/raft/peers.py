@@ -80,7 +80,7 @@ class Peers:
             del self.pending[group]
             self._groups[group].reexamine()
 
-    def _emit(self, kind: str, node: int, *fields) -> None:
+    def _emit(self, kind: str, node: int, *fields: object) -> None:
         self._context.events.append(Event(kind, NO_GROUP, (node, *fields)))
 
     def _send(self, to: int, message: Message) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from multiraft.errors import CorruptEntry
 from multiraft.raft import joint_quorum
-from multiraft.types import Configuration, Entry, EntryKind, HardState
+from multiraft.types import Configuration, Entry, EntryKind, HardState, Payload
 
 _TOMBSTONE = struct.Struct("<QII")  # term, vote, incarnation of the group; header: the bar
 _REINCARNATION = struct.Struct("<I")  # incarnation of the group
@@ -60,7 +60,7 @@ def reincarnation(group: int, log_incarnation: int, last_index: int,
                  + joint_quorum.encode(value.configuration))
 
 
-def parse_tombstone(term: int, index: int, payload) -> Tombstone:
+def parse_tombstone(term: int, index: int, payload: Payload) -> Tombstone:
     """Of a record's term, index and payload.  Raises ``CorruptEntry``."""
     if len(payload) != _TOMBSTONE.size:
         raise CorruptEntry(f"a tombstone of {len(payload)} bytes")
@@ -68,7 +68,7 @@ def parse_tombstone(term: int, index: int, payload) -> Tombstone:
     return Tombstone(HardState(voted_term, vote), index, incarnation, term)
 
 
-def parse_reincarnation(payload) -> ForcedRecovery:
+def parse_reincarnation(payload: Payload) -> ForcedRecovery:
     """Raises ``CorruptEntry``."""
     if len(payload) < _REINCARNATION.size:
         raise CorruptEntry(f"a reincarnation of {len(payload)} bytes")

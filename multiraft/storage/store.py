@@ -21,6 +21,7 @@ on disk: docs/storage-format.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from multiraft.codec import layout
 from multiraft.partitions.state import PartitionStates
@@ -71,7 +72,7 @@ class Store:
     """Logs, indexes, recent entries and checkpoints of one node, opened with ``Store.open``."""
 
     def __init__(self, table: LogTable, directory: str, config: StorageConfig, claimed: Claimed,
-                 checkpoint: Checkpoint, recovered: Recovered, lock):
+                 checkpoint: Checkpoint, recovered: Recovered, lock: Any):
         """``table``: as recovery left it; ``checkpoint``: the one that recovery began with;
         ``lock``: of the directory, owned from now on."""
         self.table = table
@@ -123,7 +124,7 @@ class Store:
 
     @classmethod
     def _recover(cls, directory: str, filesystem: Filesystem, identity: Identity,
-                 config: StorageConfig, progress: Progress | None, lock) -> Store:
+                 config: StorageConfig, progress: Progress | None, lock: Any) -> Store:
         """Build a store from the contents of a locked directory."""
         journal_directory = f"{directory}/{LANE_DIRECTORY}"
         has_data = bool(

@@ -300,14 +300,15 @@ class Connection:
         raise LocalProtocolError(f"{type(event).__name__} may not be sent by a {self.role.value} "
                                  f"that is {self.state.value}")
 
-    def _send_handshake(self, header: dict[str, Any], payload, after: State) -> list[Buffer]:
+    def _send_handshake(self, header: dict[str, Any], payload: Sequence[Buffer],
+                        after: State) -> list[Buffer]:
         buffers = self._frame(header, payload, 0)
         self.state = after
         if after is State.OPEN:
             self.reader.limits = self.limits
         return buffers
 
-    def _send_request(self, event: RequestEvent, payload) -> list[Buffer]:
+    def _send_request(self, event: RequestEvent, payload: Sequence[Buffer]) -> list[Buffer]:
         request: Any
         number, request, metadata_index = event
         op = messages.OPS[type(request)]
@@ -323,7 +324,7 @@ class Connection:
             self._in_flight[number] = op
         return buffers
 
-    def _send_response(self, event: ResponseEvent, payload) -> list[Buffer]:
+    def _send_response(self, event: ResponseEvent, payload: Sequence[Buffer]) -> list[Buffer]:
         number, reply, code, error, metadata_index = event
         op = self._in_flight.get(number)
         if op is None:

@@ -27,7 +27,7 @@ Codes are part of the protocol: a number is never reused and never changes its m
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from multiraft.errors import MultiRaftError
 
@@ -117,7 +117,7 @@ class _Answered(MultiRaftError):
     retriable = False
     definite = True
 
-    def __init__(self, text: str = "", *, detail: ErrorDetail | None = None, **fields):
+    def __init__(self, text: str = "", *, detail: ErrorDetail | None = None, **fields: Any):
         detail = ErrorDetail(text=text, **fields) if detail is None else detail
         super().__init__(detail.text or self.code.name)
         self.detail = detail

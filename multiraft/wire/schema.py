@@ -8,9 +8,12 @@ that says what was expected.  Nothing here knows an operation.  Rows are arrays 
 from __future__ import annotations
 
 from itertools import repeat
-from typing import Any, Callable, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, cast
 
 from multiraft.errors import MultiRaftError
+
+if TYPE_CHECKING:
+    from multiraft.wire.frames import Buffer
 
 Check = Callable[[Any], Any]
 
@@ -37,7 +40,7 @@ class Integer(NamedTuple):
     low: int
     high: int
 
-    def __call__(self, value):
+    def __call__(self, value: Any) -> Any:
         if type(value) is not int or not self.low <= value <= self.high:
             raise Malformed(f"expected an integer from {self.low} to {self.high}, "
                             f"got {_show(value)}")
@@ -57,7 +60,7 @@ def _bounds(check: Check) -> tuple[Check, int, int]:
 def text(length_max: int) -> Check:
     """A str of at most that many characters."""
 
-    def check(value):
+    def check(value: Any) -> Any:
         if type(value) is not str or len(value) > length_max:
             raise Malformed(f"expected text of at most {length_max} characters, got {_show(value)}")
         return value
@@ -68,7 +71,7 @@ def text(length_max: int) -> Check:
 def one_of(*choices: str) -> Check:
     """Exactly one of these words."""
 
-    def check(value):
+    def check(value: Any) -> Any:
         if type(value) is not str or value not in choices:
             raise Malformed(f"expected one of {', '.join(choices)}, got {_show(value)}")
         return value
@@ -79,7 +82,7 @@ def one_of(*choices: str) -> Check:
 def fixed_bytes(length: int) -> Check:
     """Bytes of exactly that length."""
 
-    def check(value):
+    def check(value: Any) -> Any:
         if type(value) is not bytes or len(value) != length:
             raise Malformed(f"expected {length} bytes, got {_show(value)}")
         return value
@@ -90,7 +93,7 @@ def fixed_bytes(length: int) -> Check:
 def byte_string(bytes_max: int) -> Check:
     """Bytes, at most so many."""
 
-    def check(value):
+    def check(value: Any) -> Any:
         if type(value) is not bytes or len(value) > bytes_max:
             raise Malformed(f"expected at most {bytes_max} bytes, got {_show(value)}")
         return value
@@ -98,14 +101,14 @@ def byte_string(bytes_max: int) -> Check:
     return check
 
 
-def boolean(value):
+def boolean(value: Any) -> bool:
     """True or False, and no number."""
     if type(value) is not bool:
         raise Malformed(f"expected a boolean, got {_show(value)}")
     return value
 
 
-def plain_map(value):
+def plain_map(value: Any) -> dict[Any, Any]:
     """Any map: its reader knows what it looks for (node statistics)."""
     if type(value) is not dict:
         raise Malformed(f"expected a map, got {_show(value)}")
@@ -115,7 +118,7 @@ def plain_map(value):
 def nullable(inner: Check) -> Check:
     """null, or what ``inner`` accepts."""
 
-    def check(value):
+    def check(value: Any) -> Any:
         return None if value is None else inner(value)
 
     return check
@@ -124,7 +127,7 @@ def nullable(inner: Check) -> Check:
 def list_of(inner: Check, count_max: int) -> Check:
     """A list of at most ``count_max`` items, as a tuple."""
 
-    def check(value):
+    def check(value: Any) -> Any:
         if type(value) is not list:
             raise Malformed(f"expected a list, got {_show(value)}")
         if len(value) > count_max:
@@ -146,7 +149,7 @@ class Row:
         self._kind = kind
         self._bounded = tuple(map(_bounds, checks))
 
-    def __call__(self, value):
+    def __call__(self, value: Any) -> Any:
         kind, bounded = self._kind, self._bounded
         if type(value) is not list or len(value) != len(bounded):
             raise Malformed(f"expected an array of {len(bounded)} fields "
@@ -196,10 +199,10 @@ class Shape:
         self._sparse = sparse
         self._checks = {name: _bounds(check) for name, check in checks.items()}
 
-    def read(self, fields: dict[str, Any], payload=b""):
+    def read(self, fields: dict[str, Any], payload: Buffer = b"") -> Any:
         """The typed value, with its payload.  Raises ``Malformed`` naming the field.  O(fields)."""
         checks = self._checks
-        values = {}
+        values: dict[str, Any] = {}
         for name, value in fields.items():
             if name not in checks:
                 raise Malformed(f"unknown field {_show(name)}")
@@ -225,7 +228,7 @@ class Shape:
             raise Malformed(f"the header names {named} payload bytes, {came} came")
         return value
 
-    def header(self, value) -> dict[str, Any]:
+    def header(self, value: Any) -> dict[str, Any]:
         """The fields of a value, without its payload."""
         fields = dict(zip(self.names, value, strict=False))
         for name in self._sparse:

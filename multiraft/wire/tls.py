@@ -16,7 +16,12 @@ held.
 from __future__ import annotations
 
 import ssl
-from typing import Any, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
+
+if TYPE_CHECKING:
+    import socket
+
+    from multiraft.wire.frames import Buffer
 
 #: Plaintext that is encrypted at a time: eight records, one send.
 SEND_BYTES_MAX = 128 << 10
@@ -32,7 +37,8 @@ class TlsSocket:
 
     __slots__ = ("_sock", "_tls", "_incoming", "_outgoing", "_unsent", "_owed", "pending")
 
-    def __init__(self, sock, context: ssl.SSLContext, server_name: str | None = None):
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext,
+                 server_name: str | None = None):
         """``server_name`` None = we are the server."""
         self._sock = sock
         self._incoming = ssl.MemoryBIO()
@@ -86,7 +92,7 @@ class TlsSocket:
 
     # ---- receiving ----
 
-    def recv_into(self, buffer) -> int:
+    def recv_into(self, buffer: Buffer) -> int:
         """As of a socket; fills as much as is there.  The end of the stream is 0, announced or not:
         frames carry their lengths, so a stream that was cut is noticed above."""
         room = memoryview(buffer)
@@ -122,7 +128,7 @@ class TlsSocket:
 
     # ---- sending ----
 
-    def send(self, data) -> int:
+    def send(self, data: Buffer) -> int:
         """As of a socket."""
         return self.sendmsg((data,))
 
@@ -202,7 +208,7 @@ class TlsSocket:
         return new
 
 
-def _head(buffers: Sequence):
+def _head(buffers: Sequence) -> Buffer:
     """The first ``SEND_BYTES_MAX`` bytes of some buffers, as one."""
     pieces, room = [], SEND_BYTES_MAX
     for buffer in buffers:
