@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -40,10 +40,10 @@ _OF_SCRUB = {"active": "scrub_active", "requested": "scrub_requested",
 class NodeAsking:
     """Questions to single nodes, within one budget."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._deadline = time.monotonic() + BUDGET_S
 
-    def __call__(self, question, *arguments) -> tuple[Any, str | None]:
+    def __call__(self, question: Callable[..., Any], *arguments: Any) -> tuple[Any, str | None]:
         """(answer, None) or (None, why there is none)."""
         if time.monotonic() >= self._deadline:
             return None, "not asked, others took too long"
@@ -114,14 +114,15 @@ def scrub_facts(status: dict) -> dict[str, Any] | None:
                 timespec="seconds") if ended_ms else None}
 
 
-def _under_replicated(nodes, rows: Sequence[connection.GroupRow], told) -> list[int]:
+def _under_replicated(nodes: Iterable[Any], rows: Sequence[connection.GroupRow],
+                      told: Iterable[dict[str, Any]]) -> list[int]:
     """With a voter that is not up, as one node sees it, or lacking, as their leaders see it."""
     up = {node.id for node in nodes if node.state == "up"}
     found = {row.group for row in rows if not up.issuperset(row.voters)}
     return sorted(found.union(_named(told, "under_replicated")))
 
 
-def _named(told, key: str) -> list[int]:
+def _named(told: Iterable[dict[str, Any]], key: str) -> list[int]:
     """Groups that any node names under ``key``."""
     return sorted({group for status in told for group in status.get(key, ())})
 
@@ -155,7 +156,7 @@ def group_description(client: Any, group: int) -> dict[str, Any]:
     return _described(rows[group], replicas, problems)
 
 
-def _members(replica) -> tuple[int, ...]:
+def _members(replica: Any) -> tuple[int, ...]:
     return (*replica.voters, *replica.outgoing, *replica.learners)
 
 
@@ -181,7 +182,7 @@ def _described(row: connection.GroupRow, replicas: dict, problems: dict) -> dict
     }
 
 
-def _replica(node: int, replica, leader, problem: str | None) -> dict[str, Any]:
+def _replica(node: int, replica: Any, leader: Any, problem: str | None) -> dict[str, Any]:
     seen = {each.node: each for each in leader.members} if leader else {}
     member = seen.get(node)
     leads = leader is not None and leader.node == node

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import enum
 import os
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from admin_cli.text import printable
+
+if TYPE_CHECKING:
+    from typing import IO
 
 
 class ExitCode(enum.IntEnum):
@@ -43,7 +47,7 @@ class CommandFailed(click.ClickException):
         self.do = do
         self.exit_code = int(exit_code)  # type: ignore[misc]  # click reads it of the instance
 
-    def show(self, file=None) -> None:
+    def show(self, file: IO[Any] | None = None) -> None:
         """Both sentences, on standard error."""
         click.echo(printable(f"Error: {self.message}"), file=file, err=True)
         for line in self.do.splitlines():
@@ -86,7 +90,7 @@ class Interrupted(click.ClickException):
     def __init__(self) -> None:
         super().__init__("interrupted")
 
-    def show(self, file=None) -> None:
+    def show(self, file: IO[Any] | None = None) -> None:
         """One word, on standard error."""
         click.echo(self.message, file=file, err=True)
 

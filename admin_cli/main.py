@@ -68,7 +68,8 @@ class Root(HelpfulGroup):
 
     elsewhere = ELSEWHERE
 
-    def make_context(self, info_name, args, parent=None, **extra):
+    def make_context(self, info_name: str | None, args: list[str],
+                     parent: click.Context | None = None, **extra: Any) -> click.Context:
         """click's, with a session for the commands (Tab completion makes a context as well)."""
         extra.setdefault("obj", Session(os.environ))
         try:

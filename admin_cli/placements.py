@@ -7,6 +7,7 @@ through, and one that was interrupted has been begun all the same.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import click
 
@@ -103,7 +104,7 @@ def switch(session: Session, topic: str, partition: int, to_group: int, no_wait:
              f"{link['start_offset']}; what is below stays where it is.")
 
 
-def _wait(client, topic: str, partition: int, epoch: int) -> dict:
+def _wait(client: Any, topic: str, partition: int, epoch: int) -> dict:
     """The placement once the switch is published."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
