@@ -234,7 +234,7 @@ def _cluster_id(cluster: dict) -> bytes:
     return cluster_id
 
 
-def _section(kind: type, table: dict, where: str):
+def _section(kind: type, table: dict, where: str) -> Any:
     """A dataclass of numbers, texts and booleans from a TOML table, refusing unknown keys."""
     if not isinstance(table, dict):
         raise BadConfig(f"{where} must be a table, not {table!r}")
@@ -243,7 +243,7 @@ def _section(kind: type, table: dict, where: str):
     return kind(**{name: _value(table, name, defaults[name], where) for name in table})
 
 
-def _value(table: dict, name: str, default: object, where: str):
+def _value(table: dict, name: str, default: object, where: str) -> Any:
     """One value, of its default's type."""
     if isinstance(default, int) and not isinstance(default, bool):
         return _integer(table, name, 0, 2**40, where)

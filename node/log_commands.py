@@ -25,7 +25,7 @@ GROUP_MAX, INCARNATION_MAX, POSITION_MAX = (1 << 32) - 1, (1 << 64) - 1, (1 << 6
 class _Whole(click.IntRange):
     """A number in ASCII digits; click takes what Python takes."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, str) and not re.fullmatch("[+-]?[0-9]{1,25}", value):
             self.fail(f"{value[:40]!r} is not a whole number.", param, ctx)
         return super().convert(value, param, ctx)

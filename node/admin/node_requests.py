@@ -176,7 +176,7 @@ class NodeAdmin:
         return wire.NodeState(wire.NodeRow(*node), self._core.status.node_state(node.id),
                               replicas.get(node.id, 0), leads.get(node.id, 0))
 
-    async def _propose(self, command: Command):
+    async def _propose(self, command: Command) -> Any:
         """The value of a command that succeeded.  Raises the error its result stands for."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:

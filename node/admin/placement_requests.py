@@ -108,7 +108,7 @@ class PlacementAdmin:
         await self._propose(state_machine.TrimChain(*request))
         return wire.TrimChainReply()
 
-    async def _propose(self, command: Command):
+    async def _propose(self, command: Command) -> Any:
         """The value of a command that succeeded.  Raises the error its result stands for."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:

@@ -139,7 +139,7 @@ class Admin:
             self._at_work -= 1
             self._request_round()  # its answer leaves with a round
 
-    def _handle(self, request: Any):
+    def _handle(self, request: Any) -> Awaitable[Any]:
         other = self._others.get(type(request))
         return other(request) if other is not None else self._handlers[type(request)](self, request)
 
@@ -248,7 +248,7 @@ class Admin:
             tuple(wire.TopicSummary(topic.name, topic.id, topic.incarnation, topic.partitions)
                   for topic in topics), more)
 
-    async def _propose_wide(self, command: Command, partitions: int):
+    async def _propose_wide(self, command: Command, partitions: int) -> Any:
         """The same as ``_propose``; of those that place or forget many partitions, which every node
         does in one piece, there is one under way at a time."""
         if partitions <= ROWS_PER_STEP:
@@ -256,7 +256,7 @@ class Admin:
         async with self._wide:
             return await self._propose(command)
 
-    async def _propose(self, command: Command):
+    async def _propose(self, command: Command) -> Any:
         """The value of a command that succeeded.  Raises the error its result stands for."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from node.clients.read_index import ReadIndexRequests
     from node.metadata.commands import Command
     from node.metadata.log import MetadataLog
+    from node.metadata.transaction_table import TransactionTable
 
 #: Attempts named by one answer about runs, at about ten bytes each: half of its header.  Whoever
 #: asks about more asks twice.
@@ -75,7 +76,7 @@ class SinkAdmin:
         return {wire.SettleRuns: self._settle}
 
     @property
-    def _sinks(self):
+    def _sinks(self) -> TransactionTable:
         return self._metadata_log.state.sinks
 
     async def _open(self, request: wire.OpenRun) -> wire.OpenRunReply:
@@ -178,7 +179,7 @@ class SinkAdmin:
         if sure != [True]:
             raise LeaderUnknown("the metadata group's leader was not confirmed; try again")
 
-    async def _propose(self, command: Command):
+    async def _propose(self, command: Command) -> Any:
         """The value of a command that succeeded.  Raises the error its result stands for."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:

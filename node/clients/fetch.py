@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sortedcontainers import SortedKeyList
 
@@ -299,7 +299,7 @@ class FetchHandler:
         if not fetch.asking:
             self._try(fetch)
 
-    def _taken(self, part: FetchPart, span: ReadableRange, bytes_max: int):
+    def _taken(self, part: FetchPart, span: ReadableRange, bytes_max: int) -> Any:
         try:
             return self._store.fetch(span.group, part.incarnation, part.offset,
                                      min(part.bytes_max, bytes_max), span.high_watermark)

@@ -555,7 +555,7 @@ class TlsSession(Session):
 STOPPING = ErrorDetail("the node is stopping: ask another")
 
 
-def answer_nobody(answer: Answer):
+def answer_nobody(answer: Answer) -> Callable[..., None]:
     """``acks=none``: the bytes are not in flight any more, and nobody is told anything."""
 
     def done(_reply: Any, _payload: Any = ()) -> None:

@@ -24,7 +24,7 @@ class MetadataRequests:
         self._handlers = handlers
         self._peers = peers
 
-    async def ask(self, request: Any):
+    async def ask(self, request: Any) -> Any:
         """The leader's reply."""
         if self._core.status.is_leader(METADATA_GROUP):
             return await self._handlers[type(request)](request)

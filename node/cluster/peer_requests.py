@@ -8,18 +8,18 @@ its place.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from multiraft.wire import nodes as wire
 from multiraft.wire import placements, plans, sinks
 from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, exception_for
 from multiraft.wire.schema import Malformed, Shape
-from node.peers.bulk_channel import Bulk, NoAnswer
+from node.peers.bulk_channel import Bulk, Handler, NoAnswer
 from node.request_errors import REFUSED
 
 if TYPE_CHECKING:
-    from multiraft.wire.frames import Buffer
+    pass
 
 REQUESTS = {**wire.PEER_REQUESTS, **placements.PEER_REQUESTS, **plans.PEER_REQUESTS,
             **sinks.PEER_REQUESTS}
@@ -44,7 +44,7 @@ class PeerRequests:
         for op, shape in REQUESTS.items():
             (bulk.handlers if served is None else served)[op] = self._handler(shape)
 
-    async def ask(self, peer: int, request: Any):
+    async def ask(self, peer: int, request: Any) -> Any:
         """One question to one node.  Raises ``RequestError``, ``AmbiguousOutcome``."""
         op = OPS[type(request)]
         try:
@@ -58,8 +58,8 @@ class PeerRequests:
             raise AmbiguousOutcome(f"{op}: {error}") from error
         raise refused
 
-    def _handler(self, shape: Shape):
-        async def handle(peer: int, header: dict, _payload: Sequence[Buffer]) -> tuple[dict, tuple]:
+    def _handler(self, shape: Shape) -> Handler:
+        async def handle(peer: int, header: dict, _payload: memoryview) -> tuple[dict, tuple]:
             fields = dict(header)
             del fields["op"]
             request = shape.read(fields)

@@ -114,7 +114,7 @@ class ReplicaChanges(Protocol):
 class LeadershipNotifier:
     """Lets tasks wait until some group's leader, or what is known of it, changed."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._changed = trio.Event()
 
     def tell(self) -> None:

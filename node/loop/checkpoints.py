@@ -119,7 +119,7 @@ class Checkpoints:
         self._space.fill()
         return True
 
-    def _plan(self, metadata: Encoded | None = None):
+    def _plan(self, metadata: Encoded | None = None) -> tuple[CheckpointPlan, int]:
         """(plan, applied index of the metadata group in it)"""
         status = self._core.status
         commits = {group: status.commit_index(group) for group in status.groups()}

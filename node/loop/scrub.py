@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from multiraft.storage.repair.scrub import Scrubber
+from multiraft.storage.repair.scrub import CheckpointsPlan, Scrubber, ScrubPlan
 from multiraft.storage.settings import StorageSettings
 from node.clock import wall_ms
 from node.errors import DiskFailed
@@ -161,7 +161,7 @@ class Scrub:
         self.completed_ms = wall_ms()
         self._keep()
 
-    def _next_plan(self):
+    def _next_plan(self) -> ScrubPlan | CheckpointsPlan | None:
         self._wake = trio.Event()
         if self._anew:
             self._anew = False

@@ -219,7 +219,7 @@ _members = list_of(_node_id, NODES_MAX)
 _replicas = list_of(list_of(_node_id, NODES_MAX), POOL_SIZE_MAX + 1)
 
 
-def _node(value: Any):
+def _node(value: Any) -> NodeRecord:
     """A node's row; that of an older release lacks its last fields."""
     if type(value) is list and len(value) == _FIELDS_OF_NODE_0_1:
         value = [*value, "", 0]

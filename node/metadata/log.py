@@ -26,6 +26,7 @@ from node.subscribers import Subscribers
 
 if TYPE_CHECKING:
     from node.metadata.commands import Command
+    from node.metadata.result import Result
 
 #: A command is committed within a round trip; after this its outcome is called ambiguous.
 COMMAND_TIMEOUT_S = 10.0
@@ -81,9 +82,9 @@ class _Waiting:
 
     __slots__ = ("done", "result", "lost")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.done = trio.Event()
-        self.result = None
+        self.result: Any = None
         self.lost = False
 
 
@@ -194,7 +195,7 @@ class MetadataLog:
             self._bootstrap()
             raise LeaderUnknown("the cluster is being set up; try again")
 
-    async def propose(self, command: Command):
+    async def propose(self, command: Command) -> Result:
         """The result of ``command``; see the module docstring for what it raises."""
         self.check_leading()
         proposed = self._core.propose(METADATA_GROUP, EntryKind.METADATA,

@@ -118,7 +118,7 @@ class RateLimit(logging.Filter):
     """Lets ``BURST`` lines of an event pass per window; critical ones always, and those of the
     level debug: who asks for them wants all, and checks who led what with them."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._windows: dict[str, _Window] = {}
 

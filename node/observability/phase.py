@@ -16,7 +16,7 @@ RECOVERING, STARTING, SERVING, STOPPING = "recovering", "starting", "serving", "
 class Life:
     """One process's."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.phase = RECOVERING
         self.recovery = Progress()  # recovery writes into it, on the main thread
         self.recovery_ms = 0  # how long it took, 0 = it is not over

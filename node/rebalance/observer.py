@@ -28,6 +28,7 @@ from node.rebalance.runtime import TASKS, Tasks
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
     from node.metadata.log import MetadataLog
+    from node.metadata.state_machine import MetadataState
 
 #: A node that does not answer within this is looked at again the next time, in seconds.
 ASK_S = 2.0
@@ -200,5 +201,5 @@ class Observer:
         return {group: now_ms - since_ms for group, (_, since_ms) in matches.items()}
 
     @property
-    def _state(self):
+    def _state(self) -> MetadataState:
         return self._metadata_log.state

@@ -157,7 +157,7 @@ class PlanRequests:
                   in state.recovered_groups()[:wire.ROWS_MAX]),
             tuple(state.plans.preferred.items()), active.plan_id if active is not None else "")
 
-    async def _propose(self, command: Command):
+    async def _propose(self, command: Command) -> Any:
         """The value of a command that succeeded.  Raises the error its result stands for."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:

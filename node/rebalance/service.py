@@ -46,7 +46,7 @@ class Plans:
             nursery.start_soon(self.driver.run)
             nursery.start_soon(self.preferring.run)
 
-    async def _ask(self, node: int, request: Any):
+    async def _ask(self, node: int, request: Any) -> Any:
         """The answer of any node, this one included."""
         if node == self._core.node:
             return await self.peer_handlers[type(request)](request)

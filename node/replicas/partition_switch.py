@@ -33,7 +33,7 @@ from node.clients.metadata_wait import METADATA_WAIT_S
 from node.clients.partition_open import opening_of
 from node.loop.applied_waiters import AppliedEntries
 from node.metadata.placement_table import Switch
-from node.metadata.state_machine import Location
+from node.metadata.state_machine import Location, MetadataState
 
 if TYPE_CHECKING:
     from multiraft.partitions.state import PartitionStates
@@ -57,14 +57,14 @@ SLICE = 512
 class PeerCaller(Protocol):
     """Requests to other nodes; see ``peer_requests.PeerRequests``."""
 
-    async def ask(self, peer: int, request: Any):
+    async def ask(self, peer: int, request: Any) -> Any:
         """Return the reply of ``peer``.  Raises ``MultiRaftError``."""
 
 
 class MetadataCaller(Protocol):
     """Requests to the metadata leader; see ``metadata_requests.MetadataRequests``."""
 
-    async def ask(self, request: Any):
+    async def ask(self, request: Any) -> Any:
         """Return the reply of the metadata leader.  Raises ``MultiRaftError``."""
 
 
@@ -141,6 +141,7 @@ class PartitionSwitcher:
         if self._state.placed.switches.get(partition) != switch:
             return False
         place = self._state.locate(partition)
+        assert place is not None
         return any(map(self._core.status.is_leader, (place.group, switch.to_group)))
 
     async def step(self, partition: int, switch: Switch) -> bool:
@@ -155,6 +156,7 @@ class PartitionSwitcher:
                 self.published += 1
                 return False
         place = self._state.locate(partition)
+        assert place is not None
         if not self._core.status.is_leader(place.group):
             return False
         sealed = self._sealed(place, partition)
@@ -286,5 +288,5 @@ class PartitionSwitcher:
                     break  # the metadata group is electing, or away: at the next look
 
     @property
-    def _state(self):
+    def _state(self) -> MetadataState:
         return self._metadata_log.state

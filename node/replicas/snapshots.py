@@ -272,7 +272,7 @@ class Snapshots:
         self._download = None
         await self._on_disk(self._partial.remove)
 
-    async def _on_disk(self, call: Callable, *arguments: Any):
+    async def _on_disk(self, call: Callable, *arguments: Any) -> Any:
         """What ``call`` returns, off the loop.  Raises ``DiskFailed``."""
         try:
             return await trio.to_thread.run_sync(call, *arguments)
