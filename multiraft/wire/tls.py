@@ -19,8 +19,6 @@ import ssl
 from typing import TYPE_CHECKING, Any, Sequence
 
 if TYPE_CHECKING:
-    import socket
-
     from multiraft.wire.frames import Buffer
 
 #: Plaintext that is encrypted at a time: eight records, one send.
@@ -37,7 +35,7 @@ class TlsSocket:
 
     __slots__ = ("_sock", "_tls", "_incoming", "_outgoing", "_unsent", "_owed", "pending")
 
-    def __init__(self, sock: socket.socket, context: ssl.SSLContext,
+    def __init__(self, sock: Any, context: ssl.SSLContext,
                  server_name: str | None = None):
         """``server_name`` None = we are the server."""
         self._sock = sock
