@@ -22,7 +22,7 @@ PACKAGING := setup.py pyproject.toml constraints.txt
 .DEFAULT_GOAL := help
 .PHONY: help build test demo bench-first-light bench-node ops-machines wheels lint fix sim soak
 .PHONY: bench-moves bench-placement bench-spark chaos clean docs fuzz asan missing
-.PHONY: java tools
+.PHONY: java tools types
 # The machine is looked at before anything is built on it.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -35,6 +35,7 @@ build: $(VENV)/.built-dev  ## create .venv, install in place for developers, com
 
 test: tools $(VENV)/.built-strict  ## all that a contributor must pass
 	$(PY) -m ruff check .
+	$(PY) -m mypy --no-error-summary
 	$(PY) -m pytest --import-mode=importlib -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 demo: java $(VENV)/.built-demo  ## three nodes, real data, a killed leader, a plan, nothing lost
@@ -66,9 +67,13 @@ ops-machines: $(VENV)/.built-dev  ## type docs/operations.md on machines: root, 
 	OPS_MACHINES=1 $(PY) -m pytest --import-mode=importlib -x -rs $(ARGS) \
 	  tests/e2e/test_operations_machines.py
 
-lint: $(VENV)/.built-dev  ## ruff and the rules of the house, without the rest of the tests
+lint: $(VENV)/.built-dev  ## ruff, types and the rules of the house, without other tests
 	$(PY) -m ruff check .
+	$(PY) -m mypy --no-error-summary
 	$(PY) -m pytest --import-mode=importlib tests/tidy $(ARGS)
+
+types: $(VENV)/.built-dev  ## the type checker alone
+	$(PY) -m mypy
 
 fix: $(VENV)/.built-dev  ## repair what lint can repair
 	$(PY) -m ruff check --fix .

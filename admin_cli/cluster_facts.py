@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -41,10 +41,10 @@ _OF_SCRUB = {"active": "scrub_active", "requested": "scrub_requested",
 class NodeAsking:
     """Requests to single nodes, within one budget of time."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._deadline = time.monotonic() + BUDGET_S
 
-    def __call__(self, question, *arguments) -> tuple[Any, str | None]:
+    def __call__(self, question: Callable[..., Any], *arguments: Any) -> tuple[Any, str | None]:
         """Return (answer, None) or (None, the reason why there is none)."""
         if time.monotonic() >= self._deadline:
             return None, "not asked: other nodes took too long to answer"
@@ -117,7 +117,8 @@ def scrub_facts(status: dict) -> dict[str, Any] | None:
                 timespec="seconds") if ended_ms else None}
 
 
-def _under_replicated(nodes, rows: Sequence[connection.GroupRow], told) -> list[int]:
+def _under_replicated(nodes: Iterable[Any], rows: Sequence[connection.GroupRow],
+                      told: Iterable[dict[str, Any]]) -> list[int]:
     """Return groups with a voter that is not up, as one node sees it, or lagging, as their leaders
     see it."""
     up = {node.id for node in nodes if node.state == "up"}
@@ -125,7 +126,7 @@ def _under_replicated(nodes, rows: Sequence[connection.GroupRow], told) -> list[
     return sorted(found.union(_named(told, "under_replicated")))
 
 
-def _named(told, key: str) -> list[int]:
+def _named(told: Iterable[dict[str, Any]], key: str) -> list[int]:
     """Return groups that any node names under ``key``."""
     return sorted({group for status in told for group in status.get(key, ())})
 
@@ -137,7 +138,10 @@ def group_description(client: Any, group: int) -> dict[str, Any]:
         raise NotFound(f"there is no group {group}; groups are numbered 0 to {max(rows)}.",
                        "`multiraft group list` shows them.")
     nodes = {node.id: node for node in client.cluster_status().nodes}
-    replicas, problems, asked, ask = {}, {}, set(), NodeAsking()
+    replicas: dict[int, Any] = {}
+    problems: dict[int, str | None] = {}
+    asked: set[int] = set()
+    ask = NodeAsking()
     wanted = [*rows[group].voters, *rows[group].learners]
     while wanted:
         member = wanted.pop(0)
@@ -156,7 +160,7 @@ def group_description(client: Any, group: int) -> dict[str, Any]:
     return _described(rows[group], replicas, problems)
 
 
-def _members(replica) -> tuple[int, ...]:
+def _members(replica: Any) -> tuple[int, ...]:
     return (*replica.voters, *replica.outgoing, *replica.learners)
 
 
@@ -182,7 +186,7 @@ def _described(row: connection.GroupRow, replicas: dict, problems: dict) -> dict
     }
 
 
-def _replica(node: int, replica, leader, problem: str | None) -> dict[str, Any]:
+def _replica(node: int, replica: Any, leader: Any, problem: str | None) -> dict[str, Any]:
     seen = {each.node: each for each in leader.members} if leader else {}
     member = seen.get(node)
     leads = leader is not None and leader.node == node

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+from typing import TYPE_CHECKING
 
 import click
 
 from admin_cli.failures import PLAN_USAGE, CommandFailed, ExitCode
 from admin_cli.options import nearest
+
+if TYPE_CHECKING:
+    pass
 
 #: Entry points of this group are commands of other packages: name -> click command.
 ENTRY_POINT_GROUP = "multiraft.commands"
@@ -39,7 +43,8 @@ class HelpfulGroup(click.Group):
     #: Commands that use the exit codes of plans; so does a misspelling of one of them.
     planned: tuple[str, ...] = ()
 
-    def resolve_command(self, ctx: click.Context, args: list[str]):
+    def resolve_command(self, ctx: click.Context,
+                        args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve as click does.  Raises ``CommandFailed`` for an unknown command."""
         name = args[0]
         if not ctx.resilient_parsing and self.get_command(ctx, name) is None \

@@ -33,7 +33,9 @@ def completion(ctx: click.Context, shell: str | None) -> None:
     if shell is None:
         say(_instructions(Path(os.environ.get("SHELL", "")).name))
         return
-    script = get_completion_class(shell)(ctx.find_root().command, {}, "multiraft", VARIABLE)
+    complete = get_completion_class(shell)
+    assert complete is not None
+    script = complete(ctx.find_root().command, {}, "multiraft", VARIABLE)
     try:
         say(script.source())
     except RuntimeError as error:  # bash is missing or older than 4.4

@@ -263,11 +263,13 @@ def batches(client: Any, topic: str, partition: int | None, start: str | int | A
             until_end: bool, rack: str, isolation: str) -> blocking.Consumer:
     """Return a consumer of a topic's batches; reads from replicas in ``rack`` if one is named."""
     if isinstance(start, At):
-        start = blocking.Timestamp(start.ms)
+        begin: blocking.Start = blocking.Timestamp(start.ms)
+    else:
+        begin = start
     settings = {"prefer": "nearest", "rack": rack} if rack else {}
     if isolation != "read_committed":
         settings["isolation"] = isolation
-    return client.consume(topic, partition=partition, start=start, until_end=until_end, **settings)
+    return client.consume(topic, partition=partition, start=begin, until_end=until_end, **settings)
 
 
 def node_answers(connect: Connect, address: str) -> bool:
@@ -391,8 +393,9 @@ class Appender:
         try:
             self._count(len(values), self._producer.send_many(self._topic, values))
         except MultiRaftError as error:
-            self._count(error.index, error.deliveries)
-            raise RecordRefused(error.index, error) from error
+            taken: Any = error
+            self._count(taken.index, taken.deliveries)
+            raise RecordRefused(taken.index, error) from error
 
     def _count(self, count: int, touched: list[Any]) -> None:
         """Count records that were accepted together, by the deliveries of their batches."""
@@ -483,7 +486,7 @@ def explain(error: Exception, servers: Servers) -> CommandFailed:
 
 
 #: Error -> its remedy.
-_ADVICE = {
+_ADVICE: dict[type[Exception], str] = {
     wire.TopicExists: "Choose another name, or delete that topic first.",
     wire.InvalidTopicName: "A topic name has 1 to 249 of A-Z a-z 0-9 . _ - and is not . or ..",
     wire.LeaderUnknown: "The group is electing a leader, or has lost its majority: `multiraft "

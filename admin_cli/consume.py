@@ -119,7 +119,8 @@ def _expected(rows: Sequence[connection.PartitionRow], partition: int | None,
             continue
         if row.start_offset is None or row.end_offset is None:
             return None
-        first = {"earliest": row.start_offset, "latest": row.end_offset}.get(start, start)
+        first = start if isinstance(start, int) else {
+            "earliest": row.start_offset, "latest": row.end_offset}[start]
         total += max(0, row.end_offset - max(first, row.start_offset))
     return total
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from rich.progress import TaskID
 
 from admin_cli import dev_state
 from admin_cli.command_group import HelpfulGroup
@@ -43,7 +44,7 @@ def _cluster(session: Session, directory: Path, report: Report = unreported) -> 
 def _progress() -> Iterator[Report]:
     """Yield a reporter: a bar for each wait on a terminal, else a line each."""
     with progress_bar() as progress:
-        bars: dict[str, int] = {}
+        bars: dict[str, TaskID] = {}
 
         def report(what: str, done: int, total: int) -> None:
             if what not in bars:

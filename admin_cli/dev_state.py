@@ -297,8 +297,9 @@ def write_pointer(directory: Path, environ: Mapping[str, str]) -> str | None:
 
 def drop_pointer(directory: Path, environ: Mapping[str, str]) -> None:
     """Remove the pointer if it names ``directory``."""
-    if _read_pointer(environ) == directory:
-        pointer_path(environ).unlink(missing_ok=True)
+    path = pointer_path(environ)
+    if path is not None and _read_pointer(environ) == directory:
+        path.unlink(missing_ok=True)
 
 
 def _read_pointer(environ: Mapping[str, str]) -> Path | None:

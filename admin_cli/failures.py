@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import enum
 import os
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from admin_cli.text import printable
+
+if TYPE_CHECKING:
+    from typing import IO
 
 
 class ExitCode(enum.IntEnum):
@@ -40,9 +44,9 @@ class CommandFailed(click.ClickException):
     def __init__(self, what: str, do: str = "", exit_code: int = ExitCode.FAILED):
         super().__init__(what)
         self.do = do
-        self.exit_code = int(exit_code)
+        self.exit_code = int(exit_code)  # type: ignore[misc]  # click reads it of the instance
 
-    def show(self, file=None) -> None:
+    def show(self, file: IO[Any] | None = None) -> None:
         """Write both sentences to standard error."""
         click.echo(printable(f"Error: {self.message}"), file=file, err=True)
         for line in self.do.splitlines():
@@ -85,7 +89,7 @@ class Interrupted(click.ClickException):
     def __init__(self) -> None:
         super().__init__("interrupted")
 
-    def show(self, file=None) -> None:
+    def show(self, file: IO[Any] | None = None) -> None:
         """Write one word to standard error."""
         click.echo(self.message, file=file, err=True)
 

@@ -7,6 +7,7 @@ commands here poll until it is complete; running an interrupted command again fi
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -181,7 +182,8 @@ def move(session: Session, group_id: int, source: int, target: int, as_json: boo
     _show(found, as_json)
 
 
-def move_replica(client: Any, found: Any, source: int, target: int, say) -> Any:
+def move_replica(client: Any, found: Any, source: int, target: int,
+                 say: Callable[[str, int, int], object]) -> Any:
     """Observe and take the next step until the target votes and the source does not."""
     progress, moved_s = None, time.monotonic()
     while target not in found.voters or source in found.voters + found.outgoing or found.is_open:

@@ -69,7 +69,8 @@ class Root(HelpfulGroup):
 
     elsewhere = ELSEWHERE
 
-    def make_context(self, info_name, args, parent=None, **extra):
+    def make_context(self, info_name: str | None, args: list[str],
+                     parent: click.Context | None = None, **extra: Any) -> click.Context:
         """Make click's context with a session for the commands (Tab completion makes a context
         too)."""
         extra.setdefault("obj", Session(os.environ))

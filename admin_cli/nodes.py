@@ -291,9 +291,11 @@ def _replace(client: Any, old: int, new: int,
             if why:
                 skipped.append({"group": group, "why": why})
             elif old in found.voters + found.outgoing:
-                move_replica(client, found, old, new, lambda text, have, total, group=group:
-                             bar.update(entries, description=f"group {group}, {text}",
-                                        completed=have, total=total))
+                def say(text: str, have: int, total: int, group: int = group) -> None:
+                    bar.update(entries, description=f"group {group}, {text}", completed=have,
+                               total=total)
+
+                move_replica(client, found, old, new, say)
                 moved.append(group)
             elif old in found.learners:
                 learners = {*found.learners, new} - {old}

@@ -8,6 +8,7 @@ and Python let through beside these (``nan``, ``inf``, digits of other scripts, 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import click
 
@@ -35,7 +36,7 @@ class Whole(click.IntRange):
     def __init__(self, least: int, most: int):
         super().__init__(least, most)
 
-    def convert(self, value: object, param: click.Parameter | None,
+    def convert(self, value: Any, param: click.Parameter | None,
                 ctx: click.Context | None) -> int:
         """Convert a value for click."""
         if isinstance(value, str):
@@ -53,7 +54,7 @@ class Real(click.FloatRange):
     def __init__(self, least: float, most: float):
         super().__init__(least, most)
 
-    def convert(self, value: object, param: click.Parameter | None,
+    def convert(self, value: Any, param: click.Parameter | None,
                 ctx: click.Context | None) -> float:
         """Convert a value for click."""
         if isinstance(value, str) and not _REAL.fullmatch(value):

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +26,9 @@ from admin_cli.session import Session
 from admin_cli.times import FORMS, At, parse_time
 from multiraft.codec.layout import STAGED_RUNS_MAX, STAGED_SINKS_MAX
 from placement import throttle
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 #: Names of --servers in other systems: accepted, not advertised.
 SERVERS_ELSEWHERE = ("--server", "--bootstrap-server", "--bootstrap-servers", "--broker",
@@ -140,7 +144,7 @@ class Directory(click.ParamType):
 
     name = "directory"
 
-    def convert(self, value, param, ctx) -> Path:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(value)
         try:
             path = path.expanduser().absolute()
@@ -178,7 +182,7 @@ class Word(click.Choice):
         super().__init__(words)
         self._elsewhere = elsewhere or {}
 
-    def convert(self, value, param, ctx):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         ours = self._elsewhere.get(str(value).lower())
         if ours is not None:
             self.fail(f"{value!r} is called {ours!r} here.", param, ctx)
@@ -190,7 +194,8 @@ class Numbers(click.ParamType):
 
     name = "run"
 
-    def convert(self, value, param, ctx) -> tuple[int, int]:
+    def convert(self, value: Any, param: click.Parameter | None,
+                ctx: click.Context | None) -> tuple[int, int]:
         if isinstance(value, tuple):
             return value
         found = re.fullmatch(r"(\d{1,7})/(\d{1,9})", value, re.ASCII)
@@ -206,7 +211,7 @@ class Time(click.ParamType):
 
     name = "time"
 
-    def convert(self, value, param, ctx) -> At:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> At:
         at = value if isinstance(value, At) else parse_time(value, _now_ms())
         if at is None:
             self.fail(f"{shown(value)} is not a time like {FORMS}.", param, ctx)
@@ -218,7 +223,8 @@ class Start(click.ParamType):
 
     name = "start"
 
-    def convert(self, value, param, ctx) -> str | int | At:
+    def convert(self, value: Any, param: click.Parameter | None,
+                ctx: click.Context | None) -> str | int | At:
         elsewhere = {"beginning": "earliest", "start": "earliest", "oldest": "earliest",
                      "end": "latest", "newest": "latest"}
         if value in ("earliest", "latest") or isinstance(value, (int, At)):
@@ -233,7 +239,8 @@ class Start(click.ParamType):
                   f"{shown(value)} is not earliest, latest, an offset from 0, or a time like "
                   f"{FORMS}.", param, ctx)
 
-    def shell_complete(self, ctx, param, incomplete):
+    def shell_complete(self, ctx: click.Context, param: click.Parameter,
+                       incomplete: str) -> list[CompletionItem]:
         return [click.shell_completion.CompletionItem(word) for word in ("earliest", "latest")
                 if word.startswith(incomplete)]
 
@@ -267,7 +274,7 @@ class Text(click.ParamType):
 
     name = "text"
 
-    def convert(self, value, param, ctx) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
             value.encode("utf-8")
         except UnicodeEncodeError:

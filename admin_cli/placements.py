@@ -7,6 +7,7 @@ until the switch is complete; interrupting the command does not stop the switch.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import click
 
@@ -104,7 +105,7 @@ def switch(session: Session, topic: str, partition: int, to_group: int, no_wait:
              f"{link['start_offset']}; lower offsets stay in their groups.")
 
 
-def _wait(client, topic: str, partition: int, epoch: int) -> dict:
+def _wait(client: Any, topic: str, partition: int, epoch: int) -> dict:
     """Return the placement once the switch is published."""
     deadline = time.monotonic() + PATIENCE_S
     while True:

@@ -110,6 +110,7 @@ def _reason(made: Plan, row: ResourceOutcome) -> str:
     """Return the reason why the resource stays unbalanced; empty when the skipped moves tell it."""
     band, edge, bins = (made.policy.band(row.resource), PERMILLE + row.band_permille,
                         _bins(made, row.resource))
+    assert band is not None
     if max(bins.loads, default=0) <= band.floor:
         return (f"no {bins.name} has more than {amount(row.resource, band.floor)}, its floor, "
                 f"below which nothing is moved for its sake. To balance it all the same: a lower "

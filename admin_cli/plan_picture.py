@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
@@ -38,7 +39,8 @@ GROUPS_NAMED_MAX = 64
 BEFORE, AFTER, SHARE = "#b4bfca", "#2f6db3", "#c0392b"
 BAR = 0.38
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+STYLE: dict[Any, Any] = {
+         "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
          "axes.grid.axis": "y", "grid.color": "#e4e7eb", "grid.linewidth": 0.6,
          "axes.axisbelow": True, "axes.edgecolor": "#9aa5b1", "svg.fonttype": "path",
          "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left",
@@ -132,8 +134,9 @@ def _figure(made: Plan, panels: Sequence[Panel]) -> Figure:
     rows = max(1, -(-len(narrow) // 2) + len(wide))
     height_in = PANEL_IN * rows + HEAD_IN
     figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
-    figure.get_layout_engine().set(h_pad=0.1, w_pad=0.1,
-                                   rect=(0, 0, 1, 1 - HEAD_IN / height_in))
+    engine = figure.get_layout_engine()
+    assert isinstance(engine, ConstrainedLayoutEngine)
+    engine.set(h_pad=0.1, w_pad=0.1, rect=(0, 0, 1, 1 - HEAD_IN / height_in))
     grid = figure.add_gridspec(rows, 2)
     for at, panel in enumerate(narrow):
         _chart(figure.add_subplot(grid[at // 2, at % 2]), panel)

@@ -144,8 +144,8 @@ def _rest(count: int, noun: str, where: str) -> str:
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table, or nothing when it has no rows."""
-    rows = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
-    if not rows:
+    cells = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
+    if not cells:
         return ""
-    lines = [columns, ["---"] * len(columns), *rows]
+    lines = [columns, ["---"] * len(columns), *cells]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -13,7 +13,15 @@ from admin_cli import quantities
 from admin_cli.output import note, plural, print_table, say
 from admin_cli.plan_left import amount, left_as_it_is, percent
 from multiraft.wire import plans as wire
-from placement.plan import Difference, Move, Plan, ResourceOutcome, destination
+from placement.plan import (
+    Difference,
+    LeaderTransfer,
+    Move,
+    Plan,
+    ResourceOutcome,
+    TopicSwitch,
+    destination,
+)
 from placement.policy import NODE_RESOURCES
 from placement.verify import Fault
 
@@ -36,9 +44,9 @@ def moved_more(row: ResourceOutcome) -> str:
 def described(move: Move) -> str:
     """Return a move in words: ``replicas of group 7: 1 2 3 -> 2 3 4``."""
     wanted = " ".join(map(str, destination(move)))
-    if move.kind == wire.LEADER_TRANSFER:
+    if isinstance(move, LeaderTransfer):
         return f"group {move.group}: led by {move.from_node} -> {move.to_node}"
-    if move.kind == wire.TOPIC_SWITCH:
+    if isinstance(move, TopicSwitch):
         return (f"{move.topic}/{move.partition}: group {move.from_group} -> {move.to_group}")
     wanted = " ".join(map(str, move.new_voters))
     return f"group {move.group}: {' '.join(map(str, move.old_voters))} -> {wanted}"

@@ -136,7 +136,8 @@ def _split(lines: Lines, separator: bytes | None,
     error of that line."""
     if separator is None:
         return None, lines.values, None
-    keys, values = [], []
+    keys: list[bytes] = []
+    values: list[bytes] = []
     for number, line in enumerate(lines.values, lines.first):
         key, found, value = line.partition(separator)
         if not found:
@@ -154,7 +155,7 @@ def _conclude(topic: str, acks: str, appender: Appender,
     failed = _failure(topic, appender)
     if isinstance(failed, Ambiguous) and isinstance(problem, CommandFailed):
         problem.show()
-        ending = failed
+        ending: KeyboardInterrupt | CommandFailed | None = failed
     else:
         ending = problem or failed
     try:
@@ -174,13 +175,16 @@ def _conclude(topic: str, acks: str, appender: Appender,
 
 def _failure(topic: str, appender: Appender) -> CommandFailed | None:
     """Return the failure for records that were not acknowledged."""
+    problem = appender.problem
     if appender.refused:
+        assert problem is not None
         return CommandFailed(f"{plural(appender.refused, 'record')} refused: "
-                             f"{sentence(appender.problem)}",
+                             f"{sentence(problem)}",
                              "Acknowledged records are safe; input after the refusal was not read.")
     if appender.ambiguous:
+        assert problem is not None
         return Ambiguous(f"{plural(appender.ambiguous, 'record')} may or may not have been "
-                         f"appended: {sentence(appender.problem)}",
+                         f"appended: {sentence(problem)}",
                          "Check the end of the topic before you repeat them: multiraft topic "
                          f"describe {topic}")
     return None

@@ -39,7 +39,8 @@ def span(milliseconds: int | None) -> str | None:
     """Return a duration as its two largest units: ``3 d 4 h``, ``12 min 5 s``; None stays None."""
     if milliseconds is None:
         return None
-    seconds, words = milliseconds // 1000, []
+    seconds = milliseconds // 1000
+    words: list[str] = []
     for length, name in _SPANS:
         if seconds >= length and len(words) < 2:
             words.append(f"{seconds // length} {name}")

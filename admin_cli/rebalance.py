@@ -94,10 +94,11 @@ def _plan_exits() -> Iterator[None]:
     except CommandFailed as error:
         if not isinstance(error, PlanEnded):
             wrong = error.exit_code in (ExitCode.USAGE, PlanExit.USAGE)
-            error.exit_code = int(PlanExit.USAGE if wrong else ExitCode.FAILED)
+            code = int(PlanExit.USAGE if wrong else ExitCode.FAILED)
+            error.exit_code = code  # type: ignore[misc]  # click reads it of the instance
         raise
     except click.UsageError as error:
-        error.exit_code = int(PlanExit.USAGE)
+        error.exit_code = int(PlanExit.USAGE)  # type: ignore[misc]  # as above
         raise
 
 

@@ -53,7 +53,9 @@ def find_tls(options: Mapping[str, str | bool], environ: Mapping[str, str]) -> T
             for name in ("tls", "tls_ca", "tls_cert", "tls_key", "tls_server_name")}
     if said["tls"] in ("", "0") and not any(said[name] for name in said if name != "tls"):
         return None
-    return TlsOptions(said["tls_ca"], said["tls_cert"], said["tls_key"], said["tls_server_name"])
+    ca, certificate, key, server_name = (
+        str(said[name]) for name in ("tls_ca", "tls_cert", "tls_key", "tls_server_name"))
+    return TlsOptions(ca, certificate, key, server_name)
 
 
 def parse_addresses(text: str, source: str) -> tuple[str, ...]:

@@ -53,14 +53,15 @@ def blocked(session: Session, topics: tuple[str, ...], as_json: bool) -> None:
     with connection.open_session(session) as client:
         client.catch_up()
         waits = blocks.of_topics(client, topics) if topics else blocks.of_open_runs(client)
-        facts = staging.run_facts(client, [wait.run for wait in waits])
+        held = [(wait, wait.run) for wait in waits if wait.run is not None]
+        facts = staging.run_facts(client, [run for _, run in held])
     if as_json:
-        print_json({"blocked": [_block(wait, facts[wait.run]) for wait in waits]})
-    elif waits:
+        print_json({"blocked": [_block(wait, facts[run]) for wait, run in held]})
+    elif held:
         print_table(("topic", "partition", "offset", "end_offset", "sink", "run", "batch", "open"),
                     [(wait.topic, wait.partition, wait.offset, wait.end_offset,
-                      facts[wait.run].name or None, f"{wait.run.sink}/{wait.run.run}",
-                      _batch(facts[wait.run].batch), _age(facts[wait.run])) for wait in waits])
+                      facts[run].name or None, f"{run.sink}/{run.run}",
+                      _batch(facts[run].batch), _age(facts[run])) for wait, run in held])
     else:
         note("No open run blocks readers.")
 
@@ -124,7 +125,7 @@ def _block(wait: Wait, fact: staging.RunFact) -> dict:
 
 
 def _age(fact: staging.RunFact) -> str:
-    return quantities.span(fact.open_ms) if fact.open_ms >= 0 else "-"
+    return quantities.span(fact.open_ms) or "-" if fact.open_ms >= 0 else "-"
 
 
 def _batch(number: int) -> str:

@@ -74,7 +74,7 @@ def node_state(node: dict) -> str:
 
 def with_intent(state: str, intent: str | None) -> str:
     """Return the state of a node, with the wanted one unless it is alive: ``up, draining``."""
-    words = connection.INTENTS.get(intent)
+    words = connection.INTENTS.get(intent or "")
     return f"{state}, {words}" if words else state
 
 

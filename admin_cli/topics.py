@@ -89,6 +89,8 @@ def offsets(session: Session, topic: str, at: At | None, as_json: bool) -> None:
     leader first.
     """
     with connection.open_session(session) as client:
+        names: tuple[str, ...]
+        rows: list[tuple[int | None, ...]]
         if at is None:
             names = ("partition", "start_offset", "end_offset")
             rows = [(number, *span) for number, span in connection.offsets(client, topic).items()]

@@ -8,20 +8,20 @@ a byte of the journal.  ``Entry.payload`` is opaque to consensus, which never co
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple, NewType
+from typing import NamedTuple
 
-NodeId = NewType("NodeId", int)  # 1 .. 2**31-1
-GroupId = NewType("GroupId", int)  # 0 .. pool size; 0 is the metadata group
+NodeId = int  # 1 .. 2**31-1
+GroupId = int  # 0 .. pool size; 0 is the metadata group
 # One existence of a group (u32) or partition (u64); from 1.
-Incarnation = NewType("Incarnation", int)
-Term = NewType("Term", int)
-Index = NewType("Index", int)  # of a log entry, from 1; 0 = before the first entry
-Offset = NewType("Offset", int)  # of a record in its partition, dense from 0
-Position = NewType("Position", int)  # byte of the journal
-Milliseconds = NewType("Milliseconds", int)
+Incarnation = int
+Term = int
+Index = int  # of a log entry, from 1; 0 = before the first entry
+Offset = int  # of a record in its partition, dense from 0
+Position = int  # byte of the journal
+Milliseconds = int
 
-NO_NODE = NodeId(0)
-METADATA_GROUP = GroupId(0)
+NO_NODE: NodeId = 0
+METADATA_GROUP: GroupId = 0
 
 
 class EntryKind(enum.IntEnum):
@@ -54,7 +54,7 @@ LAST_INDEXED_KIND = EntryKind.METADATA
 class BatchInfo(NamedTuple):
     """Fields of a batch that a node needs, parsed once from its 61 header bytes."""
 
-    count: int  # records, > 0
+    count: int  # type: ignore[assignment]  # records, > 0
     producer_id: int  # -1 = not idempotent
     producer_epoch: int
     base_sequence: int
@@ -62,7 +62,7 @@ class BatchInfo(NamedTuple):
     codec: int
 
 
-Payload = bytes | memoryview
+Payload = bytes | bytearray | memoryview
 
 
 class Entry:
@@ -74,7 +74,7 @@ class Entry:
     __slots__ = ("kind", "group", "incarnation", "term", "index", "partition", "base_offset",
                  "payload", "batch")
 
-    def __init__(self, kind: EntryKind, group: int, incarnation: int, term: int, index: int,
+    def __init__(self, kind: int, group: int, incarnation: int, term: int, index: int,
                  partition: int = 0, base_offset: int = -1, payload: Payload = b"",
                  batch: BatchInfo | None = None):
         self.kind = kind
@@ -100,7 +100,7 @@ class Entry:
                 and self.base_offset == other.base_offset and self.payload == other.payload
                 and self.batch == other.batch)
 
-    __hash__ = None  # entries are compared, and are never keys
+    __hash__ = None  # type: ignore[assignment]  # entries are compared, never keys
 
 
 class HardState(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from multiraft.errors import ConfigError
 from multiraft.raft.config import RaftConfig
@@ -231,7 +232,7 @@ def _data_dir(table: dict, relative_to: Path) -> Path:
 
 
 def _cluster_id(cluster: dict) -> bytes:
-    value = cluster.get("id")
+    value: Any = cluster.get("id")
     try:
         cluster_id = bytes.fromhex(value.replace("-", ""))
     except (AttributeError, ValueError) as error:
@@ -241,7 +242,7 @@ def _cluster_id(cluster: dict) -> bytes:
     return cluster_id
 
 
-def _section(kind: type, table: dict, where: str):
+def _section(kind: type, table: dict, where: str) -> Any:
     """Build a dataclass of numbers, texts and booleans from a TOML table. Unknown keys are
     refused."""
     if not isinstance(table, dict):
@@ -251,7 +252,7 @@ def _section(kind: type, table: dict, where: str):
     return kind(**{name: _value(table, name, defaults[name], where) for name in table})
 
 
-def _value(table: dict, name: str, default: object, where: str):
+def _value(table: dict, name: str, default: object, where: str) -> Any:
     """Return one value, checked against the type of its default."""
     if isinstance(default, int) and not isinstance(default, bool):
         return _integer(table, name, 0, 2**40, where)

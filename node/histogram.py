@@ -22,7 +22,7 @@ class Histogram:
 
     __slots__ = ("counts", "total_us")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.counts = [0] * (_BITS + 1)
         self.total_us = 0
 

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -24,7 +25,7 @@ GROUP_MAX, INCARNATION_MAX, POSITION_MAX = (1 << 32) - 1, (1 << 64) - 1, (1 << 6
 class _Whole(click.IntRange):
     """An integer in ASCII digits; click alone accepts everything that ``int`` does."""
 
-    def convert(self, value, param, ctx):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, str) and not re.fullmatch("[+-]?[0-9]{1,25}", value):
             self.fail(f"{value[:40]!r} is not a whole number.", param, ctx)
         return super().convert(value, param, ctx)
@@ -99,7 +100,7 @@ def inspect(path: Path, group: int | None, partition: int | None, from_position:
     sys.exit(EXIT_DAMAGED if damaged else 0)
 
 
-def _wanted(row, group: int | None, partition: int | None) -> bool:
+def _wanted(row: Any, group: int | None, partition: int | None) -> bool:
     """Return True if the row is to be shown. Unreadable places may belong to any group, and are
     always shown."""
     return not row.kind or ((group is None or row.group == group)
@@ -112,7 +113,7 @@ class _Printer:
     def __init__(self, as_json: bool):
         self._as_json = as_json
 
-    def file(self, found) -> None:
+    def file(self, found: Any) -> None:
         if self._as_json:
             click.echo(json.dumps({"file": found.kind, **found._asdict()}))
             return
@@ -151,7 +152,7 @@ class _Printer:
                                         if value not in ("", [])))
 
 
-def _entry(row) -> dict[str, object]:
+def _entry(row: Any) -> dict[str, object]:
     """Return the JSON object of a row, with its payload if it was read."""
     found = {"entry": row.kind or None, **row._asdict()}
     payload = found.pop("payload")

@@ -191,7 +191,8 @@ class Node:
             storage.disk.seal, rebalance.publishing.run, admin.surveying.run,
             membership.renewal.run)
 
-    async def _reload_security(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+    async def _reload_security(
+            self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Read certificates and secrets again at SIGHUP, for new connections."""
         with trio.open_signal_receiver(signal.SIGHUP) as signals:
             task_status.started()

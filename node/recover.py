@@ -97,7 +97,9 @@ def recover(store: Store, config: NodeConfig, rng: RandomSource) -> int:
 def _use_up(core: MultiRaft, store: Store) -> None:
     """Append, as the leader of the new incarnation, the commands that the next start applies."""
     while not core.status.is_leader(METADATA_GROUP):
-        core.tick(core.next_deadline_ms())
+        deadline_ms = core.next_deadline_ms()
+        assert deadline_ms is not None
+        core.tick(deadline_ms)
         _write(core, store)
     for command in map(encode_command, _commands()):
         try:

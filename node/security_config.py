@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from multiraft.errors import ConfigError
 
@@ -51,7 +52,7 @@ class SecurityConfig:
 
     def relative_to(self, directory: Path) -> "SecurityConfig":
         """Return the same table with paths that start in ``directory``."""
-        paths = {item.name: str(directory / value) for item in fields(self)
+        paths: dict[str, Any] = {item.name: str(directory / value) for item in fields(self)
                  if isinstance(value := getattr(self, item.name), str) and value}
         return replace(self, **paths)
 

@@ -14,6 +14,7 @@ import os
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import multiraft
 from multiraft.client import blocking
@@ -36,7 +37,7 @@ from node.peers import registry
 from node.peers.dialable import require_dialable, unreachable_hosts
 from node.peers.registry import Facts
 
-Connect = Callable[[Sequence[str]], object]  # client addresses -> a blocking client
+Connect = Callable[[Sequence[str]], Any]  # client addresses -> a blocking client
 
 
 def initialise(filesystem: Filesystem, config: NodeConfig, servers: Sequence[str],

@@ -17,15 +17,29 @@ import hashlib
 import json
 import types
 import typing
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from placement.errors import InvalidDocument
+
+T = TypeVar("T")
 
 #: Numbers are counts, bytes, rates and 64-bit ids; nothing here is negative.
 WHOLE_MAX = (1 << 64) - 1
 
 #: The longest text of a document: names of topics have 249 characters, explanations are sentences.
 TEXT_MAX = 1000
+
+
+class ClassConstant(Generic[T]):
+    """Decorator of a named tuple's method: the class and its values have what it returns as an
+    attribute, which is no field."""
+
+    def __init__(self, read: Callable[[Any], T]):
+        self._read = read
+
+    def __get__(self, value: object, owner: type) -> T:
+        return self._read(owner)
 
 
 def to_plain(value: Any) -> Any:
@@ -82,7 +96,7 @@ def _map_without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 @functools.cache
-def _fields_of(shape: type) -> dict[str, Any]:
+def _fields_of(shape: type[Any]) -> dict[str, Any]:
     return typing.get_type_hints(shape)
 
 
@@ -111,7 +125,7 @@ def from_plain(shape: Any, value: Any, where: str) -> Any:
     return value
 
 
-def _read_named(shape: type, value: Any, where: str) -> Any:
+def _read_named(shape: Any, value: Any, where: str) -> Any:
     if type(value) is not dict:
         raise InvalidDocument(f"{where} is no map; expected {_described(shape)}")
     fields = _fields_of(shape)
@@ -151,7 +165,8 @@ def _read_union(shapes: tuple, value: Any, where: str) -> Any:
 
 def _read_tuple(shapes: tuple, value: Any, where: str) -> tuple:
     if type(value) is not list:
-        raise InvalidDocument(f"{where} is no list; expected {_described(tuple[shapes])}")
+        raise InvalidDocument(
+            f"{where} is no list; expected {_described(tuple.__class_getitem__(shapes))}")
     if len(shapes) == 2 and shapes[1] is Ellipsis:
         return tuple(from_plain(shapes[0], each, f"{where}[{position}]")
                      for position, each in enumerate(value))

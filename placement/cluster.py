@@ -16,6 +16,7 @@ and its ``ingress``; the leader also sends ``read`` to readers and ``ingress`` t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from placement import canonical
@@ -247,7 +248,7 @@ def _check_number(owner: str, name: str, value: int, most: int) -> None:
                               f"another unit?")
 
 
-def _once(ids, what: str) -> None:
+def _once(ids: Iterable[object], what: str) -> None:
     last = None
     for each in ids:
         if each == last:

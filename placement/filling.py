@@ -67,13 +67,13 @@ def _trade(balance: Balance, newcomers: dict[int, list[Item]], target: int,
                 more = item.load - other.load
                 if 0 < more <= spare:
                     found.append((more < missing, abs(more - missing), item.id, other.id, node))
-    for _, _, group, other, node in sorted(found):
+    for _, _, group, counterpart, node in sorted(found):
         # What was pulled since ``newcomers`` was made is elsewhere.
-        if group in balance.state.held[node] and other in balance.state.held[target] \
-                and balance.may_exchange(group, node, other, target) \
-                and balance.exchange_gain(group, node, other, target) > 0:
+        if group in balance.state.held[node] and counterpart in balance.state.held[target] \
+                and balance.may_exchange(group, node, counterpart, target) \
+                and balance.exchange_gain(group, node, counterpart, target) > 0:
             balance.move(group, node, target, position, NEW_NODE)
-            balance.move(other, target, node, position, NEW_NODE)
+            balance.move(counterpart, target, node, position, NEW_NODE)
             for each in (node, target):
                 newcomers[each] = _new_on(balance, each, position)
             return True

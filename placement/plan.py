@@ -113,7 +113,9 @@ class LeaderTransfer(NamedTuple):
     from_node: int
     to_node: int
 
-    kind = LEADER_TRANSFER
+    @canonical.ClassConstant
+    def kind(cls) -> str:
+        return LEADER_TRANSFER
 
     @property
     def move_id(self) -> str:
@@ -145,7 +147,9 @@ class TopicSwitch(NamedTuple):
     expect_epoch: int
     bytes: int
 
-    kind = TOPIC_SWITCH
+    @canonical.ClassConstant
+    def kind(cls) -> str:
+        return TOPIC_SWITCH
 
     @property
     def move_id(self) -> str:
@@ -174,7 +178,9 @@ class ReplicaChange(NamedTuple):
     to_leader: int
     bytes: int
 
-    kind = REPLICA_CHANGE
+    @canonical.ClassConstant
+    def kind(cls) -> str:
+        return REPLICA_CHANGE
 
     @property
     def move_id(self) -> str:

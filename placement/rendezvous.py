@@ -71,7 +71,10 @@ class _Score:
 
     def __lt__(self, other: _Score) -> bool:
         left, right = self.neg_log * other.weight, other.neg_log * self.weight
-        return left < right if left != right else self.identity < other.identity
+        if left != right:
+            return left < right
+        # Identities of one set of candidates are all numbers or all names.
+        return self.identity < other.identity  # type: ignore[operator]
 
 
 def _ranked_racks(group: int, topology: Topology, seed: int) -> list[Rack]:

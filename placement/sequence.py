@@ -280,9 +280,10 @@ def _moves_between(start: State, end: State, reasons: Reasons) -> Iterable[Move]
             yield LeaderTransfer(
                 0, 0, (), reasons.leaders[group], group, row.incarnation, row.conf_index,
                 ids[start.leader[group]], ids[end.leader[group]])
-    for row in end.snapshot.partitions:
-        where = end.where[row.incarnation]
-        if where != row.group:
+    for partition in end.snapshot.partitions:
+        where = end.where[partition.incarnation]
+        if where != partition.group:
             yield TopicSwitch(
-                0, 0, (), reasons.switches[row.incarnation], row.incarnation, row.topic,
-                row.partition, row.group, where, row.epoch, row.bytes if row.copied else 0)
+                0, 0, (), reasons.switches[partition.incarnation], partition.incarnation,
+                partition.topic, partition.partition, partition.group, where, partition.epoch,
+                partition.bytes if partition.copied else 0)

@@ -13,10 +13,13 @@ Nodes are dense indices here (``ids`` leads back), in order of their ids.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from placement.cluster import ALIVE, DEAD, DRAINING, MAINTENANCE, GroupRow, Snapshot
 from placement.policy import NODE_RESOURCES, PERMILLE, Policy
+
+if TYPE_CHECKING:
+    from placement.cluster import NodeRow
 
 #: Positions in a node's loads.
 R_DISK, R_INGRESS, R_EGRESS, R_LEADERS = range(len(NODE_RESOURCES))
@@ -202,7 +205,7 @@ class State:
         assert load == self.load, "a sum is wrong"
 
 
-def _node(row, rack: int, drained: bool, policy: Policy) -> Node:
+def _node(row: NodeRow, rack: int, drained: bool, policy: Policy) -> Node:
     state = DRAINING if drained and row.state != DEAD else row.state
     disk = row.disk_capacity * policy.disk_cap_permille // PERMILLE
     return Node(row.id, rack, row.weight, state,

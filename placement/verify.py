@@ -12,8 +12,8 @@ plan itself must not be executed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, cast
 
 from placement import cluster, outcome
 from placement.cluster import DEAD, GroupRow, PartitionRow, Snapshot
@@ -255,7 +255,7 @@ class _Known:
             yield Fault(BAD_ORDER, move.move_id, "it leads to where the partition is")
 
 
-def _numbers(numbers: tuple[int, ...]) -> str:
+def _numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
@@ -287,8 +287,8 @@ def standing(move: Move, row: GroupRow | PartitionRow | None) -> str:
     if row is None:
         return OUTDATED
     if isinstance(move, TopicSwitch):
-        return standing_of_switch(move, row)
-    return standing_of_group(move, row)
+        return standing_of_switch(move, cast(PartitionRow, row))
+    return standing_of_group(move, cast(GroupRow, row))
 
 
 # ---- rules of one move --------------------------------------------------------------------------

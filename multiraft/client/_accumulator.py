@@ -19,7 +19,7 @@ import random
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Callable, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from multiraft import core
 from multiraft.client._batches import Batch, Delivery, PartitionQueue
@@ -38,7 +38,7 @@ from multiraft.client._runs import is_staged
 from multiraft.codec import layout
 from multiraft.errors import ConfigError, MultiRaftError, RecordTooLarge
 from multiraft.wire.errors import AmbiguousOutcome, TimedOut, UnknownPartition, UnknownTopic
-from multiraft.wire.messages import TIMEOUT_MS_MAX
+from multiraft.wire.messages import TIMEOUT_MS_MAX, TopicMetadata
 from multiraft.wire.schema import I16_MAX, I64_MAX
 
 #: Batches that a leader remembers per producer and partition, to recognise repetitions.
@@ -311,7 +311,7 @@ class Accumulator:
         self.staged.setdefault(record.topic, []).append(staged)
         return delivery
 
-    def _append(self, topic, record: Record, now_ms: int, wall_ms: int,
+    def _append(self, topic: TopicMetadata, record: Record, now_ms: int, wall_ms: int,
                 delivery: Delivery | None = None) -> Delivery:
         queue = self._queue(topic, self._partition_of(topic, record))
         timestamp = wall_ms if record.timestamp_ms is None else record.timestamp_ms
@@ -367,7 +367,7 @@ class Accumulator:
         if self.buffered_bytes + size > limit:
             raise BufferFull(limit, self.buffered_bytes, size)
 
-    def _partition_of(self, topic, record: Record) -> int:
+    def _partition_of(self, topic: TopicMetadata, record: Record) -> int:
         if record.partition is None and record.key is None:
             return self._sticky_partition(topic)
         count = len(topic.partitions)
@@ -377,15 +377,16 @@ class Accumulator:
                 raise UnknownPartition(f"topic {topic.name!r} has partitions 0..{count - 1}, not "
                                        f"{partition}").about(topic.name, partition)
             return partition
+        assert record.key is not None
         return (core.murmur2(record.key) & 0x7FFFFFFF) % count
 
-    def _sticky_partition(self, topic) -> int:
+    def _sticky_partition(self, topic: TopicMetadata) -> int:
         partition = self._sticky.get(topic.name)
         if partition is None or partition >= len(topic.partitions):
             partition = self._sticky[topic.name] = self._rng.randrange(len(topic.partitions))
         return partition
 
-    def _queue(self, topic, partition: int) -> PartitionQueue:
+    def _queue(self, topic: TopicMetadata, partition: int) -> PartitionQueue:
         incarnation = topic.partitions[partition].incarnation
         queue = self.partitions.get(incarnation)
         if queue is None:
@@ -419,7 +420,9 @@ class Accumulator:
         """Close the open batch: compress, build and queue it.  An empty batch, whose first record
         was refused, is dropped.  O(bytes)."""
         batch, queue.open = queue.open, None
-        builder, batch.builder = batch.builder, None
+        assert batch is not None
+        builder = batch.builder
+        batch.builder = None  # type: ignore[assignment]  # sealed: it takes no more records
         usual = builder.size <= self._settings.batch_bytes
         if builder.count:
             codec, block = self._codec, None
@@ -454,7 +457,7 @@ class Accumulator:
         """Return the failures that no caller has received, as one error, and forget them.  It is
         the first ambiguous one, else the first, with notes of up to ``_FAILURES_NOTED_MAX`` others.
         None = there are none.  O(failures)."""
-        untold = [failed[0].outcome for failed in self._failed if _is_untold(failed)]
+        untold: list[Any] = [failed[0].outcome for failed in self._failed if _is_untold(failed)]
         dropped, self._failures_dropped = self._failures_dropped, 0
         self._failed.clear()
         if not untold:
@@ -556,7 +559,7 @@ class Accumulator:
         return TimedOut(f"topic {name!r}: no metadata in "
                         f"{self._settings.delivery_timeout_ms} ms").about(name)
 
-    def _seal_early(self, topic) -> None:
+    def _seal_early(self, topic: TopicMetadata) -> None:
         """Seal batches of records that waited for metadata when ``seal_all`` was called."""
         for part in topic.partitions:
             queue = self.partitions.get(part.incarnation)
@@ -564,7 +567,7 @@ class Accumulator:
                     queue.open.number <= self._seal_through):
                 self.seal(queue)
 
-    def _place(self, topic, staged: _Staged, now_ms: int) -> None:
+    def _place(self, topic: TopicMetadata, staged: _Staged, now_ms: int) -> None:
         """Add a record whose topic has become known to a batch, and its delivery to that batch.  A
         batch that the record opens takes the record's number, so that a flush waits for it."""
         self._last_opened = None

@@ -7,7 +7,7 @@ Contract.  A ``Delivery`` gets exactly one outcome: a ``BatchReceipt``, a ``Requ
 from __future__ import annotations
 
 from collections import deque
-from typing import Callable, Sequence
+from typing import Any, Callable, Sequence
 
 from multiraft import core
 from multiraft.client._records import BatchReceipt
@@ -20,7 +20,7 @@ class Delivery:
 
     __slots__ = ("outcome", "claimed", "_listeners")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.outcome: BatchReceipt | MultiRaftError | None = None
         self.claimed = False  # a caller has received the outcome, so ``flush`` need not report it
         self._listeners: list[Callable[[], None]] = []
@@ -34,7 +34,7 @@ class Delivery:
         """Return the receipt, or raise the error of the batch.  Only when ``done``."""
         assert self.outcome is not None, "not done yet"
         self.claimed = True
-        if type(self.outcome) is BatchReceipt:
+        if isinstance(self.outcome, BatchReceipt):
             return self.outcome
         raise self.outcome
 
@@ -62,7 +62,7 @@ class Delivery:
                 listener()
 
 
-def note_taken(error: Exception, index: int, deliveries: Sequence[Delivery]) -> None:
+def note_taken(error: Any, index: int, deliveries: Sequence[Delivery]) -> None:
     """Add to ``error`` the index of its record in a list and the deliveries of earlier records."""
     error.index, error.deliveries = index, deliveries
     error.add_note(f"It is about record {index} of the list, counted from 0. Those before it were "
@@ -80,8 +80,8 @@ class Batch:
     def __init__(self, number: int, builder: core.BatchBuilder, now_ms: int, deadline_ms: int,
                  delivery: Delivery):
         self.number = number
-        self.builder: core.BatchBuilder | None = builder
-        self.data: bytearray | None = None
+        self.builder: core.BatchBuilder = builder
+        self.data: bytearray = None  # type: ignore[assignment]  # set when it is sealed
         self.count = 0
         self.accounted_bytes = 0
         self.opened_ms = now_ms

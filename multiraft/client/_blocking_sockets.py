@@ -119,6 +119,7 @@ class LinkSocket:
         self._fail(f"cannot connect: {why}")
 
     def _finish_connect(self) -> None:
+        assert isinstance(self._sock, socket.socket)
         error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
             self._connect(os.strerror(error))
@@ -131,6 +132,7 @@ class LinkSocket:
         self.link.connected()
 
     def _try_receive(self) -> None:
+        assert self._sock is not None
         try:
             count = self._sock.recv_into(self.link.buffer_for_receive())
         except BlockingIOError:
@@ -148,6 +150,7 @@ class LinkSocket:
         outgoing = self.link.take_outgoing()
         if self._outgoing:
             outgoing = self._outgoing + outgoing
+        assert self._sock is not None
         try:
             while outgoing:
                 outgoing = drop_sent(outgoing, self._sock.sendmsg(outgoing[:GATHER_MAX]))
@@ -163,6 +166,7 @@ class LinkSocket:
 
     def _want(self, events: int) -> None:
         self._wanted = events
+        assert self._sock is not None
         self._client.register(self._sock, events, self)
 
     def _fail(self, why: str) -> None:
@@ -175,11 +179,13 @@ class SecureLinkSocket(LinkSocket):
 
     def _finish_connect(self) -> None:
         if not isinstance(self._sock, TlsSocket):
+            assert self._sock is not None
             error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error:
                 self._connect(os.strerror(error))
                 return
             tls = self._client.tls
+            assert tls is not None
             try:
                 self._sock = TlsSocket(self._sock, tls.context(),
                                        tls.server_name or self.link.host)
@@ -201,5 +207,5 @@ class SecureLinkSocket(LinkSocket):
     def _try_receive(self) -> None:
         """Receive until no decrypted byte is left: ``poll`` does not report those."""
         super()._try_receive()
-        while self._sock is not None and self._sock.pending:
+        while isinstance(self._sock, TlsSocket) and self._sock.pending:
             super()._try_receive()

@@ -26,6 +26,7 @@ from multiraft.wire.messages import (
     TOPICS_PER_REQUEST_MAX,
     ClusterStatus,
     Metadata,
+    MetadataReply,
     NodeStatus,
 )
 from multiraft.wire.sinks import RunStates, SettleRuns
@@ -81,8 +82,10 @@ class ClientCore:
 
     def remove(self, part: ProducerState | ConsumerState | None) -> None:
         """Remove a producer or consumer that was closed."""
-        self._producers.pop(part, None)
-        self._consumers.pop(part, None)
+        if isinstance(part, ProducerState):
+            self._producers.pop(part, None)
+        elif part is not None:
+            self._consumers.pop(part, None)
 
     # ---- the end ----
 
@@ -298,7 +301,7 @@ class ClientCore:
 
         self.network.request(address, ClusterStatus(), (), REFRESH_TIMEOUT_MS, told, self.now_ms)
 
-    def learn(self, asked: tuple[str, ...], reply) -> None:
+    def learn(self, asked: tuple[str, ...], reply: MetadataReply) -> None:
         """Apply a metadata reply to the cache and to the known addresses."""
         self.metadata.apply(asked, reply, self.now_ms)
         self.network.learn([node.client_address for node in reply.nodes])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from typing import TYPE_CHECKING
 
 import cramjam
 import lz4.frame
@@ -21,6 +22,9 @@ import zstandard
 
 from multiraft.codec import layout
 from multiraft.errors import CodecError, ConfigError, CorruptBatch
+
+if TYPE_CHECKING:
+    from multiraft.wire.frames import Buffer
 
 #: Size up to which every block may decompress: our own producers never exceed it.
 DECOMPRESSED_BYTES_FREE = layout.BATCH_BYTES_MAX
@@ -61,7 +65,7 @@ def codec_number(name: str) -> int:
     return number
 
 
-def compress(codec: int, block) -> bytes:
+def compress(codec: int, block: Buffer) -> bytes:
     """Return a records block in compressed form.  O(bytes)."""
     if codec == layout.CODEC_GZIP:
         machine = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
@@ -80,7 +84,7 @@ def limit_for(compressed_bytes: int) -> int:
                max(DECOMPRESSED_BYTES_FREE, RATIO_MAX * compressed_bytes))
 
 
-def decompress(codec: int, block, limit: int | None = None):
+def decompress(codec: int, block: Buffer, limit: int | None = None) -> Buffer:
     """Return the records block of a batch, decompressed.  Raises ``DecompressionTooLarge`` or
     ``CorruptBatch``.  O(bytes up to the limit)."""
     if codec == layout.CODEC_NONE:
@@ -143,7 +147,7 @@ def _unsnappy_raw(block: memoryview, limit: int) -> bytes:
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
-def _compress_xerial(block) -> bytes:
+def _compress_xerial(block: Buffer) -> bytes:
     view = memoryview(block)
     parts = [_XERIAL_HEADER]
     for at in range(0, len(view), _XERIAL_BLOCK_BYTES):
@@ -152,7 +156,7 @@ def _compress_xerial(block) -> bytes:
     return b"".join(parts)
 
 
-def _require(fits: bool, limit: int, block, value: int | None = None) -> None:
+def _require(fits: bool, limit: int, block: Buffer, value: int | None = None) -> None:
     if not fits:
         raise DecompressionTooLarge(limit, len(block), value)
 

@@ -29,7 +29,9 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Sequence
 
+from multiraft import core
 from multiraft.client._batch_reader import Search, first_records, intact_batches
 from multiraft.client._consumer_settings import (
     READ_COMMITTED,
@@ -68,8 +70,12 @@ from multiraft.wire.messages import (
     Complain,
     Fetch,
     FetchPart,
+    FetchReply,
     ListOffsets,
     OffsetQuery,
+    OffsetResult,
+    PartitionMetadata,
+    TopicMetadata,
 )
 
 #: Long polls of one consumer that wait at one node, at most.
@@ -174,6 +180,7 @@ class ConsumerState:
         if reader.undecided is not None:
             run, _, since_ms = reader.undecided
             reason = self._runs.reason(run)
+        assert since_ms is not None
         return Wait(self.topic, reader.partition, reader.fetch_offset,
                     reader.known_end or -1, now_ms - since_ms, reason, run)
 
@@ -276,11 +283,11 @@ class ConsumerState:
             return False
         return True
 
-    def _is_older(self, topic) -> bool:
+    def _is_older(self, topic: TopicMetadata) -> bool:
         """Return True if all partitions of ``topic`` are older than the requested incarnation."""
         return max(part.incarnation for part in topic.partitions) < self._incarnation
 
-    def _reader(self, part) -> Reader:
+    def _reader(self, part: PartitionMetadata) -> Reader:
         reader = Reader(part.partition, part.incarnation, self._start)
         reader.end_offset = self._end_offset
         if type(self._start) is int:
@@ -289,7 +296,7 @@ class ConsumerState:
         return reader
 
     def _check_deleted(self) -> None:
-        for reader in self._readers:
+        for reader in self._readers or ():
             if self._metadata.locations.get(reader.incarnation) is None:
                 self.error = UnknownPartition(f"topic {self.topic!r} was deleted")
 
@@ -327,6 +334,7 @@ class ConsumerState:
     def _waits_for_run(self, reader: Reader, now_ms: int) -> bool:
         """Return True if the next batch is staged by an undecided transaction.  The wait of a
         reader with an end is bounded: ``until_end`` ends there, a range fails."""
+        assert reader.undecided is not None
         run, questions, since_ms = reader.undecided
         if self._runs.decided(run):
             reader.undecided = None
@@ -350,6 +358,7 @@ class ConsumerState:
         """Return True if the reader has reached the end of its part, or the part's leader is no
         longer a node of the cluster."""
         part = reader.part
+        assert part is not None
         if part.node in self._metadata.nodes and not (
                 reader.resolved and 0 <= part.end_offset <= reader.fetch_offset):
             return False
@@ -369,6 +378,7 @@ class ConsumerState:
                     if reader.asking is not None and reader.node == node})
 
     def _query(self, node: int, readers: list[Reader], asks: str, replica: str) -> Query:
+        request: Fetch | ListOffsets
         if asks == FETCH:
             request = Fetch(
                 tuple(FetchPart(reader.incarnation, reader.fetch_offset,
@@ -388,6 +398,7 @@ class ConsumerState:
         """Return the offset queries that resolve a start; ``_resolve`` expects the same number for
         each reader."""
         if reader.asks == SEARCH:
+            assert isinstance(self._start, Timestamp) and reader.part is not None
             return [OffsetQuery(reader.incarnation, TIMESTAMP, self._start.ms, reader.part.epoch)]
         queries = [OffsetQuery(reader.incarnation, word) for word in (EARLIEST, LATEST)]
         if type(self._start) is Timestamp:
@@ -399,8 +410,9 @@ class ConsumerState:
 
     # ---- answers ----
 
-    def _resolve(self, query: Query, results, now_ms: int) -> None:
+    def _resolve(self, query: Query, results: Sequence[OffsetResult], now_ms: int) -> None:
         """Process starts and ends of partitions, in the order of ``_queries``."""
+        assert isinstance(query.request, ListOffsets)
         count = len(query.request.partitions) // len(query.readers)
         if len(results) != count * len(query.readers):
             for reader in query.readers:
@@ -416,7 +428,9 @@ class ConsumerState:
             if bad is not None:
                 self._failed(reader, bad.code, bad.error, now_ms)
                 continue
-            self._begin_at(reader, *reader.ends, found.offset if found is not None else -1)
+            assert reader.ends is not None
+            first, last = reader.ends
+            self._begin_at(reader, first, last, found.offset if found is not None else -1)
             reader.ends = reader.part = None
             self._worked(reader)
 
@@ -438,7 +452,7 @@ class ConsumerState:
             reader.end_offset = last
         reader.resolved = True
 
-    def _fetched(self, query: Query, reply, now_ms: int) -> None:
+    def _fetched(self, query: Query, reply: FetchReply, now_ms: int) -> None:
         at = 0
         if [result.incarnation for result in reply.results] != [
                 reader.incarnation for reader in query.readers]:
@@ -494,14 +508,14 @@ class ConsumerState:
         if damage is not None and not reader.at_end:
             self._damaged(reader, damage, now_ms)
 
-    def _counts(self, header) -> bool | None:
+    def _counts(self, header: core.BatchHeader) -> bool | None:
         """Return True if a batch is delivered, False if it is skipped; None = its transaction is
         not decided."""
         if not header.attributes & layout.ATTRIBUTE_TRANSACTIONAL or not self._committed_only:
             return True
         return self._runs.verdict(header)
 
-    def _leave_out(self, reader: Reader, header) -> None:
+    def _leave_out(self, reader: Reader, header: core.BatchHeader) -> None:
         """Skip a staged batch of an aborted transaction or of a losing attempt."""
         reader.fetch_offset = header.base_offset + header.last_offset_delta + 1
         if not reader.buffered_bytes:  # else its last batch is taken first
@@ -550,7 +564,7 @@ class ConsumerState:
                 now_ms: int) -> None:
         """Process the refusal of one partition (``code`` None: there was no answer)."""
         error = (exception_for(code, detail) if code is not None
-                 else TimedOut(f"no answer: {detail.text}"))
+                 else TimedOut(f"no answer: {detail.text if detail is not None else ''}"))
         if code == Code.MOVED and self._knows_where(reader, error.detail):
             if reader.moves <= MOVES_MAX:
                 self._later(now_ms)

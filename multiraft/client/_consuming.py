@@ -49,7 +49,7 @@ class ConsumerCore:
     def _release(self) -> None:
         self._client.remove(self.state)
 
-    def __del__(self):
+    def __del__(self) -> None:
         self._release()
 
 

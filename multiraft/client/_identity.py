@@ -33,7 +33,7 @@ class Identifying:
 
     __slots__ = ("asking", "retry_at_ms", "address", "_failures", "_question")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.asking = False
         self.retry_at_ms = 0
         self.address = ""  # of the leader that the last answer named
@@ -59,6 +59,7 @@ class Identifying:
         if isinstance(outcome, Lost):
             producer.identity_problem = f"no producer id yet: {outcome.why}"
             return
+        assert outcome.error is not None and self._question is not None
         producer.identity_problem = f"no producer id yet: {outcome.error.text}"
         if outcome.code == Code.NOT_LEADER:
             self.address = outcome.error.leader_address

@@ -48,7 +48,7 @@ class MetadataCache:
     #: Missing topics that are remembered; the one whose answer is oldest is dropped first.
     MISSING_NAMES_MAX = 4_096
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.version = 0
         self.nodes: dict[int, str] = {}  # id -> client address
         self.racks: dict[int, str] = {}
@@ -145,10 +145,12 @@ class MetadataCache:
             return
         self.want(location.topic)
         if detail is not None and detail.group not in (-1, location.group):
-            return  # its metadata is older or newer: the leader is that of another group
-        named = detail.leader if detail is not None else 0
-        if named and detail.leader_address:
-            self.nodes[named] = detail.leader_address
+            return  # it knows less, or more, of where the partition is
+        named = 0
+        if detail is not None and detail.leader:
+            named = detail.leader
+            if detail.leader_address:
+                self.nodes[named] = detail.leader_address
         for other in self._by_group.get(location.group, ()):
             there = self.locations[other]
             if there.leader == node or named:

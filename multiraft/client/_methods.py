@@ -24,7 +24,7 @@ def blocking_method(operation: Callable[Concatenate[_Machine, _Parameters], Oper
                     ) -> Callable[Concatenate[Any, _Parameters], _Result]:
     """Return the method of a blocking class that runs ``operation`` and returns its result."""
 
-    def method(self, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+    def method(self: Any, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
         return self._run(operation(self._core, *args, **kwargs))
 
     return _described(method, operation)
@@ -35,7 +35,7 @@ def async_method(operation: Callable[Concatenate[_Machine, _Parameters], Operati
     """Return the method of an asynchronous class that runs ``operation``; its coroutine returns
     the result."""
 
-    async def method(self, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+    async def method(self: Any, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
         return await self._run(operation(self._core, *args, **kwargs))
 
     return _described(method, operation)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from dataclasses import dataclass
-from typing import Callable, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from multiraft.codec import layout
 from multiraft.errors import ConfigError, MultiRaftError
@@ -27,7 +27,7 @@ from multiraft.wire.addresses import split_address
 from multiraft.wire.connection import NEED_DATA, Connection, RequestEvent, ResponseEvent, Role
 from multiraft.wire.errors import LocalProtocolError, RemoteProtocolError
 from multiraft.wire.frames import Buffer, WireLimits
-from multiraft.wire.messages import TOPIC_NAME_MAX, Hello, Produce, Refused, Welcome
+from multiraft.wire.messages import TOPIC_NAME_MAX, Hello, Produce, Refused, Request, Welcome
 
 
 class NoNodeAnswered(MultiRaftError):
@@ -126,7 +126,8 @@ class _Pending:
 
     __slots__ = ("request", "payload", "deadline_ms", "on_done", "metadata_index")
 
-    def __init__(self, request, payload, deadline_ms: int, on_done: OnDone, metadata_index: int):
+    def __init__(self, request: Request, payload: Sequence[Buffer], deadline_ms: int,
+                 on_done: OnDone, metadata_index: int):
         self.request = request
         self.payload = payload
         self.deadline_ms = deadline_ms
@@ -234,7 +235,7 @@ class Link:
             self._network.metadata_index = event.metadata_index
         pending.on_done(event)
 
-    def _handle(self, event, now_ms: int) -> None:
+    def _handle(self, event: Any, now_ms: int) -> None:
         if isinstance(event, Welcome):
             self._in_flight_max = event.in_flight_max or 1
             self._network.welcomed(self, event, now_ms)
@@ -279,7 +280,7 @@ class _Place:
 
     __slots__ = ("failures", "retry_at_ms", "error")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.failures = 0
         self.retry_at_ms = 0
         self.error = NOT_TRIED

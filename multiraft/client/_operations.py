@@ -11,7 +11,7 @@ and, if it changes the cluster, ``AmbiguousOutcome`` when no answer came in time
 
 from __future__ import annotations
 
-from typing import NamedTuple, Sequence
+from typing import Any, NamedTuple, Sequence
 
 from multiraft.client import _retries, _search
 from multiraft.client._client import ClientCore
@@ -354,7 +354,7 @@ def scrub_node(core: ClientCore, node: int, address: str, bytes_per_second: int 
 # ---- sinks --------------------------------------------------------------------------------------
 
 
-def sink_request(core: ClientCore, request: sinks.Request) -> Operation[sinks.Reply]:
+def sink_request(core: ClientCore, request: sinks.Request) -> Operation[Any]:
     """Send one of the requests of ``multiraft.wire.sinks`` and return its reply.  Raises
     ``StaleRun``, ``AmbiguousOutcome`` when a change of the sink ledger was not answered in 10 s."""
     # All of these may be repeated: a transaction is opened once per nonce, and decisions are final.

@@ -37,7 +37,6 @@ from multiraft.wire.errors import (
     AmbiguousOutcome,
     Code,
     ErrorDetail,
-    RequestError,
     TimedOut,
     UnknownPartition,
     exception_for,
@@ -128,7 +127,8 @@ class ProducerState:
         at = self._timers[0][0] if self._timers else None
         if records.staged:
             staged = records.staged_deadline_ms()
-            at = staged if at is None else min(at, staged)
+            if at is None or staged is not None and staged < at:
+                at = staged
         return at
 
     def _ring(self, now_ms: int) -> None:
@@ -247,6 +247,7 @@ class ProducerState:
     def _renew(self, queue: PartitionQueue) -> bool:
         """Continue under a newer identity.  Returns False when there is none yet; it is
         requested."""
+        assert self.identity is not None
         if self.identity == queue.identity or self.identity[0] == self.lost_id:
             self.wants_identity = self.settings.identity is None
             return False
@@ -257,7 +258,9 @@ class ProducerState:
         """Group batches for one node into requests of bounded size."""
         if len(batches) == 1:
             return [self._attempt_of(address, batches, now_ms)]
-        attempts, part, size = [], [], 0
+        attempts: list[Attempt] = []
+        part: list[tuple[PartitionQueue, Batch]] = []
+        size = 0
         for queue, batch in batches:
             if part and (size + len(batch.data) > self.settings.request_bytes_max
                          or len(part) == PARTITIONS_PER_REQUEST_MAX
@@ -289,7 +292,9 @@ class ProducerState:
 
     def _set_timer(self, queue: PartitionQueue, now_ms: int) -> None:
         """Set the time at which this partition is checked again without another event."""
-        at = queue.oldest().deadline_ms
+        oldest = queue.oldest()
+        assert oldest is not None
+        at = oldest.deadline_ms
         if queue.open is not None:
             at = min(at, queue.open.opened_ms + self.settings.linger_ms)
         if queue.retry_at_ms > now_ms:
@@ -326,7 +331,7 @@ class ProducerState:
         for at, (queue, batch) in enumerate(attempt.batches):
             if batch.done:
                 pass
-            elif type(outcome) is Lost:
+            elif isinstance(outcome, Lost):
                 self._lost(attempt, queue, batch, outcome, now_ms)
             elif outcome.code != Code.OK:
                 self._refused(attempt, queue, batch, outcome.code, outcome.error, now_ms,
@@ -389,7 +394,7 @@ class ProducerState:
             self._fail(queue, batch, exception_for(code, error.detail._replace(
                 text=f"{self._name(queue, batch)}: {error}")))
 
-    def _out_of_order(self, queue: PartitionQueue, batch: Batch, error: RequestError,
+    def _out_of_order(self, queue: PartitionQueue, batch: Batch, error: MultiRaftError,
                       now_ms: int) -> None:
         """Process a refusal because the leader lacks the batch before this one.  A batch behind
         others waits for them.  The oldest one, if it is certainly in no log, needs a new epoch: the
@@ -458,7 +463,7 @@ class ProducerState:
                 batch.problem = batch.problem or "no answer"
             self._fail(queue, batch, fresh(error))
 
-    def _fenced(self, queue: PartitionQueue, batch: Batch, error: RequestError,
+    def _fenced(self, queue: PartitionQueue, batch: Batch, error: MultiRaftError,
                 now_ms: int) -> None:
         """Process a refusal of the identity.  With an identity of the caller's the producer ends.
         An assigned one is replaced: batches that are certainly in no log continue under another id,
@@ -469,6 +474,7 @@ class ProducerState:
             self._end_all(error)
             return
         queue.needs_reset = True
+        assert batch.identity is not None
         self.lose_id(batch.identity[0])
         if batch.maybe_appended:
             self._fail(queue, batch, error)

@@ -52,9 +52,9 @@ class Reader:
         self.fetch_offset = -1  # next to be fetched
         self.end_offset: int | None = None  # where to stop, with until_end
         self.resolved = False
-        self.begun = False  # True: records were read
-        self.asking = None  # the query in flight
-        self.node = 0  # the target of the last query
+        self.begun = False  # something was read
+        self.asking: Query | None = None  # the query that it is in
+        self.node = 0  # whom it asks
         self.buffered_bytes = 0
         self.retry_at_ms = 0
         self.failures = 0

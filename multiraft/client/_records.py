@@ -7,7 +7,7 @@ records are decoded, and decompressed, on access.
 from __future__ import annotations
 
 import operator
-from typing import Iterator, NamedTuple, Sequence, SupportsIndex
+from typing import TYPE_CHECKING, Iterator, NamedTuple, Sequence, SupportsIndex
 
 from multiraft import core
 from multiraft.client._compression import decompress
@@ -17,6 +17,9 @@ from multiraft.errors import CodecError
 from multiraft.wire.errors import InvalidTopicName, UnknownPartition
 from multiraft.wire.messages import TEXT_MAX
 from multiraft.wire.schema import I32_MAX
+
+if TYPE_CHECKING:
+    from multiraft.wire.frames import Buffer
 
 Header = tuple[str, bytes | None]
 
@@ -144,7 +147,7 @@ class BatchReceipt(NamedTuple):
     topic: str
     partition: int
     base_offset: int
-    count: int
+    count: int  # type: ignore[assignment]
 
 
 class FetchedBatch:
@@ -155,8 +158,8 @@ class FetchedBatch:
 
     __slots__ = ("topic", "partition", "base_offset", "count", "high_watermark", "header", "_data")
 
-    def __init__(self, topic: str, partition: int, data: memoryview, header, position: int,
-                 high_watermark: int):
+    def __init__(self, topic: str, partition: int, data: memoryview, header: core.BatchHeader,
+                 position: int, high_watermark: int):
         self.topic = topic
         self.partition = partition
         self.header = header
@@ -204,7 +207,7 @@ class FetchedBatch:
         except CodecError as error:
             raise self._unreadable(error) from error
 
-    def _block(self):
+    def _block(self) -> Buffer:
         """Return the records block, decompressed."""
         return decompress(self.header.attributes & layout.ATTRIBUTE_CODEC_MASK,
                           self._data[layout.BATCH_HEADER_BYTES:])

@@ -26,8 +26,8 @@ class Replicas:
 
     __slots__ = ("_avoided",)
 
-    def __init__(self):
-        self._avoided: dict[int, int] = {}  # node -> time in milliseconds until which it is avoided
+    def __init__(self) -> None:
+        self._avoided: dict[int, int] = {}  # node -> until when
 
     def avoid(self, node: int, now_ms: int) -> None:
         """Avoid ``node``, which did not serve a query, for ``AVOID_MS``."""

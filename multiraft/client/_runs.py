@@ -17,7 +17,7 @@ reader that has seen one record of a transaction sees all of them, on each node.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from multiraft.client._waits import about_run
 from multiraft.codec import layout
@@ -74,7 +74,7 @@ class _Open(NamedTuple):
 class Runs:
     """Transactions that the readers of one client wait for, and decided ones."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         #: Winning attempts by task, where it is not attempt 0; None = void.
         self._decided: dict[RunRef, dict[int, int] | None] = {}
         self._wanted: dict[RunRef, None] = {}
@@ -206,7 +206,7 @@ class Runs:
                     due_ms=now_ms + (SETTLE_AGAIN_MS if given_up else SETTLE_RETRY_MS), why=why,
                     settlement=self.settlements if given_up else known.settlement)
 
-    def _decide(self, run: RunRef, row) -> None:
+    def _decide(self, run: RunRef, row: Any) -> None:
         self._failures = 0
         self._open.pop(run, None)
         self._wanted.pop(run, None)

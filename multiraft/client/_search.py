@@ -121,14 +121,16 @@ def _first_records(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
     of those whose record is in the batch that was named."""
     offsets: dict[int, int | None] = {}
     wanted = []
+    begins: dict[int, int] = {}
     for part in topic.partitions:
         at, end = named.get(part.incarnation, (None, -1))
         if at is not None and at < end:
             wanted.append(part)
+            begins[part.incarnation] = at
         elif end >= 0:
             offsets[part.partition] = None
     for address, parts in _by_leader(core, wanted, SEARCHED_PER_REQUEST_MAX):
-        request = Fetch(tuple(FetchPart(part.incarnation, named[part.incarnation][0], 1)
+        request = Fetch(tuple(FetchPart(part.incarnation, begins[part.incarnation], 1)
                               for part in parts), 1, SEARCH_BYTES * SEARCHED_PER_REQUEST_MAX)
         outcome = yield Exchange(address, request, EXCHANGE_TIMEOUT_MS)
         if isinstance(outcome, Lost) or outcome.code != Code.OK:
@@ -137,7 +139,7 @@ def _first_records(core: ClientCore, topic: TopicMetadata, timestamp_ms: int,
         for part, result in zip(parts, outcome.reply.results, strict=False):
             data = outcome.reply.payload[at:at + result.length]
             at += result.length
-            record = _record_in(topic, part, data, timestamp_ms, named[part.incarnation][0])[0]
+            record = _record_in(topic, part, data, timestamp_ms, begins[part.incarnation])[0]
             if result.code == Code.OK and record is not None:
                 offsets[part.partition] = record
     return offsets
@@ -183,7 +185,7 @@ def _record_in(topic: TopicMetadata, part: PartitionMetadata, payload: memoryvie
     return None, offset, damage
 
 
-def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, request,
+def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, request: Any,
                deadline_ms: int) -> Operation[Any]:
     """Return a reply without failed results, of the partition's leader or of the node that the
     leader names.  Raises a refusal that another try does not change, ``OffsetNotAvailable`` when
@@ -221,14 +223,14 @@ def _at_leader(core: ClientCore, topic: TopicMetadata, part: PartitionMetadata, 
         yield Pause(backoff_ms(core.limits, failures, core.rng))
 
 
-def _begun_at(request, epoch: int):
+def _begun_at(request: Any, epoch: int) -> Any:
     """Return ``request``; a search for a time begins with the group of ``epoch``."""
     if type(request) is not ListOffsets or request.partitions[0].position != TIMESTAMP:
         return request
     return ListOffsets((request.partitions[0]._replace(epoch=epoch),))
 
 
-def _trouble(outcome) -> tuple[int | None, ErrorDetail]:
+def _trouble(outcome: Any) -> tuple[int | None, ErrorDetail]:
     """Return the first error of an answer; code None = there is no answer, OK = no error."""
     if isinstance(outcome, Lost):
         return None, ErrorDetail(outcome.why)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import AsyncIterator
-from typing import Any, Callable, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Sequence, TypeVar
 
 import trio
 
@@ -34,6 +34,9 @@ from multiraft.client.tls import TlsSettings
 from multiraft.errors import ConfigError, MultiRaftError
 from multiraft.wire.tls import TlsSocket
 
+if TYPE_CHECKING:
+    from types import TracebackType
+
 _Result = TypeVar("_Result")
 
 
@@ -49,7 +52,6 @@ class Client:
     """Client of a cluster, connected through any of its nodes; use it with ``async with``.
 
     Parameters:
-
         servers      bootstrap servers, "host:port" or "[v6]:port", at least one; the client learns
                      the addresses of the other nodes from the first that answers
         client_id    text of at most 249 bytes in UTF-8 that names this client to nodes
@@ -95,7 +97,9 @@ class Client:
         self._nursery.start_soon(self._pump)
         return self
 
-    async def __aexit__(self, kind, error, trace) -> bool | None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> bool | None:
+        assert self._nursery is not None
         if isinstance(self._core.ended, Forked):
             # The run and its epoll are the parent's: this process must not wait on them.
             self._nursery.cancel_scope.cancel()
@@ -165,7 +169,7 @@ class Client:
 
     # ---- data ----
 
-    def producer(self, **settings) -> Producer:
+    def producer(self, **settings: Any) -> Producer:
         """Return a producer of this client; use it with ``async with``, whose end flushes it.
 
             async with client.producer(compression="zstd") as producer:
@@ -197,7 +201,7 @@ class Client:
         return Producer(self, ProducerSettings(**settings))
 
     def consume(self, topic: str, partition: int | None = None, start: Start = "earliest",
-                until_end: bool = False, **settings) -> "Consumer":
+                until_end: bool = False, **settings: Any) -> "Consumer":
         """Return a consumer of ``topic``: of one ``partition``, or of all (None).
 
             async for batch in client.consume("flights", until_end=True):
@@ -370,6 +374,7 @@ class Client:
                     talk.flush()
                 elif link not in self._scopes:
                     self._scopes[link] = trio.CancelScope()
+                    assert self._nursery is not None
                     self._nursery.start_soon(self._serve, link)
 
     async def _serve(self, link: Link) -> None:

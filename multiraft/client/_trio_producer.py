@@ -6,7 +6,7 @@ Contract.  As ``_trio.py``, whose ``Client`` makes them.  Decisions: ``_producin
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
@@ -19,6 +19,9 @@ from multiraft.client._records import BatchReceipt, Record
 from multiraft.client._signal import Line, Signal
 from multiraft.client._steps import Operation
 from multiraft.errors import MultiRaftError
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 _Result = TypeVar("_Result")
 
@@ -118,7 +121,8 @@ class Producer:
         self._client.wake()
         return self
 
-    async def __aexit__(self, kind, error, trace) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
         await self._run(self._core.leave(error))
 
     close = async_method(ProducerCore[BatchDelivery].close)

@@ -50,5 +50,6 @@ class OversizedBatch(UnreadableBatch, DecompressionTooLarge):
 def unreadable(topic: str, partition: int, base_offset: int, last_offset: int,
                cause: Exception) -> UnreadableBatch:
     """Return the error of a batch by its cause."""
-    kind = OversizedBatch if isinstance(cause, DecompressionTooLarge) else UnreadableBatch
-    return kind(topic, partition, base_offset, last_offset, cause)
+    if isinstance(cause, DecompressionTooLarge):
+        return OversizedBatch(topic, partition, base_offset, last_offset, cause)
+    return UnreadableBatch(topic, partition, base_offset, last_offset, cause)

@@ -24,7 +24,7 @@ import random
 import select
 import socket
 from functools import partial
-from typing import Any, Callable, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Sequence, TypeVar
 
 from multiraft.client import _operations, _placements, _plans
 from multiraft.client._accumulator import BufferFull, ProducerSettings
@@ -53,6 +53,9 @@ from multiraft.client.tls import TlsSettings
 from multiraft.errors import MultiRaftError, RecordTooLarge
 from multiraft.wire.errors import AmbiguousOutcome, RequestError
 from multiraft.wire.tls import TlsSocket
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BufferFull", "Client", "Closed",
@@ -101,7 +104,6 @@ class Client:
     """Client of a cluster, connected through any of its nodes; use it with ``with``.
 
     Parameters:
-
         servers      bootstrap servers, "host:port" or "[v6]:port", at least one; the client learns
                      the addresses of the other nodes from the first that answers
         client_id    text of at most 249 bytes in UTF-8 that names this client to nodes
@@ -136,7 +138,8 @@ class Client:
         self._core.require_open()
         return self
 
-    def __exit__(self, kind, error, trace) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         note_failure(error, self._end())
 
     def close(self) -> None:
@@ -210,7 +213,7 @@ class Client:
 
     # ---- data ----
 
-    def producer(self, **settings) -> "Producer":
+    def producer(self, **settings: Any) -> "Producer":
         """Return a producer of this client; use it with ``with``, whose end flushes it.
 
             with client.producer(compression="zstd") as producer:
@@ -242,7 +245,7 @@ class Client:
         return Producer(self, ProducerSettings(**settings))
 
     def consume(self, topic: str, partition: int | None = None, start: Start = "earliest",
-                until_end: bool = False, **settings) -> "Consumer":
+                until_end: bool = False, **settings: Any) -> "Consumer":
         """Return a consumer of ``topic``: of one ``partition``, or of all (None).
 
             for batch in client.consume("flights", until_end=True):
@@ -331,8 +334,8 @@ class Client:
         """Wait for the sockets, at most ``wait_ms`` and not past the next deadline, and receive.
         Only right after ``advance``, whose time counts as the present one."""
         due_ms = self._core.next_deadline_ms()
-        for sock in self.connecting:
-            due_ms = sock.deadline_ms if due_ms is None else min(due_ms, sock.deadline_ms)
+        for each in self.connecting:
+            due_ms = each.deadline_ms if due_ms is None else min(due_ms, each.deadline_ms)
         if due_ms is not None:
             left_ms = due_ms - self.turned_ms if due_ms > self.turned_ms else 0
             if wait_ms is None or left_ms < wait_ms:
@@ -422,7 +425,8 @@ class Producer:
         self._core.require_open()
         return self
 
-    def __exit__(self, kind, error, trace) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         self._run(self._core.leave(error))
 
     close = blocking_method(ProducerCore[BatchDelivery].close)

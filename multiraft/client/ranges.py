@@ -17,7 +17,7 @@ round trip; a large one keeps the connection busy alone.
 
 from __future__ import annotations
 
-from typing import Callable, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 from multiraft.client._batch_reader import intact_batches
 from multiraft.client._client import ClientCore
@@ -54,7 +54,7 @@ class Range(NamedTuple):
     end_offset: int
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]  # of the offsets, not tuple's
         """Number of offsets; as many records, except those removed by compaction."""
         return self.end_offset - self.start_offset
 
@@ -126,6 +126,7 @@ def _rest(state: ConsumerState, part: Range,
     """Return the rest of a range whose reader ended with an error; None = there is none.  Raises
     the error, unless it is a loss and ``on_loss`` is given."""
     position = state.position(part.partition)
+    assert state.error is not None
     lost = _as_loss(part._replace(start_offset=position if position is not None
                                   else part.start_offset), state.error)
     if lost is None:
@@ -172,7 +173,7 @@ def _samples(core: ClientCore, ranges: Sequence[Range]) -> Operation[dict[Range,
     return found
 
 
-def _measured(parts: Sequence[Range], reply) -> Iterator[tuple[Range, float]]:
+def _measured(parts: Sequence[Range], reply: Any) -> Iterator[tuple[Range, float]]:
     at = 0
     for part, result in zip(parts, reply.results, strict=True):
         batches, _ = intact_batches(reply.payload[at:at + result.length])

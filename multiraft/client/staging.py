@@ -164,10 +164,10 @@ def committed_ranges(client: Client, names: Sequence[str]) -> CommittedRanges:
     for _ in range(PLANS_MAX):
         known = offset_ranges(client, names)
         after = _staged(client) if before is not None else None
-        if after is None or after.version == before.version:
+        if after is None or before is None or after.version == before.version:
             break
         before = after
-    decided = {}
+    decided: dict[tuple[str, int], int] = {}
     by_incarnation = {topic.incarnation: name for name, (topic, _) in known.items()}
     for row in before.topics if before is not None else ():
         name = by_incarnation.get(row.incarnation)

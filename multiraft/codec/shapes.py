@@ -40,13 +40,12 @@ Shape = str | tuple | list | dict | Optional
 
 def check(value: object, shape: Shape, where: str = "value") -> None:
     """Raise ``ValueError`` unless ``value`` has ``shape``."""
-    kind = type(shape)
-    if kind is str:
+    if type(shape) is str:
         _check_one(value, shape, where)
-    elif kind is Optional:
+    elif type(shape) is Optional:
         if value is not None:
             check(value, shape.shape, where)
-    elif kind is dict:
+    elif type(shape) is dict:
         if type(value) is not dict:
             raise ValueError(f"{where} is no map")
         for name, inner in shape.items():
@@ -55,7 +54,7 @@ def check(value: object, shape: Shape, where: str = "value") -> None:
             check(value[name], inner, name)
     elif not isinstance(value, (list, tuple)):
         raise ValueError(f"{where} is no list")
-    elif kind is list:
+    elif type(shape) is list:
         _check_each(value, repeat(shape[0]), where)
     elif len(value) != len(shape):
         raise ValueError(f"{where} has {len(value)} fields instead of {len(shape)}")

@@ -39,7 +39,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    count: int  # type: ignore[assignment]
 
 
 class BytesColumn(NamedTuple):
@@ -62,7 +62,7 @@ class HeadersColumn(NamedTuple):
 class Columns(NamedTuple):
     """Records as columns, in the memory layout of Apache Arrow."""
 
-    count: int
+    count: int  # type: ignore[assignment]
     offsets: bytearray  # i64 per row
     timestamps_us: bytearray  # i64 per row, microseconds since 1970
     timestamps_valid: bytearray | None  # as in ``BytesColumn``
@@ -80,7 +80,7 @@ class ScannedEntry(NamedTuple):
     group: int
     incarnation: int
     term: int
-    index: int
+    index: int  # type: ignore[assignment]
     partition: int
     base_offset: int
     durable: int
@@ -100,7 +100,7 @@ class Scan(NamedTuple):
 class Checked(NamedTuple):
     """Result of ``check_entries``: a ``Scan`` without the entries."""
 
-    count: int  # intact entries, those with damaged payloads included
+    count: int  # type: ignore[assignment]  # intact entries, those with damaged payloads included
     damaged: list[tuple[int, int]]  # (byte, length) of entries whose payload is no intact batch
     stopped_at: int  # as in ``Scan``
     reason: str  # as in ``Scan``, never "limit"

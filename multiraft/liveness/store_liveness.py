@@ -22,7 +22,7 @@ A digest that differs may have crossed a change of leadership; two in a row are 
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 #: Unanswered questions kept per peer: those of two leases.  An answer to an older one could not
 #: extend support.
@@ -288,7 +288,25 @@ class StoreLiveness:
         self._events.append(LeaseEvent(kind, node, value))
 
 
-def deliver(events: list[LeaseEvent], core) -> None:
+class LeaseHolder(Protocol):
+    """The part of ``multiraft.raft.multi_raft.MultiRaft`` that leases concern."""
+
+    def lease_granted(self, node: int, boot_epoch: int, /) -> None: ...
+
+    def lease_withdrawn(self, node: int, /) -> None: ...
+
+    def lease_held(self, node: int, boot_epoch: int, /) -> None: ...
+
+    def lease_lost(self, node: int, /) -> None: ...
+
+    def digest_mismatch(self, node: int, /) -> None: ...
+
+    def peer_full(self, node: int, full: bool, /) -> None: ...
+
+    def peer_led_version(self, node: int, version: int, /) -> None: ...
+
+
+def deliver(events: list[LeaseEvent], core: LeaseHolder) -> None:
     """Pass the findings of a node's ``StoreLiveness`` to its ``MultiRaft``."""
     for kind, node, value in events:
         if kind is LeaseEventKind.GRANTED:

@@ -44,7 +44,7 @@ class WindowBatch(NamedTuple):
     first_sequence: int
     last_sequence: int
     base_offset: int
-    index: int
+    index: int  # type: ignore[assignment]
 
 
 def window_epoch(window: bytes) -> int:

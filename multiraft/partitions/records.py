@@ -16,6 +16,7 @@ import struct
 from typing import NamedTuple
 
 from multiraft.errors import CorruptEntry, ProposalError
+from multiraft.types import Payload
 
 #: PARTITION_OPEN payload, little-endian: u32 version, u32 leader epoch base, u64 epoch, i64 start
 #: offset; in version 2 then i64 log start and the carried producer windows.
@@ -85,7 +86,7 @@ def continue_payload(sealed: PartitionSeal, term: int) -> bytes:
                         sealed.windows)
 
 
-def parse_open(payload: bytes | memoryview) -> PartitionOpen:
+def parse_open(payload: Payload) -> PartitionOpen:
     """Return the fields of a PARTITION_OPEN payload.  Raises ``CorruptEntry``."""
     if len(payload) < OPEN_STRUCT.size:
         raise CorruptEntry(f"a PARTITION_OPEN payload has {OPEN_STRUCT.size} bytes or more, this "
@@ -111,7 +112,7 @@ def seal_payload(epoch: int) -> bytes:
     return SEAL_STRUCT.pack(SEAL_VERSION, epoch)
 
 
-def parse_seal(payload: bytes | memoryview) -> int:
+def parse_seal(payload: Payload) -> int:
     """Return the epoch that a PARTITION_SEAL payload ends.  Raises ``CorruptEntry``."""
     if len(payload) != SEAL_STRUCT.size:
         raise CorruptEntry(f"a PARTITION_SEAL payload has {SEAL_STRUCT.size} bytes, this one "

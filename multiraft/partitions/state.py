@@ -296,6 +296,7 @@ class PartitionStates:
 
     def _append_data(self, entry: Entry) -> tuple:
         partition, batch = entry.partition, entry.batch
+        assert batch is not None
         before = self._states[partition]
         assert not before.sealed, f"{entry!r} after the seal of partition {partition}"
         assert entry.base_offset == before.next_offset, f"{entry!r} at {entry.base_offset}"

@@ -21,7 +21,7 @@ from multiraft.raft.timers import Timers
 class RandomSource(Protocol):
     """The part of ``random.Random`` that the core uses; the driver seeds it and passes it in."""
 
-    def randrange(self, stop: int) -> int:
+    def randrange(self, stop: int, /) -> int:
         """Return a number in [0, stop)."""
         ...
 

@@ -6,7 +6,8 @@ itself formats nothing, and no decision depends on these texts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from multiraft.liveness.store_liveness import LeaseEvent
 from multiraft.raft.messages import (
@@ -18,7 +19,6 @@ from multiraft.raft.messages import (
     HeadRecoveryRequest,
     LeadershipDelta,
     LeadershipDeltaRequest,
-    Message,
     Removed,
     SnapshotOffer,
     Status,
@@ -94,7 +94,7 @@ def _append_reply(message: AppendReply) -> str:
     return text + _stamp(message)
 
 
-def _stamp(message: Append | AppendReply) -> str:
+def _stamp(message: Append | AppendReply | Removed) -> str:
     return f" stamp={message.read_round}" if message.read_round else ""
 
 
@@ -148,7 +148,7 @@ def _led_changes(message: LeadershipDelta) -> str:
     return f"LedChanges {message.since}..{message.version} {changes}".rstrip()
 
 
-_MESSAGES = {
+_MESSAGES: dict[type, Callable[[Any], str]] = {
     VoteRequest: _vote_request,
     VoteReply: _vote_reply,
     Append: _append,
@@ -165,11 +165,11 @@ _MESSAGES = {
 }
 
 
-def message(sender: int, to: int, value: Message) -> str:
+def message(sender: int, to: int, value: Any) -> str:
     """``n1 -> n2 g4 Append term=2 prev=3@1 entries=4 commit=3``"""
-    group = f" g{value.group}" if hasattr(value, "group") else ""
-    if group and value.incarnation != 1:
-        group += f".{value.incarnation}"
+    group = ""
+    if hasattr(value, "group"):
+        group = f" g{value.group}" + (f".{value.incarnation}" if value.incarnation != 1 else "")
     return f"{node_name(sender)} -> {node_name(to)}{group} {_MESSAGES[type(value)](value)}"
 
 

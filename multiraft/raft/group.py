@@ -268,7 +268,7 @@ class Group:
         """Include this group in the next ``ready``."""
         self.context.dirty[self.id] = None
 
-    def emit(self, kind: str, *fields) -> None:
+    def emit(self, kind: str, *fields: object) -> None:
         """Add a trace event to the next ``ready``."""
         self.context.events.append(Event(kind, self.id, fields))
 

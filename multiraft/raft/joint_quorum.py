@@ -19,7 +19,7 @@ from functools import lru_cache
 from multiraft.errors import CorruptEntry
 from multiraft.raft import quorum
 from multiraft.raft.quorum import Vote
-from multiraft.types import Configuration
+from multiraft.types import Configuration, Payload
 
 #: Version of a MEMBERSHIP payload.
 VERSION = 1
@@ -132,7 +132,7 @@ def encode(configuration: Configuration) -> bytes:
                            for nodes in configuration for node in nodes)
 
 
-def decode(payload) -> Configuration:
+def decode(payload: Payload) -> Configuration:
     """Return the configuration in a MEMBERSHIP payload.  Raises ``CorruptEntry``."""
     return _decoded(bytes(payload))
 
@@ -156,7 +156,7 @@ def _decoded(payload: bytes) -> Configuration:
         raise CorruptEntry(f"not a configuration: {error}") from error
 
 
-def fault(payload) -> str:
+def fault(payload: Payload) -> str:
     """Return why a payload is not a valid MEMBERSHIP payload; empty if it is."""
     try:
         decode(payload)

@@ -20,7 +20,7 @@ class Admitted(NamedTuple):
     base_offset: int
     leader_epoch_base: int  # added to the term and stamped into the batch
     duplicate: bool
-    index: int  # of the original, when duplicate
+    index: int  # type: ignore[assignment]  # of the original, when duplicate
 
 
 class LogState(Protocol):

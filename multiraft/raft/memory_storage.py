@@ -10,6 +10,8 @@ entries that replace the removed ones, because both are in one write.
 
 from __future__ import annotations
 
+from typing import final
+
 from multiraft.errors import Compacted
 from multiraft.raft import joint_quorum, replica_records
 from multiraft.raft.log_reader import GroupRestored, LogBounds
@@ -18,6 +20,7 @@ from multiraft.raft.ready import GroupWrite, Writes
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 
+@final
 class GroupImage:
     """Entries and hard state of one group, once in memory and once on the simulated disk."""
 

@@ -70,8 +70,8 @@ class Append(NamedTuple):
     prev_index: int
     prev_term: int
     last_index: int
-    commit: int  # the receiver limits it to the prefix that it has verified
-    entries: tuple[Entry, ...] | bytes = ()
+    commit: int  # never above what the receiver will have verified: it caps it itself
+    entries: tuple[Entry, ...] = ()
     read_round: int = 0
 
 
@@ -121,7 +121,7 @@ class Removed(NamedTuple):
     incarnation: int
     term: int
     read_round: int
-    index: int
+    index: int  # type: ignore[assignment]
 
 
 class HeadRecoveryRequest(NamedTuple):
@@ -147,7 +147,7 @@ class HeadRecoveryGrant(NamedTuple):
     incarnation: int
     term: int
     nonce: int
-    index: int
+    index: int  # type: ignore[assignment]
 
 
 class SnapshotOffer(NamedTuple):

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from multiraft.core import stamp_batch
 from multiraft.errors import GroupQuarantined, NotLeader, ProposalError, UnknownGroup
@@ -60,9 +60,9 @@ from multiraft.raft.recovery_throttle import Limits
 from multiraft.raft.repair_commands import RepairCommands
 from multiraft.raft.status import Role
 from multiraft.raft.status_view import StatusView
-from multiraft.types import BatchInfo, Configuration, Entry, EntryKind
+from multiraft.types import BatchInfo, Configuration, Entry, EntryKind, Payload
 
-Handler = Callable[[Group, int, Message], None]
+Handler = Callable[[Group, int, Any], None]
 
 _F, _P, _C, _L = Role.FOLLOWER, Role.PRE_CANDIDATE, Role.CANDIDATE, Role.LEADER
 
@@ -106,7 +106,7 @@ class Proposed(NamedTuple):
     has ``term``.  ``duplicate``: an idempotent producer sent the batch before, and this is the
     original (term 0 if that is compacted)."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     term: int
     base_offset: int
     duplicate: bool
@@ -232,10 +232,12 @@ class MultiRaft:
         if kind in peers.HANDLERS:
             peers.HANDLERS[kind](self._peers, sender, message)
             return
-        group = self._groups.get(message.group)
+        # The messages without a group are in ``peers.HANDLERS``.
+        group = self._groups.get(message.group)  # type: ignore[union-attr]
         # Another incarnation is another group under the same id: its terms and indexes mean nothing
         # here.
-        if group is None or group.incarnation != message.incarnation:
+        if group is None or (
+                group.incarnation != message.incarnation):  # type: ignore[union-attr]
             self._peers.answer_unknown(sender, message)
             return
         handler = HANDLERS.get((kind, group.role))
@@ -305,7 +307,7 @@ class MultiRaft:
 
     # ---- proposals ----------------------------------------------------------------------------
 
-    def propose(self, group: int, kind: EntryKind, payload, partition: int = 0,
+    def propose(self, group: int, kind: EntryKind, payload: Payload, partition: int = 0,
                 base_offset: int = -1) -> Proposed:
         """Append a control entry.  Raises ``ProposalError``; then nothing was appended."""
         assert kind in PROPOSABLE, f"{kind!r} is not for drivers to propose"
@@ -321,7 +323,8 @@ class MultiRaft:
         replication.propose(leading, entry, size)
         return Proposed(entry.index, entry.term, base_offset, False)
 
-    def propose_batch(self, group: int, partition: int, payload, info: BatchInfo) -> Proposed:
+    def propose_batch(self, group: int, partition: int, payload: Payload,
+                      info: BatchInfo) -> Proposed:
         """Append a validated batch, with base offset and leader epoch stamped into ``payload`` in
         place (it must be writable).  Raises ``ProposalError``; then nothing was appended."""
         leading = self._leading(group)

@@ -20,6 +20,7 @@ groups elect new leaders.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from multiraft.errors import ImpossibleMessage
 from multiraft.liveness.leadership_digest import BUCKETS
@@ -82,7 +83,7 @@ class Peers:
             del self.pending[group]
             self._groups[group].reexamine()
 
-    def _emit(self, kind: str, node: int, *fields) -> None:
+    def _emit(self, kind: str, node: int, *fields: object) -> None:
         self._context.events.append(Event(kind, NO_GROUP, (node, *fields)))
 
     def _send(self, to: int, message: Message) -> None:
@@ -290,7 +291,7 @@ class Peers:
             assert total == (kept.total if kept is not None else 0), f"led digest for {node}"
 
 
-HANDLERS: dict[type, Callable[[Peers, int, Message], None]] = {
+HANDLERS: dict[type, Callable[[Peers, int, Any], None]] = {
     DigestQuery: Peers.on_digest_query,
     DigestAnswer: Peers.on_digest_answer,
     LeadershipDeltaRequest: Peers.on_led_request,

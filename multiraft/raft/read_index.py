@@ -42,6 +42,7 @@ def begin(group: Group) -> None:
     reads = group.reads
     # Before its first commit in its term, a leader's commit index may be below that of earlier
     # acknowledgements (thesis 6.4, step 1).
+    assert reads is not None
     if reads.asked or not reads.waiting or group.log.commit < group.term_start:
         return
     group.read_round += 1
@@ -54,13 +55,16 @@ def begin(group: Group) -> None:
 def is_unanswered(group: Group, member: Progress) -> bool:
     """True if the round under way has not been sent to this voter."""
     reads = group.reads
+    assert reads is not None
     return (bool(reads.asked) and member.sent_round < reads.read_round
             and joint_quorum.is_voter(group.configuration, member.node))
 
 
 def on_heard(group: Group) -> None:
     """Check the round after a member answered a higher one than before."""
-    if group.reads.asked:
+    reads = group.reads
+    assert reads is not None
+    if reads.asked:
         _confirm(group)
 
 
@@ -72,6 +76,7 @@ def on_voters_changed(group: Group) -> None:
 
 def _is_confirmed(group: Group) -> bool:
     reads = group.reads
+    assert reads is not None
 
     def answered(node: int) -> bool:
         return (node == group.context.node
@@ -82,6 +87,7 @@ def _is_confirmed(group: Group) -> bool:
 
 def _confirm(group: Group) -> None:
     reads = group.reads
+    assert reads is not None
     if _is_confirmed(group):
         group.context.reads += [ReadReady(group.id, token, reads.index) for token in reads.finish()]
         if reads.waiting:
@@ -91,6 +97,7 @@ def _confirm(group: Group) -> None:
 def ask_again(group: Group) -> bool:
     """Send the round again to members that have not answered it.  True if reads wait."""
     reads = group.reads
+    assert reads is not None
     if not reads.asked:
         return bool(reads.waiting)
     for member in group.progress.values():

@@ -63,7 +63,7 @@ class ReadReady(NamedTuple):
 
     group: int
     token: Any
-    index: int
+    index: int  # type: ignore[assignment]
 
 
 class Event(NamedTuple):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from multiraft.errors import CorruptEntry
 from multiraft.raft import joint_quorum
-from multiraft.types import Configuration, Entry, EntryKind, HardState
+from multiraft.types import Configuration, Entry, EntryKind, HardState, Payload
 
 # Term, vote, incarnation of the group; the entry's header has the vote barrier.
 _TOMBSTONE = struct.Struct("<QII")
@@ -64,7 +64,7 @@ def reincarnation(group: int, log_incarnation: int, last_index: int,
                  + joint_quorum.encode(value.configuration))
 
 
-def parse_tombstone(term: int, index: int, payload) -> Tombstone:
+def parse_tombstone(term: int, index: int, payload: Payload) -> Tombstone:
     """Return the tombstone in a record's term, index and payload.  Raises ``CorruptEntry``."""
     if len(payload) != _TOMBSTONE.size:
         raise CorruptEntry(f"a tombstone of {len(payload)} bytes")
@@ -72,7 +72,7 @@ def parse_tombstone(term: int, index: int, payload) -> Tombstone:
     return Tombstone(HardState(voted_term, vote), index, incarnation, term)
 
 
-def parse_reincarnation(payload) -> ForcedRecovery:
+def parse_reincarnation(payload: Payload) -> ForcedRecovery:
     """Return the forced recovery in a record's payload.  Raises ``CorruptEntry``."""
     if len(payload) < _REINCARNATION.size:
         raise CorruptEntry(f"a reincarnation of {len(payload)} bytes")

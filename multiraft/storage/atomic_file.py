@@ -11,7 +11,7 @@ import struct
 from multiraft import core
 from multiraft.storage.config import ENVELOPE_BYTES_LIMIT
 from multiraft.storage.errors import CorruptFile, UnknownFormat
-from multiraft.storage.filesystem import Buffer, Filesystem
+from multiraft.storage.filesystem import Buffer, Filesystem, ReadableFiles
 from multiraft.storage.strays import UNFINISHED, is_unfinished
 
 #: magic, version, reserved, body length; a CRC32C of everything before it ends the file.
@@ -28,7 +28,7 @@ def write_envelope(filesystem: Filesystem, directory: str, name: str, magic: byt
     return _HEAD.size + len(body) + _CRC.size
 
 
-def read_envelope(filesystem: Filesystem, path: str, magic: bytes, *versions: int) -> bytes:
+def read_envelope(filesystem: ReadableFiles, path: str, magic: bytes, *versions: int) -> bytes:
     """Return the body of a file of one of ``versions``.  Raise ``CorruptFile`` or
     ``UnknownFormat``."""
     size = filesystem.size(path)

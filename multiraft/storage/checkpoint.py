@@ -30,7 +30,7 @@ from multiraft.storage import pieces
 from multiraft.storage.atomic_file import read_envelope, replace_file, write_envelope
 from multiraft.storage.disk_space import is_full
 from multiraft.storage.errors import CorruptFile
-from multiraft.storage.filesystem import Filesystem
+from multiraft.storage.filesystem import Filesystem, ReadableFiles
 from multiraft.storage.strays import CHECKPOINT_PREFIX, COPY, SET_ASIDE, checkpoint_position
 from multiraft.types import Configuration, HardState
 
@@ -63,7 +63,7 @@ _SECOND_FIELDS = (
 _RECORD = (*_SECOND_FIELDS, shapes.WHOLE)
 _SHAPES = {len(shape): shape for shape in (_FIRST_FIELDS, _SECOND_FIELDS)}
 #: What the fields behind the first ones are where there are none.
-_LATER_FIELDS = ((), False, False, 0, (), 0, 0, False, 0, 0, 0, 0)
+_LATER_FIELDS: tuple[Any, ...] = ((), False, False, 0, (), 0, 0, False, 0, 0, 0, 0)
 _FILE = (shapes.WHOLE, shapes.WHOLE, [shapes.BYTES], shapes.ANYTHING)
 
 
@@ -128,6 +128,7 @@ class GroupRecord(NamedTuple):
         shapes.check(fields, _SHAPES.get(len(fields), _RECORD), "a group's record")
         (group, incarnation, configuration, hard_state, first_index, prev_term, commit,
          quarantined, tail, *later) = fields
+        completed: list[Any] = later + list(_LATER_FIELDS[len(later):])
         (
             missing,
             doubtful,
@@ -141,7 +142,7 @@ class GroupRecord(NamedTuple):
             group_incarnation,
             since,
             vote_barrier_term,
-        ) = (*later, *_LATER_FIELDS[len(later) :])
+        ) = completed
         voters, learners, outgoing = (tuple(map(int, nodes)) for nodes in configuration)
         return cls(int(group), int(incarnation), Configuration(voters, learners, outgoing),
                    HardState(*map(int, hard_state)), int(first_index), int(prev_term), int(commit),
@@ -230,7 +231,7 @@ def checkpoint_names(filesystem: Filesystem, directory: str) -> list[str]:
     return sorted(names, key=lambda name: (name.removesuffix(COPY), not name.endswith(COPY)))
 
 
-def read_checkpoint(filesystem: Filesystem, path: str) -> Checkpoint:
+def read_checkpoint(filesystem: ReadableFiles, path: str) -> Checkpoint:
     """Read and check a checkpoint.  Raise ``CorruptFile`` or ``UnknownFormat``."""
     body = read_envelope(filesystem, path, CHECKPOINT_MAGIC, *CHECKPOINT_VERSIONS_READ)
     try:

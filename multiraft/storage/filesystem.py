@@ -18,6 +18,7 @@ Errors are ``OSError`` as the system raised them; only ``lock`` has one of its o
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import errno
 import fcntl
@@ -97,6 +98,22 @@ class Lock(Protocol):
     def close(self) -> None: ...
 
 
+class ReadableFile(Protocol):
+    """The part of a ``File`` that reads."""
+
+    def read(self, length: int, position: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class ReadableFiles(Protocol):
+    """The part of a ``Filesystem`` that reads whole files."""
+
+    def size(self, path: str) -> int: ...
+
+    def open(self, path: str) -> ReadableFile: ...
+
+
 class Filesystem(Protocol):
     """A tree of directories and files."""
 
@@ -110,7 +127,7 @@ class Filesystem(Protocol):
         """Names of the files in a directory, sorted."""
         ...
 
-    def others(self, path: str) -> list[str]:
+    def others(self, path: str) -> builtins.list[str]:
         """Names of all else in it, sorted: directories, links, pipes, sockets."""
         ...
 
@@ -261,7 +278,7 @@ class RealFilesystem:
         with os.scandir(path) as entries:
             return sorted(each.name for each in entries if each.is_file(follow_symlinks=False))
 
-    def others(self, path: str) -> list[str]:
+    def others(self, path: str) -> builtins.list[str]:
         with os.scandir(path) as entries:
             return sorted(each.name for each in entries if not each.is_file(follow_symlinks=False))
 

@@ -32,7 +32,7 @@ NOWHERE = 0
 class Copy(NamedTuple):
     """An entry that was written once more because its first place is damaged."""
 
-    index: int  # 0 = it was dropped since
+    index: int  # type: ignore[assignment]  # 0 = it was dropped since
     term: int
     position: int
     size: int
@@ -40,7 +40,7 @@ class Copy(NamedTuple):
     damaged_size: int
     partition: int = 0  # of a batch, with what its partition's index says of it
     base_offset: int = -1
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]
     max_timestamp_ms: int = -1
 
 

@@ -105,8 +105,8 @@ def _unpack_run(fields: list) -> SegmentRun:
                     HardState(*hard_state) if hard_state is not None else None,
                     copies=[Copy(*copy) for copy in copies], lifted=lifted,
                     settled=tuple((begin, end) for begin, end in settled), given_up=given_up,
-                    buried=Tombstone(HardState(*buried[:2]), *buried[2:], buried_term)
-                    if buried else None,
+                    buried=Tombstone(HardState(buried[0], buried[1]), buried[2], buried[3],
+                                     buried_term) if buried else None,
                     buried_at=buried_at, removed=removed,
                     reborn=ForcedRecovery(reborn[0], joint_quorum.decode(reborn[1])) if reborn
                     else None, reborn_at=tuple(reborn_at), reborn_term=reborn_term)

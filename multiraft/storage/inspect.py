@@ -61,7 +61,7 @@ class Row(NamedTuple):
     group: int
     incarnation: int
     term: int
-    index: int
+    index: int  # type: ignore[assignment]
     partition: int
     base_offset: int
     length: int
@@ -332,7 +332,9 @@ def verify_index(path: Path) -> str:
     places = {row.position: (row.group, row.index) for row in rows(segment, 0) if row.kind}
     for group, run in index.runs.items():
         entries = run.index
-        for at in range(entries.first_index, entries.last_index + 1) if entries is not None else ():
+        if entries is None:
+            continue
+        for at in range(entries.first_index, entries.last_index + 1):
             if places.get(entries.position(at)) != (group, at):
                 return f"entry {at} of group {group} is not at {entries.position(at)}"
     return ""

@@ -11,7 +11,7 @@ names the entry.  A failing disk raises its ``OSError``, and the node stops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -71,7 +71,12 @@ class StagedWrite:
     @property
     def parts(self) -> list[WritePart]:
         """Normally one; two when a segment was rolled over."""
-        return [WritePart(part.segment.file, part.buffers, part.position) for part in self._parts]
+        parts = []
+        for part in self._parts:
+            file = part.segment.file
+            assert file is not None
+            parts.append(WritePart(file, part.buffers, part.position))
+        return parts
 
     @property
     def bytes(self) -> int:
@@ -82,6 +87,7 @@ class StagedWrite:
         for part in self._parts:
             segment = part.segment
             self._create(segment)
+            assert segment.file is not None
             # One part at a time: the next segment's first entry says that all of this one is
             # durable.  An error is not retried; it leaves through the disk thread, and the node
             # stops: what a failed fsync left on the disk is unknown.
@@ -105,7 +111,7 @@ class CreateSegmentJob:
 class Wanted(NamedTuple):
     """One entry inside a span."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     term: int
     at: int  # byte of the span
     size: int  # framed
@@ -185,7 +191,7 @@ class ReadJob:
                 read.append(data)
         return self._parsed(read)
 
-    def _files(self) -> Iterator[tuple[Span, File]]:
+    def _files(self) -> Generator[tuple[Span, File], None, None]:
         """Yield each span with its file, opened once for spans in a row.  Entries of one group have
         those of all others between them, so that one read has many spans."""
         path, file = "", None
@@ -206,7 +212,8 @@ class ReadJob:
 
     def _parsed(self, read: Sequence[Buffer]) -> tuple[Entry, ...]:
         entries: list[Entry] = []
-        for span, data in zip(self.spans, map(memoryview, read), strict=True):
+        for span, buffer in zip(self.spans, read, strict=True):
+            data = memoryview(buffer)
             for index, term, at, size in span.wanted:
                 entries.append(self._parse(index, term, data[at:at + size]))
         entries += self.hot

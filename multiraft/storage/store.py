@@ -21,6 +21,7 @@ on disk: docs/storage-format.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from multiraft.codec import layout
 from multiraft.partitions.state import PartitionStates
@@ -71,7 +72,7 @@ class Store:
     """Logs, indexes, recent entries and checkpoints of one node, opened with ``Store.open``."""
 
     def __init__(self, table: LogTable, directory: str, config: StorageConfig, claimed: Claimed,
-                 checkpoint: Checkpoint, recovered: Recovered, lock):
+                 checkpoint: Checkpoint, recovered: Recovered, lock: Any):
         """``table``: as recovery left it; ``checkpoint``: the one that recovery began with;
         ``lock``: of the directory, owned from now on."""
         self.table = table
@@ -123,7 +124,7 @@ class Store:
 
     @classmethod
     def _recover(cls, directory: str, filesystem: Filesystem, identity: Identity,
-                 config: StorageConfig, progress: Progress | None, lock) -> Store:
+                 config: StorageConfig, progress: Progress | None, lock: Any) -> Store:
         """Build a store from the contents of a locked directory."""
         journal_directory = f"{directory}/{LANE_DIRECTORY}"
         has_data = bool(
@@ -217,6 +218,7 @@ class Store:
         """Apply a tombstone or the record of a forced recovery to the log; return how many journal
         entries it takes."""
         mark = write.mark
+        assert mark is not None
         if mark.kind == EntryKind.REINCARNATION:
             log.reincarnate(parse_reincarnation(mark.payload), mark.index, mark.term)
             return 1
@@ -298,6 +300,7 @@ class Store:
         if partition is None:
             partition = log.partitions[entry.partition] = PartitionIndex(entry.partition, log.group)
         batch = entry.batch
+        assert batch is not None
         partition.append(entry.base_offset, batch.count, entry.index, batch.max_timestamp_ms)
 
     def begin(self, staged: StagedWrite) -> None:
@@ -489,7 +492,7 @@ class Store:
         log = self.table.log(group)
         batches = log.partitions.get(partition)
         slot = batches.find(offset) if batches else -1
-        if slot < 0 or offset >= batches.batch(slot)[1]:
+        if batches is None or slot < 0 or offset >= batches.batch(slot)[1]:
             return None
         index = batches.batch(slot)[2]
         if log.index.position(index) + log.index.size(index) > self._journal.durable:

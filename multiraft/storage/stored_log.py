@@ -8,7 +8,7 @@ records, recovery reads them.
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from multiraft.codec import layout
 from multiraft.raft.log_reader import GroupRestored, LogBounds
@@ -33,6 +33,7 @@ class CachedEntry(NamedTuple):
     end: int  # journal position after it: cached at least until that is durable
 
 
+@final
 class StoredLog:
     """Log of one group's replica, as this node has it on disk."""
 

@@ -98,7 +98,7 @@ class ResponseEvent(NamedTuple):
     """A response, sent or received.  ``reply`` when ``code`` is 0, else ``error``."""
 
     id: int
-    reply: messages.Reply | None = None
+    reply: Any = None
     code: int = Code.OK
     error: ErrorDetail | None = None
     metadata_index: int = 0
@@ -285,33 +285,36 @@ class Connection:
         """Return the buffers to send, in order: one for the header, then those of ``payload``,
         which are not copied.  Raises ``LocalProtocolError`` when the event may not be sent now or
         is too large; the state is unchanged then.  O(fields of the header)."""
-        kind = type(event)
         if self.state is State.OPEN:
-            if kind is RequestEvent and self.role is Role.CLIENT:
+            if type(event) is RequestEvent and self.role is Role.CLIENT:
                 return self._send_request(event, payload)
-            if kind is ResponseEvent and self.role is Role.SERVER:
+            if type(event) is ResponseEvent and self.role is Role.SERVER:
                 return self._send_response(event, payload)
-        elif kind is ResponseEvent and self.role is Role.SERVER and self.state is State.CLOSED:
+        elif (type(event) is ResponseEvent and self.role is Role.SERVER
+              and self.state is State.CLOSED):
             # A client may end its direction of the stream after its last request.
             return self._send_response(event, payload)
-        elif kind is Hello and self.role is Role.CLIENT and self.state is State.OPENING:
+        elif (type(event) is Hello and self.role is Role.CLIENT
+              and self.state is State.OPENING):
             return self._send_handshake(messages.hello_header(event), payload, State.WAITING)
         elif self.role is Role.SERVER and self.state is State.JUDGING:
-            if kind is Welcome:
+            if type(event) is Welcome:
                 return self._send_handshake(messages.welcome_header(event), payload, State.OPEN)
-            if kind is Refused:
+            if type(event) is Refused:
                 return self._send_handshake(messages.refused_header(event), payload, State.CLOSED)
-        raise LocalProtocolError(f"{kind.__name__} may not be sent by a {self.role.value} that is "
-                                 f"{self.state.value}")
+        raise LocalProtocolError(f"{type(event).__name__} may not be sent by a {self.role.value} "
+                                 f"that is {self.state.value}")
 
-    def _send_handshake(self, header: dict[str, Any], payload, after: State) -> list[Buffer]:
+    def _send_handshake(self, header: dict[str, Any], payload: Sequence[Buffer],
+                        after: State) -> list[Buffer]:
         buffers = self._frame(header, payload, 0)
         self.state = after
         if after is State.OPEN:
             self.reader.limits = self.limits
         return buffers
 
-    def _send_request(self, event: RequestEvent, payload) -> list[Buffer]:
+    def _send_request(self, event: RequestEvent, payload: Sequence[Buffer]) -> list[Buffer]:
+        request: Any
         number, request, metadata_index = event
         op = messages.OPS[type(request)]
         if number in self._in_flight:
@@ -326,7 +329,7 @@ class Connection:
             self._in_flight[number] = op
         return buffers
 
-    def _send_response(self, event: ResponseEvent, payload) -> list[Buffer]:
+    def _send_response(self, event: ResponseEvent, payload: Sequence[Buffer]) -> list[Buffer]:
         number, reply, code, error, metadata_index = event
         op = self._in_flight.get(number)
         if op is None:

@@ -27,7 +27,7 @@ Codes are part of the protocol: a number is never reused and never changes its m
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from multiraft.errors import MultiRaftError
 
@@ -118,7 +118,7 @@ class _Answered(MultiRaftError):
     retriable = False
     definite = True
 
-    def __init__(self, text: str = "", *, detail: ErrorDetail | None = None, **fields):
+    def __init__(self, text: str = "", *, detail: ErrorDetail | None = None, **fields: Any):
         detail = ErrorDetail(text=text, **fields) if detail is None else detail
         super().__init__(detail.text or self.code.name)
         self.detail = detail
@@ -375,10 +375,9 @@ class ConnectionRefused(MultiRaftError):
         self.versions = versions
 
 
+_KINDS: tuple[type[_Answered], ...] = (AmbiguousOutcome, *RequestError.__subclasses__())
 #: code -> exception type; the one table.  ``retriable`` and ``definite`` are class attributes.
-EXCEPTIONS: dict[Code, type[_Answered]] = {
-    kind.code: kind for kind in (AmbiguousOutcome, *RequestError.__subclasses__())
-}
+EXCEPTIONS: dict[int, type[_Answered]] = {kind.code: kind for kind in _KINDS}
 
 assert len(EXCEPTIONS) == len(Code) - 1, "every code but OK has one exception"
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, NamedTuple, NoReturn, Sequence
+from typing import Any, Callable, NamedTuple, NoReturn, Sequence
 
 from multiraft import core
 from multiraft.errors import MalformedHeader
@@ -87,7 +87,7 @@ def decode_header(data: Buffer) -> dict[str, Any]:
 # ---- sending ----------------------------------------------------------------------------------
 
 
-def encode_frame(header: Mapping[str, Any], payload: Sequence[Buffer] = ()) -> list[Buffer]:
+def encode_frame(header: dict[str, Any], payload: Sequence[Buffer] = ()) -> list[Buffer]:
     """Return buffers for a gathered send: prefix and header in one, then those of ``payload``, not
     copied."""
     return [core.encode_header(header, payload_size(payload)), *payload]
@@ -180,7 +180,9 @@ class FrameReader:
                 return self._next_large()
             available = self._end - start
             if available < PREFIX_BYTES:
-                return self._check_beginning() if available >= LENGTH_BYTES else None
+                if available >= LENGTH_BYTES:
+                    self._check_beginning()
+                return None
             length, header_bytes = _LENGTHS.unpack_from(self._chunk, start)
             limits = self.limits
             if length > limits.frame_bytes_max or header_bytes > limits.header_bytes_max or (
@@ -189,7 +191,8 @@ class FrameReader:
             payload_at = start + PREFIX_BYTES + header_bytes
             end = start + LENGTH_BYTES + length
             if end > self._end:
-                return self._wait_for(end)
+                self._wait_for(end)
+                return None
             header = core.decode_header(self._chunk, start + PREFIX_BYTES, payload_at)
         except MalformedHeader as error:
             self._failed = RemoteProtocolError(f"header is not acceptable CBOR: {error}")
@@ -203,6 +206,7 @@ class FrameReader:
 
     def _next_large(self) -> Frame | None:
         whole = self._large
+        assert whole is not None
         if self._filled < len(whole):
             return None
         self._large = None

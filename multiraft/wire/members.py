@@ -58,7 +58,7 @@ class GroupMembersReply(NamedTuple):
     last_term: int
     last_index: int
     commit: int
-    index: int
+    index: int  # type: ignore[assignment]
     is_open: bool
     voters: tuple[int, ...]
     learners: tuple[int, ...]

@@ -8,7 +8,7 @@ carried out; the plan itself, with its predictions and reasons, is a file (``pla
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from multiraft.wire import schema
 from multiraft.wire.schema import Shape, list_of, row
@@ -396,7 +396,7 @@ read_plan_id = schema.text(64)
 _groups = list_of(_u32, GROUPS_MAX)
 
 
-def _pair(value):
+def _pair(value: Any) -> Any:
     if type(value) is not list or len(value) != 2:
         raise schema.Malformed("expected a pair")
     return tuple(map(_u64, value))

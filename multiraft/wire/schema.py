@@ -8,9 +8,12 @@ that names the expectation.  The module knows no operation.  Rows are arrays on 
 from __future__ import annotations
 
 from itertools import repeat
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, cast
 
 from multiraft.errors import MultiRaftError
+
+if TYPE_CHECKING:
+    from multiraft.wire.frames import Buffer
 
 Check = Callable[[Any], Any]
 
@@ -32,31 +35,34 @@ class Malformed(MultiRaftError):
 
 class Integer(NamedTuple):
     """A check for an int (not a bool) with low <= value <= high."""
+
     # Rows and shapes compare the bounds themselves: most fields are numbers, and the call would be
     # the cost of the check.
 
     low: int
     high: int
 
-    def __call__(self, value):
+    def __call__(self, value: Any) -> Any:
         if type(value) is not int or not self.low <= value <= self.high:
             raise Malformed(f"expected an integer from {self.low} to {self.high}, "
                             f"got {_show(value)}")
         return value
 
 
-integer = Integer
+integer = cast(Callable[[int, int], Check], Integer)
 
 
 def _bounds(check: Check) -> tuple[Check, int, int]:
     """Return a field's check with its bounds; bounds of other types are empty (1 > 0)."""
-    return (check, *check) if type(check) is Integer else (check, 1, 0)
+    if type(check) is Integer:
+        return (check, *check)  # type: ignore[return-value]  # a callable all the same
+    return check, 1, 0
 
 
 def text(length_max: int) -> Check:
     """Return a check for a str of at most ``length_max`` characters."""
 
-    def check(value):
+    def check(value: Any) -> Any:
         if type(value) is not str or len(value) > length_max:
             raise Malformed(f"expected text of at most {length_max} characters, got {_show(value)}")
         return value
@@ -67,7 +73,7 @@ def text(length_max: int) -> Check:
 def one_of(*choices: str) -> Check:
     """Return a check for one of these words."""
 
-    def check(value):
+    def check(value: Any) -> Any:
         if type(value) is not str or value not in choices:
             raise Malformed(f"expected one of {', '.join(choices)}, got {_show(value)}")
         return value
@@ -78,7 +84,7 @@ def one_of(*choices: str) -> Check:
 def fixed_bytes(length: int) -> Check:
     """Return a check for bytes of exactly that length."""
 
-    def check(value):
+    def check(value: Any) -> Any:
         if type(value) is not bytes or len(value) != length:
             raise Malformed(f"expected {length} bytes, got {_show(value)}")
         return value
@@ -89,7 +95,7 @@ def fixed_bytes(length: int) -> Check:
 def byte_string(bytes_max: int) -> Check:
     """Return a check for at most ``bytes_max`` bytes."""
 
-    def check(value):
+    def check(value: Any) -> Any:
         if type(value) is not bytes or len(value) > bytes_max:
             raise Malformed(f"expected at most {bytes_max} bytes, got {_show(value)}")
         return value
@@ -97,14 +103,14 @@ def byte_string(bytes_max: int) -> Check:
     return check
 
 
-def boolean(value):
+def boolean(value: Any) -> bool:
     """Return a bool; numbers are refused.  Raises ``Malformed``."""
     if type(value) is not bool:
         raise Malformed(f"expected a boolean, got {_show(value)}")
     return value
 
 
-def plain_map(value):
+def plain_map(value: Any) -> dict[Any, Any]:
     """Return any map (node statistics, whose keys its reader knows).  Raises ``Malformed``."""
     if type(value) is not dict:
         raise Malformed(f"expected a map, got {_show(value)}")
@@ -114,7 +120,7 @@ def plain_map(value):
 def nullable(inner: Check) -> Check:
     """Return a check for null or a value that ``inner`` accepts."""
 
-    def check(value):
+    def check(value: Any) -> Any:
         return None if value is None else inner(value)
 
     return check
@@ -123,7 +129,7 @@ def nullable(inner: Check) -> Check:
 def list_of(inner: Check, count_max: int) -> Check:
     """Return a check for a list of at most ``count_max`` items, which returns a tuple."""
 
-    def check(value):
+    def check(value: Any) -> Any:
         if type(value) is not list:
             raise Malformed(f"expected a list, got {_show(value)}")
         if len(value) > count_max:
@@ -140,12 +146,12 @@ class Row:
 
     __slots__ = ("_kind", "_bounded")
 
-    def __init__(self, kind: type, *checks: Check):
+    def __init__(self, kind: type[Any], *checks: Check):
         assert len(kind._fields) == len(checks), f"{kind.__name__} has {len(kind._fields)} fields"
         self._kind = kind
         self._bounded = tuple(map(_bounds, checks))
 
-    def __call__(self, value):
+    def __call__(self, value: Any) -> Any:
         kind, bounded = self._kind, self._bounded
         if type(value) is not list or len(value) != len(bounded):
             raise Malformed(f"expected an array of {len(bounded)} fields "
@@ -186,7 +192,7 @@ class Shape:
 
     __slots__ = ("kind", "names", "payload_bytes", "_checks", "_sparse")
 
-    def __init__(self, kind: type, checks: dict[str, Check],
+    def __init__(self, kind: type[Any], checks: dict[str, Check],
                  payload_bytes: Callable[[Any], int] | None = None, sparse: tuple[str, ...] = ()):
         self.kind = kind
         self.names = kind._fields[:len(checks)]  # a payload comes last
@@ -195,11 +201,11 @@ class Shape:
         self._sparse = sparse
         self._checks = {name: _bounds(check) for name, check in checks.items()}
 
-    def read(self, fields: dict[str, Any], payload=b""):
+    def read(self, fields: dict[str, Any], payload: Buffer = b"") -> Any:
         """Return the typed value with its payload.  Raises ``Malformed`` that names the field.
         O(fields)."""
         checks = self._checks
-        values = {}
+        values: dict[str, Any] = {}
         for name, value in fields.items():
             if name not in checks:
                 raise Malformed(f"unknown field {_show(name)}")
@@ -225,7 +231,7 @@ class Shape:
             raise Malformed(f"the header names {named} payload bytes, {came} came")
         return value
 
-    def header(self, value) -> dict[str, Any]:
+    def header(self, value: Any) -> dict[str, Any]:
         """Return the fields of a value, without its payload."""
         fields = dict(zip(self.names, value, strict=False))
         for name in self._sparse:

@@ -209,7 +209,7 @@ class RunFact(NamedTuple):
 class SettleRunsReply(NamedTuple):
     """States in the order of the request, as of metadata index ``index``."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     runs: tuple[RunFact, ...]
 
 

@@ -15,7 +15,10 @@ At most ``SEND_BYTES_MAX`` of plaintext and ``RECEIVE_BYTES_MAX`` of ciphertext 
 from __future__ import annotations
 
 import ssl
-from typing import Any, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
+
+if TYPE_CHECKING:
+    from multiraft.wire.frames import Buffer
 
 #: Plaintext that is encrypted at a time: eight records, one send.
 SEND_BYTES_MAX = 128 << 10
@@ -31,7 +34,8 @@ class TlsSocket:
 
     __slots__ = ("_sock", "_tls", "_incoming", "_outgoing", "_unsent", "_owed", "pending")
 
-    def __init__(self, sock, context: ssl.SSLContext, server_name: str | None = None):
+    def __init__(self, sock: Any, context: ssl.SSLContext,
+                 server_name: str | None = None):
         """``server_name``: expected name of the server; None = this side is the server."""
         self._sock = sock
         self._incoming = ssl.MemoryBIO()
@@ -87,7 +91,7 @@ class TlsSocket:
 
     # ---- receiving ----
 
-    def recv_into(self, buffer) -> int:
+    def recv_into(self, buffer: Buffer) -> int:
         """Receive into ``buffer`` as a socket does, as many bytes as are available.  Returns 0 at
         the end of the stream, announced by TLS or not: frames carry their lengths, so the frame
         reader detects a truncated stream."""
@@ -95,7 +99,7 @@ class TlsSocket:
         count, ended = 0, False
         while count < len(room) and not ended:
             try:
-                received = self._tls.read(len(room) - count, room[count:])
+                received: Any = self._tls.read(len(room) - count, room[count:])
                 count += received
                 ended = not received
             except ssl.SSLWantReadError:
@@ -124,7 +128,7 @@ class TlsSocket:
 
     # ---- sending ----
 
-    def send(self, data) -> int:
+    def send(self, data: Buffer) -> int:
         """Send ``data`` as a socket does.  Returns the number of bytes."""
         return self.sendmsg((data,))
 
@@ -204,7 +208,7 @@ class TlsSocket:
         return new
 
 
-def _head(buffers: Sequence):
+def _head(buffers: Sequence) -> Buffer:
     """Return the first ``SEND_BYTES_MAX`` bytes of ``buffers`` as one buffer."""
     pieces, room = [], SEND_BYTES_MAX
     for buffer in buffers:

@@ -6,17 +6,25 @@ the client polls until the change is complete, so a repeated request has no furt
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from multiraft.errors import InvalidMembers, MembershipError, NotLeader, UnknownGroup
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import members as wire
 from multiraft.wire.errors import InvalidRequest, TimedOut, exception_for
 from node.metadata import state_machine
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.log import MetadataLog
+
 
 class GroupRequests:
     """Handlers of requests about one group; ``Admin`` calls them."""
 
-    def __init__(self, core, metadata_log, request_round):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog,
+                 request_round: Callable[[], None]):
         self._core = core
         self._metadata_log = metadata_log
         self._request_round = request_round

@@ -8,6 +8,7 @@ metadata group, queries are answered from this node's copy, and groups are count
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import nodes as wire
@@ -23,9 +24,14 @@ from node.errors import BadConfig
 from node.loop.scrub import Scrub
 from node.loop.turns import Turns, parts
 from node.metadata import state_machine
-from node.metadata.state_machine import NodeRecord
+from node.metadata.state_machine import MetadataState, NodeRecord
 from node.peers.dialable import require_dialable_row
 from node.peers.registry import PeerRegistry
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.commands import Command
+    from node.metadata.log import MetadataLog
 
 #: Lowest rate of a requested scrub: at one piece in a few seconds it would take too long to be
 #: useful.
@@ -35,8 +41,8 @@ SCRUB_BYTES_PER_SECOND_MIN = 64 << 10
 class NodeAdmin:
     """Handlers of requests about nodes."""
 
-    def __init__(self, core, metadata_log, known: PeerRegistry, node: int, scrub: Scrub,
-                 turns: Turns):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, known: PeerRegistry, node: int,
+                 scrub: Scrub, turns: Turns):
         self._turns = turns
         self._node = node
         self._scrub = scrub
@@ -45,14 +51,14 @@ class NodeAdmin:
         self._known = known
 
     @property
-    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler, for clients."""
         return {wire.JoinCluster: self._join_cluster, wire.NodeList: self._node_list,
                 wire.NodeDescribe: self._node_describe, wire.RemoveNode: self._remove_node,
                 wire.ScrubNode: self._scrub_node}
 
     @property
-    def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def peer_handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler, for nodes."""
         return {wire.RegisterNode: self.register, wire.RecordMembers: self.record_members,
                 wire.NodesKnown: self.nodes_known}
@@ -157,7 +163,7 @@ class NodeAdmin:
             raise LeaderUnknown(f"this node has not heard of group {METADATA_GROUP} yet; try again")
         return state
 
-    async def _counts(self, state) -> tuple[dict[int, int], dict[int, int]]:
+    async def _counts(self, state: MetadataState) -> tuple[dict[int, int], dict[int, int]]:
         """Return (node -> groups that it leads, node -> groups that it is a member of).  O(groups),
         in turns."""
         leads: dict[int, int] = {}
@@ -176,7 +182,7 @@ class NodeAdmin:
         return wire.NodeState(wire.NodeRow(*node), self._core.status.node_state(node.id),
                               replicas.get(node.id, 0), leads.get(node.id, 0))
 
-    async def _propose(self, command):
+    async def _propose(self, command: Command) -> Any:
         """Return the value of a command that succeeded.  Raises the error of its result."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:

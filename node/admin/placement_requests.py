@@ -9,12 +9,19 @@ rows as were requested, or fewer where partitions have long histories: it ends a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from multiraft.core import default_groups
 from multiraft.wire import placements as wire
 from multiraft.wire.errors import Code, UnknownPartition, UnknownTopic, exception_for
 from node.loop.turns import ROWS_PER_STEP, Turns, parts
 from node.metadata import state_machine
+
+if TYPE_CHECKING:
+    from multiraft.partitions.state import PartitionStates
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.commands import Command
+    from node.metadata.log import MetadataLog
 
 #: Links after which an explanation ends: with the rows of its partitions at about 25 bytes each,
 #: they take less than half of a reply's header.
@@ -26,20 +33,21 @@ PARTITIONS_PER_STEP = 32
 class PlacementAdmin:
     """Handlers of requests about placement."""
 
-    def __init__(self, core, tails, metadata_log, turns: Turns):
+    def __init__(self, core: MultiRaft, tails: dict[int, PartitionStates],
+                 metadata_log: MetadataLog, turns: Turns):
         self._turns = turns
         self._core = core
         self._tails = tails
         self._metadata_log = metadata_log
 
     @property
-    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler, for clients."""
         return {wire.PlacementExplain: self._explain, wire.PartitionReplicas: self._replicas,
                 wire.SwitchPartition: self._switch}
 
     @property
-    def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def peer_handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler, for nodes."""
         return {wire.PublishSwitch: self._publish, wire.TrimChain: self._trim_chain}
 
@@ -67,9 +75,9 @@ class PlacementAdmin:
         incarnation = topic.incarnation + number
         switch = state.placed.switches.get(incarnation, state_machine.Switch(0, 0))
         links = tuple(wire.LinkRow(*link[:3]) for link in state.chain(topic, incarnation))
-        return wire.PlacementRow(
-            number, incarnation,
-            *default_groups(incarnation, 1, topic.pool_size, state.hash_seed), links, *switch)
+        hashed_group, = default_groups(incarnation, 1, topic.pool_size, state.hash_seed)
+        return wire.PlacementRow(number, incarnation, hashed_group, links, switch.epoch,
+                                 switch.to_group)
 
     async def _replicas(self, request: wire.PartitionReplicas) -> wire.PartitionReplicasReply:
         place = self._metadata_log.state.locate(request.incarnation)
@@ -101,7 +109,7 @@ class PlacementAdmin:
         await self._propose(state_machine.TrimChain(*request))
         return wire.TrimChainReply()
 
-    async def _propose(self, command):
+    async def _propose(self, command: Command) -> Any:
         """Return the value of a command that succeeded.  Raises the error of its result."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:

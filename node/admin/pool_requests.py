@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from multiraft.errors import MultiRaftError
 from multiraft.types import METADATA_GROUP
@@ -25,6 +26,11 @@ from node.loop.turns import ROWS_PER_STEP, Turns, parts
 from node.metadata.state_machine import GrowPool, MetadataState, NodeRecord, OpenPool
 from placement import PlacementError, Topology, replicas
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.commands import Command
+    from node.metadata.log import MetadataLog
+
 #: Interval of the check that the new groups have leaders, in seconds.
 LOOK_S = 0.1
 
@@ -32,7 +38,8 @@ LOOK_S = 0.1
 class Pool:
     """Handlers and task of the pool's growth."""
 
-    def __init__(self, core, metadata_log, groups_max: int, log: logging.Logger, turns: Turns):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, groups_max: int,
+                 log: logging.Logger, turns: Turns):
         self._turns = turns
         self._core = core
         self._metadata_log = metadata_log
@@ -40,7 +47,7 @@ class Pool:
         self._log = log
 
     @property
-    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler."""
         return {wire.PoolGrow: self._grow, wire.PoolStatus: self._status}
 
@@ -163,7 +170,7 @@ class Pool:
             return
         self._log.info("pool has grown", extra={"groups": size})
 
-    async def _propose(self, command) -> None:
+    async def _propose(self, command: Command) -> None:
         """Propose a command.  Raises the error of a refusal."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import secrets
 import uuid
+from collections.abc import Awaitable, Callable
 from itertools import repeat
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -43,6 +45,15 @@ from node.peers.registry import PeerRegistry
 from node.replicas.group_description import describe_group
 from node.request_errors import REFUSED, request_error
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.store import Store
+    from node.clients.router import Router
+    from node.clients.session import Answer, Session
+    from node.loop.applier import LeadershipNotifier
+    from node.metadata.commands import Command
+    from node.metadata.log import MetadataLog
+
 #: Time for a transfer, in seconds; then the reply reports the present leader.
 TRANSFER_WAIT_S = 3.0
 TRANSFER_RETRY_S = 0.1
@@ -55,8 +66,9 @@ ADMIN_REQUESTS_MAX = 1024
 class Admin:
     """Handler of every request except Produce, Fetch, ListOffsets and Complain."""
 
-    def __init__(self, core, store, metadata_log, directory, config: NodeConfig,
-                 known: PeerRegistry, others: dict, request_round, roles, turns: Turns):
+    def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog, directory: Router,
+                 config: NodeConfig, known: PeerRegistry, others: dict,
+                 request_round: Callable[[], None], roles: LeadershipNotifier, turns: Turns):
         """Create the handler.  ``others``: request -> its handler in another part; the map may be
         filled later, before the first request arrives."""
         self._turns = turns
@@ -76,14 +88,14 @@ class Admin:
         self._creating = 0  # partitions of topics whose creation is not decided
         self._wide = trio.Lock()  # held while a command of many partitions is in progress
 
-    async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the nursery of requests in progress, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
             await trio.sleep_forever()
 
-    def handle(self, event: RequestEvent, answer) -> None:
+    def handle(self, event: RequestEvent, answer: Answer) -> None:
         """Start to handle a request.  ``answer`` is called exactly once, later."""
         if self._at_work >= ADMIN_REQUESTS_MAX:
             answer.refuse(Code.QUEUE_FULL, ErrorDetail(
@@ -91,14 +103,15 @@ class Admin:
                 value=self._at_work + 1))
             return
         self._at_work += 1
+        assert self._nursery is not None
         self._nursery.start_soon(self._answer_to, event, answer)
 
-    def forget(self, session) -> None:
+    def forget(self, session: Session) -> None:
         """Cancel the requests of a session that has ended."""
         for scope in self._scopes.pop(session, ()):
             scope.cancel()
 
-    async def _answer_to(self, event: RequestEvent, answer) -> None:
+    async def _answer_to(self, event: RequestEvent, answer: Answer) -> None:
         session, scope = answer.session, trio.CancelScope()
         self._scopes.setdefault(session, {})[scope] = None
         try:
@@ -111,7 +124,7 @@ class Admin:
                 if not mine:
                     del self._scopes[session]
 
-    async def _answer(self, event: RequestEvent, answer) -> None:
+    async def _answer(self, event: RequestEvent, answer: Answer) -> None:
         self._turns.work_for(answer.session)
         try:
             if not await self._metadata_log.applied(event.metadata_index, METADATA_WAIT_S):
@@ -126,7 +139,7 @@ class Admin:
             self._at_work -= 1
             self._request_round()  # the reply is sent with the round
 
-    def _handle(self, request):
+    def _handle(self, request: Any) -> Awaitable[Any]:
         other = self._others.get(type(request))
         return other(request) if other is not None else self._handlers[type(request)](self, request)
 
@@ -242,7 +255,7 @@ class Admin:
             tuple(wire.TopicSummary(topic.name, topic.id, topic.incarnation, topic.partitions)
                   for topic in topics), more)
 
-    async def _propose_wide(self, command, partitions: int):
+    async def _propose_wide(self, command: Command, partitions: int) -> Any:
         """Propose like ``_propose``, one command at a time: for commands that place or remove many
         partitions, which every node applies without interruption."""
         if partitions <= ROWS_PER_STEP:
@@ -250,7 +263,7 @@ class Admin:
         async with self._wide:
             return await self._propose(command)
 
-    async def _propose(self, command):
+    async def _propose(self, command: Command) -> Any:
         """Return the value of a command that succeeded.  Raises the error of its result."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:
@@ -368,7 +381,7 @@ class Admin:
     async def _group_describe(self, request: wire.GroupDescribe) -> wire.GroupDescribeReply:
         return describe_group(self._config.node.id, self._core, self._store, request.group)
 
-    _handlers = {
+    _handlers: dict[type, Callable[[Admin, Any], Awaitable[Any]]] = {
         wire.Metadata: _metadata, wire.CreateTopic: _create_topic,
         wire.DeleteTopic: _delete_topic, wire.ListTopics: _list_topics,
         wire.InitProducer: _init_producer, wire.ClusterStatus: _cluster_status,

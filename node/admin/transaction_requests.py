@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -34,6 +35,13 @@ from multiraft.wire.errors import (
 from node.clock import monotonic_ms
 from node.loop.turns import Turns, parts
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.clients.read_index import ReadIndexRequests
+    from node.metadata.commands import Command
+    from node.metadata.log import MetadataLog
+    from node.metadata.transaction_table import TransactionTable
+
 #: Attempts named by one reply about runs, at about ten bytes each: half of its header.  A client
 #: that asks about more asks twice.
 WINNERS_PER_REPLY_MAX = 50_000
@@ -44,8 +52,8 @@ LOOK_S = 10.0
 class SinkAdmin:
     """Handlers of requests about sinks, and the task that aborts old runs."""
 
-    def __init__(self, core, metadata_log, confirmations, run_timeout_ms: int,
-                 log: logging.Logger, turns: Turns):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, confirmations: ReadIndexRequests,
+                 run_timeout_ms: int, log: logging.Logger, turns: Turns):
         self._turns = turns
         self._core = core
         self._metadata_log = metadata_log
@@ -55,7 +63,7 @@ class SinkAdmin:
         self._seen: dict[wire.RunRef, int] = {}  # open run -> when this leader saw it first
 
     @property
-    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler, for clients."""
         return {wire.OpenRun: self._open, wire.CommitRun: self._commit,
                 wire.AbortRun: self._abort, wire.RunStates: self._states,
@@ -63,12 +71,12 @@ class SinkAdmin:
                 **self.peer_handlers}
 
     @property
-    def peer_handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def peer_handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler, for nodes; clients may send these as well."""
         return {wire.SettleRuns: self._settle}
 
     @property
-    def _sinks(self):
+    def _sinks(self) -> TransactionTable:
         return self._metadata_log.state.sinks
 
     async def _open(self, request: wire.OpenRun) -> wire.OpenRunReply:
@@ -183,7 +191,7 @@ class SinkAdmin:
         if sure != [True]:
             raise LeaderUnknown("the metadata group's leader was not confirmed; try again")
 
-    async def _propose(self, command):
+    async def _propose(self, command: Command) -> Any:
         """Return the value of a command that succeeded.  Raises the error of its result."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:

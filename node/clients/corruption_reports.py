@@ -8,12 +8,21 @@ not evidence: no client can quarantine a replica by a false report.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from multiraft.errors import Compacted
 from multiraft.storage.errors import CorruptRange
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import ANY, Complain, ComplainReply
 from node.clients.read_view import ReadView, Refused
 from node.errors import DiskFailed
+
+if TYPE_CHECKING:
+    from multiraft.storage.io_jobs import VerifyPlan
+    from multiraft.storage.store import Store
+    from node.clients.session import Answer
+    from node.loop.background import Background
 
 #: Reports verified at a time: each reads a batch from the disk, and a client may repeat its report.
 COMPLAINTS_MAX = 4
@@ -22,7 +31,8 @@ COMPLAINTS_MAX = 4
 class CorruptionReports:
     """The handler of ``Complain`` requests of all sessions."""
 
-    def __init__(self, readable: ReadView, store, background, damaged, request_round):
+    def __init__(self, readable: ReadView, store: Store, background: Background,
+                 damaged: Callable[[CorruptRange], None], request_round: Callable[[], None]):
         self._readable = readable
         self._store = store
         self._background = background
@@ -32,7 +42,7 @@ class CorruptionReports:
         self.received = 0
         self.confirmed = 0
 
-    def handle(self, request: Complain, answer, seen_index: int = 0) -> None:
+    def handle(self, request: Complain, answer: Answer, seen_index: int = 0) -> None:
         """Verify the reported batch and call ``answer`` exactly once. ``seen_index``: the newest
         metadata index that the client knows."""
         self.received += 1
@@ -56,7 +66,7 @@ class CorruptionReports:
                 self._at_work -= 1
                 answer.refuse(Code.QUEUE_FULL, ErrorDetail(text="too many requests at work"))
 
-    async def _verify(self, plan, answer) -> None:
+    async def _verify(self, plan: VerifyPlan, answer: Answer) -> None:
         damaged = False
         try:
             await self._background.read(plan)

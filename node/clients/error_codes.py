@@ -6,6 +6,8 @@ was appended. An outcome that the node does not know is ``AMBIGUOUS`` and comes 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from multiraft import errors as e
 from multiraft.codec.layout import BATCH_BYTES_MAX
 from multiraft.wire.errors import Code, ErrorDetail
@@ -63,7 +65,8 @@ _CODES: dict[type, Code] = {
 }
 
 
-def refusal(error: Exception, leader_detail) -> tuple[Code, ErrorDetail]:
+def refusal(error: Exception,
+            leader_detail: Callable[[int], tuple[Code, ErrorDetail]]) -> tuple[Code, ErrorDetail]:
     """Return code and detail of one of ``REFUSALS``. ``leader_detail(group) -> (code, detail)``
     supplies the redirect to the leader of a group."""
     if isinstance(error, Redirect):

@@ -17,20 +17,31 @@ client retries, perhaps on another replica.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from sortedcontainers import SortedKeyList
 
 from multiraft.raft.timers import NEVER_MS
 from multiraft.storage.errors import CorruptRange, OffsetTooLow
 from multiraft.wire.errors import Code, ErrorDetail
-from multiraft.wire.messages import Fetch, FetchReply, FetchResult
+from multiraft.wire.messages import Fetch, FetchPart, FetchReply, FetchResult
 from node.clients.load_counts import LoadCounts
 from node.clients.read_view import ReadableRange, ReadView, Refused, not_known_yet, out_of_range
 from node.clock import monotonic_ms
 from node.errors import DiskFailed
 from node.loop.outbox import IOV_BUFFERS_MAX
 from node.loop.turns import ROWS_PER_STEP, Later, Turns, advanced, parts
+
+if TYPE_CHECKING:
+    from multiraft.storage.io_jobs import FetchJob
+    from multiraft.storage.store import Store
+    from node.clients.metadata_wait import MetadataWaiter
+    from node.clients.read_index import ReadIndexRequests
+    from node.clients.session import Answer, Session
+    from node.config import Limits
+    from node.loop.background import Background
 
 #: Cost of a fetch beside its partitions, and of a partition that has records, in rows.
 FETCH_ROWS = 4
@@ -50,7 +61,8 @@ class WaitingFetch:
     __slots__ = ("request", "answer", "deadline_ms", "groups", "number", "seen_index", "records",
                  "led", "sure", "doubtful", "asking", "caught_up")
 
-    def __init__(self, request: Fetch, answer, deadline_ms: int, number: int, seen_index: int):
+    def __init__(self, request: Fetch, answer: Answer, deadline_ms: int, number: int,
+                 seen_index: int):
         self.request = request
         self.answer = answer
         self.deadline_ms = deadline_ms
@@ -68,9 +80,10 @@ class WaitingFetch:
 class FetchHandler:
     """The handler of ``Fetch`` requests of all sessions, and the table of long polls."""
 
-    def __init__(self, readable: ReadView, store, limits, confirmations, behind, background,
-                 request_round, damaged, later: Later, turns: Turns,
-                 counts: LoadCounts | None = None):
+    def __init__(self, readable: ReadView, store: Store, limits: Limits,
+                 confirmations: ReadIndexRequests, behind: MetadataWaiter, background: Background,
+                 request_round: Callable[[], None], damaged: Callable[[CorruptRange], None],
+                 later: Later, turns: Turns, counts: LoadCounts | None = None):
         self._later = later
         self._turns = turns
         self._looking = 0  # fetches that are processed over several turns
@@ -101,7 +114,7 @@ class FetchHandler:
 
     # ---- fetch -----------------------------------------------------------------------------------
 
-    def handle(self, request: Fetch, answer, seen_index: int = 0) -> Iterator[None] | None:
+    def handle(self, request: Fetch, answer: Answer, seen_index: int = 0) -> Iterator[None] | None:
         """Process a fetch. ``answer(reply, payload buffers)`` is called exactly once, little later
         than ``wait_max_ms`` milliseconds. ``seen_index``: the newest metadata index that the client
         knows. Return None when all partitions are processed, else an iterator over the remaining
@@ -148,12 +161,12 @@ class FetchHandler:
         self.earliest_ms = (now_ms if self.woken else
                             self._deadlines[0].deadline_ms if self._deadlines else NEVER_MS)
 
-    def forget(self, session) -> None:
+    def forget(self, session: Session) -> None:
         """Drop the long polls of a session that has ended. O(those)."""
         for fetch in list(self._by_session.get(session, {}).values()):
             self._remove(fetch)
 
-    def hurry(self, session) -> None:
+    def hurry(self, session: Session) -> None:
         """Answer the long polls of a session in the next round: its client has ended its side."""
         for fetch in list(self._by_session.get(session, {}).values()):
             self._remove(fetch)
@@ -283,7 +296,7 @@ class FetchHandler:
                 yield
             for group in asked[part.start:part.stop]:
                 if not self._confirmations.ask(
-                        group, lambda sure, group=group: self._told(fetch, group, sure)):
+                        group, partial(self._told, fetch, group)):
                     self._told(fetch, group, False)
 
     def _told(self, fetch: WaitingFetch, group: int, sure: bool) -> None:
@@ -292,7 +305,7 @@ class FetchHandler:
         if not fetch.asking:
             self._try(fetch)
 
-    def _taken(self, part, span: ReadableRange, bytes_max: int):
+    def _taken(self, part: FetchPart, span: ReadableRange, bytes_max: int) -> Any:
         try:
             return self._store.fetch(span.group, part.incarnation, part.offset,
                                      min(part.bytes_max, bytes_max), span.high_watermark)
@@ -325,7 +338,7 @@ class FetchHandler:
                                          "too many reads from disk wait")
             yield from self._finish(fetch, results, read)
 
-    def _read_resident(self, slot: int, plan, results: list) -> list | None:
+    def _read_resident(self, slot: int, plan: FetchJob, results: list) -> list | None:
         """Return the batches if they are in the page cache; None = a thread must read them."""
         try:
             buffers = plan.run_from_page_cache()

@@ -18,6 +18,8 @@ here. Then the reader is redirected to the next group, whose epoch its next requ
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import (
@@ -40,6 +42,12 @@ from node.clients.read_view import (
 )
 from node.loop.turns import ROWS_PER_STEP, Later, advanced, parts
 
+if TYPE_CHECKING:
+    from multiraft.storage.store import Store
+    from node.clients.metadata_wait import MetadataWaiter
+    from node.clients.read_index import ReadIndexRequests
+    from node.clients.session import Answer
+
 #: Groups whose leadership is confirmed per step.
 GROUPS_PER_STEP = 64
 #: Cost of searching a link for a time, in rows.
@@ -54,7 +62,7 @@ class _Request:
 
     __slots__ = ("request", "answer", "seen_index", "confirmed", "missing", "rows")
 
-    def __init__(self, request: ListOffsets, answer, seen_index: int):
+    def __init__(self, request: ListOffsets, answer: Answer, seen_index: int):
         self.request = request
         self.answer = answer
         self.seen_index = seen_index
@@ -66,14 +74,16 @@ class _Request:
 class Offsets:
     """The handler of ``ListOffsets`` requests of all sessions."""
 
-    def __init__(self, readable: ReadView, store, confirmations, behind, later: Later):
+    def __init__(self, readable: ReadView, store: Store, confirmations: ReadIndexRequests,
+                 behind: MetadataWaiter, later: Later):
         self._later = later
         self._readable = readable
         self._store = store
         self._confirmations = confirmations
         self._behind = behind
 
-    def handle(self, request: ListOffsets, answer, seen_index: int = 0) -> Iterator[None] | None:
+    def handle(self, request: ListOffsets, answer: Answer,
+               seen_index: int = 0) -> Iterator[None] | None:
         """Process a request. ``answer(reply)`` is called exactly once, possibly before this
         returns. ``seen_index``: the newest metadata index that the client knows. Return None when
         no step remains, else an iterator over the remaining steps."""
@@ -99,7 +109,7 @@ class Offsets:
                 yield
             for group in asked[part.start:part.stop]:
                 if not self._confirmations.ask(
-                        group, lambda sure, group=group: self._confirmed(waiting, group, sure)):
+                        group, partial(self._confirmed, waiting, group)):
                     self._confirmed(waiting, group, False)
 
     def _groups_to_confirm(self, waiting: _Request) -> Generator[None, None, set[int]]:

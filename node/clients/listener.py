@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import trio
@@ -66,8 +67,9 @@ class ConnectionCounts:
 class Listener:
     """The accept loop of one port."""
 
-    def __init__(self, sock: socket.socket, handler, connections_max: int,
-                 per_address_max: int | None = None, counts: ConnectionCounts | None = None):
+    def __init__(self, sock: socket.socket, handler: Callable[[socket.socket], Awaitable[None]],
+                 connections_max: int, per_address_max: int | None = None,
+                 counts: ConnectionCounts | None = None):
         self._sock = sock
         self._handler = handler  # async (socket) -> None; owns and closes the socket
         self._connections_max = connections_max
@@ -75,7 +77,7 @@ class Listener:
         self._by_address: dict[str, int] = {}  # host -> connections, above 0
         self.counts = counts or ConnectionCounts()
 
-    async def serve(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+    async def serve(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Accept until cancelled."""
         with self._sock:
             async with trio.open_nursery() as nursery:

@@ -7,9 +7,14 @@ continues at once, and replies STALE_METADATA where a partition is still unknown
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from node.loop.turns import parts
+
+if TYPE_CHECKING:
+    from node.clients.router import Router
+    from node.loop.background import Background
+    from node.metadata.log import MetadataLog
 
 #: Longest wait for metadata that a client has already seen, in seconds.
 METADATA_WAIT_S = 2.0
@@ -18,13 +23,15 @@ METADATA_WAIT_S = 2.0
 class GroupSample(Protocol):
     """A row of a request that names a partition."""
 
-    incarnation: int
+    @property
+    def incarnation(self) -> int: ...
 
 
 class MetadataWaiter:
     """The parked requests of one node."""
 
-    def __init__(self, metadata_log, directory, background, request_round):
+    def __init__(self, metadata_log: MetadataLog, directory: Router, background: Background,
+                 request_round: Callable[[], None]):
         self._metadata_log = metadata_log
         self._directory = directory
         self._background = background

@@ -12,9 +12,14 @@ another term is processed.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
 
 from multiraft.raft.timers import NEVER_MS
+
+if TYPE_CHECKING:
+    from multiraft.wire.messages import ProduceResult
 
 #: Deadlines of answered requests that are kept before the heap is filtered, so that few open
 #: requests cause few filter passes.
@@ -27,14 +32,15 @@ class ProduceRequest:
 
     __slots__ = ("reply", "results", "remaining", "deadline_ms", "number")
 
-    def __init__(self, number: int, reply, batches: int, deadline_ms: int):
-        self.number = number  # orders equal deadlines
+    def __init__(self, number: int, reply: Callable[[ProduceRequest], None], batches: int,
+                 deadline_ms: int):
+        self.number = number  # ties of equal deadlines
         self.reply = reply  # called once with (request)
         self.results: list = [None] * batches
         self.remaining = batches
         self.deadline_ms = deadline_ms
 
-    def complete(self, slot: int, result) -> None:
+    def complete(self, slot: int, result: ProduceResult) -> None:
         """Set the result of one batch, and reply if it was the last. A second result is ignored:
         the first was ambiguous."""
         if self.results[slot] is None:
@@ -47,7 +53,8 @@ class ProduceRequest:
 class PendingAppends:
     """The pending appends of all groups led here, by group in index order."""
 
-    def __init__(self, ambiguous, acknowledged):
+    def __init__(self, ambiguous: Callable[[str], ProduceResult],
+                 acknowledged: Callable[[int], ProduceResult]):
         self._ambiguous = ambiguous  # (why) -> a result
         self._acknowledged = acknowledged  # (base_offset) -> a result
         self._commit: dict[int, deque] = {}  # group -> (index, request, slot, base_offset)

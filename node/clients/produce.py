@@ -20,9 +20,10 @@ retry. A batch of a transaction that this node does not know waits for the metad
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 
 from multiraft.codec import layout
 from multiraft.core import check_batch
@@ -42,6 +43,11 @@ from node.histogram import Histogram
 from node.loop.turns import advanced, parts
 from node.metadata.state_machine import Location
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.clients.router import Router
+    from node.loop.disk_space import Space
+
 #: Batches per step: each may belong to another group, whose log, followers and replies the
 #: following round then processes.
 BATCHES_PER_STEP = 32
@@ -52,8 +58,9 @@ BATCHES_AT_ONCE = 64
 class ProduceHandler:
     """The handler of ``Produce`` requests of all sessions."""
 
-    def __init__(self, core, tails, directory, pending: PendingAppends, timeout_ms_max: int,
-                 staged: StagedBatches, space=None, counts: LoadCounts | None = None):
+    def __init__(self, core: MultiRaft, tails: dict[int, PartitionStates], directory: Router,
+                 pending: PendingAppends, timeout_ms_max: int, staged: StagedBatches,
+                 space: Space | None = None, counts: LoadCounts | None = None):
         self._space = space
         self._counts = counts  # None = loads are not published
         self._core = core
@@ -77,7 +84,8 @@ class ProduceHandler:
         """Batches answered with a definite error."""
         return sum(self.refusals.values())
 
-    def handle(self, request: Produce, answer, seen_index: int = 0) -> Iterator[None] | None:
+    def handle(self, request: Produce, answer: Callable[[ProduceReply], None],
+               seen_index: int = 0) -> Iterator[None] | None:
         """Process a request. ``answer(reply)`` is called exactly once, possibly before this
         returns. ``seen_index``: the newest metadata index that the client knows. Return None if all
         batches were processed, else an iterator over the remaining steps."""
@@ -207,7 +215,8 @@ class ProduceHandler:
         return durable if acks == "leader" else min(durable, self._core.status.commit_index(group))
 
 
-def _answered(answer, latency: Histogram, accepted_ns: int, produce: ProduceRequest) -> None:
+def _answered(answer: Callable[[ProduceReply], None], latency: Histogram, accepted_ns: int,
+              produce: ProduceRequest) -> None:
     if produce.results[0].code == Code.OK:
         latency.observe((monotonic_ns() - accepted_ns) // 1000)
     answer(ProduceReply(tuple(produce.results)))

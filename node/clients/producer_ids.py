@@ -14,12 +14,16 @@ of the id. Batches under a granted id and epoch are accepted from any sender (``
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from multiraft.codec.layout import STAGED_PRODUCER_MIN
 from multiraft.types import BatchInfo
 from node.clients.error_codes import StaleMetadata, UnknownProducer
 from node.clients.metadata_wait import METADATA_WAIT_S
 from node.clock import monotonic_ms
+
+if TYPE_CHECKING:
+    from node.clients.router import Router
 
 #: Refused ids that are remembered, in order of their first refusal: enough for all producers that
 #: begin while the metadata are late. A producer whose id was evicted is refused as "not yet" once
@@ -30,7 +34,7 @@ DOUBTED_MAX = 1_024
 class ProducerIds:
     """The check of one node, with the ids that it refused recently."""
 
-    def __init__(self, directory, now_ms: Callable[[], int] = monotonic_ms):
+    def __init__(self, directory: Router, now_ms: Callable[[], int] = monotonic_ms):
         self._directory = directory
         self._now_ms = now_ms
         self._doubted: dict[tuple[int, int], int] = {}  # (id, epoch) -> first refused, ms

@@ -13,11 +13,16 @@ round share one confirmation (the core batches them).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedKeyList
 
 from multiraft.errors import ProposalError
 from node.clock import monotonic_ms
+
+if TYPE_CHECKING:
+    from multiraft.partitions.state import PartitionStates
+    from multiraft.raft.multi_raft import MultiRaft
 
 #: Longest wait, in milliseconds: a majority that has not confirmed by then has probably elected
 #: another leader. It is several round trips, and below the time that clients wait for one node.
@@ -47,7 +52,8 @@ class _Question:
 class ReadIndexRequests:
     """The waiting requests of one node, by token of the core."""
 
-    def __init__(self, core, tails, request_round):
+    def __init__(self, core: MultiRaft, tails: dict[int, PartitionStates],
+                 request_round: Callable[[], None]):
         self._core = core
         self._tails = tails
         self._request_round = request_round

@@ -15,14 +15,18 @@ must not be named, because appends may already continue in the next group.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from multiraft.partitions.state import PartitionState
+from multiraft.partitions.state import PartitionState, PartitionStates
 from multiraft.wire.errors import Code, ErrorDetail
 from multiraft.wire.messages import ANY
 from node.clients.error_codes import refusal
 from node.metadata.placement_table import ChainLink
 from node.metadata.state_machine import Location
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.clients.router import Router
 
 #: Given instead of an offset: the partition's end, which is in its last link.
 END = -1
@@ -68,7 +72,7 @@ class Refused(Exception):
 class ReadView:
     """The read-only view of the partitions that have replicas on this node."""
 
-    def __init__(self, core, tails, directory):
+    def __init__(self, core: MultiRaft, tails: dict[int, PartitionStates], directory: Router):
         self._core = core
         self._tails = tails
         self._directory = directory
@@ -104,11 +108,13 @@ class ReadView:
         leads = tail is not None and core.status.is_leader(group)
         if not leads:
             if tail is None or replica != ANY or not core.status.has_group(group):
-                raise Refused(*self._directory.elsewhere(place, link, end), elsewhere=True)
+                code, detail = self._directory.elsewhere(place, link, end)
+                raise Refused(code, detail, elsewhere=True)
             why = core.status.quarantine_reason(group)
             if why:
                 raise Refused(Code.QUARANTINED, ErrorDetail(
                     text=f"the replica of group {group} on this node is damaged: {why}"))
+        assert tail is not None
         if is_last:
             return self._last(place, link, partition, tail, leads)
         state = tail.applied(partition)
@@ -120,7 +126,7 @@ class ReadView:
                      self._known_end(place, partition))
 
     def _last(
-        self, place: Location, link: ChainLink, partition: int, tail, leads: bool
+        self, place: Location, link: ChainLink, partition: int, tail: PartitionStates, leads: bool
     ) -> ReadableRange:
         state = tail.applied(partition)
         settled = leads and self._core.status.is_settled(link.group)

@@ -10,12 +10,18 @@ the cache.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from multiraft.errors import ProposalError, UnknownPartition
 from multiraft.wire.errors import Code, ErrorDetail
 from node.clients.error_codes import StaleMetadata
 from node.metadata.placement_table import FIRST_EPOCH, ChainLink, Switch
 from node.metadata.state_machine import Location
 from node.peers.registry import PeerRegistry
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.log import MetadataLog
 
 #: Locations cached, because the lookup in the metadata takes microseconds per batch. About 20 MB. A
 #: full cache is emptied, and refills with the locations in use.
@@ -25,7 +31,7 @@ PLACES_MAX = 1 << 16
 class Router:
     """The read-only view of metadata and leader hints of one node."""
 
-    def __init__(self, core, metadata_log, known: PeerRegistry):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, known: PeerRegistry):
         self._core = core
         self._metadata_log = metadata_log
         self._known = known

@@ -18,10 +18,12 @@ own task is active only for the handshake, a pause and the end.
 
 from __future__ import annotations
 
+import logging
 import math
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -44,7 +46,7 @@ from multiraft.wire.errors import (
     ProtocolError,
     RemoteProtocolError,
 )
-from multiraft.wire.frames import WireLimits
+from multiraft.wire.frames import Buffer, WireLimits
 from multiraft.wire.messages import (
     VERSIONS_SUPPORTED,
     Complain,
@@ -64,10 +66,42 @@ from node.loop.receive import secured
 from node.loop.turns import ROWS_PER_STEP, Turns
 from node.peers.security import Security
 
+if TYPE_CHECKING:
+    from node.clients.router import Router
+    from node.config import Limits
+    from node.loop.poller import Poller
+
 #: Cost of a request beside the rows that it names, in rows: its frame and its reply.
 REQUEST_ROWS = 4
 #: Cost of a batch in rows: it is verified, proposed, staged and acknowledged.
 BATCH_ROWS = 4
+
+
+class RequestHandler(Protocol):
+    """Handler of one kind of requests of all sessions."""
+
+    def handle(self, request: Any, answer: Any, seen_index: int) -> Iterator[None] | None:
+        """Answer ``request``, at once or later; the steps that are left are the iterator's."""
+
+
+class FetchRequests(RequestHandler, Protocol):
+    """Handler of fetches, which wait for records."""
+
+    def forget(self, session: Session) -> None:
+        """Drop the fetches of a session that ended."""
+
+    def hurry(self, session: Session) -> None:
+        """Answer the waiting fetches of a session now."""
+
+
+class AdminRequests(Protocol):
+    """Handler of all requests that are not about records."""
+
+    def handle(self, event: RequestEvent, answer: Answer) -> None:
+        """Answer the request of ``event`` later."""
+
+    def forget(self, session: Session) -> None:
+        """Cancel the requests of a session that ended."""
 
 
 class Answer:
@@ -80,7 +114,7 @@ class Answer:
         self.id = number
         self.size = size  # append bytes that count as in flight until the reply
 
-    def __call__(self, reply, payload=()) -> None:
+    def __call__(self, reply: Any, payload: Sequence[Buffer] = ()) -> None:
         self.session.answered(self, ResponseEvent(
             self.id, reply, metadata_index=self.session.service.metadata_index), payload)
 
@@ -144,7 +178,8 @@ class Session:
             # session, and not at the next garbage collection.
             del problem
 
-    def answered(self, answer: Answer, event: ResponseEvent | None, payload) -> None:
+    def answered(self, answer: Answer, event: ResponseEvent | None,
+                 payload: Sequence[Buffer]) -> None:
         """Account for a decided request, and queue its reply, if there is one, for this round's
         flush."""
         budget = self._budget
@@ -168,7 +203,7 @@ class Session:
             return
         self.service.to_flush[self] = None
 
-    def _encoded(self, event: ResponseEvent, payload) -> list:
+    def _encoded(self, event: ResponseEvent, payload: Sequence[Buffer]) -> list:
         """Return the buffers of a reply. A reply that exceeds a frame is replaced by a refusal, or
         by an ambiguous outcome if the request may have appended."""
         try:
@@ -427,14 +462,14 @@ class Session:
         self._closed = True
         self._call_task()
 
-    def _handle(self, event) -> None:
+    def _handle(self, event: Any) -> None:
         if isinstance(event, Hello):
             self._greet(event)
         elif isinstance(event, BadRequest):
             self._push(self._connection.send(answer_to(event)))
 
     def _handle_request(self, event: RequestEvent) -> None:
-        request = event.request
+        request: Any = event.request
         kind = type(request)
         service, budget = self.service, self._budget
         self._requests += 1
@@ -510,6 +545,7 @@ class TlsSession(Session):
         """Receive until nothing is decrypted and unread: the kernel reports no readiness for those
         bytes."""
         due = super().receive()
+        assert isinstance(self._sock, TlsSocket)
         while self._sock.pending and not self._paused and not self._over:
             if self._left <= 0:
                 self._rest()
@@ -518,7 +554,7 @@ class TlsSession(Session):
         return due
 
     def _begin_to_listen(self) -> None:
-        if self._sock.pending and self.receive():
+        if isinstance(self._sock, TlsSocket) and self._sock.pending and self.receive():
             self.service.request_round()
 
 
@@ -526,11 +562,11 @@ class TlsSession(Session):
 STOPPING = ErrorDetail("the node is stopping: ask another")
 
 
-def answer_nobody(answer: Answer):
+def answer_nobody(answer: Answer) -> Callable[..., None]:
     """Return the reply callback for ``acks=none``: it releases the bytes in flight and sends
     nothing."""
 
-    def done(_reply, _payload=()) -> None:
+    def done(_reply: Any, _payload: Any = ()) -> None:
         answer.session.answered(answer, None, ())
 
     return done
@@ -540,9 +576,11 @@ class Sessions:
     """The state that all sessions of a node share: handlers, limits, memory budget, open
     sessions."""
 
-    def __init__(self, *, producing, fetching, offsets, complaints, admin, directory, limits,
-                 batch_bytes_max: int, cluster_id: bytes, node: int, boot_epoch: int,
-                 request_round, arrivals, turns: Turns, log, security: Security | None = None):
+    def __init__(self, *, producing: RequestHandler, fetching: FetchRequests,
+                 offsets: RequestHandler, complaints: RequestHandler, admin: AdminRequests,
+                 directory: Router, limits: Limits, batch_bytes_max: int, cluster_id: bytes,
+                 node: int, boot_epoch: int, request_round: Callable[[], None], arrivals: Poller,
+                 turns: Turns, log: logging.Logger, security: Security | None = None):
         self.producing = producing
         self.fetching = fetching
         self.offsets = offsets

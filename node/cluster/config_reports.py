@@ -9,11 +9,17 @@ record is up to date; groups that are not noted cost nothing.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import trio
 
 from multiraft.errors import MultiRaftError
 from multiraft.wire.nodes import RecordMembers
 from node.cluster.metadata_client import MetadataRequests
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.log import MetadataLog
 
 #: Pause after a failed report, or while a configuration is not committed yet, in seconds.
 RETRY_S = 0.2
@@ -24,7 +30,7 @@ SLICE = 256
 class MemberReports:
     """The reporting task of one node."""
 
-    def __init__(self, core, metadata_log, requests: MetadataRequests):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, requests: MetadataRequests):
         self._core = core
         self._metadata_log = metadata_log
         self._requests = requests

@@ -7,21 +7,26 @@ the request to the leader, over the peer port, and raises the error that the lea
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.errors import LeaderUnknown
 from node.cluster.peer_requests import Handlers, PeerRequests
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
 
 
 class MetadataRequests:
     """Requests to the metadata leader. ``handlers``: this node's own, for the time that it
     leads."""
 
-    def __init__(self, core, handlers: Handlers, peers: PeerRequests):
+    def __init__(self, core: MultiRaft, handlers: Handlers, peers: PeerRequests):
         self._core = core
         self._handlers = handlers
         self._peers = peers
 
-    async def ask(self, request):
+    async def ask(self, request: Any) -> Any:
         """Return the metadata leader's reply. Raises ``RequestError``, ``AmbiguousOutcome``,
         ``LeaderUnknown``."""
         if self._core.status.is_leader(METADATA_GROUP):

@@ -8,10 +8,18 @@ operator's decision.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import trio
 
 from multiraft.errors import ProposalError
 from multiraft.types import METADATA_GROUP
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.log import MetadataLog
 
 #: Interval between checks, in seconds: about the time that a joining node waits for its first
 #: metadata.
@@ -21,7 +29,8 @@ LOOK_S = 0.25
 class MetadataLearners:
     """The task that keeps the learners, active on the metadata leader."""
 
-    def __init__(self, core, metadata_log, request_round, log):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog,
+                 request_round: Callable[[], None], log: logging.Logger):
         self._core = core
         self._metadata_log = metadata_log
         self._request_round = request_round

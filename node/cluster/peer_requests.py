@@ -9,13 +9,17 @@ place.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from multiraft.wire import nodes as wire
 from multiraft.wire import placements, plans, sinks
 from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, exception_for
 from multiraft.wire.schema import Malformed, Shape
-from node.peers.bulk_channel import Bulk, NoAnswer
+from node.peers.bulk_channel import Bulk, Handler, NoAnswer
 from node.request_errors import REFUSED
+
+if TYPE_CHECKING:
+    pass
 
 REQUESTS = {**wire.PEER_REQUESTS, **placements.PEER_REQUESTS, **plans.PEER_REQUESTS,
             **sinks.PEER_REQUESTS}
@@ -24,7 +28,7 @@ RESPONSES = {**wire.PEER_RESPONSES, **placements.PEER_RESPONSES, **plans.PEER_RE
 OPS = {shape.kind: op for op, shape in REQUESTS.items()}
 
 #: Request -> its handler, which raises one of ``REFUSED``.
-Handlers = dict[type, Callable[[object], Awaitable]]
+Handlers = dict[type, Callable[[Any], Awaitable[Any]]]
 
 
 class PeerRequests:
@@ -42,7 +46,7 @@ class PeerRequests:
         for op, shape in REQUESTS.items():
             (bulk.handlers if served is None else served)[op] = self._handler(shape)
 
-    async def ask(self, peer: int, request):
+    async def ask(self, peer: int, request: Any) -> Any:
         """Send a request to one node and return its reply. Raises ``RequestError``,
         ``AmbiguousOutcome``."""
         op = OPS[type(request)]
@@ -57,8 +61,8 @@ class PeerRequests:
             raise AmbiguousOutcome(f"{op}: {error}") from error
         raise refused
 
-    def _handler(self, shape: Shape):
-        async def handle(peer: int, header: dict, _payload) -> tuple[dict, tuple]:
+    def _handler(self, shape: Shape) -> Handler:
+        async def handle(peer: int, header: dict, _payload: memoryview) -> tuple[dict, tuple]:
             fields = dict(header)
             del fields["op"]
             request = shape.read(fields)

@@ -10,6 +10,9 @@ the nodes that they know.
 
 from __future__ import annotations
 
+import logging
+from typing import TYPE_CHECKING
+
 import trio
 
 from multiraft.errors import MultiRaftError
@@ -28,6 +31,9 @@ from node.metadata.state_machine import NodeRecord
 from node.peers.admission import Admission
 from node.peers.registry import PeerRegistry
 
+if TYPE_CHECKING:
+    from node.peers.link_manager import Peering
+
 #: Pause after an attempt without an answer of the metadata leader, in seconds: the first, and the
 #: longest, about an election.
 RETRY_S_MIN = 0.02
@@ -40,7 +46,7 @@ class Registration:
     """The registration task of one node."""
 
     def __init__(self, requests: MetadataRequests, peers: PeerRequests, known: PeerRegistry,
-                 record: NodeRecord, admission: Admission, peering, log):
+                 record: NodeRecord, admission: Admission, peering: Peering, log: logging.Logger):
         self._requests = requests
         self._peers = peers
         self._known = known

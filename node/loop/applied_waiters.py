@@ -6,13 +6,18 @@ loop calls ``told`` after each commit while tasks wait, in O(1) for groups witho
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import trio
+
+if TYPE_CHECKING:
+    from multiraft.partitions.state import PartitionStates
 
 
 class AppliedEntries:
     """The waiting tasks of one node, by group."""
 
-    def __init__(self, tails):
+    def __init__(self, tails: dict[int, PartitionStates]):
         self._tails = tails  # group -> PartitionTail
         self.waiting: dict[int, trio.Event] = {}  # empty = ``told`` has nothing to do
 

@@ -12,7 +12,8 @@ acknowledged only if this node has led its group without interruption since the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -20,11 +21,101 @@ from multiraft.raft.status import Role
 from multiraft.types import METADATA_GROUP
 from node.loop.applied_waiters import AppliedEntries
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.store import Store
+
+
+class Metadata(Protocol):
+    """The log of the metadata group."""
+
+    def apply(self, first: int, last: int) -> None: ...
+
+    def lead(self) -> None: ...
+
+    def role_changed(self, leads: bool) -> None: ...
+
+
+class Appends(Protocol):
+    """Appends without an answer."""
+
+    @property
+    def earliest_ms(self) -> int: ...
+
+    def committed(self, group: int, index: int) -> None: ...
+
+    def durable(self, group: int, index: int) -> None: ...
+
+    def groups_waiting_for_durable(self) -> Iterable[int]: ...
+
+    def lost(self, group: int) -> None: ...
+
+    def expire(self, now_ms: int) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Fetches(Protocol):
+    """Fetches that wait for records."""
+
+    @property
+    def earliest_ms(self) -> int: ...
+
+    @property
+    def woken(self) -> Collection[object]: ...
+
+    def committed(self, group: int) -> None: ...
+
+    def wake_due(self, now_ms: int) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Confirmations(Protocol):
+    """Reads that wait until a majority confirms the leader."""
+
+    @property
+    def earliest_ms(self) -> int: ...
+
+    @property
+    def waiting(self) -> Collection[object]: ...
+
+    def committed(self, group: int) -> None: ...
+
+    def ready(self, reads: list) -> None: ...
+
+    def lost(self, group: int) -> None: ...
+
+    def expire(self, now_ms: int) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Answers(Protocol):
+    """Sessions with answers that wait for the round's end."""
+
+    @property
+    def to_flush(self) -> Collection[object]: ...
+
+    def flush(self) -> None: ...
+
+
+class ReplicaChanges(Protocol):
+    """Creation and removal of replicas."""
+
+    due: bool
+
+    def settle(self) -> None: ...
+
+    def wanted(self, group: int, incarnation: int, sender: int, term: int, index: int) -> None: ...
+
+    def gone(self, group: int) -> None: ...
+
 
 class LeadershipNotifier:
     """A condition for tasks that wait until the known leader of some group changes."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._changed = trio.Event()
 
     def tell(self) -> None:
@@ -41,9 +132,10 @@ class LeadershipNotifier:
 class Applier:
     """The consumer of events, commits and durable indexes, on the loop thread."""
 
-    def __init__(self, core, store, metadata_log, pending, fetching, confirmations, sessions,
-                 roles: LeadershipNotifier, replicas, log,
-                 members_changed: Callable[[int], None] = lambda _group: None,
+    def __init__(self, core: MultiRaft, store: Store, metadata_log: Metadata,
+                 pending: Appends, fetching: Fetches, confirmations: Confirmations,
+                 sessions: Answers, roles: LeadershipNotifier, replicas: ReplicaChanges,
+                 log: logging.Logger, members_changed: Callable[[int], None] = lambda _group: None,
                  applied: AppliedEntries | None = None,
                  leads_changed: Callable[[], None] = lambda: None,
                  snapshot_offered: Callable[[int, int], None] = lambda _group, _leader: None):

@@ -8,12 +8,15 @@ turn holds its plan but no bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from multiraft.storage.errors import CorruptRange
+
+if TYPE_CHECKING:
+    from node.config import Limits
 
 #: Requests that run outside the loop, of all connections: each holds a task and its reply.
 TASKS_MAX = 4096
@@ -27,7 +30,7 @@ BYTES_PER_READ_MAX = 1 << 20
 class Background:
     """The owner of background tasks and of the threads that read cold ranges."""
 
-    def __init__(self, limits):
+    def __init__(self, limits: Limits):
         self._bytes_max = limits.cold_read_bytes_max
         self._readers_max = limits.cold_readers_max
         self._limiter: trio.CapacityLimiter | None = None
@@ -36,7 +39,7 @@ class Background:
         self._bytes = 0
         self.tasks = 0
 
-    async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the tasks until cancelled."""
         self._limiter = trio.CapacityLimiter(self._readers_max)
         async with trio.open_nursery() as nursery:
@@ -44,22 +47,23 @@ class Background:
             task_status.started()
             await trio.sleep_forever()
 
-    def start(self, work, *args) -> bool:
+    def start(self, work: Callable[..., Any], *args: Any) -> bool:
         """Run ``await work(*args)`` in a task of its own. Return False if ``TASKS_MAX`` tasks run
         already."""
         if self.tasks >= TASKS_MAX:
             return False
         self.tasks += 1
+        assert self._nursery is not None
         self._nursery.start_soon(self._run, work, args)
         return True
 
-    async def _run(self, work, args: tuple) -> None:
+    async def _run(self, work: Callable[..., Any], args: tuple) -> None:
         try:
             await work(*args)
         finally:
             self.tasks -= 1
 
-    async def read(self, plan) -> Any:
+    async def read(self, plan: Any) -> Any:
         """Return ``plan.execute()``, run on a thread, in turn. Raises what ``execute`` raises."""
         return await self._on_thread(plan.bytes, plan.execute)
 
@@ -72,7 +76,7 @@ class Background:
                                           portion)
         return read
 
-    async def _on_thread(self, size: int, work, *args) -> Any:
+    async def _on_thread(self, size: int, work: Callable[..., Any], *args: Any) -> Any:
         async with self._room:
             # A read that exceeds the limit by itself runs alone.
             while self._bytes and self._bytes + size > self._bytes_max:

@@ -9,13 +9,20 @@ full: then ``run`` and ``write_last`` do without it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Protocol
+
 import trio
 
 from multiraft.storage.pieces import Encoded
 from multiraft.types import METADATA_GROUP
 from node.errors import DiskFailed
-from node.loop.disk_space import is_full
+from node.loop.disk_space import Space, is_full
 from node.subscribers import Subscribers
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.checkpoint import CheckpointPlan
+    from multiraft.storage.store import Store
 
 #: Interval at which the store is asked for a due checkpoint, in seconds; asking is O(1).
 ASK_S = 1.0
@@ -23,10 +30,24 @@ ASK_S = 1.0
 NO_ROOM_S = 10.0
 
 
+class Snapshottable(Protocol):
+    """State that a checkpoint takes along."""
+
+    def snapshot(self) -> object: ...
+
+
+class MetadataSource(Protocol):
+    """The log of the metadata group."""
+
+    @property
+    def state(self) -> Snapshottable: ...
+
+
 class Checkpoints:
     """The checkpoint task of one node."""
 
-    def __init__(self, store, core, metadata_log, space=None):
+    def __init__(self, store: Store, core: MultiRaft, metadata_log: MetadataSource,
+                 space: Space | None = None):
         self._space = space
         self._store = store
         self._core = core
@@ -88,7 +109,7 @@ class Checkpoints:
             return  # no space: the next start replays more of the journal
         self._written(plan, applied)
 
-    def _written(self, plan, applied: int) -> None:
+    def _written(self, plan: CheckpointPlan, applied: int) -> None:
         self._store.checkpointed(plan)
         self.written += 1
         self.metadata_applied = applied
@@ -102,7 +123,7 @@ class Checkpoints:
         self._space.fill()
         return True
 
-    def _plan(self, metadata: Encoded | None = None):
+    def _plan(self, metadata: Encoded | None = None) -> tuple[CheckpointPlan, int]:
         """Return the plan and the applied index of the metadata group in it."""
         status = self._core.status
         commits = {group: status.commit_index(group) for group in status.groups()}
@@ -111,7 +132,7 @@ class Checkpoints:
         return plan, _applied(self._store)
 
 
-def _applied(store) -> int:
+def _applied(store: Store) -> int:
     """Return the applied index of the metadata group on this node; 0 = this node has no replica of
     it."""
     tail = store.tails.get(METADATA_GROUP)

@@ -16,17 +16,22 @@ import os
 import threading
 from functools import partial
 from pathlib import Path
-from typing import Callable
+from typing import TYPE_CHECKING, Callable
 
 import trio
 
 from multiraft.core import DiskQueue
+from multiraft.storage.filesystem import File
 from node.clock import monotonic_ms
 from node.errors import DiskFailed
 from node.histogram import Histogram
 from node.loop.disk_space import Space, is_full
 from node.loop.poller import Poller
 from node.loop.threads import name_this_thread
+
+if TYPE_CHECKING:
+    from multiraft.storage.io_jobs import StagedWrite
+    from multiraft.storage.store import Store
 
 #: Longest time that a hung disk delays the end of the process, in seconds.
 END_S = 10.0
@@ -65,15 +70,15 @@ class DiskWorker:
     order. It returns True if a round is due.
     """
 
-    def __init__(self, store, on_durable: Callable[[list], bool], arrivals: Poller, space=None,
-                 flush_interval_ms: int = 0):
+    def __init__(self, store: Store, on_durable: Callable[[list], bool], arrivals: Poller,
+                 space: Space | None = None, flush_interval_ms: int = 0):
         """Create the worker; ``run`` starts its thread. ``space``: the guard to notify of a full
         disk, or None. ``flush_interval_ms``: how long records may wait for their sync, in
         milliseconds; 0 = every write is synced."""
         self._space = space
         self._relaxed = flush_interval_ms > 0
         self._flush_interval_ms = flush_interval_ms
-        self._unsynced = None  # file whose last bytes are written and not synced
+        self._unsynced: File | None = None  # the file whose last bytes wait for a sync
         self._unsynced_since_ms = 0
         self._flushing = 0  # journal offset that the sync in flight makes durable
         self._arrivals = arrivals
@@ -117,11 +122,11 @@ class DiskWorker:
             return creating_ms if writing_ms is None else writing_ms
         return min(writing_ms, creating_ms)
 
-    def submit(self, staged) -> None:
+    def submit(self, staged: StagedWrite) -> None:
         """Queue a staged write, without starting it."""
         self._gathering.append(staged)
 
-    def write(self, staged) -> None:
+    def write(self, staged: StagedWrite) -> None:
         """Queue a staged write, and start it unless another one is in flight."""
         self.submit(staged)
         self.start_next()
@@ -179,6 +184,7 @@ class DiskWorker:
 
     def _submit_sync(self) -> None:
         self._token += 1
+        assert self._unsynced is not None
         self._queue.submit(self._unsynced.fileno(), [b""], 0, True, self._token)
         self._unsynced = None
 
@@ -233,7 +239,7 @@ class DiskWorker:
         if not self._ended and self._store.seals_waiting <= SEALS_WAITING_MAX:
             self._never.wait(GIVE_WAY_S)
 
-    async def _create(self, staged) -> None:
+    async def _create(self, staged: StagedWrite) -> None:
         """Create the segment file that a write waits for. If the disk has no space for a whole
         segment, the reserve is freed and the file is created unallocated; records are refused from
         then on."""
@@ -265,7 +271,7 @@ class DiskWorker:
             self._last_token = self._token
             self._queue.submit(file_number, [bytes(PROBE_BYTES)], 0, True, self._token)
 
-    async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the writer thread until cancelled: start it, collect its completions, end it."""
         self._thread.start()
         task_status.started()

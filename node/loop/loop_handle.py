@@ -35,9 +35,11 @@ class LoopHandle:
 
     def request(self) -> None:
         """Request a round from the loop thread.  Raises ``RoundFailed``, ``DiskFailed``."""
+        assert self._loop is not None
         self._loop.request()
 
     def wrote(self, staged: list) -> bool:
         """Report to the loop that the disk worker made staged writes durable. Return True if a
         round is due."""
+        assert self._loop is not None
         return self._loop.wrote(staged)

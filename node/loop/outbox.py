@@ -16,6 +16,8 @@ from collections import deque
 
 import trio
 
+from multiraft.wire.tls import TlsSocket
+
 #: One ``sendmsg`` takes at most this many buffers (Linux UIO_MAXIOV is 1024).
 IOV_BUFFERS_MAX = 1024
 
@@ -34,7 +36,7 @@ class Outbox:
 
     __slots__ = ("_sock", "_buffers", "_room_wanted", "_emptied", "size", "bytes_max", "sent_bytes")
 
-    def __init__(self, sock: socket.socket, bytes_max: int):
+    def __init__(self, sock: socket.socket | TlsSocket, bytes_max: int):
         self._sock = sock
         self._buffers: deque = deque()
         self._room_wanted = trio.Event()

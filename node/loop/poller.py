@@ -29,7 +29,7 @@ POLL_NS = 2_000_000
 class Poller:
     """The hot sources of one node, by file descriptor."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._epoll = select.epoll()
         self.file_number = self._epoll.fileno()  # readable when a source has something
         self._handlers: dict[int, Callable[[], bool]] = {}

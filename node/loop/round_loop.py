@@ -27,7 +27,7 @@ module does not ask who leads a group.
 from __future__ import annotations
 
 from collections import deque
-from typing import Callable, Protocol
+from typing import TYPE_CHECKING, Any, Callable, Protocol
 
 import trio
 
@@ -37,6 +37,12 @@ from node.clock import monotonic_ms, monotonic_ns
 from node.errors import RoundFailed
 from node.histogram import Histogram
 from node.loop.poller import Poller
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.raft.ready import Ready
+    from multiraft.storage.store import Store
+    from node.loop.disk_worker import DiskWorker
 
 #: Rounds that would follow each other faster are merged into one: about the duration of a round.
 GATHER_NS = 150_000
@@ -78,20 +84,23 @@ class Applier(Protocol):
     def answer(self, now_ms: int) -> None:
         """Send the replies that this round completed."""
 
-    answers_wait: bool  # replies are queued that the end of a round sends
+    @property
+    def answers_wait(self) -> bool: ...  # there are replies that only a round's end sends
 
 
 class Clock(Protocol):
     """A source of deadlines that a round has to serve."""
 
-    earliest_ms: int  # no deadline is earlier; a round at that time advances it
+    @property
+    def earliest_ms(self) -> int: ...  # not before; a round at that time makes it later
 
 
 class RoundLoop:
     """The driver of one node's ``MultiRaft``."""
 
-    def __init__(self, core, store, disk, peers: Peers, applier: Applier,
-                 clocks: tuple[Clock, ...], publish: Callable[[], None], arrivals: Poller):
+    def __init__(self, core: MultiRaft, store: Store, disk: DiskWorker, peers: Peers,
+                 applier: Applier, clocks: tuple[Clock, ...], publish: Callable[[], None],
+                 arrivals: Poller):
         self._core = core
         self._store = store
         self._disk = disk
@@ -170,7 +179,7 @@ class RoundLoop:
                 await trio.sleep_forever()
             self._drain()
 
-    async def run(self, task_status=trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the round-loop task: execute the rounds that ``request`` could not run at once."""
         task_status.started()
         while True:
@@ -250,7 +259,7 @@ class RoundLoop:
             self._peers.flush()
         return self._applier.answers_wait or self._core.has_work
 
-    def _process_ready(self, ready) -> None:
+    def _process_ready(self, ready: Ready) -> None:
         """Execute a ``Ready``. The order of its fields is the order of effects."""
         if ready.writes is not None:
             # Stage first: followers are sent the same buffers that the journal writes.
@@ -290,14 +299,15 @@ class RoundLoop:
         for clock in self._clocks:
             if clock.earliest_ms < armed_ms:
                 task, self._ticker = self._ticker, None
+                assert task is not None
                 trio.lowlevel.reschedule(task)
                 return
 
-    def _abort_ticker(self, _raise_cancel) -> trio.lowlevel.Abort:
+    def _abort_ticker(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
         self._ticker = None
         return trio.lowlevel.Abort.SUCCEEDED
 
-    def _abort(self, _raise_cancel) -> trio.lowlevel.Abort:
+    def _abort(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
         self._task = None
         return trio.lowlevel.Abort.SUCCEEDED
 

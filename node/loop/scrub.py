@@ -16,14 +16,21 @@ before ``begin`` recognizes by it the end of its pass.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
-from multiraft.storage.repair.scrub import Scrubber
+from multiraft.storage.repair.scrub import CheckpointsPlan, Scrubber, ScrubPlan
 from multiraft.storage.settings import StorageSettings
 from node.clock import wall_ms
 from node.errors import DiskFailed
+
+if TYPE_CHECKING:
+    from multiraft.storage.errors import StorageError
+    from multiraft.storage.store import Store
+    from node.loop.disk_worker import DiskWorker
 
 STATE_FILE = "scrub.json"
 #: Least pause between two passes, in seconds, for a journal that hardly grows.
@@ -55,7 +62,8 @@ def parse_state(data: bytes) -> dict[str, int]:
 class Scrub:
     """The scrub task of one node."""
 
-    def __init__(self, store, disk, damaged, directory: Path, settings: StorageSettings):
+    def __init__(self, store: Store, disk: DiskWorker, damaged: Callable[[StorageError], None],
+                 directory: Path, settings: StorageSettings):
         self._disk = disk
         self._damaged = damaged
         self._path = directory / STATE_FILE
@@ -155,7 +163,7 @@ class Scrub:
         self.completed_ms = wall_ms()
         self._keep()
 
-    def _next_plan(self):
+    def _next_plan(self) -> ScrubPlan | CheckpointsPlan | None:
         self._wake = trio.Event()
         if self._anew:
             self._anew = False

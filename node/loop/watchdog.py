@@ -13,9 +13,16 @@ nodes that may do better. If they do not, this node is elected again, and the ti
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import trio
 
 from node.clock import monotonic_ms
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
 
 #: Interval between checks, in seconds; a stall is detected at most this much later.
 LOOK_S = 0.5
@@ -24,7 +31,8 @@ LOOK_S = 0.5
 class Watchdog:
     """The watchdog task. ``waiting()`` returns group -> index of its oldest pending proposal."""
 
-    def __init__(self, core, waiting, request_round, group_stall_ms_max: int, log):
+    def __init__(self, core: MultiRaft, waiting: Callable[[], dict[int, int]],
+                 request_round: Callable[[], None], group_stall_ms_max: int, log: logging.Logger):
         self._core = core
         self._waiting = waiting
         self._request_round = request_round

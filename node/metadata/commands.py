@@ -11,13 +11,14 @@ proposer has chosen every id, and applying uses neither a clock nor random numbe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cbor2
 
 from multiraft.codec import shapes
 from multiraft.codec.layout import BATCH_BYTES_MAX
 from multiraft.errors import MultiRaftError
+from multiraft.types import Payload
 from multiraft.wire import schema, sinks
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import decode_header
@@ -148,7 +149,7 @@ class DeleteTopic(NamedTuple):
 class AllocateProducerIds(NamedTuple):
     """Allocate a block of ``count`` producer ids that were never granted before."""
 
-    count: int
+    count: int  # type: ignore[assignment]
 
 
 class BumpProducerEpoch(NamedTuple):
@@ -235,7 +236,7 @@ _members = list_of(_node_id, NODES_MAX)
 _replicas = list_of(list_of(_node_id, NODES_MAX), POOL_SIZE_MAX + 1)
 
 
-def _node(value):
+def _node(value: Any) -> NodeRecord:
     """Read a node's row; a row of an older release lacks the last two fields."""
     if type(value) is list and len(value) == _FIELDS_OF_NODE_0_1:
         value = [*value, "", 0]
@@ -289,7 +290,7 @@ def encode_command(command: Command) -> bytes:
     return payload
 
 
-def decode_command(payload: bytes | memoryview) -> Command:
+def decode_command(payload: Payload) -> Command:
     """Return the command in a METADATA entry's payload.  Raises ``InvalidCommand``.  O(bytes)."""
     if len(payload) > COMMAND_BYTES_MAX:
         raise InvalidCommand(f"a command of {len(payload)} bytes, the limit is {COMMAND_BYTES_MAX}")

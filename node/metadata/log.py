@@ -12,17 +12,69 @@ proposes it, and the state machine refuses repetitions by later leaders.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
 import trio
 
 from multiraft.errors import NotLeader, ProposalError
-from multiraft.types import METADATA_GROUP, EntryKind
+from multiraft.types import METADATA_GROUP, Entry, EntryKind
 from multiraft.wire.errors import AmbiguousOutcome, LeaderUnknown
 from node.metadata import state_machine
 from node.metadata.state_machine import Bootstrap, MetadataState
 from node.subscribers import Subscribers
 
+if TYPE_CHECKING:
+    from node.metadata.commands import Command
+    from node.metadata.result import Result
+
 #: A command is committed within a round trip; after this time its outcome is ambiguous.
 COMMAND_TIMEOUT_S = 10.0
+
+
+class GroupStates(Protocol):
+    """The part of ``multiraft.raft.status_view.StatusView`` that is asked here."""
+
+    def is_leader(self, group: int) -> bool: ...
+
+    def is_settled(self, group: int) -> bool: ...
+
+    def leader_hint(self, group: int) -> tuple[int, int]: ...
+
+
+class ProposedEntry(Protocol):
+    """The place of a proposal."""
+
+    @property
+    def index(self) -> int: ...
+
+
+class Consensus(Protocol):
+    """The part of ``multiraft.raft.multi_raft.MultiRaft`` that is used here."""
+
+    @property
+    def status(self) -> GroupStates: ...
+
+    def propose(self, group: int, kind: EntryKind, payload: bytes) -> ProposedEntry: ...
+
+    def announce_commit(self, group: int) -> None: ...
+
+
+class ReadEntries(Protocol):
+    """A read of entries that are no longer in memory."""
+
+    def execute(self) -> tuple[Entry, ...]: ...
+
+
+class Entries(Protocol):
+    """The part of ``multiraft.storage.store.Store`` that is used here."""
+
+    @property
+    def extra(self) -> Any: ...
+
+    def entries(self, group: int, first: int, last: int) -> tuple[Entry, ...] | None: ...
+
+    def read_plan(self, group: int, first: int, last: int) -> ReadEntries: ...
 
 
 class _Waiting:
@@ -30,16 +82,17 @@ class _Waiting:
 
     __slots__ = ("done", "result", "lost")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.done = trio.Event()
-        self.result = None
+        self.result: Any = None
         self.lost = False
 
 
 class MetadataLog:
     """Owner of this node's ``MetadataState``: applies entries to it and proposes commands."""
 
-    def __init__(self, core, store, plan: Bootstrap | None, request_round):
+    def __init__(self, core: Consensus, store: Entries, plan: Bootstrap | None,
+                 request_round: Callable[[], None]):
         self._core = core
         self._store = store
         self._plan = plan  # None: this node has joined a cluster that is bootstrapped
@@ -157,7 +210,7 @@ class MetadataLog:
             self._bootstrap()
             raise LeaderUnknown("the cluster is being set up; try again")
 
-    async def propose(self, command):
+    async def propose(self, command: Command) -> Result:
         """Propose ``command`` and return its result once it is applied here.
 
         Raises ``NotLeader``, ``LeaderUnknown`` or ``ProposalError`` when the command was not

@@ -370,6 +370,7 @@ class PlanTable:
         if self.next is not None:
             waiting, self.next = self.next, None
             self._begin(waiting)
+            assert self.plan is not None
             self.plan.waited = True
 
     def forget_node(self, node: int) -> None:
@@ -412,7 +413,8 @@ class PlanTable:
         if fields is not None:
             self.plan = _restored(fields)
         if waiting is not None:
-            self.next = ApplyPlan(*waiting[:5], PlanLimits(*waiting[5]), _moves(waiting[6]))
+            self.next = ApplyPlan._make(
+                (*waiting[:5], PlanLimits(*waiting[5]), _moves(waiting[6])))
         self.preferred = dict(snapshot["preferred"])
         self.moved = dict(snapshot["moved"])
         self.switched = dict(snapshot["switched"])
@@ -447,8 +449,8 @@ def _put_last(table: dict[int, int], key: int, value: int, count_max: int) -> No
 
 
 def _moves(rows: list) -> tuple[PlannedMove, ...]:
-    return tuple(PlannedMove(*row[:5], tuple(row[5]), tuple(row[6]), *row[7:10], tuple(row[10]))
-                 for row in rows)
+    return tuple(PlannedMove._make((*row[:5], tuple(row[5]), tuple(row[6]), *row[7:10],
+                                    tuple(row[10]))) for row in rows)
 
 
 def _restored(fields: dict) -> ActivePlan:

@@ -30,7 +30,7 @@ class ProducerIds(NamedTuple):
     """Producer ids first .. first + count - 1."""
 
     first: int
-    count: int
+    count: int  # type: ignore[assignment]
 
 
 class ProducerIdentity(NamedTuple):

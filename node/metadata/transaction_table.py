@@ -169,11 +169,12 @@ class TransactionTable:
             return self._open_run(command)
         if type(command) is VoidRuns:
             return self._void_runs(command)
+        assert isinstance(command, (CommitRun, AbortRun))
         number, run = command.sink, command.run
         if not (0 < number <= len(self._sinks)
                 and 0 < run <= self._sinks[number - 1].newest_run):
             return refused(Code.INVALID_REQUEST, f"sink {number} has no run {run}")
-        if type(command) is CommitRun:
+        if isinstance(command, CommitRun):
             return self._commit_run(command, self._sinks[number - 1])
         return self._abort_run(command, self._sinks[number - 1])
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -36,6 +37,11 @@ from multiraft.types import METADATA_GROUP
 from node.clock import monotonic_ms
 from node.rebalance.throttle import filled_by
 from node.replicas.group_description import log_bytes
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.store import Store
+    from node.metadata.log import MetadataLog
 
 #: Groups per turn: they take well below a millisecond.
 SLICE = 64
@@ -93,8 +99,8 @@ class GroupHealthScan:
     """Task that takes surveys.  ``space()`` blocks and returns (used, free, total) bytes of the
     data directory; None = not known."""
 
-    def __init__(self, core, store, metadata_log, lag_entries_max: int,
-                 space: Callable[[], tuple[int, int, int]]):
+    def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog,
+                 lag_entries_max: int, space: Callable[[], tuple[int, int, int]]):
         self._core = core
         self._store = store
         self._metadata_log = metadata_log

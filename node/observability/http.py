@@ -19,7 +19,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import h11
 import trio
@@ -31,6 +31,10 @@ from node.loop.threads import name_this_thread
 from node.observability import health, metrics
 from node.observability.phase import Life
 from node.observability.statistics import Sample
+
+if TYPE_CHECKING:
+    from node.loop.disk_worker import DiskWorker
+    from node.peers.liveness_thread import LivenessThread
 
 #: Time for the loop's answer, in seconds; scrapers usually wait for ten.
 ASK_S = 3.0
@@ -106,6 +110,7 @@ class HttpThread:
         """End the thread and close its connections.  May be repeated."""
         if not self._thread.is_alive():
             return
+        assert self._token is not None and self._scope is not None
         try:
             self._token.run_sync_soon(self._scope.cancel)
         except trio.RunFinishedError:
@@ -125,6 +130,7 @@ class HttpThread:
         self._token = trio.lowlevel.current_trio_token()
         with trio.CancelScope() as self._scope:
             self._running.set()
+            assert self._listener is not None
             await self._listener.serve()
 
     async def _handle(self, sock: socket.socket) -> None:
@@ -205,7 +211,8 @@ class HttpThread:
 
     async def _readyz(self) -> Reply:
         sample = await self._sample()
-        return _verdict("ready", health.readiness(self._life, sample and sample.survey))
+        return _verdict("ready", health.readiness(
+            self._life, sample.survey if sample is not None else None))
 
     async def _sample(self) -> Sample | None:
         """Return a sample from the loop; None when no node is attached or it does not answer in
@@ -277,12 +284,12 @@ def _verdict(name: str, verdict: health.Verdict) -> Reply:
     return Reply(200 if verdict.good else 503, _JSON, body.encode() + b"\n")
 
 
-def disk_busy_ms(disk) -> int:
+def disk_busy_ms(disk: DiskWorker) -> int:
     """Return the age of the disk's oldest unanswered job, in milliseconds; on any thread."""
     since_ms = disk.busy_since_ms
     return 0 if since_ms is None else max(0, monotonic_ms() - since_ms)
 
 
-def loop_silent_ms(liveness) -> int:
+def loop_silent_ms(liveness: LivenessThread) -> int:
     """Return the milliseconds since the loop answered the liveness thread; on any thread."""
     return max(0, monotonic_ms() - liveness.loop_seen_ms)

@@ -22,13 +22,14 @@ import logging
 import uuid
 from collections.abc import Callable
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import trio
 
 from multiraft.errors import MultiRaftError
 from multiraft.types import METADATA_GROUP, EntryKind
 from multiraft.wire.errors import Code, ErrorDetail, InvalidRequest, LeaderUnknown, exception_for
-from multiraft.wire.messages import BatchPart, Produce
+from multiraft.wire.messages import BatchPart, Produce, ProduceReply
 from multiraft.wire.schema import Malformed
 from node.clients.fetch import FetchHandler
 from node.clients.load_counts import Counted, LoadCounts
@@ -44,6 +45,10 @@ from node.observability.group_health import GroupHealthScan
 from node.observability.load_records import PARTITIONS, ROWS_PER_RECORD, TOPIC, Counters, Window
 from node.peers.bulk_channel import Bulk, NoAnswer
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.store import Store
+
 #: Pause before a record that was not appended is tried again, in seconds.
 RETRY_S = 0.1
 #: Time for an append, in milliseconds, elections included.
@@ -55,10 +60,11 @@ OP = "append_loads"
 class LoadPublisher:
     """Task that publishes loads."""
 
-    def __init__(self, config: NodeConfig, counts: LoadCounts | None, *, core, store,
-                 metadata_log: MetadataLog, directory: Router, producing: ProduceHandler,
-                 fetching: FetchHandler, disk: DiskWorker, surveying: GroupHealthScan, bulk: Bulk,
-                 request_round: Callable[[], None], log: logging.Logger):
+    def __init__(self, config: NodeConfig, counts: LoadCounts | None, *, core: MultiRaft,
+                 store: Store, metadata_log: MetadataLog, directory: Router,
+                 producing: ProduceHandler, fetching: FetchHandler, disk: DiskWorker,
+                 surveying: GroupHealthScan, bulk: Bulk, request_round: Callable[[], None],
+                 log: logging.Logger):
         """Create the task.  ``counts``: the loads since the last window, None = nothing is
         published; ``bulk``: the connections for records to leaders on other nodes."""
         self._place = config.node
@@ -152,6 +158,7 @@ class LoadPublisher:
                 return False
             incarnation = topic.incarnation + self._place.id % topic.partitions
             place = self._directory.locate(incarnation)
+            assert place is not None
             leader = self._core.status.leader_hint(place.group)[0]
             if leader == self._place.id:
                 await self._append_here(incarnation, batch)
@@ -174,7 +181,7 @@ class LoadPublisher:
         """Append a batch to a partition that is led here.  Raises ``MultiRaftError``."""
         replies, done = [], trio.Event()
 
-        def answer(reply) -> None:
+        def answer(reply: ProduceReply) -> None:
             replies.append(reply)
             done.set()
 
@@ -194,7 +201,8 @@ class LoadPublisher:
         if answer.header.get("code") != Code.OK:
             raise LeaderUnknown(f"node {leader}: {answer.header.get('text', '')!s:.200}")
 
-    async def _asked(self, _peer: int, header: dict, payload) -> tuple[dict, tuple]:
+    async def _asked(self, _peer: int, header: dict,
+                     payload: memoryview) -> tuple[dict, tuple]:
         """Append another node's record to a partition of the topic that is led here.  Raises
         ``Malformed``."""
         incarnation = header.get("incarnation")

@@ -16,12 +16,18 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from multiraft.codec.layout import CODEC_GZIP
 from multiraft.core import BatchBuilder
 from node.histogram import Histogram
 from node.replicas.group_description import log_bytes
+
+if TYPE_CHECKING:
+    from multiraft.partitions.state import PartitionStates
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.store import Store
+    from node.metadata.state_machine import MetadataState
 
 #: Version of the topic's records.
 LOADS_FORMAT = 1
@@ -82,7 +88,8 @@ def counter_fields(now: Counters, before: Counters) -> dict[str, int]:
             "commit_p99_us": latency_us(now.commit, before.commit)}
 
 
-def group_columns(core, store, groups: Iterable[tuple[int, Sequence[int]]]) -> dict[str, list]:
+def group_columns(core: MultiRaft, store: Store,
+                  groups: Iterable[tuple[int, Sequence[int]]]) -> dict[str, list]:
     """Return columns of groups with their sums and the bytes of their logs here.  O(groups named).
     """
     rows = []
@@ -95,7 +102,8 @@ def group_columns(core, store, groups: Iterable[tuple[int, Sequence[int]]]) -> d
     return _by_column(GROUP_COLUMNS, rows)
 
 
-def partition_columns(state, tails, rows: Iterable[tuple[int, Sequence[int]]]) -> dict[str, list]:
+def partition_columns(state: MetadataState, tails: dict[int, PartitionStates],
+                      rows: Iterable[tuple[int, Sequence[int]]]) -> dict[str, list]:
     """Return columns of partitions with their counts and their metadata from ``state``.
 
     A partition that was deleted meanwhile is left out.  O(partitions named).

@@ -125,7 +125,7 @@ class RateLimit(logging.Filter):
     wants all of them, and tools check from them which node led what.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._windows: dict[str, _Window] = {}
 

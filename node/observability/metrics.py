@@ -242,7 +242,7 @@ _PHASES = (RECOVERING, STARTING, SERVING, STOPPING)
 
 def _of_life(life: Life, sample: Sample | None) -> Iterator[Metric]:
     labels = build()
-    rows = {
+    rows: dict[str, list[tuple[tuple[str, ...], float]]] = {
         "multiraft_build_info": [(tuple(labels.values()), 1)],
         "multiraft_phase": [((phase,), int(phase == life.phase)) for phase in _PHASES],
         "multiraft_ready": [((), sample.counters["ready"] if sample is not None else 0)],
@@ -260,13 +260,15 @@ def _of_life(life: Life, sample: Sample | None) -> Iterator[Metric]:
 
 def _of_sample(family: Family, sample: Sample) -> Metric:
     if family.kind == HISTOGRAM:
-        made = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+        histograms = HistogramMetricFamily(family.name, family.help, labels=family.labels)
         for values, histogram in family.read(sample):
-            made.add_metric(values, histogram.buckets(), histogram.total_us / 1_000_000)
-        return made
+            assert isinstance(histogram, Histogram)
+            histograms.add_metric(values, histogram.buckets(), histogram.total_us / 1_000_000)
+        return histograms
     kind = CounterMetricFamily if family.kind == COUNTER else GaugeMetricFamily
     made = kind(family.name, family.help, labels=family.labels)
     for values, value in family.read(sample):
+        assert not isinstance(value, Histogram)
         made.add_metric(values, value)
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from multiraft.wire import messages as wire
 from node.observability.group_health import GroupHealthScan
@@ -18,7 +19,7 @@ class NodeStatusRequests:
         self._surveying = surveying
 
     @property
-    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """The request and its handler."""
         return {wire.NodeStatus: self._node_status}
 

@@ -15,7 +15,7 @@ RECOVERING, STARTING, SERVING, STOPPING = "recovering", "starting", "serving", "
 class Life:
     """The phase of one process, and its times."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.phase = RECOVERING
         self.recovery = Progress()  # recovery writes into it, on the main thread
         self.recovery_ms = 0  # duration in milliseconds, 0 = not over

@@ -17,6 +17,7 @@ directory that one peer recognizes is then admitted by none (docs/decisions/0052
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 import trio
@@ -62,7 +63,7 @@ class Admission:
     last. ``mark(reason, life)`` makes a refusal durable, with the boot id that the peer
     remembers."""
 
-    def __init__(self, known: PeerRegistry, log, lives: Iterable[Life] = (),
+    def __init__(self, known: PeerRegistry, log: logging.Logger, lives: Iterable[Life] = (),
                  mark: Callable[[str, Life], None] = lambda reason, life: None,
                  lease_ms: int = 0):
         own = tuple(lives)
@@ -75,10 +76,11 @@ class Admission:
         self._mark = mark
         self._twin_patience_ms = max(TWIN_PATIENCE_MS, TWIN_PATIENCE_LEASES * lease_ms)
         self._met: set[int] = set()
-        self._heard: set[int] = set()  # peers that answered, or cannot be reached
-        self._remembered: dict[int, Life] = {}  # boot ids of this directory that peers asked for
-        self._named: dict[int, Life] = {}  # boot ids that the next hello to a peer names
-        self._asked_ms: int | None = None  # time of the first question
+        self._heard: set[int] = set()  # peers that answered, or are not there
+        self._remembered: dict[
+            int, Life | None] = {}  # what peers asked for, all of it this directory's
+        self._named: dict[int, Life] = {}  # and what they are told
+        self._asked_ms: int | None = None  # when asking began
         self._asking = True
         self._news = trio.Event()
         self._twins: dict[int, tuple[int, int]] = {}  # peer -> time of the answer, patience used

@@ -13,29 +13,35 @@ matched with a request: replies are ordinary items of the next frame in the othe
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from multiraft.core import frame_entries
 from multiraft.errors import Compacted
 from multiraft.liveness.peer_identity import Life
-from multiraft.raft.messages import Append
+from multiraft.raft.messages import Append, Message
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.io_jobs import ReadJob
 from multiraft.types import Entry
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import FrameReader
+from multiraft.wire.tls import TlsSocket
 from node.errors import DiskFailed
 from node.loop.outbox import Outbox
 from node.loop.poller import Poller
 from node.loop.receive import receive_some
 from node.peers import codec
 from node.peers.dial import dial
-from node.peers.handshake import NotAccepted, introduce
+from node.peers.handshake import Introduction, NotAccepted, introduce
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.store import Store
 
 #: Pause before an unreachable peer is dialled again, in seconds.
 REDIAL_S = 0.2
@@ -74,8 +80,8 @@ class PeerLink:
     """The outgoing connection to one peer. ``introduction(peer)`` creates the handshake; the link
     exists only after the peer has accepted it."""
 
-    def __init__(self, peer: int, host: str, port: int, introduction, bytes_max: int, gate: Gate,
-                 log):
+    def __init__(self, peer: int, host: str, port: int, introduction: Callable[[int], Introduction],
+                 bytes_max: int, gate: Gate, log: logging.Logger):
         self.peer = peer
         self._context = host
         self._port = port
@@ -108,13 +114,15 @@ class PeerLink:
         except OSError:
             self._break()
 
-    async def run(self, on_connected, on_disconnected) -> None:
+    async def run(self, on_connected: Callable[[PeerLink], None],
+                  on_disconnected: Callable[[PeerLink], None]) -> None:
         """Dial, serve until the connection breaks, and dial again; until ``end``."""
         with self._scope:
             while True:
                 opened = await self._open()
                 if opened is not None:
-                    await self._talk(*opened, on_connected, on_disconnected)
+                    sock, reader = opened
+                    await self._talk(sock, reader, on_connected, on_disconnected)
                 elif await self._gate.linked(self.peer):
                     continue
                 await trio.sleep(REDIAL_S)  # bounds the rate also towards a peer that refuses
@@ -123,7 +131,9 @@ class PeerLink:
         """Close the connection and stop dialling."""
         self._scope.cancel()
 
-    async def _talk(self, sock, reader: FrameReader, on_connected, on_disconnected) -> None:
+    async def _talk(self, sock: socket.socket | TlsSocket, reader: FrameReader,
+                    on_connected: Callable[[PeerLink], None],
+                    on_disconnected: Callable[[PeerLink], None]) -> None:
         """Serve one connection that the peer has accepted, to its end."""
         self._gate.welcomed(self.peer)
         self._outbox = Outbox(sock, self._bytes_max)
@@ -141,7 +151,7 @@ class PeerLink:
         reached."""
         return await dial(self._context, self._port)
 
-    async def _open(self):
+    async def _open(self) -> tuple[socket.socket | TlsSocket, FrameReader] | None:
         """Return a connection that the peer has accepted, and its reader; None = not now."""
         sock = await self.dial()
         if sock is None:
@@ -173,10 +183,12 @@ class PeerLink:
         else:
             self._gate.refused(self.peer, 0, str(error), None)
 
-    async def _serve(self, sock, reader: FrameReader, outbox: Outbox) -> None:
+    async def _serve(self, sock: socket.socket | TlsSocket, reader: FrameReader,
+                     outbox: Outbox) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._drain, outbox)
             nursery.start_soon(self._watch, sock, reader)
+            assert self._broken is not None
             await self._broken.wait()
             nursery.cancel_scope.cancel()
 
@@ -186,7 +198,7 @@ class PeerLink:
         except OSError:
             self._break()
 
-    async def _watch(self, sock, reader: FrameReader) -> None:
+    async def _watch(self, sock: socket.socket | TlsSocket, reader: FrameReader) -> None:
         """Wait for the end of the stream: the peer sends nothing else on this connection."""
         reason = ""
         try:
@@ -208,7 +220,8 @@ class PeerLink:
 class Peers:
     """The append connections of one node."""
 
-    def __init__(self, store, core, frame_bytes_max: int, request_round, damaged,
+    def __init__(self, store: Store, core: MultiRaft, frame_bytes_max: int,
+                 request_round: Callable[[], None], damaged: Callable[[CorruptRange], None],
                  arrivals: Poller):
         self._links: dict[int, PeerLink] = {}
         self._store = store
@@ -310,7 +323,7 @@ class Peers:
             frames.append(codec.frame(items, payload))
         return frames
 
-    def _filled(self, peer: int, message) -> tuple[list | None, Sequence, int]:
+    def _filled(self, peer: int, message: Message) -> tuple[list | None, Sequence, int]:
         """Return a message as item, entry buffers and their size; the item is None if it is sent
         later or not at all."""
         if type(message) is not Append or message.last_index <= message.prev_index:

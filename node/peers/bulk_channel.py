@@ -20,8 +20,9 @@ import trio
 from multiraft.wire.errors import RemoteProtocolError
 from multiraft.wire.frames import Frame, FrameReader, WireLimits, encode_frame
 from multiraft.wire.schema import Malformed
+from multiraft.wire.tls import TlsSocket
 from node.loop.receive import receive_some
-from node.peers.handshake import NotAccepted, introduce
+from node.peers.handshake import Introduction, NotAccepted, introduce
 
 #: Longest time without any byte of the reply before a request fails, in seconds.
 ANSWER_TIMEOUT_S = 10.0
@@ -44,8 +45,9 @@ _UNANSWERED = (OSError, RemoteProtocolError, Malformed, NotAccepted, trio.TooSlo
 class Bulk:
     """Both ends of the bulk connections of one node."""
 
-    def __init__(self, dial: Callable[[int], Awaitable[socket.socket | None]], introduction,
-                 frame_bytes_max: int, bytes_per_second: int):
+    def __init__(self, dial: Callable[[int], Awaitable[socket.socket | None]],
+                 introduction: Callable[[int], Introduction], frame_bytes_max: int,
+                 bytes_per_second: int):
         self.handlers: dict[str, Handler] = {}
         self.bytes_sent = 0
         self._dial = dial
@@ -54,7 +56,7 @@ class Bulk:
         self._bytes_per_second = bytes_per_second
         self._piece_bytes = min(PIECE_BYTES, bytes_per_second)
         self._pace = trio.Lock()
-        self._connections: dict[int, tuple[socket.socket, FrameReader]] = {}
+        self._connections: dict[int, tuple[socket.socket | TlsSocket, FrameReader]] = {}
         self._asking: dict[int, trio.Lock] = {}
 
     # ---- asking --------------------------------------------------------------------------------
@@ -73,7 +75,7 @@ class Bulk:
                     raise NoAnswer(f"node {peer}: {str(error) or 'too slow'}") from error
                 raise
 
-    async def _connection(self, peer: int) -> tuple[socket.socket, FrameReader]:
+    async def _connection(self, peer: int) -> tuple[socket.socket | TlsSocket, FrameReader]:
         known = self._connections.get(peer)
         if known is not None:
             return known
@@ -110,7 +112,7 @@ class Bulk:
 
     # ---- answering -----------------------------------------------------------------------------
 
-    async def serve(self, sock: socket.socket, reader: FrameReader, peer: int) -> None:
+    async def serve(self, sock: socket.socket | TlsSocket, reader: FrameReader, peer: int) -> None:
         """Answer requests until the peer closes the connection. Raises ``RemoteProtocolError``,
         ``OSError``."""
         reader.limits = self._limits
@@ -130,7 +132,7 @@ class Bulk:
 
     # ---- both ----------------------------------------------------------------------------------
 
-    async def _send(self, sock: socket.socket, buffers: Sequence) -> None:
+    async def _send(self, sock: socket.socket | TlsSocket, buffers: Sequence) -> None:
         data = memoryview(b"".join(buffers))
         for at in range(0, len(data), self._piece_bytes):
             piece = data[at:at + self._piece_bytes]
@@ -146,7 +148,7 @@ class Bulk:
                 self.bytes_sent += sent
 
 
-async def _next_frame(sock: socket.socket, reader: FrameReader,
+async def _next_frame(sock: socket.socket | TlsSocket, reader: FrameReader,
                       patience: trio.CancelScope) -> Frame:
     while (frame := reader.next_frame()) is None:
         if not await receive_some(sock, reader):

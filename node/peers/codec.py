@@ -9,12 +9,15 @@ on a version.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from multiraft.core import parse_entries
 from multiraft.errors import CorruptEntry
 from multiraft.liveness.leadership_digest import BUCKETS
 from multiraft.raft import messages as m
+from multiraft.raft.messages import Message
 from multiraft.wire.errors import RemoteProtocolError
-from multiraft.wire.frames import Frame, encode_frame
+from multiraft.wire.frames import Buffer, Frame, encode_frame
 
 #: Items per frame: decoded in one piece, in some milliseconds.
 ITEMS_PER_FRAME_MAX = 1024
@@ -75,7 +78,7 @@ _LED = (GROUP_MAX, _U32, TERM_MAX)
 _CHANGE = (GROUP_MAX, _U32, TERM_MAX, _BOOL)
 
 
-def encode(message, payload_bytes: int) -> list:
+def encode(message: Message, payload_bytes: int) -> list:
     """Return the item of a message. ``payload_bytes``: bytes of its entries in the payload (appends
     only)."""
     item = [_TYPES[type(message)], *message]
@@ -84,7 +87,7 @@ def encode(message, payload_bytes: int) -> list:
     return item
 
 
-def frame(items: list, payload: list = ()) -> list:
+def frame(items: list, payload: Sequence[Buffer] = ()) -> list[Buffer]:
     """Return the buffers of one frame."""
     return encode_frame({"i": items}, payload)
 
@@ -98,7 +101,7 @@ def decode(received: Frame) -> list:
     if len(items) > ITEMS_ACCEPTED_MAX:
         raise RemoteProtocolError(f"a peer frame of {len(items)} items, the limit is "
                                   f"{ITEMS_ACCEPTED_MAX}")
-    decoded = []
+    decoded: list[Message] = []
     at = 0
     for item in items:
         if type(item) is not list or not item or type(item[0]) is not int:

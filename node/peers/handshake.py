@@ -68,7 +68,7 @@ def _proof(secret: bytes, role: bytes, cluster_id: bytes, hello: wire.Hello,
     return hmac.digest(secret, role + said, "sha256")
 
 
-def check_certificate(sock, node: int, cluster_id: bytes) -> None:
+def check_certificate(sock: socket.socket | TlsSocket, node: int, cluster_id: bytes) -> None:
     """Raise ``NotAccepted`` if the connection uses certificates and the peer's does not name
     ``node``."""
     if isinstance(sock, TlsSocket):
@@ -183,25 +183,27 @@ class Reception:
         return _proof(secret, role, self._security.cluster_id, self._hello, self._challenge)
 
 
-async def introduce(sock: socket.socket, introduction: Introduction):
+async def introduce(sock: socket.socket, introduction: Introduction,
+                    ) -> tuple[socket.socket | TlsSocket, FrameReader]:
     """Run the handshake on a fresh connection to a peer. Return the socket to use from then on, and
     its reader. The caller limits the time, and closes ``sock`` if this raises ``OSError``,
     ``NotAccepted`` or ``RemoteProtocolError``."""
+    stream: socket.socket | TlsSocket = sock
     if introduction.security.peer_client is not None:
-        sock = await secured(sock, introduction.security.peer_client, introduction.server_name)
-        check_certificate(sock, introduction.peer, introduction.security.cluster_id)
+        stream = await secured(sock, introduction.security.peer_client, introduction.server_name)
+        check_certificate(stream, introduction.peer, introduction.security.cluster_id)
     reader = FrameReader(HANDSHAKE_LIMITS)
-    sock.send(introduction.first())  # the empty send buffer takes the whole frame
+    stream.send(introduction.first())  # a fresh socket takes it whole
     while not introduction.accepted:
-        header = await next_header(sock, reader)
+        header = await next_header(stream, reader)
         if header is None:
             raise ConnectionError("the connection ended in the handshake")
         if said := introduction.answer(header):
-            sock.send(said)
-    return sock, reader
+            stream.send(said)
+    return stream, reader
 
 
-async def next_header(sock, reader: FrameReader) -> dict | None:
+async def next_header(sock: socket.socket | TlsSocket, reader: FrameReader) -> dict | None:
     """Return the header of the next handshake frame; None = the stream ended. Raises
     ``RemoteProtocolError`` for a frame with a payload."""
     while (frame := reader.next_frame()) is None:

@@ -9,6 +9,8 @@ failed, ``run`` raises ``LivenessFailed`` and the node stops.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -17,11 +19,17 @@ from node.clock import monotonic_ms, monotonic_us
 from node.errors import LivenessFailed
 from node.histogram import Histogram
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.loop.disk_worker import DiskWorker
+    from node.peers.liveness_thread import LivenessThread
+
 
 class LeaseEvents:
     """The task that receives the events of the liveness thread."""
 
-    def __init__(self, core, liveness, disk, request_round, probe_file: int, probe_ms: int):
+    def __init__(self, core: MultiRaft, liveness: LivenessThread, disk: DiskWorker,
+                 request_round: Callable[[], None], probe_file: int, probe_ms: int):
         self._core = core
         self._liveness = liveness
         self._disk = disk

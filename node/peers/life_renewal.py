@@ -14,6 +14,7 @@ the two. Whatever the node acknowledged since the last number is not covered (do
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -23,7 +24,7 @@ from multiraft.storage.errors import StorageError
 from multiraft.wire.errors import RemoteProtocolError
 from node.errors import DiskFailed
 from node.peers.admission import Admission
-from node.peers.handshake import NotAccepted, introduce
+from node.peers.handshake import Introduction, NotAccepted, introduce
 from node.peers.registry import PeerRegistry
 
 #: Seconds between two numbers while the node writes. Each costs a small synced file here and one at
@@ -40,7 +41,7 @@ class Renewal:
 
     def __init__(self, admission: Admission, known: PeerRegistry, written: Callable[[], int],
                  renew: Callable[[], tuple[Life, ...]], dial: Callable[[int], Awaitable],
-                 introduction, log):
+                 introduction: Callable[[int], Introduction], log: logging.Logger):
         self._admission = admission
         self._known = known
         self._written = written

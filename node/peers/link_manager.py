@@ -7,20 +7,27 @@ and only when a node was registered or removed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from node.address import Address, parse_address
 from node.errors import BadConfig
 from node.peers.registry import PeerRegistry
+
+if TYPE_CHECKING:
+    from node.metadata.state_machine import MetadataState
+    from node.peers.append_links import PeerLink, Peers
+    from node.peers.liveness_thread import LivenessThread
 
 
 class Peering:
     """The links of one node. ``make_link(peer, address)`` creates an append link.
     ``end_incoming(peer)`` closes the append connection that a removed node has opened here."""
 
-    def __init__(self, known: PeerRegistry, peers, liveness,
-                 make_link: Callable[[int, Address], object],
-                 end_incoming: Callable[[int], None], log):
+    def __init__(self, known: PeerRegistry, peers: Peers, liveness: LivenessThread,
+                 make_link: Callable[[int, Address], PeerLink],
+                 end_incoming: Callable[[int], None], log: logging.Logger):
         self._known = known
         self._peers = peers
         self._liveness = liveness
@@ -29,7 +36,7 @@ class Peering:
         self._log = log
         self._addresses: dict[int, str] = {}
 
-    def follow(self, state) -> None:
+    def follow(self, state: MetadataState) -> None:
         """Adjust the links to metadata that were applied."""
         if self._known.applied(state):
             self.changed()

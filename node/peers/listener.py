@@ -16,13 +16,17 @@ about to end, so that dead connections do not accumulate.
 
 from __future__ import annotations
 
+import logging
 import socket
+import ssl
 from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
 from multiraft.errors import ImpossibleMessage
-from multiraft.raft.messages import Append
+from multiraft.raft.messages import Append, Message
 from multiraft.types import EntryKind
 from multiraft.wire import messages as wire
 from multiraft.wire.errors import Code, RemoteProtocolError
@@ -35,6 +39,13 @@ from node.peers.handshake import NotAccepted, Reception, check_certificate, next
 from node.peers.registry import Life, PeerRegistry, Verdict
 from node.peers.security import Security
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.loop.disk_space import Space
+    from node.loop.poller import Poller
+    from node.peers.bulk_channel import Bulk
+    from node.peers.liveness_thread import LivenessThread
+
 #: Messages of one connection that are stepped per turn of the loop, at some 5 us each. A message
 #: with entries counts as one more for each ``ENTRIES_PER_MESSAGE`` of them.
 MESSAGES_PER_TURN = 512
@@ -44,9 +55,10 @@ ENTRIES_PER_MESSAGE = 4
 class PeerListener:
     """The handler of the peer port's connections."""
 
-    def __init__(self, core, request_round, liveness, security: Security, node: int,
-                 boot_epoch: int, known: PeerRegistry, frame_bytes_max: int, hello_timeout_ms: int,
-                 arrivals, log, bulk=None, space=None):
+    def __init__(self, core: MultiRaft, request_round: Callable[[], None], liveness: LivenessThread,
+                 security: Security, node: int, boot_epoch: int, known: PeerRegistry,
+                 frame_bytes_max: int, hello_timeout_ms: int, arrivals: Poller, log: logging.Logger,
+                 bulk: Bulk | None = None, space: Space | None = None):
         self.space = space
         self._core = core
         self._request_round = request_round
@@ -65,13 +77,14 @@ class PeerListener:
         self.frames = 0
         self.refused = 0
 
-    async def handle(self, sock: socket.socket) -> None:
+    async def handle(self, accepted: socket.socket) -> None:
         """Serve one connection from hello to end."""
+        sock: socket.socket | TlsSocket = accepted
         reader = FrameReader(HANDSHAKE_LIMITS)
         hello = None
         with trio.move_on_after(self._hello_timeout_ms / 1000):
             if self._security.peer_server is not None:
-                sock = await self._secured(sock)
+                sock = await self._secured(accepted, self._security.peer_server)
             hello = await self._greet(sock, reader)
         try:
             if hello is not None:
@@ -79,20 +92,22 @@ class PeerListener:
         finally:
             sock.close()
 
-    async def _secured(self, sock: socket.socket) -> TlsSocket:
+    async def _secured(self, sock: socket.socket, context: ssl.SSLContext) -> TlsSocket:
         try:
-            return await secured(sock, self._security.peer_server)
+            return await secured(sock, context)
         except OSError as error:
             self._note_refused(f"no TLS: {error}")
             raise
 
-    async def _serve(self, sock, reader: FrameReader, hello: wire.Hello) -> None:
+    async def _serve(self, sock: socket.socket | TlsSocket, reader: FrameReader,
+                     hello: wire.Hello) -> None:
         if hello.connection == "liveness":
             moved = (sock.moved() if isinstance(sock, TlsSocket)
                      else socket.socket(fileno=sock.detach()))
             self._liveness.adopt(hello.node, moved, reader)
             return
         if hello.connection == "bulk":
+            assert self._bulk is not None
             await self._bulk.serve(sock, reader, hello.node)
             return
         reader.limits = self._limits
@@ -107,7 +122,8 @@ class PeerListener:
         if peer in self._receiving:
             self._receiving[peer][0].cancel()
 
-    async def _receive_alone(self, sock, reader: FrameReader, hello: wire.Hello) -> None:
+    async def _receive_alone(self, sock: socket.socket | TlsSocket, reader: FrameReader,
+                             hello: wire.Hello) -> None:
         """Receive until the connection ends, or until the same node connects again."""
         peer = hello.node
         with trio.CancelScope() as scope:
@@ -119,7 +135,8 @@ class PeerListener:
                 if self._receiving.get(peer) is mine:
                     del self._receiving[peer]
 
-    async def _greet(self, sock, reader: FrameReader) -> wire.Hello | None:
+    async def _greet(self, sock: socket.socket | TlsSocket,
+                     reader: FrameReader) -> wire.Hello | None:
         try:
             header = await next_header(sock, reader)
             if header is None:
@@ -143,7 +160,8 @@ class PeerListener:
         sock.send(b"".join(encode_frame(wire.welcome_header(welcome))))
         return hello
 
-    async def _proven(self, sock, reader: FrameReader, hello: wire.Hello) -> bytes | None:
+    async def _proven(self, sock: socket.socket | TlsSocket, reader: FrameReader,
+                      hello: wire.Hello) -> bytes | None:
         """Return this node's own proof after verifying the dialler's; None = this cluster requires
         none. Raises ``NotAccepted``."""
         reception = Reception(self._security, self._node, self._boot_epoch, hello)
@@ -156,7 +174,8 @@ class PeerListener:
             raise NotAccepted("the connection ended before the proof")
         return reception.proven(header)
 
-    def _refuse(self, sock, verdict: Verdict, proof: bytes | None = None) -> None:
+    def _refuse(self, sock: socket.socket | TlsSocket, verdict: Verdict,
+                proof: bytes | None = None) -> None:
         """Send a refusal, with this node's proof if the dialler has given its own. A peer obeys a
         final refusal only with such a proof, so that an attacker cannot stop a node."""
         if verdict.code != Code.UNLINKED_LIFE:  # ordinary: once for each start of a peer
@@ -186,7 +205,8 @@ class PeerListener:
         return (receiving is not None and receiving[1] == life.boot_epoch
                 and self._core.status.supported_epoch(peer) == life.boot_epoch)
 
-    async def _receive(self, sock, reader: FrameReader, peer: int) -> None:
+    async def _receive(self, sock: socket.socket | TlsSocket, reader: FrameReader,
+                       peer: int) -> None:
         kind = _TlsIncoming if isinstance(sock, TlsSocket) else _Incoming
         incoming = kind(self, self._core, sock, reader, peer)
         file_number = sock.fileno()
@@ -203,7 +223,7 @@ class PeerListener:
             raise incoming.problem
 
 
-def _carries_records(message) -> bool:
+def _carries_records(message: Message) -> bool:
     return (type(message) is Append
             and any(entry.kind == EntryKind.DATA for entry in message.entries))
 
@@ -214,7 +234,8 @@ class _Incoming:
     __slots__ = ("_listener", "_core", "_sock", "_reader", "_peer", "_ended", "_decoded", "_left",
                  "_more", "over", "problem")
 
-    def __init__(self, listener: PeerListener, core, sock, reader: FrameReader, peer: int):
+    def __init__(self, listener: PeerListener, core: MultiRaft, sock: socket.socket | TlsSocket,
+                 reader: FrameReader, peer: int):
         self._listener = listener
         self._core = core
         self._sock = sock
@@ -308,6 +329,7 @@ class _TlsIncoming(_Incoming):
         """Receive until nothing is decrypted and unread: the kernel reports no readiness for those
         bytes."""
         due = super().receive()
+        assert isinstance(self._sock, TlsSocket)
         while self._sock.pending and not self._ended and not self._more:
             due |= self._received()
         return due

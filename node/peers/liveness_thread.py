@@ -29,7 +29,9 @@ import selectors
 import socket
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from multiraft.liveness.store_liveness import Answer, Question, StoreLiveness
 from multiraft.wire import frames
@@ -38,6 +40,10 @@ from multiraft.wire.tls import TlsSocket
 from node.clock import monotonic_ms, monotonic_us
 from node.loop.threads import name_this_thread
 from node.peers.handshake import Introduction, NotAccepted, check_certificate
+
+if TYPE_CHECKING:
+    from node.loop.disk_space import Space
+    from node.loop.disk_worker import DiskWorker
 
 #: Limits of a liveness frame, which holds a few integers.
 LIVENESS_LIMITS = frames.WireLimits(frame_bytes_max=4096, header_bytes_max=4092, in_flight_max=1)
@@ -59,7 +65,7 @@ class Link:
     """One liveness connection: dialled (sends heartbeats) or adopted (sends answers)."""
 
     peer: int
-    sock: socket.socket
+    sock: socket.socket | TlsSocket
     reader: frames.FrameReader
     dialled: bool
     ready: bool  # accepted by the peer, if dialled
@@ -74,8 +80,9 @@ class LivenessThread:
     """The thread that runs ``StoreLiveness`` against the other nodes. ``introduction(peer)``
     creates the handshake of a dialled link."""
 
-    def __init__(self, liveness: StoreLiveness, introduction, loop_stall_ms_max: int,
-                 disk_stall_ms_max: int, disk, space=None):
+    def __init__(self, liveness: StoreLiveness, introduction: Callable[[int], Introduction],
+                 loop_stall_ms_max: int, disk_stall_ms_max: int, disk: DiskWorker,
+                 space: Space | None = None):
         self._liveness = liveness
         self._members: dict[int, tuple[str, int]] = {}  # peer -> (host, port) to dial
         self._moves: deque = deque()  # (peer, (host, port) or None), from the loop thread
@@ -126,7 +133,7 @@ class LivenessThread:
         self._waker_send.close()
         os.close(self.wake_fd)
 
-    def adopt(self, peer: int, sock: socket.socket, reader: frames.FrameReader) -> None:
+    def adopt(self, peer: int, sock: socket.socket | TlsSocket, reader: frames.FrameReader) -> None:
         """Take over an accepted liveness connection, with the bytes received behind its hello.
         Called from the loop thread."""
         self._adopting.append((peer, sock, reader))
@@ -162,7 +169,7 @@ class LivenessThread:
         finally:
             for key in list(self._selector.get_map().values()):
                 if key.data is not None:
-                    key.fileobj.close()
+                    key.data.sock.close()
             self._selector.close()
 
     def _run(self) -> None:
@@ -278,6 +285,7 @@ class LivenessThread:
         if link.sock.fileno() == -1:
             return  # closed by an earlier event of the same ``select``
         if not link.connected and mask & selectors.EVENT_WRITE:
+            assert isinstance(link.sock, socket.socket)
             error = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error:
                 self._close(link)
@@ -293,21 +301,25 @@ class LivenessThread:
 
     def _begin(self, link: Link) -> None:
         """Begin a connected link: with TLS if it is configured, then with the hello."""
-        context = link.introduction.security.peer_client
+        introduction = link.introduction
+        assert introduction is not None and isinstance(link.sock, socket.socket)
+        context = introduction.security.peer_client
         if context is not None:
-            link.sock = TlsSocket(link.sock, context, link.introduction.server_name)
+            link.sock = TlsSocket(link.sock, context, introduction.server_name)
             link.handshaking = True
             self._shake(link)
             return
         self._selector.modify(link.sock, selectors.EVENT_READ, link)
-        self._send_bytes(link, link.introduction.first())
+        self._send_bytes(link, introduction.first())
 
     def _shake(self, link: Link) -> None:
         """Continue the TLS handshake."""
+        introduction = link.introduction
+        assert introduction is not None and isinstance(link.sock, TlsSocket)
         try:
             link.handshaking = not link.sock.handshake()
             if not link.handshaking:
-                check_certificate(link.sock, link.peer, link.introduction.security.cluster_id)
+                check_certificate(link.sock, link.peer, introduction.security.cluster_id)
         except (OSError, NotAccepted):
             self._close(link)  # the append connection fails in the same way, and logs it
             return
@@ -315,7 +327,7 @@ class LivenessThread:
         self._selector.modify(
             link.sock, events | selectors.EVENT_WRITE if link.sock.wants_write else events, link)
         if not link.handshaking:
-            self._send_bytes(link, link.introduction.first())
+            self._send_bytes(link, introduction.first())
             self._receive(link)
 
     def _receive(self, link: Link) -> None:
@@ -360,8 +372,10 @@ class LivenessThread:
                 self._publish(now_ms)
                 self._liveness.answered(now_ms, link.peer, _values(Answer, header.get("answer")))
                 return
-            said = link.introduction.answer(header)
-            link.ready = link.introduction.accepted
+            introduction = link.introduction
+            assert introduction is not None
+            said = introduction.answer(header)
+            link.ready = introduction.accepted
             if said:
                 self._send_bytes(link, said)
             return
@@ -421,7 +435,7 @@ class LivenessThread:
             self._liveness.ended(peer)
 
 
-def _values(kind: type, values: object):
+def _values(kind: type[Any], values: object) -> Any:
     """Decode a heartbeat or an answer, which consist of integers and booleans. Raises
     ``RemoteProtocolError``."""
     if type(values) is not list or len(values) != len(kind._fields):

@@ -97,7 +97,7 @@ class Verdict(NamedTuple):
     """The refusal of a hello. ``remembered``: the boot id that the next hello of the node has to
     name."""
 
-    code: Code
+    code: int
     text: str
     remembered: Life | None = None
 

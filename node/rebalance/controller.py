@@ -13,8 +13,10 @@ one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from multiraft.errors import MultiRaftError
 from multiraft.types import METADATA_GROUP
@@ -33,6 +35,10 @@ from node.rebalance.runtime import TASKS, Tasks
 from node.rebalance.scheduler import decide, subjects
 from node.rebalance.throttle import PlanThrottle
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.log import MetadataLog
+
 #: Interval between iterations while a plan is under way, in seconds, unless an event comes first.
 LOOK_S = 0.25
 #: Time for a leader's answer, in seconds; then the request is repeated in the next iteration.
@@ -46,8 +52,9 @@ HEARING_MS = 3_000
 class Driver:
     """Task that carries out plans.  ``ask(peer, request)`` reaches any node, this one included."""
 
-    def __init__(self, core, metadata_log, ask: Callable[[int, object], Awaitable],
-                 pacing: PlanThrottle, log, tasks: Tasks = TASKS):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog,
+                 ask: Callable[[int, object], Awaitable], pacing: PlanThrottle, log: logging.Logger,
+                 tasks: Tasks = TASKS):
         self._tasks = tasks
         self._pacing = pacing
         self._core = core
@@ -99,6 +106,7 @@ class Driver:
 
     def _is_new_here(self, world: World) -> bool:
         """Return True if nodes may be up that this new leader has not heard of yet."""
+        assert self._leads_since_ms is not None
         return (self._tasks.monotonic_ms() - self._leads_since_ms < HEARING_MS
                 and any(node.state == "unknown" for node in world.nodes.values()))
 
@@ -120,7 +128,8 @@ class Driver:
                     "plan": plan.plan_id[:12], "move": plan.moves[action.seq].move_id,
                     "phase": action.phase.name.lower(), "reason": action.reason})
         elif isinstance(action, Change):
-            await self._begun(action, PlanChange(*action[1:2], *action[3:]))
+            await self._begun(action, PlanChange(
+                action.group, action.voters, action.learners, action.expected_index))
             return
         elif isinstance(action, Transfer):
             await self._begun(action, PlanTransfer(action.group, action.to))
@@ -131,7 +140,7 @@ class Driver:
         if result.error is not None:
             self._refused[action.seq] = result.error.text
 
-    async def _begun(self, action: Change | Transfer, request) -> None:
+    async def _begun(self, action: Change | Transfer, request: Any) -> None:
         """Send the request of an action to the leader of its group; record a refusal."""
         why = await self._tasks.within(DO_S, partial(self._asked, action.leader, request))
         if why is None:
@@ -139,7 +148,7 @@ class Driver:
         if why:
             self._refused[action.seq] = why
 
-    async def _asked(self, node: int, request) -> str:
+    async def _asked(self, node: int, request: Any) -> str:
         """Return the reason why a node did not carry out a request; empty when it did."""
         try:
             await self._ask(node, request)

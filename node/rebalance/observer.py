@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from multiraft.errors import MultiRaftError
 from multiraft.wire.plans import (
@@ -24,6 +25,11 @@ from node.metadata.plan_table import ActivePlan
 from node.rebalance.cluster_view import UP, SeenNode, SeenPartition, World, member_of
 from node.rebalance.runtime import TASKS, Tasks
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.log import MetadataLog
+    from node.metadata.state_machine import MetadataState
+
 #: Time for a node's answer, in seconds; then it is asked again in the next view.
 ASK_S = 2.0
 #: Nodes without groups to report are asked at most this often, in milliseconds.
@@ -35,8 +41,8 @@ SLICE = 512
 class Observer:
     """Builds views.  ``ask(peer, request)`` reaches any node, this one included."""
 
-    def __init__(self, core, metadata_log, ask: Callable[[int, object], Awaitable],
-                 tasks: Tasks = TASKS):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog,
+                 ask: Callable[[int, object], Awaitable], tasks: Tasks = TASKS):
         self._tasks = tasks
         self._core = core
         self._metadata_log = metadata_log
@@ -193,11 +199,13 @@ class Observer:
             total = sum(member.match for member in members if member is not None)
             lacking = any(member is None or member.match < seen.last_index for member in members)
             known = self._matches.get(move.subject)
-            moves_on = known is None or known[0] != total or not lacking or plan.state != "running"
-            matches[move.subject] = (total, now_ms if moves_on else known[1])
+            if known is None or known[0] != total or not lacking or plan.state != "running":
+                matches[move.subject] = (total, now_ms)
+            else:
+                matches[move.subject] = known
         self._matches = matches
         return {group: now_ms - since_ms for group, (_, since_ms) in matches.items()}
 
     @property
-    def _state(self):
+    def _state(self) -> MetadataState:
         return self._metadata_log.state

@@ -8,6 +8,7 @@ members or a transfer is started, not awaited: the controller observes its effec
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -19,6 +20,12 @@ from node.clock import monotonic_ms
 from node.rebalance.latency import RecentLatency
 from node.replicas.group_description import log_bytes
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.store import Store
+    from node.loop.disk_space import Space
+    from node.metadata.log import MetadataLog
+
 #: Groups handled before other tasks run.
 SLICE = 64
 
@@ -28,12 +35,19 @@ async def next_turn(_rows: int) -> None:
     await trio.lowlevel.checkpoint()
 
 
+class Surveying(Protocol):
+    """Source of surveys of this node's groups."""
+
+    async def fresh(self) -> Any: ...
+
+
 class PlanParticipant:
     """Handlers of one node.  ``latency``: of this node's committed appends; ``read_bytes``: group
     -> bytes read here while this node led it."""
 
-    def __init__(self, core, store, metadata_log, surveying, space, latency: RecentLatency,
-                 read_bytes: Mapping[int, int], request_round,
+    def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog,
+                 surveying: Surveying, space: Space, latency: RecentLatency,
+                 read_bytes: Mapping[int, int], request_round: Callable[[], None],
                  take: Callable[[int], Awaitable[None]] = next_turn):
         """Create the handlers.  ``take(rows)`` waits until the loop has capacity for so many rows.
         """

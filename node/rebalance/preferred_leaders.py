@@ -14,11 +14,19 @@ unless a preferred leader has just returned.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import trio
 
 from multiraft.errors import ProposalError
 from node.clock import monotonic_ms
 from node.rebalance.cluster_view import UP
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.log import MetadataLog
 
 #: Interval of the task, in seconds.  It scans preferences only after a node came up.
 LOOK_S = 1.0
@@ -36,7 +44,8 @@ LAG_ENTRIES_MAX = 1_000
 class PreferredLeaders:
     """Task that transfers groups back to their preferred leaders."""
 
-    def __init__(self, core, metadata_log, request_round, log):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog,
+                 request_round: Callable[[], None], log: logging.Logger):
         self._core = core
         self._metadata_log = metadata_log
         self._request_round = request_round

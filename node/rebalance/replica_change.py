@@ -14,6 +14,8 @@ learner for the time of grace, in step with the group, so that the change can be
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from multiraft.types import METADATA_GROUP
 from multiraft.wire.plans import LookedGroup, PlannedMove
 from node.metadata.move_phases import ATTEMPTS_MAX, Phase
@@ -56,7 +58,8 @@ def _to(move: PlannedMove, record: Record, phase: Phase, reason: str = "") -> St
     return StepTo(move.seq, record.attempt, phase, reason or record.reason)
 
 
-def _change(move: PlannedMove, world: World, seen: LookedGroup, voters, learners) -> Change:
+def _change(move: PlannedMove, world: World, seen: LookedGroup, voters: tuple[int, ...],
+            learners: Iterable[int]) -> Change:
     return Change(move.seq, move.subject, world.leaders[move.subject], tuple(voters),
                   tuple(sorted({*learners})), seen.conf_index)
 
@@ -239,12 +242,12 @@ def _undoing(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     return StepTo(move.seq, again, Phase.PENDING, record.reason)
 
 
-def _named(nodes) -> str:
+def _named(nodes: Collection[int]) -> str:
     listed = ", ".join(map(str, nodes))
     return f"node {listed}" if len(nodes) == 1 else f"nodes {listed}"
 
 
-def _are(nodes) -> str:
+def _are(nodes: Collection[int]) -> str:
     return f"{_named(nodes)} {'is' if len(nodes) == 1 else 'are'}"
 
 

@@ -8,6 +8,7 @@ compared with the cluster before any of it is recorded.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -22,13 +23,16 @@ from multiraft.wire.errors import (
 )
 from node.clock import wall_ms
 from node.loop.turns import parts
-from node.metadata.commands import ApplyPlan, ControlPlan, SetNodeState
+from node.metadata.commands import ApplyPlan, Command, ControlPlan, SetNodeState
 from node.rebalance.cluster_view import World
 from node.rebalance.controller import Driver
 from node.rebalance.observer import Observer
 from node.rebalance.participant import next_turn
 from node.rebalance.preconditions import NAMED_MAX, faults, too_low, unseen
 from placement import throttle
+
+if TYPE_CHECKING:
+    from node.metadata.log import MetadataLog
 
 #: Duration of the measurement of append rates, in seconds.
 MEASURE_S = 1.0
@@ -37,7 +41,7 @@ MEASURE_S = 1.0
 class PlanRequests:
     """Handlers of requests about plans."""
 
-    def __init__(self, metadata_log, driver: Driver, observer: Callable[[], Observer],
+    def __init__(self, metadata_log: MetadataLog, driver: Driver, observer: Callable[[], Observer],
                  take: Callable[[int], Awaitable[None]] = next_turn):
         """Create the handlers.  ``take(rows)`` waits until the loop has capacity for so many rows.
         """
@@ -47,7 +51,7 @@ class PlanRequests:
         self._take = take
 
     @property
-    def handlers(self) -> dict[type, Callable[[object], Awaitable]]:
+    def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
         """Request -> its handler."""
         return {wire.PlanApply: self._apply, wire.PlanStatus: self._status,
                 wire.PlanControl: self._control, wire.SetNodeState: self._set_node_state,
@@ -155,7 +159,7 @@ class PlanRequests:
                   in state.recovered_groups()[:wire.ROWS_MAX]),
             tuple(state.plans.preferred.items()), active.plan_id if active is not None else "")
 
-    async def _propose(self, command):
+    async def _propose(self, command: Command) -> Any:
         """Return the value of a command that succeeded.  Raises the error of its result."""
         result = await self._metadata_log.propose(command)
         if result.code != Code.OK:

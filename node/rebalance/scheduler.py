@@ -13,6 +13,8 @@ one iteration.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from multiraft.wire.plans import LEADER_TRANSFER, REPLICA_CHANGE, LookedGroup, PlannedMove
 from node.metadata.move_phases import ATTEMPTS_MAX, FIRST, Phase
 from node.metadata.plan_table import CANCELLING, RUNNING, ActivePlan, Record
@@ -101,7 +103,9 @@ def _start_some(plan: ActivePlan, world: World, result: Next) -> None:
         source, why = _ready(move, world)
         if not why:
             obstacle = plan.obstacle(move, source)
-            why = obstacle.error.text if obstacle is not None else ""
+            if obstacle is not None:
+                assert obstacle.error is not None
+                why = obstacle.error.text
         why = why or disk_room.shortage(move, world, coming)
         if not why and source in started:
             others = f"others that node {source} sends" if source else "other switches"
@@ -268,5 +272,5 @@ def _switch(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     result.waits[move.seq] = f"group {move.old[0]} seals it, group {move.new[0]} opens it"
 
 
-def _named(nodes) -> str:
+def _named(nodes: Collection[int]) -> str:
     return ", ".join(map(str, nodes))

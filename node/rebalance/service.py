@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import trio
 
@@ -46,7 +47,7 @@ class Plans:
             nursery.start_soon(self.driver.run)
             nursery.start_soon(self.preferring.run)
 
-    async def _ask(self, node: int, request):
+    async def _ask(self, node: int, request: Any) -> Any:
         """Return the answer of any node, this one included."""
         if node == self._core.node:
             return await self.peer_handlers[type(request)](request)

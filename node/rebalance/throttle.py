@@ -10,9 +10,15 @@ the streams to it, because their senders do not know of each other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from multiraft.raft.recovery_throttle import Limits
 from node.metadata.move_phases import Phase
 from node.metadata.plan_table import PAUSED, ActivePlan
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
 
 #: No pacing.
 FREE = Limits(0, {})
@@ -52,7 +58,7 @@ def filled_by(plan: ActivePlan | None, node: int) -> frozenset[int]:
 class PlanThrottle:
     """Passes changed rates on to consensus."""
 
-    def __init__(self, core, request_round):
+    def __init__(self, core: MultiRaft, request_round: Callable[[], None]):
         self._core = core
         self._request_round = request_round
         self._seen = FREE

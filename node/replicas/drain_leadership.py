@@ -10,7 +10,15 @@ own two round trips.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from multiraft.errors import ProposalError
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.loop.applier import LeadershipNotifier
 
 #: Transfers at a time: enough to fill the frames and syncs of a round, and few enough to complete
 #: in some ten milliseconds.
@@ -22,7 +30,8 @@ RETRY_S = 0.2
 class HandOver:
     """The transfers of one stop of one node."""
 
-    def __init__(self, core, roles, request_round, log):
+    def __init__(self, core: MultiRaft, roles: LeadershipNotifier,
+                 request_round: Callable[[], None], log: logging.Logger):
         self._core = core
         self._roles = roles
         self._request_round = request_round

@@ -6,13 +6,19 @@ without a replica on this node; ``group_list`` names the nodes that have one.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from multiraft.errors import Compacted, UnknownGroup
 from multiraft.raft.status import GroupStatus
 from multiraft.wire.description import TEXT_MAX, GroupDescribeReply, MemberProgress
 from multiraft.wire.errors import InvalidRequest
 
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.store import Store
 
-def describe_group(node: int, core, store, group: int) -> GroupDescribeReply:
+
+def describe_group(node: int, core: MultiRaft, store: Store, group: int) -> GroupDescribeReply:
     """Return the description of this node's replica of ``group``. Raises ``InvalidRequest``."""
     try:
         status = core.status.of(group)
@@ -37,7 +43,7 @@ def describe_group(node: int, core, store, group: int) -> GroupDescribeReply:
             for member in status.members))
 
 
-def log_bytes(store, status: GroupStatus, first: int) -> int:
+def log_bytes(store: Store, status: GroupStatus, first: int) -> int:
     """Return the framed bytes from ``first`` to the durable end of a replica's log, without
     compacted entries. O(1)."""
     try:

@@ -13,20 +13,27 @@ here. Entries that damage took from the journal were then not theirs.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from multiraft.types import METADATA_GROUP
+
+if TYPE_CHECKING:
+    from multiraft.raft.log_reader import GroupRestored
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.log import MetadataLog
 
 
 class NewGroups:
     """The decision for one start of one node."""
 
-    def __init__(self, core, metadata_log):
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog):
         self._core = core
         self._metadata_log = metadata_log
         self._is_first = False  # the replica of the metadata group is the one that recovery found
         self._end = 0  # last index of its log once it was undamaged; 0 = it has not been yet
         self._last_known = -1  # groups above this one are new; -1 = not known yet
 
-    def found(self, restored) -> None:
+    def found(self, restored: GroupRestored | None) -> None:
         """Take over what recovery has of the metadata group, or None."""
         self._is_first = restored is not None and not restored.vote_barrier_index
 

@@ -21,10 +21,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from multiraft.types import METADATA_GROUP, Configuration
 from node.metadata.state_machine import FIRST_GROUP_INCARNATION, MetadataState
 from node.replicas.grown_groups import NewGroups
+
+if TYPE_CHECKING:
+    from multiraft.raft.log_reader import GroupRestored
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.store import Store
+    from node.metadata.log import MetadataLog
 
 #: The configuration of a new replica that has received no entry: no members.
 NOBODY = Configuration(())
@@ -40,8 +47,9 @@ def _ignore(_group: int) -> None:
 class Replicas:
     """The replicas of one node."""
 
-    def __init__(self, core, store, metadata_log, pool_size: int, request_round,
-                 log: logging.Logger, takes_part: Callable[[], bool] = lambda: True,
+    def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog, pool_size: int,
+                 request_round: Callable[[], None], log: logging.Logger,
+                 takes_part: Callable[[], bool] = lambda: True,
                  created: Callable[[int], None] = _ignore,
                  removed: Callable[[int], None] = _ignore):
         """Create the collection; ``take_up`` adds what recovery found. ``takes_part()`` is True
@@ -85,8 +93,8 @@ class Replicas:
         """Schedule ``settle``: the metadata have changed."""
         self.due = True
 
-    def _add(self, group: int, restored) -> None:
-        self._recoveries_seen = -1  # the replica may be of an earlier incarnation
+    def _add(self, group: int, restored: GroupRestored) -> None:
+        self._recoveries_seen = -1  # it may be of an incarnation that is over
         self._core.add_group(group, FIRST_GROUP_INCARNATION, restored, self._store.tails[group])
 
     def wanted(self, group: int, incarnation: int, sender: int, term: int, index: int) -> None:

@@ -18,7 +18,9 @@ partition takes no appends: one commit and one message. Everything slower happen
 
 from __future__ import annotations
 
-from typing import Protocol
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -31,7 +33,12 @@ from node.clients.metadata_wait import METADATA_WAIT_S
 from node.clients.partition_open import opening_of
 from node.loop.applied_waiters import AppliedEntries
 from node.metadata.placement_table import Switch
-from node.metadata.state_machine import Location
+from node.metadata.state_machine import Location, MetadataState
+
+if TYPE_CHECKING:
+    from multiraft.partitions.state import PartitionStates
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.metadata.log import MetadataLog
 
 #: Pause after a step that failed, in seconds: the first, and the longest.
 RETRY_S_MIN = 0.01
@@ -50,22 +57,24 @@ SLICE = 512
 class PeerCaller(Protocol):
     """Requests to other nodes: ``peer_requests.PeerRequests``."""
 
-    async def ask(self, peer: int, request):
+    async def ask(self, peer: int, request: Any) -> Any:
         """Return the reply of ``peer``.  Raises ``MultiRaftError``."""
 
 
 class MetadataCaller(Protocol):
     """Requests to the metadata leader: ``metadata_client.MetadataRequests``."""
 
-    async def ask(self, request):
+    async def ask(self, request: Any) -> Any:
         """Return the reply of the metadata leader.  Raises ``MultiRaftError``."""
 
 
 class PartitionSwitcher:
     """The driver on one node: a task per switch in which this node leads one of the two groups."""
 
-    def __init__(self, core, tails, metadata_log, applied: AppliedEntries, peers: PeerCaller,
-                 metadata_leader: MetadataCaller, request_round, log):
+    def __init__(self, core: MultiRaft, tails: dict[int, PartitionStates],
+                 metadata_log: MetadataLog, applied: AppliedEntries, peers: PeerCaller,
+                 metadata_leader: MetadataCaller, request_round: Callable[[], None],
+                 log: logging.Logger):
         self._core = core
         self._tails = tails
         self._metadata_log = metadata_log
@@ -132,6 +141,7 @@ class PartitionSwitcher:
         if self._state.placed.switches.get(partition) != switch:
             return False
         place = self._state.locate(partition)
+        assert place is not None
         return any(map(self._core.status.is_leader, (place.group, switch.to_group)))
 
     async def step(self, partition: int, switch: Switch) -> bool:
@@ -146,6 +156,7 @@ class PartitionSwitcher:
                 self.published += 1
                 return False
         place = self._state.locate(partition)
+        assert place is not None
         if not self._core.status.is_leader(place.group):
             return False
         sealed = self._sealed(place, partition)
@@ -280,5 +291,5 @@ class PartitionSwitcher:
                     break  # the metadata group has no reachable leader: retried after TRIM_S
 
     @property
-    def _state(self):
+    def _state(self) -> MetadataState:
         return self._metadata_log.state

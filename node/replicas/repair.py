@@ -9,6 +9,8 @@ executes it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import trio
 
@@ -23,6 +25,7 @@ from multiraft.storage.repair.coordinator import (
     RepairCoordinator,
     Request,
 )
+from multiraft.types import Entry
 from multiraft.wire.schema import Malformed
 from node.errors import DiskFailed
 from node.peers.bulk_channel import Bulk, NoAnswer
@@ -37,7 +40,8 @@ _U64 = (1 << 64) - 1
 class Repairs:
     """The repair task of one node."""
 
-    def __init__(self, repairer: RepairCoordinator, bulk: Bulk, request_round, log: logging.Logger):
+    def __init__(self, repairer: RepairCoordinator, bulk: Bulk, request_round: Callable[[], None],
+                 log: logging.Logger):
         self._repairer = repairer
         self._bulk = bulk
         self._request_round = request_round
@@ -134,7 +138,7 @@ class Repairs:
         if found is None:
             return {"op": OPERATION, "known": False}, []
         plans, answer = found
-        entries = []
+        entries: list[Entry] = []
         for plan in plans:
             try:
                 entries += await trio.to_thread.run_sync(plan.execute)
@@ -151,8 +155,9 @@ class Repairs:
 
 
 def _read_request(header: dict) -> Request:
-    group, incarnation = header.get("group"), header.get("incarnation")
-    term = header.get("term", 0)  # nodes of earlier builds do not send it
+    group: Any = header.get("group")
+    incarnation: Any = header.get("incarnation")
+    term = header.get("term", 0)  # nodes of earlier builds do not say it
     # Incarnation 0 stands for a group without a replica here, which has no entries to request.
     for value, least in ((group, 0), (incarnation, 1), (term, 0)):
         if type(value) is not int or not least <= value <= _U64:

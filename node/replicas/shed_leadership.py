@@ -12,13 +12,21 @@ other node could lead (docs/decisions/0010).
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import trio
 
 from multiraft.errors import ProposalError
 from multiraft.types import METADATA_GROUP
 from node.clock import monotonic_ms
-from node.loop.disk_space import LOOK_S
+from node.loop.disk_space import LOOK_S, Space
 from node.replicas.drain_leadership import UNDER_WAY_MAX
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from node.loop.applier import LeadershipNotifier
 
 #: Pause before a failed transfer is tried again, in milliseconds: a group under transfer takes no
 #: change of members either.
@@ -28,7 +36,8 @@ AGAIN_MS = 10_000
 class LeadershipShedder:
     """The shedding task of one node."""
 
-    def __init__(self, core, space, roles, request_round, log):
+    def __init__(self, core: MultiRaft, space: Space, roles: LeadershipNotifier,
+                 request_round: Callable[[], None], log: logging.Logger):
         self._core = core
         self._space = space
         self._roles = roles

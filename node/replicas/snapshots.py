@@ -28,6 +28,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import trio
 from cbor2 import CBORDecodeError
@@ -47,6 +48,12 @@ from node.limits import Limits
 from node.loop.disk_space import Space, is_full
 from node.metadata.state_machine import MetadataState
 from node.peers.bulk_channel import Bulk, NoAnswer
+
+if TYPE_CHECKING:
+    from multiraft.raft.multi_raft import MultiRaft
+    from multiraft.storage.store import Store
+    from node.loop.checkpoints import Checkpoints
+    from node.metadata.log import MetadataLog
 
 OPERATION = "snapshot"
 #: Bytes of an image per reply: small enough to be sent again, and large enough to make the round
@@ -75,9 +82,10 @@ class Image:
 class Snapshots:
     """The snapshots of one node: the download task and the handler of other nodes' requests."""
 
-    def __init__(self, core, store, metadata_log, checkpoints, bulk: Bulk, limits: Limits,
-                 request_round, log: logging.Logger, partial: SnapshotDownload, space: Space,
-                 installed: Callable[[], None] = lambda: None):
+    def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog,
+                 checkpoints: Checkpoints, bulk: Bulk, limits: Limits,
+                 request_round: Callable[[], None], log: logging.Logger, partial: SnapshotDownload,
+                 space: Space, installed: Callable[[], None] = lambda: None):
         """Create the task and register its handler. ``installed()`` is called after each snapshot
         that took effect."""
         self._core = core
@@ -224,6 +232,7 @@ class Snapshots:
                 return None
             await self._take_chunk(frame.header, frame.payload)
             whole = self._download
+            assert whole is not None
             if len(whole.data) == whole.total:
                 if codec.crc32c(whole.data) != whole.crc:
                     await self._drop()
@@ -257,14 +266,14 @@ class Snapshots:
             else:
                 await self._on_disk(self._partial.append, chunk)
         except DiskFailed as error:
-            if not is_full(error.__cause__):
+            if not isinstance(error.__cause__, OSError) or not is_full(error.__cause__):
                 raise
 
     async def _drop(self) -> None:
         self._download = None
         await self._on_disk(self._partial.remove)
 
-    async def _on_disk(self, call: Callable, *arguments):
+    async def _on_disk(self, call: Callable, *arguments: Any) -> Any:
         """Return the result of ``call``, run on a thread. Raises ``DiskFailed``."""
         try:
             return await trio.to_thread.run_sync(call, *arguments)
@@ -303,7 +312,7 @@ def _decode(download: Arrived) -> tuple[int, Configuration, PartitionStates, Met
     """Decode an image, on a thread. Return its parts, and the metadata once more as encoded for a
     checkpoint. Raises ``Malformed`` or ``CodecError``."""
     try:
-        image = pieces.loads(bytes(download.data))
+        image: Any = pieces.loads(bytes(download.data))
         shapes.check(image, _IMAGE, "the image")
         index, configuration, tail, state = image
         voters, learners, outgoing = map(tuple, configuration)

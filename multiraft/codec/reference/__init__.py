@@ -18,6 +18,7 @@ from __future__ import annotations
 import operator
 import struct
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from multiraft.codec import layout
 from multiraft.codec.reference.cbor import decode_header, encode_header
@@ -99,7 +100,7 @@ def _varint(number: int) -> bytes:
 
 # ---- Batches: encode ---------------------------------------------------------------------------
 
-def _bytes_or_none(name: str, field) -> bytes:
+def _bytes_or_none(name: str, field: Any) -> bytes:
     """Return ``field`` with its varint length in front."""
     if field is None:
         return _varint(-1)
@@ -108,7 +109,7 @@ def _bytes_or_none(name: str, field) -> bytes:
     return _varint(len(field)) + field
 
 
-def _encode_headers(headers) -> bytes:
+def _encode_headers(headers: Any) -> bytes:
     headers = headers if isinstance(headers, (tuple, list)) else tuple(headers)
     if len(headers) > layout.RECORD_HEADERS_MAX:
         raise RecordTooLarge(f"record with {len(headers)} headers exceeds RECORD_HEADERS_MAX="
@@ -493,7 +494,7 @@ def _covered_bytes(kind: int, payload_bytes: int) -> int:
     return payload_bytes
 
 
-def _entry_crc(header, covered) -> int:
+def _entry_crc(header: Any, covered: Any) -> int:
     """Return the CRC of an entry: length, header after the CRC field, covered payload bytes."""
     crc = crc32c(header[:layout.ENTRY_CRC_AT])
     crc = crc32c(header[layout.ENTRY_PREV_CRC_AT:], crc)

@@ -43,7 +43,7 @@ def encode_header(header: dict[str, Any], payload_bytes: int) -> bytes:
     return _PREFIX.pack(length, len(out)) + bytes(out)
 
 
-def _put(out: bytearray, value, depth: int) -> None:
+def _put(out: bytearray, value: Any, depth: int) -> None:
     if value is None:
         out.append(0xF6)
     elif value is True:
@@ -64,7 +64,7 @@ def _put(out: bytearray, value, depth: int) -> None:
         raise TypeError(f"a header has no place for {type(value).__name__}")
 
 
-def _put_container(out: bytearray, value, depth: int) -> None:
+def _put_container(out: bytearray, value: Any, depth: int) -> None:
     if isinstance(value, dict):
         _put_head(out, _MAP, len(value))
         for key, item in value.items():
@@ -139,7 +139,7 @@ class _Source:
         """Number of bytes not read yet."""
         return len(self._data) - self._at
 
-    def value(self, depth: int):
+    def value(self, depth: int) -> Any:
         """Read the next value, which ``depth`` containers surround."""
         started = self._at
         kind, number = self._head()

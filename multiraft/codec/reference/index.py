@@ -52,7 +52,7 @@ class GroupColumns:
 class PartitionColumns:
     """Batches of one partition."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.end_offset = 0
         self.bases, self.indexes, self.latest = array("q"), array("Q"), array("q")
         self.holes: list[list[int]] = []

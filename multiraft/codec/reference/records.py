@@ -7,6 +7,7 @@ before it is used.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from multiraft.codec import layout
 from multiraft.codec.values import BatchHeader
@@ -52,7 +53,7 @@ class Reader:
         return self.view[self.at - length:self.at]
 
 
-def next_record(reader: Reader, base_timestamp_ms: int):
+def next_record(reader: Reader, base_timestamp_ms: int) -> Any:
     """Read one record: (offset delta, timestamp, key, value, headers), bytes as views."""
     started, block_end = reader.at, reader.end
     length = reader.varint(32)

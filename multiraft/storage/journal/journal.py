@@ -242,6 +242,7 @@ class Journal:
         framed = core.frame_entries(entries, self._last_crc, max(self.synced, self.begun))
         buffers, starts, total, self._last_crc = framed
         segment, position = self._active, self.position
+        assert segment is not None
         slot = 0
         for start in starts:
             placed.positions.append(position + start)
@@ -259,6 +260,7 @@ class Journal:
         """Return the buffers of a write that grows the file, with zeros behind them when it and
         most writes before it are small: a large one would write the same place a second time."""
         segment = self._active
+        assert segment is not None
         end = segment.end - segment.start
         room = min(segment.capacity - end, len(self._zeros))
         most = max(total, self._write_bytes_mean)
@@ -275,6 +277,7 @@ class Journal:
         position for recovery elsewhere."""
         if self._active is None or self.position > self._active.start + _HEADER.size:
             self._roll()
+        assert self._active is not None
         return self._active.start
 
     # ---- segments -------------------------------------------------------------------------------
@@ -349,6 +352,7 @@ class Journal:
         if sealed:
             self._closing = [segment for segment in self._closing if segment.end > self.synced]
             for segment in sealed:
+                assert segment.file is not None
                 segment.file.close()
                 segment.file = None
         return sealed

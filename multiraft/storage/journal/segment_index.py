@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from typing import final
 
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
@@ -39,6 +40,7 @@ def void(copies: list[Copy], first_gone: int = 0) -> list[Copy]:
     return [copy._replace(index=0) if copy.index >= first_gone else copy for copy in copies]
 
 
+@final
 @dataclass(slots=True)
 class SegmentRun:
     """One group's part of a segment."""
@@ -92,6 +94,7 @@ class SegmentRun:
             index.fill(entry.index)
         index.append(entry.index, entry.term, position, size)
         if entry.kind == EntryKind.DATA:
+            assert entry.batch is not None
             self.note_batch(entry.partition, entry.base_offset, entry.index, entry.batch)
         if entry.index > applied:
             self.tail_entries.append(entry)

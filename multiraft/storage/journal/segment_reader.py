@@ -64,6 +64,7 @@ def read_above(index: SegmentIndex, above: list[Above], file: File) -> bool:
     places: list[tuple[int, int, SegmentRun, int]] = []
     for run, first in above:
         entries = run.index
+        assert entries is not None
         places += [(entries.position(at), entries.size(at), run, at)
                    for at in range(first, entries.last_index + 1)]
     places.sort(key=_position)
@@ -116,6 +117,7 @@ def _take(place: tuple[int, int, SegmentRun, int], entry: Entry) -> bool:
     """Add the entry to its run; return False if it is not the one that the index names.  Of a batch
     only the fields are kept, so that the bytes can be freed."""
     _, _, run, index = place
+    assert run.index is not None
     if (entry.group, entry.incarnation, entry.index, entry.term) != (
             run.group, run.incarnation, index, run.index.term(index)):
         return False

@@ -62,9 +62,9 @@ class DamagedRange(NamedTuple):
     position: int  # journal position
     reason: str  # of core.Scan, "payload" (an intact header over a damaged batch), LATER_FORMAT
     group: int  # of a damaged payload; -1 = unknown
-    index: int  # 0 = it was dropped since
-    end: int = 0  # journal position of the next intact entry; 0 = unknown
-    copied: int = -1  # group if the payload is a copy's, perhaps the only trace
+    index: int  # type: ignore[assignment]  # 0 = it was dropped since
+    end: int = 0  # journal position where it goes on; 0 = nobody knows
+    copied: int = -1  # the group when the payload is that of a copy, perhaps all there is of
     # of its entry: no log's own entry unless one of that index follows
 
 

@@ -215,6 +215,7 @@ class _Rebuilding:
     def _extend(self, segment: Segment, log: StoredLog, run: SegmentRun,
                 tail_entries: list[Entry]) -> None:
         index = run.index
+        assert index is not None
         first_term = index.term(index.first_index)
         first_gone = log.index.contradicted_by(index.first_index, first_term)
         if first_gone < log.index.first_index or first_term < log.index.prev_term:

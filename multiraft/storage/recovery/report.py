@@ -22,7 +22,7 @@ class Damage(NamedTuple):
     path: str
     position: int  # journal position
     group: int  # -1 = every group of the journal
-    index: int
+    index: int  # type: ignore[assignment]
     why: str
 
 

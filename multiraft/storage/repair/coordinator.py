@@ -180,6 +180,7 @@ class RepairCoordinator:
 
     def _ask(self, group: int) -> Ask | None:
         log = self._store.repair.quarantined(group)
+        assert log is not None
         others = self._others(group)
         if not others:
             return None

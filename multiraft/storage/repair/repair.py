@@ -293,8 +293,9 @@ class LocalRepair:
         partition = log.partitions.get(entry.partition)
         if partition is None:
             partition = log.partitions[entry.partition] = PartitionIndex(entry.partition, log.group)
-        partition.repair(entry.base_offset, entry.batch.count, entry.index,
-                         entry.batch.max_timestamp_ms)
+        batch = entry.batch
+        assert batch is not None
+        partition.repair(entry.base_offset, batch.count, entry.index, batch.max_timestamp_ms)
 
     def forget_below(self, group: int, first_index: int) -> list[int]:
         """Stop counting compacted entries below ``first_index`` as missing; return those that were.

@@ -100,6 +100,7 @@ class ScrubPlan:
         if not checked.count:
             return False
         if self.resumed:
+            assert prev_crc is not None
             self.entries = self._entries(data, prev_crc)
         self.end = min(self.position + checked.stopped_at, self.limit)
         self.prev_crc = checked.last_crc
