@@ -52,7 +52,7 @@ from node.observability.http import Attached, HttpThread, disk_busy_ms, loop_sil
 from node.observability.logging import LineWriter, logger, tell_left_out, tell_suppressed
 from node.observability.phase import SERVING, STOPPING, Life
 from node.peers.security import Security
-from node.replicas.drain_leadership import HandOver
+from node.replicas.drain_leadership import LeadershipDrain
 
 #: Longest time that a thread keeps the interpreter when another thread waits for it, in seconds.
 #: The loop releases it with each system call, and waits up to this long each time while a
@@ -117,7 +117,7 @@ class Node:
                 self.store.create_group(group, FIRST_GROUP_INCARNATION,
                                         state.initial_configuration(group))
         replicas = self.replicas
-        replicas.replicas.take_up()
+        replicas.replicas.load()
         replicas.repairs.look()
         replicas.snapshots.compact()  # entries that the recovered checkpoint covers
         self.metadata.admission.taking_part.set()
@@ -186,9 +186,9 @@ class Node:
             replicas.switching.run, rebalance.plans.run, driver.watchdog.run,
             self.metadata.known.run, admin.pool.run, membership.registration.run,
             replicas.member_reports.run, replicas.learners.run, self.clients.deadlines.run,
-            self.env.space.run, storage.scrub.run, replicas.making_way.run,
+            self.env.space.run, storage.scrub.run, replicas.leadership_shedder.run,
             admin.sinks.run, replicas.repairs.run, storage.disk.prepare,
-            storage.disk.seal, rebalance.publishing.run, admin.surveying.run,
+            storage.disk.seal, rebalance.publishing.run, admin.group_health.run,
             membership.renewal.run)
 
     async def _reload_security(
@@ -207,11 +207,11 @@ class Node:
     def _show(self) -> None:
         """Let HTTP answer for this node from now on."""
         self.life.phase = SERVING
-        surveying, statistics = self.admin.surveying, self.status.statistics
+        group_health, statistics = self.admin.group_health, self.status.statistics
         liveness, disk = self.peers.liveness, self.storage.disk
         self._http.attach(Attached(
             trio.lowlevel.current_trio_token(),
-            lambda answer: surveying.request(lambda survey: answer(statistics.sample(survey))),
+            lambda answer: group_health.request(lambda survey: answer(statistics.sample(survey))),
             lambda: loop_silent_ms(liveness), lambda: disk_busy_ms(disk)))
 
     async def _hand_over(self) -> None:
@@ -221,10 +221,10 @@ class Node:
         sd_notify.tell(os.environ, sd_notify.STOPPING)
         self.log.info("stopping", extra={"leads": self.core.status.led_count})
         with trio.move_on_after(self.config.limits.shutdown_ms_max / 1000):
-            await HandOver(self.core, self.admin.roles, self.request_round,
+            await LeadershipDrain(self.core, self.admin.roles, self.request_round,
                            self.log).run()
         self.clients.sessions.stopping = True
-        self.driver.applying.stop()
+        self.driver.applier.stop()
         self.driver.rounds.stop()
         self.log.info("stopped", extra={"leads": self.core.status.led_count})
 
@@ -233,7 +233,7 @@ class Node:
         ``DiskFailed``."""
         self.peers.liveness.stop()
         os.close(self.storage.probe_file)
-        self.env.arrivals.close()
+        self.env.poller.close()
         self.replicas.checkpoints.write_last()
         self.store.close()
 

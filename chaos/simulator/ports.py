@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from chaos.simulator.node.plan_controller import Planning
     from chaos.simulator.oracle.metadata_oracle import MetadataState
     from chaos.simulator.oracle.observer import StateChecker
-    from chaos.simulator.simulation import World
+    from chaos.simulator.simulation import Simulation
     from multiraft.raft.multi_raft import MultiRaft
     from multiraft.storage.disk_space import DiskSpaceGuard
     from multiraft.storage.errors import CorruptRange
@@ -48,7 +48,7 @@ class Machine:
     incarnation: int  # of its directory, after the first open
     state: State
     metadata: MetadataState
-    _world: World
+    _world: Simulation
     _queue: EventQueue
     _trace: Trace
     _network: Network

@@ -81,7 +81,7 @@ class Result:
     trace_tail: list[str] = field(default_factory=list)
 
 
-class World:
+class Simulation:
     """All parts of one run, wired."""
 
     def __init__(self, parameters: Parameters, sink: Callable[[str], None] | None = None,
@@ -407,7 +407,7 @@ def run(parameters: Parameters, sink: Callable[[str], None] | None = None,
     simulator's own judgement, for a run whose history other checkers judge.
     """
     started = time.process_time()
-    world = World(parameters, sink, history, judged)
+    world = Simulation(parameters, sink, history, judged)
     result = Result(parameters.seed)
     collecting = gc.isenabled()
     gc.disable()  # a run makes few cycles, and a collection would traverse all of its memory

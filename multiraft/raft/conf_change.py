@@ -114,7 +114,7 @@ def _append(group: Group, configuration: Configuration) -> Entry:
     # configuration.
     group.adopt(entry.index, configuration)
     read_index.on_voters_changed(group)
-    group.wake()
+    group.unquiesce()
     return entry
 
 
@@ -166,7 +166,7 @@ def on_vote_request_as_leader(group: Group, sender: int, request: VoteRequest) -
 def on_doubt_as_leader(group: Group, sender: int, message: HeadRecoveryRequest) -> None:
     """Process a head recovery request, whose sender may have been removed."""
     if sender in group.progress:
-        head_recovery.on_doubt(group, sender, message)
+        head_recovery.on_request(group, sender, message)
     else:
         _on_stranger(group, sender, message.term)
 

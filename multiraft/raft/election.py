@@ -27,8 +27,8 @@ def on_election_timer(group: Group) -> None:
     """Campaign if this replica still lacks a leader and may campaign."""
     context = group.context
     if group.nonce:
-        head_recovery.speak_up(group)
-        if head_recovery.is_alone(group):
+        head_recovery.send_recovery_request(group)
+        if head_recovery.knows_no_leader(group):
             # No leader to ask: as in ``_ask_around``.
             _request_votes(group, group.term + 1, pre=True, transfer=False)
         return
@@ -200,7 +200,7 @@ def _become_leader(group: Group) -> None:
                       or group.configuration_index > group.log.commit)
     group.enter(Role.LEADER, context.node)
     group.append(Entry(EntryKind.NOOP, group.id, group.log_incarnation, group.term, next_index))
-    group.wake()
+    group.unquiesce()
 
 
 # ---- leadership transfer -----------------------------------------------------------------------

@@ -86,7 +86,7 @@ class Group:
         "abstain_until_ms",
         "quarantined",
         "nonce",
-        "cleared",
+        "recovery_grant",
         "recovering_count",
         "outbox",
         "mark",
@@ -151,7 +151,7 @@ class Group:
         self.quarantined = restored.quarantined
         #: Nonce of the head recovery under way (``head_recovery.py``); 0 = none.
         self.nonce = 0
-        self.cleared = (0, 0, False)  # (term, barrier index, reached) of the leader's grant
+        self.recovery_grant = (0, 0, False)  # (term, barrier index, reached) of the leader's grant
         #: Members in head recovery, whose acknowledgements this leader does not count.
         self.recovering_count = 0
         self.outbox: list[Envelope] = []
@@ -255,7 +255,7 @@ class Group:
         if node == self.context.node:
             return self.log.durable_index
         member = self.progress[node]
-        return 0 if member.doubt else member.match
+        return 0 if member.recovery_nonce else member.match
 
     def is_frozen(self) -> bool:
         """True if the replica is quarantined and accepts no entries (no head recovery is under
@@ -429,7 +429,7 @@ class Group:
         for node in gone:
             # A former member is notified when the configuration without it is committed; until then
             # its log may still be needed.
-            self.recovering_count -= self.progress.pop(node).doubt != 0
+            self.recovering_count -= self.progress.pop(node).recovery_nonce != 0
             self.removed_members[node] = None
         for node in come:
             # A new round for the new member, so that late replies of a removed replica on that node
@@ -440,13 +440,13 @@ class Group:
         if self.transferee not in self.progress:
             self.transferee = 0
 
-    def forget_word_of(self, member: Progress) -> None:
+    def forget_replies_of(self, member: Progress) -> None:
         """Ignore all replies of a member to appends sent up to now, by starting a new read round.
         The replica that answers from now on may lack what the earlier replies acknowledged."""
         self.read_round += 1
-        member.since = self.read_round
+        member.added_at_round = self.read_round
 
-    def add_progress(self, node: int, since: int) -> None:
+    def add_progress(self, node: int, added_at_round: int) -> None:
         """Start replication to a member about which this leader knows nothing."""
         support = self.context.support
         self.progress[node] = Progress(
@@ -455,7 +455,7 @@ class Group:
             support.support_from.get(node, 0),
             support.connections.get(node, 0),
             self.context.now_ms,
-            since,
+            added_at_round,
         )
 
     def mark_removed(self, why: str, index: int) -> None:
@@ -480,7 +480,10 @@ class Group:
         if self.is_frozen():
             return
         self.quarantined = why
-        self.nonce, self.cleared = 0, (0, 0, False)  # a grant for an earlier head recovery is void
+        self.nonce, self.recovery_grant = (
+            0,
+            (0, 0, False),
+        )  # a grant for an earlier head recovery is void
         self.emit("quarantine", why)
         self.ack_leader = 0
         # The member that feeds this replica after its repair verifies the log anew.  Until then
@@ -566,12 +569,12 @@ class Group:
                 continue
             # Its node restarted: replies from before may acknowledge entries that the restart lost.
             if epoch != member.boot_epoch:
-                self.forget_word_of(member)
+                self.forget_replies_of(member)
                 member.restarted(epoch, context.config.members_may_forget)
             if not member.has_all(self.log.last_index, self.log.commit):
-                self.wake()
+                self.unquiesce()
 
-    def wake(self) -> None:
+    def unquiesce(self) -> None:
         """Reactivate a quiesced leader: serve members in the next ``ready``, and again after
         ``retransmit_ms``."""
         timers = self.context.timers

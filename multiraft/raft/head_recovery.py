@@ -45,22 +45,22 @@ def begin(group: Group) -> None:
     readable again."""
     assert group.quarantined, f"group {group.id} has nothing to doubt"
     group.nonce = 1 + group.context.rng.randrange(NONCES)
-    group.cleared = (0, 0, False)
+    group.recovery_grant = (0, 0, False)
     # A truncation at the end of the log is written although the log is not known to have more
     # entries.
     group.log.drop_from = group.log.drop_from or group.log.staged_index + 1
     group.emit("doubt", group.log.last_index)
     group.touch()
-    speak_up(group)
+    send_recovery_request(group)
 
 
-def speak_up(group: Group) -> None:
+def send_recovery_request(group: Group) -> None:
     """Send the recovery request to the leader, and again at intervals until the grant.
 
     A quiesced group sends no append that could be answered with it.  A replica without a trusted
     leader asks what became of the group in the same rhythm (``election.on_election_timer``),
     because the group may exist without it."""
-    if group.cleared[2]:
+    if group.recovery_grant[2]:
         return
     context = group.context
     if group.leader and group.leader in context.support.connections:
@@ -68,15 +68,17 @@ def speak_up(group: Group) -> None:
             group.leader, HeadRecoveryRequest(group.id, group.incarnation, group.term, group.nonce)
         )
     pause_ms = (
-        context.config.bystander_retry_ms if is_alone(group) else context.config.retransmit_ms
+        context.config.bystander_retry_ms
+        if knows_no_leader(group)
+        else context.config.retransmit_ms
     )
     context.timers.arm(group.id, context.now_ms + pause_ms)
 
 
-def is_alone(group: Group) -> bool:
+def knows_no_leader(group: Group) -> bool:
     """True if there is no trusted leader to send the request to: the known one may be gone, and its
     successor may have removed this replica."""
-    return not group.trusts_leader() and not group.cleared[2]
+    return not group.trusts_leader() and not group.recovery_grant[2]
 
 
 def may_accept(group: Group, sender: int) -> bool:
@@ -84,32 +86,32 @@ def may_accept(group: Group, sender: int) -> bool:
     there is no grant yet."""
     if not group.nonce:
         return False
-    if not group.cleared[2]:
+    if not group.recovery_grant[2]:
         group.send(
             sender, HeadRecoveryRequest(group.id, group.incarnation, group.term, group.nonce)
         )
     return True
 
 
-def on_grant(group: Group, sender: int, cleared: HeadRecoveryGrant) -> None:
+def on_grant(group: Group, sender: int, recovery_grant: HeadRecoveryGrant) -> None:
     """Store the leader's grant, which names the barrier entry."""
     # A grant for another term, leader or nonce was decided without knowledge of this loss.
-    if (cleared.term == group.term and sender == group.leader and group.nonce
-            and cleared.nonce == group.nonce and not group.cleared[2]):
-        group.cleared = (cleared.term, cleared.index, False)
+    if (recovery_grant.term == group.term and sender == group.leader and group.nonce
+            and recovery_grant.nonce == group.nonce and not group.recovery_grant[2]):
+        group.recovery_grant = (recovery_grant.term, recovery_grant.index, False)
         reconsider(group)
 
 
 def reconsider(group: Group) -> None:
     """Mark the recovery as complete if the durable log has reached the barrier.  The driver then
     records the end of the quarantine durably."""
-    term, index, reached = group.cleared
+    term, index, reached = group.recovery_grant
     if reached or term != group.term or not index:
         return
     # Verified and durable: the replica counts again only with entries that a second crash cannot
     # take.
     if min(group.matched_index, group.log.durable_index) >= index:
-        group.cleared = (term, index, True)
+        group.recovery_grant = (term, index, True)
         if group.vote == 0:
             # The replica may have voted in this term for another candidate, and must not vote
             # again.  A vote for the elected leader changes no outcome.
@@ -121,24 +123,24 @@ def reconsider(group: Group) -> None:
 # ---- leader ------------------------------------------------------------------------------------
 
 
-def on_doubt(group: Group, sender: int, doubt: HeadRecoveryRequest) -> None:
+def on_request(group: Group, sender: int, request: HeadRecoveryRequest) -> None:
     """Stop counting a member that asks for head recovery, and propose its barrier entry."""
     member = group.progress[sender]
-    if doubt.term > group.term:
-        group.become_follower(doubt.term, 0, "higher term")
+    if request.term > group.term:
+        group.become_follower(request.term, 0, "higher term")
         return
-    if doubt.term < group.term:
+    if request.term < group.term:
         return
     # The same recovery asks again: its grant may be lost.  A new nonce is a new recovery, with a
     # barrier proposed after it.
-    if doubt.nonce == member.doubt:
+    if request.nonce == member.recovery_nonce:
         if _is_settled(group, member):
             _clear(group, member)
         return
-    group.recovering_count += member.doubt == 0
-    member.doubt = doubt.nonce
+    group.recovering_count += member.recovery_nonce == 0
+    member.recovery_nonce = request.nonce
     # Late replies may acknowledge entries that the member has lost since.
-    group.forget_word_of(member)
+    group.forget_replies_of(member)
     # Proposed after the request: when it is committed, its majority was in this term after the
     # loss.
     member.barrier = group.log.last_index + 1
@@ -149,7 +151,7 @@ def on_doubt(group: Group, sender: int, doubt: HeadRecoveryRequest) -> None:
     entry = Entry(EntryKind.NOOP, group.id, group.log_incarnation, group.term, member.barrier)
     group.append(entry)
     group.uncommitted_bytes += framed_bytes(entry)
-    group.wake()
+    group.unquiesce()
 
 
 def may_feed(group: Group, member: Progress, reply: AppendReply) -> bool:
@@ -160,8 +162,8 @@ def may_feed(group: Group, member: Progress, reply: AppendReply) -> bool:
     So the request was an outdated one that arrived late, and the member still has to receive
     entries up to the barrier."""
     if reply.status == Status.RECOVERING_HEAD or reply.match < member.barrier:
-        return member.doubt != 0
-    member.doubt = 0
+        return member.recovery_nonce != 0
+    member.recovery_nonce = 0
     group.recovering_count -= 1
     group.emit("member", member.node, "cleared")
     return True
@@ -180,10 +182,14 @@ def _is_settled(group: Group, member: Progress) -> bool:
 def clear_some(group: Group) -> None:
     """Send grants to the members whose barrier the commit index has passed."""
     for member in group.progress.values():
-        if member.doubt and group.log.commit >= member.barrier:
+        if member.recovery_nonce and group.log.commit >= member.barrier:
             _clear(group, member)
 
 
 def _clear(group: Group, member: Progress) -> None:
-    group.send(member.node, HeadRecoveryGrant(group.id, group.incarnation, group.term, member.doubt,
-                                    member.barrier))
+    group.send(
+        member.node,
+        HeadRecoveryGrant(
+            group.id, group.incarnation, group.term, member.recovery_nonce, member.barrier
+        ),
+    )

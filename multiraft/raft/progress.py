@@ -49,17 +49,17 @@ class Progress:
         "probe_sent",
         "boot_epoch",
         "connection",
-        "since",
+        "added_at_round",
         "sent_round",
         "acked_round",
-        "doubt",
+        "recovery_nonce",
         "barrier",
         "unknown_replies",
         "vote_barrier_index",
     )
 
     def __init__(self, node: int, next_index: int, boot_epoch: int, connection: int, now_ms: int,
-                 since: int = 0):
+                 added_at_round: int = 0):
         self.node = node
         self.state = ProgressState.PROBE
         #: Highest index verified to match and durable on the member.
@@ -86,13 +86,13 @@ class Progress:
         #: Read round in which the member was added, or its node restarted.  Replies with a lower
         #: round come from before, and are ignored: their acknowledgements may not hold for the
         #: present replica.
-        self.since = since
+        self.added_at_round = added_at_round
         #: Read round of the last append to the member, and the highest that it answered.
         self.sent_round = 0
         self.acked_round = 0
         #: Nonce of the member's head recovery (``head_recovery.py``): it receives entries and does
         #: not count; 0 = none under way.
-        self.doubt = 0
+        self.recovery_nonce = 0
         #: Index of the barrier entry: the member's acknowledgements count again from there on.
         self.barrier = 0
         #: UNKNOWN_GROUP replies in a row.
@@ -171,7 +171,7 @@ class Progress:
     @property
     def is_whole(self) -> bool:
         """True if the member has reported no damage."""
-        return not self.doubt and self.state is not ProgressState.OUT
+        return not self.recovery_nonce and self.state is not ProgressState.OUT
 
     def _check(self) -> None:
         assert self.match < self.next_index, f"match {self.match}, next {self.next_index}"

@@ -34,7 +34,7 @@ def read_index(group: Group, token: object) -> None:
     if group.reads is None:
         group.reads = ReadIndexQueue()
     group.reads.queue(token, group.context.config.reads_waiting_max)
-    group.wake()
+    group.unquiesce()
 
 
 def begin(group: Group) -> None:

@@ -32,8 +32,8 @@ class RepairCommands:
 
     def follow(self, group: int) -> None:
         """Let a quarantined replica follow, uncounted, until its leader clears it (event
-        ``cleared``).  The replica has every entry that it knows of, but its log may have ended
-        later."""
+        ``recovery_grant``).  The replica has every entry that it knows of, but its log may have
+        ended later."""
         head_recovery.begin(self._group(group))
 
     def may_forget(self, group: int, first_gone: int) -> bool:
@@ -72,7 +72,7 @@ class RepairCommands:
 
     def is_cleared(self, group: int) -> bool:
         """True if the leader has cleared the replica, so that it may be ``repaired``."""
-        return self._group(group).cleared[2]
+        return self._group(group).recovery_grant[2]
 
     def repaired(self, group: int) -> None:
         """End the quarantine: the log is complete again, and the store has recorded that

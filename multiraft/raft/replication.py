@@ -76,7 +76,7 @@ def propose(group: Group, entry: Entry, size: int) -> None:
     group.append(entry)
     group.uncommitted_bytes += size
     if group.context.timers.deadline(group.id) is None:
-        group.wake()
+        group.unquiesce()
 
 
 # ---- leader: sending ---------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
         return
     if reply.term < group.term:
         return  # a reply to this node in an earlier term
-    if reply.read_round < member.since:
+    if reply.read_round < member.added_at_round:
         return  # from before the member was added or restarted; see ``Progress.since``
     # The member was in this term when it answered: a majority of such answers confirms leadership.
     if reply.read_round > member.acked_round and reply.status == Status.OK:
@@ -253,8 +253,8 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
         # Its replica is gone, and what it acknowledged with it: count it no longer.
         if member.match:
             member.vanished()
-            group.forget_word_of(member)
-            group.wake()
+            group.forget_replies_of(member)
+            group.unquiesce()
         _set_aside(group, member, ProgressState.ABSENT)
     else:
         _set_aside(group, member, ProgressState.OUT)
@@ -265,11 +265,13 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
     if reply.match > log.last_index:
         group.emit("drop", member.node, f"acknowledges {reply.match} of {log.last_index}")
         return
-    doubted = member.doubt
+    doubted = member.recovery_nonce
     if (doubted or reply.status) and not head_recovery.may_feed(group, member, reply):
         return
     # The grant ends a head recovery: acknowledgements of before then count, and may commit.
-    news = member.acknowledged(reply.match, group.context.now_ms) or member.doubt != doubted
+    news = (
+        member.acknowledged(reply.match, group.context.now_ms) or member.recovery_nonce != doubted
+    )
     # Assigned, not maximised: after a restart the member knows a lower index, and needs this one
     # again.
     member.commit_known = reply.commit
@@ -299,9 +301,9 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
     reset, which is always safe: a lower ``match`` only counts for less."""
     if reply.hint_index < member.match and group.context.config.members_may_forget:
         member.match = member.commit_known = 0
-        group.forget_word_of(member)
+        group.forget_replies_of(member)
         group.emit("member", member.node, "forgot")
-        group.wake()
+        group.unquiesce()
     if reply.hint_index < member.match:
         group.emit("drop", member.node, f"has {reply.hint_index}, acknowledged {member.match}")
         return

@@ -52,12 +52,19 @@ LOOK_S = 10.0
 class SinkAdmin:
     """Handlers of requests about sinks, and the task that aborts old runs."""
 
-    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, confirmations: ReadIndexRequests,
-                 run_timeout_ms: int, log: logging.Logger, turns: Turns):
+    def __init__(
+        self,
+        core: MultiRaft,
+        metadata_log: MetadataLog,
+        read_index_requests: ReadIndexRequests,
+        run_timeout_ms: int,
+        log: logging.Logger,
+        turns: Turns,
+    ):
         self._turns = turns
         self._core = core
         self._metadata_log = metadata_log
-        self._confirmations = confirmations
+        self._read_index_requests = read_index_requests
         self._run_timeout_ms = run_timeout_ms
         self._log = log
         self._seen: dict[wire.RunRef, int] = {}  # open run -> when this leader saw it first
@@ -186,7 +193,7 @@ class SinkAdmin:
             sure.append(confirmed)
             told.set()
 
-        if self._confirmations.ask(METADATA_GROUP, then):
+        if self._read_index_requests.ask(METADATA_GROUP, then):
             await told.wait()
         if sure != [True]:
             raise LeaderUnknown("the metadata group's leader was not confirmed; try again")

@@ -25,7 +25,7 @@ class AdminParts:
     from."""
 
     roles: LeadershipNotifier
-    surveying: GroupHealthScan
+    group_health: GroupHealthScan
     pool: Pool
     sinks: SinkAdmin
     #: Request of a client -> its handler; parts that are built later add theirs.
@@ -40,15 +40,17 @@ def build_admin(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, pe
     nodes = NodeAdmin(core, log, metadata.known, config.node.id, storage.scrub, turns)
     placements = PlacementAdmin(core, env.store.tails, log, turns)
     pool = Pool(core, log, config.limits.groups_max, env.log, turns)
-    sinks = SinkAdmin(core, log, reads.confirmations, config.limits.run_timeout_ms, env.log, turns)
+    sinks = SinkAdmin(
+        core, log, reads.read_index_requests, config.limits.run_timeout_ms, env.log, turns
+    )
     handlers: dict = {}
     for part in (nodes, placements, pool, sinks):
         handlers.update(part.handlers)
     for part in (nodes, placements, sinks):
         peers.handlers.update(part.peer_handlers)
     roles = LeadershipNotifier()
-    surveying = GroupHealthScan(core, env.store, log, config.http.lag_entries_max,
+    group_health = GroupHealthScan(core, env.store, log, config.http.lag_entries_max,
                           functools.partial(measure_space, str(config.data_dir)))
     requests = Admin(core, env.store, log, metadata.directory, config, metadata.known, handlers,
                      env.loop.request, roles, turns)
-    return AdminParts(roles, surveying, pool, sinks, handlers, requests)
+    return AdminParts(roles, group_health, pool, sinks, handlers, requests)

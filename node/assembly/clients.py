@@ -22,7 +22,7 @@ class ClientParts:
     """Appends and sessions."""
 
     pending: PendingAppends
-    producing: ProduceHandler
+    produce_handler: ProduceHandler
     sessions: Sessions
     deadlines: Deadlines
 
@@ -33,13 +33,13 @@ def build_clients(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads
     config, limits, request_round = env.config, env.config.limits, env.loop.request
     pending = PendingAppends(ambiguous, acknowledged)
     staged = StagedBatches(metadata.log, peers.metadata_requests, reads.background, request_round)
-    producing = ProduceHandler(env.core, env.store.tails, metadata.directory, pending,
+    produce_handler = ProduceHandler(env.core, env.store.tails, metadata.directory, pending,
                           limits.append_timeout_ms_max, staged, env.space, reads.counts)
     sessions = Sessions(
-        producing=producing, fetching=reads.fetching, offsets=reads.offsets,
+        produce_handler=produce_handler, fetch_handler=reads.fetch_handler, offsets=reads.offsets,
         complaints=reads.complaints, admin=admin.requests, directory=metadata.directory,
         limits=limits, batch_bytes_max=BATCH_BYTES_MAX, cluster_id=config.cluster_id,
         node=config.node.id, boot_epoch=env.store.boot_epoch, request_round=request_round,
-        arrivals=env.arrivals, turns=env.turns, log=env.log, security=env.security)
+        poller=env.poller, turns=env.turns, log=env.log, security=env.security)
     deadlines = Deadlines(limits, lambda: sessions.open, lambda: bool(sessions.budget.starved))
-    return ClientParts(pending, producing, sessions, deadlines)
+    return ClientParts(pending, produce_handler, sessions, deadlines)

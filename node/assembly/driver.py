@@ -25,7 +25,7 @@ from node.metadata.log import MetadataLog
 class DriverParts:
     """The driver of the consensus core."""
 
-    applying: Applier
+    applier: Applier
     rounds: RoundLoop
     watchdog: Watchdog
 
@@ -35,18 +35,18 @@ def build_driver(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
                  replicas: ReplicaParts) -> DriverParts:
     """Build the round loop and attach it to the handle that all other parts have."""
     core, pending = env.core, clients.pending
-    applying = Applier(
-        core, env.store, metadata.log, pending, reads.fetching, reads.confirmations,
+    applier = Applier(
+        core, env.store, metadata.log, pending, reads.fetch_handler, reads.read_index_requests,
         clients.sessions, admin.roles, replicas.replicas, env.log,
         replicas.member_reports.note, replicas.applied, replicas.switching.look,
         replicas.snapshots.offered)
-    rounds = RoundLoop(core, env.store, storage.disk, peers.links, applying,
-                    (core, pending, reads.fetching, reads.confirmations),
-                    peers.lease_events.publish, env.arrivals)
+    rounds = RoundLoop(core, env.store, storage.disk, peers.links, applier,
+                    (core, pending, reads.fetch_handler, reads.read_index_requests),
+                    peers.lease_events.publish, env.poller)
     env.loop.attach(rounds)
     watchdog = Watchdog(core, functools.partial(_oldest_waiting, pending, metadata.log),
                         env.loop.request, env.config.limits.group_stall_ms_max, env.log)
-    return DriverParts(applying, rounds, watchdog)
+    return DriverParts(applier, rounds, watchdog)
 
 
 def _oldest_waiting(pending: PendingAppends, metadata_log: MetadataLog) -> dict[int, int]:

@@ -34,7 +34,7 @@ class NodeEnv:
     space: Space
     core: MultiRaft
     loop: LoopHandle
-    arrivals: Poller
+    poller: Poller
     turns: Turns
 
 

@@ -49,7 +49,7 @@ def build_peers(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
     frame_bytes_max = config.raft.frame_bytes_max
     introduce = functools.partial(_introductions, env, metadata.admission)
     links = Peers(env.store, core, frame_bytes_max, env.loop.request,
-                  storage.damage_found.notify, env.arrivals)
+                  storage.damage_found.notify, env.poller)
     bulk, control = (Bulk(links.dial, introduce("bulk"), frame_bytes_max,
                           limits.bulk_bytes_per_second) for _ in range(2))
     liveness = LivenessThread(

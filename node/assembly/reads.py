@@ -24,8 +24,8 @@ class ReadParts:
 
     counts: LoadCounts | None  # of appends as well; None = no loads are published
     background: Background
-    confirmations: ReadIndexRequests
-    fetching: FetchHandler
+    read_index_requests: ReadIndexRequests
+    fetch_handler: FetchHandler
     offsets: Offsets
     complaints: CorruptionReports
 
@@ -37,16 +37,16 @@ def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
     limits, metrics = env.config.limits, env.config.metrics
     damaged = storage.damage_found.notify
     counts = LoadCounts(metrics.partitions_max) if metrics.publish else None
-    readable = ReadView(core, store.tails, metadata.directory)
+    read_view = ReadView(core, store.tails, metadata.directory)
     background = Background(limits)
-    confirmations = ReadIndexRequests(core, store.tails, request_round)
+    read_index_requests = ReadIndexRequests(core, store.tails, request_round)
     later = Later(env.turns, request_round)
     behind = MetadataWaiter(metadata.log, metadata.directory, background, request_round)
-    fetching = FetchHandler(
-        readable,
+    fetch_handler = FetchHandler(
+        read_view,
         store,
         limits,
-        confirmations,
+        read_index_requests,
         behind,
         background,
         request_round,
@@ -55,7 +55,7 @@ def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
         env.turns,
         counts,
     )
-    metadata.log.partition_left.subscribe(fetching.committed)
-    offsets = Offsets(readable, store, confirmations, behind, later)
-    complaints = CorruptionReports(readable, store, background, damaged, request_round)
-    return ReadParts(counts, background, confirmations, fetching, offsets, complaints)
+    metadata.log.partition_left.subscribe(fetch_handler.committed)
+    offsets = Offsets(read_view, store, read_index_requests, behind, later)
+    complaints = CorruptionReports(read_view, store, background, damaged, request_round)
+    return ReadParts(counts, background, read_index_requests, fetch_handler, offsets, complaints)

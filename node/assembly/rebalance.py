@@ -30,17 +30,32 @@ def build_rebalance(env: NodeEnv, storage: StorageParts, metadata: MetadataParts
                     clients: ClientParts) -> RebalanceParts:
     """Build these parts, and add their handlers to those of ``admin`` and ``peers``."""
     core, store, request_round = env.core, env.store, env.loop.request
-    producing, fetching, surveying = clients.producing, reads.fetching, admin.surveying
-    looking = PlanParticipant(core, store, metadata.log, surveying, env.space,
-                      RecentLatency(producing.latencies["commit"]), fetching.led_bytes,
+    produce_handler, fetch_handler, group_health = (
+        clients.produce_handler,
+        reads.fetch_handler,
+        admin.group_health,
+    )
+    participant = PlanParticipant(core, store, metadata.log, group_health, env.space,
+                      RecentLatency(produce_handler.latencies["commit"]), fetch_handler.led_bytes,
                       request_round, env.turns.take)
-    plans = Plans(core, metadata.log, looking, peers.requests, request_round, env.turns.take,
+    plans = Plans(core, metadata.log, participant, peers.requests, request_round, env.turns.take,
                   env.log)
     admin.handlers.update(plans.handlers)
     peers.handlers.update(plans.peer_handlers)
     publishing = LoadPublisher(
-        env.config, reads.counts, core=core, store=store, metadata_log=metadata.log,
-        directory=metadata.directory, producing=producing, fetching=fetching, disk=storage.disk,
-        surveying=surveying, bulk=peers.control, request_round=request_round, log=env.log)
+        env.config,
+        reads.counts,
+        core=core,
+        store=store,
+        metadata_log=metadata.log,
+        directory=metadata.directory,
+        produce_handler=produce_handler,
+        fetch_handler=fetch_handler,
+        disk=storage.disk,
+        group_health=group_health,
+        bulk=peers.control,
+        request_round=request_round,
+        log=env.log,
+    )
     peers.bulk.handlers.update(publishing.handlers)
     return RebalanceParts(plans, publishing)

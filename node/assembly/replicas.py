@@ -32,7 +32,7 @@ class ReplicaParts:
     snapshots: Snapshots
     applied: AppliedEntries
     switching: PartitionSwitcher
-    making_way: LeadershipShedder
+    leadership_shedder: LeadershipShedder
     member_reports: MemberReports
     learners: MetadataLearners
 
@@ -50,7 +50,7 @@ def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
     checkpoints = Checkpoints(store, core, metadata.log, env.space)
     partial = SnapshotDownload(RealFilesystem(), str(env.config.data_dir), IMAGE_BYTES_MAX)
     snapshots = Snapshots(core, store, metadata.log, checkpoints, peers.bulk, env.config.limits,
-                          request_round, log, partial, env.space, replicas.look_again)
+                          request_round, log, partial, env.space, replicas.reload)
     applied = AppliedEntries(store.tails)
     switching = PartitionSwitcher(core, store.tails, metadata.log, applied, peers.requests,
                           peers.metadata_requests, request_round, log)

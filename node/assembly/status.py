@@ -33,15 +33,34 @@ def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
                  driver: DriverParts) -> StatusParts:
     """Gather the parts that keep counters, and answer ``node_status`` from their counters."""
     connections = ConnectionCounts()
-    statistics = Statistics(CountingParts(
-        life=env.life, store=env.store, core=env.core, applying=driver.applying,
-        watchdog=driver.watchdog, producing=clients.producing, fetching=reads.fetching,
-        disk=storage.disk, rounds=driver.rounds, peers=peers.links, liveness=peers.liveness,
-        bulk=peers.bulk, checkpoints=replicas.checkpoints, repairs=replicas.repairs,
-        scrub=storage.scrub, space=env.space, snapshots=replicas.snapshots,
-        replicas=replicas.replicas, metadata_log=metadata.log, switching=replicas.switching,
-        publishing=rebalance.publishing, sessions=clients.sessions,
-        lease_events=peers.lease_events, connections=connections))
-    status = NodeStatusRequests(env.config.node.id, statistics, admin.surveying)
+    statistics = Statistics(
+        CountingParts(
+            life=env.life,
+            store=env.store,
+            core=env.core,
+            applier=driver.applier,
+            watchdog=driver.watchdog,
+            produce_handler=clients.produce_handler,
+            fetch_handler=reads.fetch_handler,
+            disk=storage.disk,
+            rounds=driver.rounds,
+            peers=peers.links,
+            liveness=peers.liveness,
+            bulk=peers.bulk,
+            checkpoints=replicas.checkpoints,
+            repairs=replicas.repairs,
+            scrub=storage.scrub,
+            space=env.space,
+            snapshots=replicas.snapshots,
+            replicas=replicas.replicas,
+            metadata_log=metadata.log,
+            switching=replicas.switching,
+            publishing=rebalance.publishing,
+            sessions=clients.sessions,
+            lease_events=peers.lease_events,
+            connections=connections,
+        )
+    )
+    status = NodeStatusRequests(env.config.node.id, statistics, admin.group_health)
     admin.handlers.update(status.handlers)
     return StatusParts(connections, statistics)

@@ -28,7 +28,7 @@ def build_storage(env: NodeEnv) -> StorageParts:
     """Build these parts.  Raises ``DiskFailed`` when the disk has no room for the probe."""
     settings = env.config.storage
     flush_interval_ms = settings.flush_interval_ms if settings.durability == RELAXED else 0
-    disk = DiskWorker(env.store, env.loop.wrote, env.arrivals, env.space, flush_interval_ms)
+    disk = DiskWorker(env.store, env.loop.wrote, env.poller, env.space, flush_interval_ms)
     damage_found = Subscribers()
     return StorageParts(
         disk, open_probe(env.config.data_dir, env.space),

@@ -31,9 +31,9 @@ COMPLAINTS_MAX = 4
 class CorruptionReports:
     """The handler of ``Complain`` requests of all sessions."""
 
-    def __init__(self, readable: ReadView, store: Store, background: Background,
+    def __init__(self, read_view: ReadView, store: Store, background: Background,
                  damaged: Callable[[CorruptRange], None], request_round: Callable[[], None]):
-        self._readable = readable
+        self._read_view = read_view
         self._store = store
         self._background = background
         self._damaged = damaged  # (CorruptRange): a read found damage
@@ -47,7 +47,7 @@ class CorruptionReports:
         metadata index that the client knows."""
         self.received += 1
         try:
-            span = self._readable.span(request.incarnation, seen_index, ANY, request.offset)
+            span = self._read_view.span(request.incarnation, seen_index, ANY, request.offset)
             plan = self._store.verify_plan(span.group, request.incarnation, request.offset)
         except Refused as refused:
             answer.refuse(refused.code, refused.detail)

@@ -80,20 +80,30 @@ class WaitingFetch:
 class FetchHandler:
     """The handler of ``Fetch`` requests of all sessions, and the table of long polls."""
 
-    def __init__(self, readable: ReadView, store: Store, limits: Limits,
-                 confirmations: ReadIndexRequests, behind: MetadataWaiter, background: Background,
-                 request_round: Callable[[], None], damaged: Callable[[CorruptRange], None],
-                 later: Later, turns: Turns, counts: LoadCounts | None = None):
+    def __init__(
+        self,
+        read_view: ReadView,
+        store: Store,
+        limits: Limits,
+        read_index_requests: ReadIndexRequests,
+        behind: MetadataWaiter,
+        background: Background,
+        request_round: Callable[[], None],
+        damaged: Callable[[CorruptRange], None],
+        later: Later,
+        turns: Turns,
+        counts: LoadCounts | None = None,
+    ):
         self._later = later
         self._turns = turns
-        self._looking = 0  # fetches that are processed over several turns
+        self._participant = 0  # fetches that are processed over several turns
         self._commits = 0  # commits during such fetches
         self._committed: dict[int, int] = {}  # group -> number of the last such commit
         self._counts = counts  # None = loads are not published
-        self._readable = readable
+        self._read_view = read_view
         self._store = store
         self._limits = limits
-        self._confirmations = confirmations
+        self._read_index_requests = read_index_requests
         self._behind = behind
         self._background = background
         self._request_round = request_round
@@ -133,7 +143,7 @@ class FetchHandler:
 
     def committed(self, group: int) -> None:
         """Wake the long polls of ``group``: entries of it were applied, or its role changed."""
-        if self._looking:
+        if self._participant:
             self._commits += 1
             self._committed[group] = self._commits
         waiting = self._by_group.get(group)
@@ -201,7 +211,7 @@ class FetchHandler:
                 rows = 0
                 if since < 0:
                     since = self._commits
-                    self._looking += 1
+                    self._participant += 1
                 try:
                     yield
                 except GeneratorExit:  # the session ended, and no further step will run
@@ -209,7 +219,7 @@ class FetchHandler:
                     raise
             rows += 1
             try:
-                span = self._readable.span(part.incarnation, fetch.seen_index,
+                span = self._read_view.span(part.incarnation, fetch.seen_index,
                                            fetch.request.replica, part.offset)
                 groups.append(span.group)
                 self._check_range(part.offset, span, fetch)
@@ -261,8 +271,8 @@ class FetchHandler:
         if since < 0:
             return False
         missed = any(self._committed.get(group, 0) > since for group in groups)
-        self._looking -= 1
-        if not self._looking:
+        self._participant -= 1
+        if not self._participant:
             self._committed.clear()
         return missed
 
@@ -295,7 +305,7 @@ class FetchHandler:
             if part.start:
                 yield
             for group in asked[part.start:part.stop]:
-                if not self._confirmations.ask(
+                if not self._read_index_requests.ask(
                         group, partial(self._told, fetch, group)):
                     self._told(fetch, group, False)
 

@@ -74,12 +74,12 @@ class _Request:
 class Offsets:
     """The handler of ``ListOffsets`` requests of all sessions."""
 
-    def __init__(self, readable: ReadView, store: Store, confirmations: ReadIndexRequests,
+    def __init__(self, read_view: ReadView, store: Store, read_index_requests: ReadIndexRequests,
                  behind: MetadataWaiter, later: Later):
         self._later = later
-        self._readable = readable
+        self._read_view = read_view
         self._store = store
-        self._confirmations = confirmations
+        self._read_index_requests = read_index_requests
         self._behind = behind
 
     def handle(self, request: ListOffsets, answer: Answer,
@@ -108,7 +108,7 @@ class Offsets:
             if part.start:
                 yield
             for group in asked[part.start:part.stop]:
-                if not self._confirmations.ask(
+                if not self._read_index_requests.ask(
                         group, partial(self._confirmed, waiting, group)):
                     self._confirmed(waiting, group, False)
 
@@ -122,7 +122,7 @@ class Offsets:
             for query in queries[part.start:part.stop]:
                 if query.position != EARLIEST:
                     try:
-                        span = self._readable.span(query.incarnation, waiting.seen_index, LEADER)
+                        span = self._read_view.span(query.incarnation, waiting.seen_index, LEADER)
                     except Refused:
                         continue  # ``_answer`` meets the same refusal and replies with it
                     if span.settled:
@@ -158,7 +158,7 @@ class Offsets:
         if query.position == TIMESTAMP:
             return self._time(query, waiting)
         linearizable = waiting.request.linearizable
-        span = self._readable.span(query.incarnation, waiting.seen_index,
+        span = self._read_view.span(query.incarnation, waiting.seen_index,
                                    LEADER if linearizable else ANY)
         if query.position == EARLIEST:
             return span.log_start
@@ -169,7 +169,7 @@ class Offsets:
         """Return the begin of the first batch with a record at or after a time, -1 = none. O(links
         log n). Raises ``Refused``."""
         replica = LEADER if waiting.request.linearizable else ANY
-        place = self._readable.place(query.incarnation, waiting.seen_index)
+        place = self._read_view.place(query.incarnation, waiting.seen_index)
         if query.epoch > place.epoch:
             raise Refused(Code.STALE_METADATA, ErrorDetail(
                 text=f"this node knows of epoch {place.epoch}, not of {query.epoch}"))
@@ -177,7 +177,7 @@ class Offsets:
             if link.epoch < query.epoch:
                 continue
             waiting.rows += LINK_ROWS
-            span = self._readable.link(place, query.incarnation, at, replica)
+            span = self._read_view.link(place, query.incarnation, at, replica)
             if span.is_last:
                 _check_end(span, waiting)
             found = self._store.first_at(span.group, query.incarnation, query.timestamp_ms,

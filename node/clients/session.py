@@ -295,15 +295,15 @@ class Session:
     async def _attend(self) -> None:
         """Have the arrivals task read the socket, except during pauses, until the connection
         ends."""
-        arrivals, file_number = self.service.arrivals, self._sock.fileno()
+        poller, file_number = self.service.poller, self._sock.fileno()
         with trio.move_on_after(self.service.limits.hello_timeout_ms / 1000) as hello:
             while not self._over:
-                arrivals.add(file_number, self.receive)
+                poller.add(file_number, self.receive)
                 try:
                     self._begin_to_listen()
                     await self._attention.wait()
                 finally:
-                    arrivals.remove(file_number)
+                    poller.remove(file_number)
                 if self._connection.state is State.OPEN:
                     hello.deadline = math.inf
                 await self._room()
@@ -313,7 +313,7 @@ class Session:
         this side."""
         service, connection = self.service, self._connection
         if connection.in_flight and not self._closed:
-            service.fetching.hurry(self)
+            service.fetch_handler.hurry(self)
             service.request_round()
         try:
             with trio.move_on_after(service.limits.half_closed_ms_max / 1000):
@@ -429,7 +429,7 @@ class Session:
         """Postpone the frames that remain at the end of a turn to the next one."""
         self._more = True
         if not self._paused:  # else this session's own task continues
-            self.service.arrivals.again(self._sock.fileno())
+            self.service.poller.again(self._sock.fileno())
 
     def _work(self, steps: Iterator[None] | None, changes: bool = False) -> None:
         """Process the remaining steps of a request in turns, and no other request of this session
@@ -451,7 +451,7 @@ class Session:
 
     def _call_task(self) -> None:
         self._attention.set()
-        self.service.arrivals.yield_due = True
+        self.service.poller.yield_due = True
 
     def _pause(self) -> None:
         self._paused = True
@@ -484,7 +484,7 @@ class Session:
             self._bytes_in_flight += size
             budget.bytes += size
             answer = Answer(self, event.id, size)
-            self._work(service.producing.handle(
+            self._work(service.produce_handler.handle(
                 request, answer_nobody(answer) if request.acks == "none" else answer,
                 event.metadata_index), changes=True)
         elif kind is Fetch:
@@ -492,9 +492,9 @@ class Session:
                 self._refuse(event, Code.QUEUE_FULL, budget.refusal())
                 return
             self._left -= len(request.partitions)
-            self._work(service.fetching.handle(request, Answer(self, event.id),
+            self._work(service.fetch_handler.handle(request, Answer(self, event.id),
                                                event.metadata_index))
-            service.arrivals.yield_due = True  # a task reads cold ranges
+            service.poller.yield_due = True  # a task reads cold ranges
         elif kind is ListOffsets:
             self._left -= 2 * len(request.partitions)
             self._work(service.offsets.handle(request, Answer(self, event.id),
@@ -503,7 +503,7 @@ class Session:
             service.complaints.handle(request, Answer(self, event.id), event.metadata_index)
         else:
             service.admin.handle(event, Answer(self, event.id))
-            service.arrivals.yield_due = True
+            service.poller.yield_due = True
 
     def _refuse(self, event: RequestEvent, code: Code, detail: ErrorDetail) -> None:
         """Refuse a request before any work is done for it: a definite error. With acks=none no
@@ -576,13 +576,13 @@ class Sessions:
     """The state that all sessions of a node share: handlers, limits, memory budget, open
     sessions."""
 
-    def __init__(self, *, producing: RequestHandler, fetching: FetchRequests,
+    def __init__(self, *, produce_handler: RequestHandler, fetch_handler: FetchRequests,
                  offsets: RequestHandler, complaints: RequestHandler, admin: AdminRequests,
                  directory: Router, limits: Limits, batch_bytes_max: int, cluster_id: bytes,
-                 node: int, boot_epoch: int, request_round: Callable[[], None], arrivals: Poller,
+                 node: int, boot_epoch: int, request_round: Callable[[], None], poller: Poller,
                  turns: Turns, log: logging.Logger, security: Security | None = None):
-        self.producing = producing
-        self.fetching = fetching
+        self.produce_handler = produce_handler
+        self.fetch_handler = fetch_handler
         self.offsets = offsets
         self.complaints = complaints
         self.admin = admin
@@ -592,7 +592,7 @@ class Sessions:
         self.node = node
         self.boot_epoch = boot_epoch
         self.request_round = request_round
-        self.arrivals = arrivals
+        self.poller = poller
         self.turns = turns
         self.wire_limits = WireLimits(frame_bytes_max=limits.frame_bytes_max,
                                       in_flight_max=limits.requests_in_flight_max)
@@ -643,5 +643,5 @@ class Sessions:
         reply."""
         self.open.pop(session, None)
         self.to_flush.pop(session, None)
-        self.fetching.forget(session)
+        self.fetch_handler.forget(session)
         self.admin.forget(session)

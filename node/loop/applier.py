@@ -133,7 +133,7 @@ class Applier:
     """The consumer of events, commits and durable indexes, on the loop thread."""
 
     def __init__(self, core: MultiRaft, store: Store, metadata_log: Metadata,
-                 pending: Appends, fetching: Fetches, confirmations: Confirmations,
+                 pending: Appends, fetch_handler: Fetches, read_index_requests: Confirmations,
                  sessions: Answers, roles: LeadershipNotifier, replicas: ReplicaChanges,
                  log: logging.Logger, members_changed: Callable[[int], None] = lambda _group: None,
                  applied: AppliedEntries | None = None,
@@ -143,8 +143,8 @@ class Applier:
         self._store = store
         self._metadata_log = metadata_log
         self._pending = pending
-        self._fetching = fetching
-        self._confirmations = confirmations
+        self._fetch_handler = fetch_handler
+        self._read_index_requests = read_index_requests
         self._sessions = sessions
         self._roles = roles
         self._replicas = replicas
@@ -169,7 +169,7 @@ class Applier:
                 self._replicas.wanted(event.group, *event.fields)
             elif event.kind == "removed":
                 self._replicas.gone(event.group)
-                self._fetching.committed(event.group)  # redirects its long polls to the leader
+                self._fetch_handler.committed(event.group)  # redirects its long polls to the leader
             elif event.kind == "snapshot_offered":
                 self._snapshot_offered(event.group, event.fields[0])
             elif event.kind in LOGGED_EVENTS:
@@ -179,7 +179,9 @@ class Applier:
                     self._replicas.due = True
                 elif event.kind == "quarantine":
                     self._store.quarantine(event.group, event.fields[0])
-                    self._fetching.committed(event.group)  # answers its long polls: QUARANTINED
+                    self._fetch_handler.committed(
+                        event.group
+                    )  # answers its long polls: QUARANTINED
 
     def _place(self, group: int) -> dict:
         """Return group and term for a log line; an event of a whole node has neither."""
@@ -201,8 +203,8 @@ class Applier:
             self._leads_changed()
         else:
             self._pending.lost(group)
-            self._confirmations.lost(group)
-            self._fetching.committed(group)  # answers its long polls: NOT_LEADER
+            self._read_index_requests.lost(group)
+            self._fetch_handler.committed(group)  # answers its long polls: NOT_LEADER
         if group == METADATA_GROUP:
             self._metadata_log.role_changed(leads)
 
@@ -216,16 +218,16 @@ class Applier:
                 self._metadata_log.lead()
                 self._replicas.due = True
             self._pending.committed(group, last)
-            self._fetching.committed(group)
+            self._fetch_handler.committed(group)
             if self._applied.waiting:
                 self._applied.told(group)
-            if self._confirmations.waiting:
-                self._confirmations.committed(group)
+            if self._read_index_requests.waiting:
+                self._read_index_requests.committed(group)
 
     def confirmed(self, reads: list) -> None:
         """Release the reads of groups whose leadership a majority has confirmed, after this round's
         commits."""
-        self._confirmations.ready(reads)
+        self._read_index_requests.ready(reads)
 
     def durable(self) -> None:
         """Acknowledge appends with acks=leader that have become durable on this node. O(groups with
@@ -244,8 +246,8 @@ class Applier:
         """Answer everything that is still open, as far as its outcome is known: the node is
         stopping."""
         self._pending.stop()
-        self._confirmations.stop()
-        self._fetching.stop()
+        self._read_index_requests.stop()
+        self._fetch_handler.stop()
         self._sessions.flush()
 
     def answer(self, now_ms: int) -> None:
@@ -255,10 +257,10 @@ class Applier:
             self._replicas.settle()
         if self._pending.earliest_ms <= now_ms:
             self._pending.expire(now_ms)
-        if self._confirmations.earliest_ms <= now_ms:
-            self._confirmations.expire(now_ms)
-        if self._fetching.woken or self._fetching.earliest_ms <= now_ms:
-            self._fetching.wake_due(now_ms)
+        if self._read_index_requests.earliest_ms <= now_ms:
+            self._read_index_requests.expire(now_ms)
+        if self._fetch_handler.woken or self._fetch_handler.earliest_ms <= now_ms:
+            self._fetch_handler.wake_due(now_ms)
         if self._sessions.to_flush:
             self._sessions.flush()
 

@@ -70,7 +70,7 @@ class DiskWorker:
     order. It returns True if a round is due.
     """
 
-    def __init__(self, store: Store, on_durable: Callable[[list], bool], arrivals: Poller,
+    def __init__(self, store: Store, on_durable: Callable[[list], bool], poller: Poller,
                  space: Space | None = None, flush_interval_ms: int = 0):
         """Create the worker; ``run`` starts its thread. ``space``: the guard to notify of a full
         disk, or None. ``flush_interval_ms``: how long records may wait for their sync, in
@@ -81,7 +81,7 @@ class DiskWorker:
         self._unsynced: File | None = None  # the file whose last bytes wait for a sync
         self._unsynced_since_ms = 0
         self._flushing = 0  # journal offset that the sync in flight makes durable
-        self._arrivals = arrivals
+        self._poller = poller
         self._store = store
         self._prepare_due = trio.Event()
         self._seal_due = trio.Event()
@@ -276,10 +276,10 @@ class DiskWorker:
         self._thread.start()
         task_status.started()
         try:
-            self._arrivals.add(self._wake_fd, self.collect)
+            self._poller.add(self._wake_fd, self.collect)
             await trio.sleep_forever()
         finally:
-            self._arrivals.remove(self._wake_fd)
+            self._poller.remove(self._wake_fd)
             self._ended = True
             self._queue.close()
             with trio.move_on_after(END_S, shield=True):

@@ -12,7 +12,7 @@ from multiraft.wire.frames import FrameReader
 from multiraft.wire.tls import TlsSocket
 
 
-async def readable(sock: socket.socket | TlsSocket) -> None:
+async def read_view(sock: socket.socket | TlsSocket) -> None:
     """Wait until ``sock`` has bytes to read, in the kernel or already decrypted."""
     if type(sock) is TlsSocket and sock.pending:
         await trio.lowlevel.checkpoint()
@@ -25,7 +25,7 @@ async def receive_some(sock: socket.socket | TlsSocket, reader: FrameReader) -> 
     the stream. The wait comes first because it is the checkpoint that lets other tasks run, and
     because receiving first would mostly find nothing. Raises ``OSError`` when the connection is
     gone."""
-    await readable(sock)
+    await read_view(sock)
     try:
         count = sock.recv_into(reader.buffer_for_receive())
     except BlockingIOError:

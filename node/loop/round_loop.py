@@ -100,7 +100,7 @@ class RoundLoop:
 
     def __init__(self, core: MultiRaft, store: Store, disk: DiskWorker, peers: Peers,
                  applier: Applier, clocks: tuple[Clock, ...], publish: Callable[[], None],
-                 arrivals: Poller):
+                 poller: Poller):
         self._core = core
         self._store = store
         self._disk = disk
@@ -108,7 +108,7 @@ class RoundLoop:
         self._applier = applier
         self._clocks = clocks
         self._publish = publish  # leadership digests, to the liveness thread
-        self._arrivals = arrivals
+        self._poller = poller
         self._held: deque = deque()  # (sequence of the write that it waits for, envelopes)
         self._staged_sequence = 0
         self._durable_sequence = 0
@@ -135,7 +135,7 @@ class RoundLoop:
             return
         if not self._running and monotonic_ns() - self._ended_ns >= GATHER_NS:
             self.round()
-            if self._arrivals.left:
+            if self._poller.left:
                 self._wake()
             return
         self._wanted = True
@@ -146,24 +146,24 @@ class RoundLoop:
         follow. After an arrival the next one is usually near, and a switch of tasks costs more than
         waiting for it. A handler that passed work to a task ends the drain, so that the task
         runs."""
-        arrivals, wait_s = self._arrivals, 0.0
-        arrivals.yield_due = False
+        poller, wait_s = self._poller, 0.0
+        poller.yield_due = False
         self._draining = True
         until_ns = monotonic_ns() + DRAIN_NS
         try:
             for _ in range(DRAINS_MAX):
-                due = arrivals.poll(wait_s)
+                due = poller.poll(wait_s)
                 if due or self._wanted:
                     self._wanted = False
                     self.round()
                 elif due is None:
                     break
-                if arrivals.yield_due or monotonic_ns() > until_ns:
+                if poller.yield_due or monotonic_ns() > until_ns:
                     break
                 wait_s = 0.0 if due is None else LINGER_S
         finally:
             self._draining = False
-        if self._wanted or arrivals.left:
+        if self._wanted or poller.left:
             self._wake()
 
     def _wake(self) -> None:
@@ -174,7 +174,7 @@ class RoundLoop:
     async def serve(self) -> None:
         """Run the arrivals task: handle what arrives on the hot sources, with a round after it."""
         while True:
-            await trio.lowlevel.wait_readable(self._arrivals.file_number)
+            await trio.lowlevel.wait_readable(self._poller.file_number)
             if self._over or self._running:
                 await trio.sleep_forever()
             self._drain()
@@ -183,13 +183,13 @@ class RoundLoop:
         """Run the round-loop task: execute the rounds that ``request`` could not run at once."""
         task_status.started()
         while True:
-            while not (self._wanted or self._arrivals.left):
+            while not (self._wanted or self._poller.left):
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort)
             if self._over or self._running:  # running: a round failed, which stops the node
                 await trio.sleep_forever()
             self._drain()
-            if self._wanted or self._arrivals.left:
+            if self._wanted or self._poller.left:
                 await trio.lowlevel.checkpoint()
 
     async def tick(self) -> None:

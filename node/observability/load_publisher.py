@@ -62,8 +62,8 @@ class LoadPublisher:
 
     def __init__(self, config: NodeConfig, counts: LoadCounts | None, *, core: MultiRaft,
                  store: Store, metadata_log: MetadataLog, directory: Router,
-                 producing: ProduceHandler, fetching: FetchHandler, disk: DiskWorker,
-                 surveying: GroupHealthScan, bulk: Bulk, request_round: Callable[[], None],
+                 produce_handler: ProduceHandler, fetch_handler: FetchHandler, disk: DiskWorker,
+                 group_health: GroupHealthScan, bulk: Bulk, request_round: Callable[[], None],
                  log: logging.Logger):
         """Create the task.  ``counts``: the loads since the last window, None = nothing is
         published; ``bulk``: the connections for records to leaders on other nodes."""
@@ -75,10 +75,10 @@ class LoadPublisher:
         self._store = store
         self._metadata_log = metadata_log
         self._directory = directory
-        self._producing = producing
-        self._fetching = fetching
+        self._produce_handler = produce_handler
+        self._fetch_handler = fetch_handler
         self._disk = disk
-        self._surveying = surveying
+        self._group_health = group_health
         self._bulk = bulk
         self._request_round = request_round
         self._log = log
@@ -112,10 +112,18 @@ class LoadPublisher:
             before, began_ms = now, now_ms
 
     def _counters(self) -> Counters:
-        producing, fetching = self._producing, self._fetching
-        return Counters((producing.bytes, producing.records, producing.batches, fetching.bytes,
-                         fetching.records), self._disk.latency.copy(),
-                        producing.latencies["commit"].copy())
+        produce_handler, fetch_handler = self._produce_handler, self._fetch_handler
+        return Counters(
+            (
+                produce_handler.bytes,
+                produce_handler.records,
+                produce_handler.batches,
+                fetch_handler.bytes,
+                fetch_handler.records,
+            ),
+            self._disk.latency.copy(),
+            produce_handler.latencies["commit"].copy(),
+        )
 
     # ---- one window ---------------------------------------------------------------------------
 
@@ -139,7 +147,7 @@ class LoadPublisher:
 
     async def _node_fields(self, window: Window) -> dict:
         place = self._place
-        used, free, _total = await self._surveying.space_now()
+        used, free, _total = await self._group_health.space_now()
         return {"v": load_records.LOADS_FORMAT, "cluster": self._cluster_id.hex(),
                 "node": place.id, "boot_epoch": self._store.boot_epoch,
                 "window_ms": window.begin_ms, "interval_ms": window.interval_ms,
@@ -185,7 +193,7 @@ class LoadPublisher:
             replies.append(reply)
             done.set()
 
-        self._producing.handle(
+        self._produce_handler.handle(
             Produce("commit", APPEND_TIMEOUT_MS, (BatchPart(incarnation, len(batch)),),
                     memoryview(bytearray(batch))), answer)  # the leader stamps it in place
         self._request_round()

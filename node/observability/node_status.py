@@ -13,10 +13,10 @@ from node.observability.statistics import Statistics
 class NodeStatusRequests:
     """Handler of ``NodeStatus``; ``Admin`` calls it.  ``node`` is this node's id."""
 
-    def __init__(self, node: int, statistics: Statistics, surveying: GroupHealthScan):
+    def __init__(self, node: int, statistics: Statistics, group_health: GroupHealthScan):
         self._node = node
         self._statistics = statistics
-        self._surveying = surveying
+        self._group_health = group_health
 
     @property
     def handlers(self) -> dict[type, Callable[[Any], Awaitable[Any]]]:
@@ -24,5 +24,5 @@ class NodeStatusRequests:
         return {wire.NodeStatus: self._node_status}
 
     async def _node_status(self, _request: wire.NodeStatus) -> wire.NodeStatusReply:
-        survey = await self._surveying.fresh()
+        survey = await self._group_health.fresh()
         return wire.NodeStatusReply(self._node, self._statistics.snapshot(survey))

@@ -64,10 +64,10 @@ class CountingParts:
     life: Life
     store: Store
     core: MultiRaft
-    applying: Applier
+    applier: Applier
     watchdog: Watchdog
-    producing: ProduceHandler
-    fetching: FetchHandler
+    produce_handler: ProduceHandler
+    fetch_handler: FetchHandler
     disk: DiskWorker
     rounds: RoundLoop
     peers: Peers
@@ -130,20 +130,20 @@ class Statistics:
             "disk_used_bytes": survey.disk_used_bytes,
             "disk_free_bytes": survey.disk_free_bytes,
             "disk_total_bytes": survey.disk_total_bytes,
-            "elections_won": parts.applying.elections,
+            "elections_won": parts.applier.elections,
             "groups_resigned": parts.watchdog.resigned,
         }
 
     def _of_requests(self) -> dict:
         parts = self._parts
         return {
-            "records_appended": parts.producing.records,
-            "batches_appended": parts.producing.batches,
-            "bytes_appended": parts.producing.bytes,
-            "batches_refused": parts.producing.refused,
-            "records_fetched": parts.fetching.records,
-            "bytes_fetched": parts.fetching.bytes,
-            "cold_reads": parts.fetching.cold_reads,
+            "records_appended": parts.produce_handler.records,
+            "batches_appended": parts.produce_handler.batches,
+            "bytes_appended": parts.produce_handler.bytes,
+            "batches_refused": parts.produce_handler.refused,
+            "records_fetched": parts.fetch_handler.records,
+            "bytes_fetched": parts.fetch_handler.bytes,
+            "cold_reads": parts.fetch_handler.cold_reads,
         }
 
     def _of_parts(self) -> dict:
@@ -191,16 +191,23 @@ class Statistics:
     def sample(self, survey: Survey) -> Sample:
         """Return a sample for metrics: copies, which another thread may read at any time."""
         parts = self._parts
-        latencies = parts.producing.latencies
+        latencies = parts.produce_handler.latencies
         return Sample(
-            self.snapshot(survey), survey,
-            {"append_commit": latencies["commit"].copy(),
-             "append_leader": latencies["leader"].copy(),
-             "disk_write": parts.disk.latency.copy(),
-             "loop_delay": parts.lease_events.loop_delay.copy(),
-             "round": parts.rounds.durations.copy()},
-            {"produce": dict(parts.producing.refusals), "fetch": dict(parts.fetching.refusals),
-             "whole": dict(parts.sessions.refusals)})
+            self.snapshot(survey),
+            survey,
+            {
+                "append_commit": latencies["commit"].copy(),
+                "append_leader": latencies["leader"].copy(),
+                "disk_write": parts.disk.latency.copy(),
+                "loop_delay": parts.lease_events.loop_delay.copy(),
+                "round": parts.rounds.durations.copy(),
+            },
+            {
+                "produce": dict(parts.produce_handler.refusals),
+                "fetch": dict(parts.fetch_handler.refusals),
+                "whole": dict(parts.sessions.refusals),
+            },
+        )
 
 
 def _of_process() -> dict:

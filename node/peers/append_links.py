@@ -222,14 +222,14 @@ class Peers:
 
     def __init__(self, store: Store, core: MultiRaft, frame_bytes_max: int,
                  request_round: Callable[[], None], damaged: Callable[[CorruptRange], None],
-                 arrivals: Poller):
+                 poller: Poller):
         self._links: dict[int, PeerLink] = {}
         self._store = store
         self._core = core
         self._frame_bytes_max = frame_bytes_max
         self._request_round = request_round
         self._damaged = damaged  # (CorruptRange): a read found damage
-        self._arrivals = arrivals
+        self._poller = poller
         self._waiting: dict[int, list] = {}
         self._collected = False  # ``_waiting`` has messages
         self._cold: deque = deque()
@@ -337,7 +337,7 @@ class Peers:
             if len(self._cold) < COLD_APPENDS_MAX:
                 self._cold.append((peer, message))
                 self._cold_wanted.set()
-                self._arrivals.yield_due = (
+                self._poller.yield_due = (
                     True  # else the read waits for a linger, which is longer than the read
                 )
             return None, (), 0

@@ -57,7 +57,7 @@ class PeerListener:
 
     def __init__(self, core: MultiRaft, request_round: Callable[[], None], liveness: LivenessThread,
                  security: Security, node: int, boot_epoch: int, known: PeerRegistry,
-                 frame_bytes_max: int, hello_timeout_ms: int, arrivals: Poller, log: logging.Logger,
+                 frame_bytes_max: int, hello_timeout_ms: int, poller: Poller, log: logging.Logger,
                  bulk: Bulk | None = None, space: Space | None = None):
         self.space = space
         self._core = core
@@ -70,7 +70,7 @@ class PeerListener:
         self._known = known
         self._limits = WireLimits(frame_bytes_max=frame_bytes_max)
         self._hello_timeout_ms = hello_timeout_ms
-        self.arrivals = arrivals
+        self.poller = poller
         self._bulk = bulk
         self._log = log
         self._receiving: dict[int, tuple[trio.CancelScope, int]] = {}  # with the boot epoch
@@ -210,15 +210,15 @@ class PeerListener:
         kind = _TlsIncoming if isinstance(sock, TlsSocket) else _Incoming
         incoming = kind(self, self._core, sock, reader, peer)
         file_number = sock.fileno()
-        self.arrivals.add(file_number, incoming.receive)
+        self.poller.add(file_number, incoming.receive)
         try:
-            if incoming.begin() or self.arrivals.left:
+            if incoming.begin() or self.poller.left:
                 self._request_round()
             if isinstance(sock, TlsSocket) and incoming.receive():
                 self._request_round()  # the kernel reports no readiness for decrypted bytes
             await incoming.over.wait()
         finally:
-            self.arrivals.remove(file_number)
+            self.poller.remove(file_number)
         if incoming.problem is not None:
             raise incoming.problem
 
@@ -290,7 +290,7 @@ class _Incoming:
             while decoded or self._next_frame():
                 if self._left <= 0:
                     self._more = True
-                    self._listener.arrivals.again(self._sock.fileno())
+                    self._listener.poller.again(self._sock.fileno())
                     break
                 message = decoded.popleft()
                 self._left -= 1

@@ -50,7 +50,7 @@ class SeenPartition(NamedTuple):
     switch_group: int
 
 
-class World(NamedTuple):
+class ClusterView(NamedTuple):
     """A view of the cluster at one moment.
 
     ``groups``: only those of moves that are under way or about to start, and of these only those

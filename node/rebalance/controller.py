@@ -2,8 +2,9 @@
 
 Contract.  Every node runs the task.  On every node it paces the streams that the node sends; on the
 metadata leader it also carries the plan out, and it does nothing without a plan.  Each iteration
-gathers a ``World``, decides, records steps and sends requests to leaders of groups.  An action that
-fails is decided again in the next iteration; the controller keeps no record of its actions.
+gathers a ``ClusterView``, decides, records steps and sends requests to leaders of groups.  An
+action that fails is decided again in the next iteration; the controller keeps no record of its
+actions.
 
 Theory.  Two controllers can overlap while a leader does not know yet that it was replaced.  Their
 steps are commands of the metadata group, of which only one leader's are committed, and their
@@ -28,7 +29,7 @@ from node.metadata.plan_table import SLOW_COMMITS, ActivePlan
 from node.rebalance import safety
 from node.rebalance.actions import Action, Change, StepTo, Switch, Transfer
 from node.rebalance.backoff import Easing
-from node.rebalance.cluster_view import World
+from node.rebalance.cluster_view import ClusterView
 from node.rebalance.observer import Observer
 from node.rebalance.progress import Meter
 from node.rebalance.runtime import TASKS, Tasks
@@ -104,7 +105,7 @@ class Driver:
     def _plan(self) -> ActivePlan | None:
         return self._metadata_log.state.plans.active
 
-    def _is_new_here(self, world: World) -> bool:
+    def _is_new_here(self, world: ClusterView) -> bool:
         """Return True if nodes may be up that this new leader has not heard of yet."""
         assert self._leads_since_ms is not None
         return (self._tasks.monotonic_ms() - self._leads_since_ms < HEARING_MS

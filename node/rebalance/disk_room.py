@@ -14,13 +14,13 @@ from __future__ import annotations
 from multiraft.wire.plans import NO_ROOM, LookedGroup, PlannedMove
 from node.metadata.move_phases import Phase
 from node.metadata.plan_table import ActivePlan
-from node.rebalance.cluster_view import World, member_of
+from node.rebalance.cluster_view import ClusterView, member_of
 
 #: A node that receives replicas is filled up to this, in thousandths of its disk.
 DISK_CAP_PERMILLE = 900
 
 
-def coming(plan: ActivePlan, world: World) -> dict[int, int]:
+def coming(plan: ActivePlan, world: ClusterView) -> dict[int, int]:
     """Return node -> bytes that copies under way have still to bring.  O(moves under way)."""
     found: dict[int, int] = {}
     for seq in plan.under_way:
@@ -29,7 +29,7 @@ def coming(plan: ActivePlan, world: World) -> dict[int, int]:
     return found
 
 
-def take(move: PlannedMove, world: World, found: dict[int, int]) -> None:
+def take(move: PlannedMove, world: ClusterView, found: dict[int, int]) -> None:
     """Add the bytes that the move brings to ``found``, the bytes to come."""
     for node in move.joining:
         found[node] = found.get(node, 0) + _lacking(move, world.groups.get(move.subject), node)
@@ -44,7 +44,7 @@ def _lacking(move: PlannedMove, seen: LookedGroup | None, node: int) -> int:
     return seen.bytes if member is None else member.bytes_left
 
 
-def shortage(move: PlannedMove, world: World, found: dict[int, int]) -> str:
+def shortage(move: PlannedMove, world: ClusterView, found: dict[int, int]) -> str:
     """Return the name of a node without space for the move's replica now, and the remedy; empty
     when all have space.  ``found``: the result of ``coming``."""
     for node in move.joining:

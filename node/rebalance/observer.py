@@ -1,7 +1,7 @@
 """The observer: gathers a view of the cluster from leaders of groups and from all nodes.
 
-Contract.  ``look(groups, partitions)`` returns a ``World`` within about ``ASK_S``; nodes that did
-not answer are missing from it.  Durations in it are how long *this* observer has seen a state.
+Contract.  ``look(groups, partitions)`` returns a ``ClusterView`` within about ``ASK_S``; nodes that
+did not answer are missing from it.  Durations in it are how long *this* observer has seen a state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from multiraft.wire.plans import (
 )
 from node.metadata.move_phases import Phase
 from node.metadata.plan_table import ActivePlan
-from node.rebalance.cluster_view import UP, SeenNode, SeenPartition, World, member_of
+from node.rebalance.cluster_view import UP, ClusterView, SeenNode, SeenPartition, member_of
 from node.rebalance.runtime import TASKS, Tasks
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Observer:
         self._plan_id = ""
         self._matches: dict[int, tuple[int, int]] = {}  # group -> (sum of matches, since)
 
-    async def look(self, groups: Iterable[int], partitions: Iterable[int] = ()) -> World:
+    async def look(self, groups: Iterable[int], partitions: Iterable[int] = ()) -> ClusterView:
         """Return a view of these groups and partitions, and of all nodes."""
         by_leader, unreachable = self._by_leader(groups)
         now_ms = self._tasks.monotonic_ms()
@@ -64,11 +64,20 @@ class Observer:
         leaders: dict[int, int] = {}
         await self._tasks.together([partial(self._look_at, node, wanted, seen, leaders, unreachable)
                                     for node, wanted in by_leader.items()])
-        return World(self._nodes(), seen, leaders, unreachable, await self._partitions(partitions),
-                     await self._bare(), {}, {}, self._state.replication_factor)
+        return ClusterView(
+            self._nodes(),
+            seen,
+            leaders,
+            unreachable,
+            await self._partitions(partitions),
+            await self._bare(),
+            {},
+            {},
+            self._state.replication_factor,
+        )
 
     async def look_for(self, plan: ActivePlan, groups: Iterable[int],
-                       partitions: Iterable[int]) -> World:
+                       partitions: Iterable[int]) -> ClusterView:
         """Return a view, with the time that each move of ``plan`` has waited."""
         world = await self.look(groups, partitions)
         return world._replace(waited_ms=self._waited(plan), still_ms=self._still(plan, world))
@@ -184,7 +193,7 @@ class Observer:
         self._phases = phases
         return {seq: now_ms - since_ms for seq, (_, since_ms) in phases.items()}
 
-    def _still(self, plan: ActivePlan, world: World) -> dict[int, int]:
+    def _still(self, plan: ActivePlan, world: ClusterView) -> dict[int, int]:
         """Return group -> milliseconds without progress of its catch-up.  Pauses of the plan do not
         count."""
         now_ms = self._tasks.monotonic_ms()

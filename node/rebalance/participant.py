@@ -46,7 +46,7 @@ class PlanParticipant:
     -> bytes read here while this node led it."""
 
     def __init__(self, core: MultiRaft, store: Store, metadata_log: MetadataLog,
-                 surveying: Surveying, space: Space, latency: RecentLatency,
+                 group_health: Surveying, space: Space, latency: RecentLatency,
                  read_bytes: Mapping[int, int], request_round: Callable[[], None],
                  take: Callable[[int], Awaitable[None]] = next_turn):
         """Create the handlers.  ``take(rows)`` waits until the loop has capacity for so many rows.
@@ -54,7 +54,7 @@ class PlanParticipant:
         self._core = core
         self._store = store
         self._metadata_log = metadata_log
-        self._surveying = surveying
+        self._group_health = group_health
         self._space = space
         self._latency = latency
         self._read_bytes = read_bytes
@@ -82,7 +82,7 @@ class PlanParticipant:
                 await trio.lowlevel.checkpoint()
             if self._core.status.is_leader(group):
                 groups.append(self._looked(self._core.status.of(group)))
-        survey = await self._surveying.fresh()
+        survey = await self._group_health.fresh()
         return wire.PlanLookReply(
             tuple(groups), survey.disk_used_bytes,
             survey.disk_used_bytes + survey.disk_free_bytes, self._space.full,
@@ -154,7 +154,7 @@ class PlanParticipant:
                 tuple(configuration.voters), tuple(configuration.learners),
                 log_bytes(self._store, status, status.first_index), status.last_index,
                 self._read_bytes.get(group, 0), moved.get(group, 0)))
-        survey = await self._surveying.fresh()
+        survey = await self._group_health.fresh()
         return wire.GroupLoadsReply(
             self._core.node, monotonic_ms(), survey.disk_used_bytes,
             survey.disk_used_bytes + survey.disk_free_bytes, tuple(rows),

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from multiraft.wire.plans import LEADER_TRANSFER, REPLICA_CHANGE, PlanLimits, PlannedMove
-from node.rebalance.cluster_view import World
+from node.rebalance.cluster_view import ClusterView
 from placement import throttle
 
 #: Moves that a refusal names.
 NAMED_MAX = 3
 
 
-def faults(moves: Iterable[PlannedMove], world: World) -> list[str]:
+def faults(moves: Iterable[PlannedMove], world: ClusterView) -> list[str]:
     """Return the reasons why the plan is stale or impossible, by move.  O(moves)."""
     found = []
     for move in moves:
@@ -28,14 +28,14 @@ def faults(moves: Iterable[PlannedMove], world: World) -> list[str]:
     return found
 
 
-def unseen(moves: Iterable[PlannedMove], world: World) -> list[str]:
+def unseen(moves: Iterable[PlannedMove], world: ClusterView) -> list[str]:
     """Return moves of groups without a report, with the reason.  O(moves)."""
     return [f"{move.move_id}: {world.unreachable.get(move.subject, 'its leader did not answer')}"
             for move in moves if move.kind in (LEADER_TRANSFER, REPLICA_CHANGE)
             and move.subject not in world.groups]
 
 
-def _fault(move: PlannedMove, world: World) -> str:
+def _fault(move: PlannedMove, world: ClusterView) -> str:
     if move.kind not in (LEADER_TRANSFER, REPLICA_CHANGE):
         place = world.partitions.get(move.subject)
         if place is None:
@@ -67,7 +67,7 @@ def _fault(move: PlannedMove, world: World) -> str:
     return ""
 
 
-def off_factor(move: PlannedMove, world: World) -> str:
+def off_factor(move: PlannedMove, world: ClusterView) -> str:
     """Return the reason why the number of voters after the move is not allowed; empty when it is.
 
     A move keeps the number, also in a group that has fewer or more voters than the replication

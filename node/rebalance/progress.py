@@ -11,7 +11,7 @@ from multiraft.wire import plans as wire
 from node.clock import wall_ms
 from node.metadata.move_phases import Phase
 from node.metadata.plan_table import RUNNING, ActivePlan, PlanTable
-from node.rebalance.cluster_view import World, member_of
+from node.rebalance.cluster_view import ClusterView, member_of
 
 #: Weight of the newest interval in the rate.
 FRESH = 0.3
@@ -36,7 +36,7 @@ class Meter:
         self._rate = 0.0
         self.waits: dict[int, str] = {}
 
-    def look(self, plan: ActivePlan, world: World, waits: dict[int, str],
+    def look(self, plan: ActivePlan, world: ClusterView, waits: dict[int, str],
              now_ms: int) -> None:
         """Take in the observations and decisions of one iteration.  O(moves)."""
         if plan.plan_id != self._plan_id:
@@ -52,7 +52,7 @@ class Meter:
             self._rate += FRESH * (fresh - self._rate)
             self._before = (now_ms, done)
 
-    def _note(self, plan: ActivePlan, seq: int, world: World) -> None:
+    def _note(self, plan: ActivePlan, seq: int, world: ClusterView) -> None:
         move = plan.moves[seq]
         seen = world.groups.get(move.subject)
         if seen is None or plan.records[seq].phase is not Phase.LEARNING:

@@ -21,7 +21,7 @@ from multiraft.wire.plans import LookedGroup, PlannedMove
 from node.metadata.move_phases import ATTEMPTS_MAX, Phase
 from node.metadata.plan_table import CANCELLING, RUNNING, ActivePlan, Record
 from node.rebalance.actions import Change, Next, StepTo, Transfer
-from node.rebalance.cluster_view import World, member_of
+from node.rebalance.cluster_view import ClusterView, member_of
 from placement.throttle import STILL_MS_MAX
 
 #: A learner that lacks at most this many entries may become a voter; the leader decides in the end
@@ -36,7 +36,7 @@ HAND_OVER_MS = 3_000
 RETRY_MS = 5_000
 
 
-def go_on(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
+def go_on(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
           result: Next) -> None:
     """Add the next action of a move under way to ``result``, or the reason why it waits."""
     seen = world.groups.get(move.subject)
@@ -58,7 +58,7 @@ def _to(move: PlannedMove, record: Record, phase: Phase, reason: str = "") -> St
     return StepTo(move.seq, record.attempt, phase, reason or record.reason)
 
 
-def _change(move: PlannedMove, world: World, seen: LookedGroup, voters: tuple[int, ...],
+def _change(move: PlannedMove, world: ClusterView, seen: LookedGroup, voters: tuple[int, ...],
             learners: Iterable[int]) -> Change:
     return Change(move.seq, move.subject, world.leaders[move.subject], tuple(voters),
                   tuple(sorted({*learners})), seen.conf_index)
@@ -70,7 +70,7 @@ def _is_through(move: PlannedMove, seen: LookedGroup) -> bool:
 
 # ---- LEARNING -----------------------------------------------------------------------------------
 
-def _learning(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
+def _learning(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
               seen: LookedGroup) -> StepTo | Change | str:
     if _is_through(move, seen):
         return _to(move, record, Phase.GRACE)
@@ -122,7 +122,7 @@ def _lacking(move: PlannedMove, seen: LookedGroup) -> str:
 
 # ---- JOINT --------------------------------------------------------------------------------------
 
-def _joint(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
+def _joint(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
            seen: LookedGroup) -> StepTo | Change | Transfer | str:
     if _is_through(move, seen):
         return _to(move, record, Phase.GRACE)
@@ -151,7 +151,7 @@ def _joint(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     return _change(move, world, seen, order_of(move, seen.voters), (*others, *kept))
 
 
-def _given_up(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
+def _given_up(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
               seen: LookedGroup, lost: list[int]) -> StepTo | Change:
     """Remove the learners of a cancelled change whose joining nodes are lost, or fail the move.
 
@@ -165,7 +165,7 @@ def _given_up(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
     return _to(move, record, Phase.FAILED, f"{_are(lost)} not up: {plan.reason}")
 
 
-def _bare(move: PlannedMove, world: World) -> str:
+def _bare(move: PlannedMove, world: ClusterView) -> str:
     """Return the reason why the group would have no majority with its new voters; empty when it
     would.  The old voters have a majority, since the group has a leader."""
     lost = [node for node in move.new if not world.is_up(node)]
@@ -174,7 +174,7 @@ def _bare(move: PlannedMove, world: World) -> str:
     return f"{_are(lost)} not up: the new voters would have no majority"
 
 
-def _successor(move: PlannedMove, world: World, seen: LookedGroup) -> int:
+def _successor(move: PlannedMove, world: ClusterView, seen: LookedGroup) -> int:
     """Return the node that takes over from a leader that leaves; 0 = the leader stays, or no voter
     does."""
     if world.leaders[move.subject] not in move.leaving:
@@ -197,7 +197,7 @@ def order_of(move: PlannedMove, voters: tuple[int, ...]) -> tuple[int, ...]:
 
 # ---- GRACE --------------------------------------------------------------------------------------
 
-def _grace(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
+def _grace(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
            seen: LookedGroup) -> StepTo | Change | Transfer | str:
     if seen.is_open or seen.outgoing:
         return f"the change of members at index {seen.conf_index} is not committed yet"
@@ -221,7 +221,7 @@ def _grace(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
 
 # ---- UNDOING ------------------------------------------------------------------------------------
 
-def _undoing(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
+def _undoing(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
              seen: LookedGroup) -> StepTo | Change | str:
     if _is_through(move, seen):
         return _to(move, record, Phase.DONE, "somebody else finished it")

@@ -24,7 +24,7 @@ from multiraft.wire.errors import (
 from node.clock import wall_ms
 from node.loop.turns import parts
 from node.metadata.commands import ApplyPlan, Command, ControlPlan, SetNodeState
-from node.rebalance.cluster_view import World
+from node.rebalance.cluster_view import ClusterView
 from node.rebalance.controller import Driver
 from node.rebalance.observer import Observer
 from node.rebalance.participant import next_turn
@@ -94,14 +94,14 @@ class PlanRequests:
                                 f"with the cluster now: {'; '.join(missing[:NAMED_MAX])}")
         await self._check_throttle(request.moves, request.limits, world)
 
-    async def _observe(self, moves: tuple[wire.PlannedMove, ...]) -> World:
+    async def _observe(self, moves: tuple[wire.PlannedMove, ...]) -> ClusterView:
         groups = [move.subject for move in moves
                   if move.kind in (wire.LEADER_TRANSFER, wire.REPLICA_CHANGE)]
         return await self._observer().look(groups, [move.subject for move in moves
                                                     if move.kind == wire.TOPIC_SWITCH])
 
     async def _check_throttle(self, moves: tuple[wire.PlannedMove, ...], limits: wire.PlanLimits,
-                              before: World) -> None:
+                              before: ClusterView) -> None:
         """Raise ``LimitExceeded`` when the throttle is so low that records are appended faster than
         replicas catch up, or that a copy gets too little and is given up."""
         changes = tuple(move for move in moves if move.kind == wire.REPLICA_CHANGE)

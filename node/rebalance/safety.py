@@ -24,7 +24,7 @@ from collections.abc import Container
 from multiraft.wire.plans import PAUSE, RESUME
 from node.metadata.move_phases import Phase
 from node.metadata.plan_table import PAUSED, REPAIR, RUNNING, SLOW_COMMITS, ActivePlan
-from node.rebalance.cluster_view import UP, World
+from node.rebalance.cluster_view import UP, ClusterView
 from node.rebalance.disk_room import DISK_CAP_PERMILLE
 
 #: Time without a reason to pause after which a plan resumes, in milliseconds.
@@ -59,7 +59,7 @@ class Watch:
         """True unless appends stayed slow while the plan was paused."""
         return not self._is_not_ours
 
-    def judge(self, plan: ActivePlan, world: World, now_ms: int) -> tuple[str, str] | None:
+    def judge(self, plan: ActivePlan, world: ClusterView, now_ms: int) -> tuple[str, str] | None:
         """Return (``PAUSE``, reason) or (``RESUME``, "") when that is due; None = no change.
         O(nodes + moves)."""
         if plan.plan_id != self._plan_id:
@@ -83,7 +83,7 @@ class Watch:
             return RESUME, ""
         return None
 
-    def _weigh(self, plan: ActivePlan, world: World, now_ms: int) -> None:
+    def _weigh(self, plan: ActivePlan, world: ClusterView, now_ms: int) -> None:
         """Update whether the plan is the cause of slow appends."""
         if not _slow_appends(plan, world):
             self._stood_since_ms, self._is_not_ours = None, False
@@ -95,7 +95,7 @@ class Watch:
             self._is_not_ours = True
 
 
-def danger(plan: ActivePlan, world: World, late: Container[int] = (),
+def danger(plan: ActivePlan, world: ClusterView, late: Container[int] = (),
            slow_too: bool = True) -> str:
     """Return the reason why the plan should pause; empty when it need not.
 
@@ -121,7 +121,7 @@ def given_up(plan: ActivePlan) -> set[int]:
             for node in move.leaving}
 
 
-def _full_disk(plan: ActivePlan, world: World) -> str:
+def _full_disk(plan: ActivePlan, world: ClusterView) -> str:
     receiving = {node for seq, record in plan.records.items() if not record.has_ended
                  and record.phase in (Phase.PENDING, Phase.LEARNING)
                  for node in plan.moves[seq].joining}
@@ -134,7 +134,7 @@ def _full_disk(plan: ActivePlan, world: World) -> str:
     return ""
 
 
-def _slow_appends(plan: ActivePlan, world: World) -> str:
+def _slow_appends(plan: ActivePlan, world: ClusterView) -> str:
     bound = plan.limits.commit_ms_max
     for node in world.nodes.values():
         if bound and node.commit_ms > bound:

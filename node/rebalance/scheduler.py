@@ -20,7 +20,7 @@ from node.metadata.move_phases import ATTEMPTS_MAX, FIRST, Phase
 from node.metadata.plan_table import CANCELLING, RUNNING, ActivePlan, Record
 from node.rebalance import disk_room, replica_change
 from node.rebalance.actions import Next, StepTo, Switch, Transfer
-from node.rebalance.cluster_view import World
+from node.rebalance.cluster_view import ClusterView
 from node.rebalance.preconditions import off_factor
 
 #: A transfer that has not happened by then is tried again, in milliseconds: a group aborts one
@@ -64,7 +64,7 @@ def candidates(plan: ActivePlan) -> list[int]:
     return found
 
 
-def decide(plan: ActivePlan, world: World) -> Next:
+def decide(plan: ActivePlan, world: ClusterView) -> Next:
     """Return the next actions of a plan and the reasons of moves that wait.  O(moves)."""
     from_here = Next([], {})
     for seq in plan.under_way:
@@ -73,7 +73,7 @@ def decide(plan: ActivePlan, world: World) -> Next:
     return from_here
 
 
-def _go_on(plan: ActivePlan, seq: int, world: World, result: Next) -> None:
+def _go_on(plan: ActivePlan, seq: int, world: ClusterView, result: Next) -> None:
     move, record = plan.moves[seq], plan.records[seq]
     if move.kind == REPLICA_CHANGE:
         replica_change.go_on(plan, move, record, world, result)
@@ -85,7 +85,7 @@ def _go_on(plan: ActivePlan, seq: int, world: World, result: Next) -> None:
 
 # ---- beginning ----------------------------------------------------------------------------------
 
-def _start_some(plan: ActivePlan, world: World, result: Next) -> None:
+def _start_some(plan: ActivePlan, world: ClusterView, result: Next) -> None:
     """Add a start for each move that may start.
 
     Candidates are taken round-robin by sender.  One start per sender and iteration, because the
@@ -119,7 +119,7 @@ def _start_some(plan: ActivePlan, world: World, result: Next) -> None:
 
 
 def _ended_before(plan: ActivePlan, move: PlannedMove, record: Record,
-                  world: World) -> StepTo | None:
+                  world: ClusterView) -> StepTo | None:
     """Return the step that ends a move which need not or must not start; None = it may start."""
     for seq in move.depends_on:
         if plan.records[seq].phase in (Phase.SKIPPED, Phase.FAILED, Phase.CANCELLED):
@@ -163,13 +163,13 @@ def _stale(move: PlannedMove, seen: LookedGroup, first: bool) -> str:
     return ""
 
 
-def _is_done(move: PlannedMove, seen: LookedGroup, world: World) -> bool:
+def _is_done(move: PlannedMove, seen: LookedGroup, world: ClusterView) -> bool:
     if move.kind == LEADER_TRANSFER:
         return world.leaders.get(move.subject) == move.new[0]
     return {*seen.voters} == {*move.new} and not seen.outgoing
 
 
-def _ready(move: PlannedMove, world: World) -> tuple[int, str]:
+def _ready(move: PlannedMove, world: ClusterView) -> tuple[int, str]:
     """Return (sending node, reason why the move cannot start now or "")."""
     if move.kind not in (LEADER_TRANSFER, REPLICA_CHANGE):
         return 0, "" if move.subject in world.partitions else _UNSEEN
@@ -193,7 +193,7 @@ def _ready(move: PlannedMove, world: World) -> tuple[int, str]:
 
 # ---- leader transfer ----------------------------------------------------------------------------
 
-def _transfer(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
+def _transfer(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
               result: Next) -> None:
     """TRANSFERRING: ask the group's leader until the new leader leads."""
     target = move.new[0]
@@ -227,7 +227,7 @@ def _transfer(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
 
 # ---- topic switch -------------------------------------------------------------------------------
 
-def _switch_ended(move: PlannedMove, record: Record, world: World) -> StepTo | None:
+def _switch_ended(move: PlannedMove, record: Record, world: ClusterView) -> StepTo | None:
     if move.subject not in world.partitions:
         return None  # the plan advanced between observation and decision
     place = world.partitions[move.subject]
@@ -245,7 +245,7 @@ def _switch_ended(move: PlannedMove, record: Record, world: World) -> StepTo | N
     return None
 
 
-def _switch(plan: ActivePlan, move: PlannedMove, record: Record, world: World,
+def _switch(plan: ActivePlan, move: PlannedMove, record: Record, world: ClusterView,
             result: Next) -> None:
     """SWITCHING: propose the switch; once it is decided, its own driver carries it out.
 

@@ -27,18 +27,18 @@ from node.rebalance.throttle import PlanThrottle
 class Plans:
     """Controller, participant, throttle and preferred leaders of one node."""
 
-    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, looking: PlanParticipant,
+    def __init__(self, core: MultiRaft, metadata_log: MetadataLog, participant: PlanParticipant,
                  peers: PeerRequests, request_round: Callable[[], None],
                  take: Callable[[int], Awaitable[None]], log: logging.Logger):
-        """Build the parts.  ``looking``: the participant of this node; ``take(rows)`` waits until
-        the loop has capacity for so many rows."""
+        """Build the parts.  ``participant``: the participant of this node; ``take(rows)`` waits
+        until the loop has capacity for so many rows."""
         self._core = core
         self._peers = peers
         self.driver = Driver(core, metadata_log, self._ask, PlanThrottle(core, request_round), log)
         requests = PlanRequests(metadata_log, self.driver,
                                 lambda: Observer(core, metadata_log, self._ask), take)
-        self.handlers = {**looking.handlers, **requests.handlers}
-        self.peer_handlers = looking.peer_handlers
+        self.handlers = {**participant.handlers, **requests.handlers}
+        self.peer_handlers = participant.peer_handlers
         self.preferring = PreferredLeaders(core, metadata_log, request_round, log)
 
     async def run(self) -> None:

@@ -27,7 +27,7 @@ UNDER_WAY_MAX = 64
 RETRY_S = 0.2
 
 
-class HandOver:
+class LeadershipDrain:
     """The transfers of one stop of one node."""
 
     def __init__(self, core: MultiRaft, roles: LeadershipNotifier,

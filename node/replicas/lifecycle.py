@@ -52,7 +52,7 @@ class Replicas:
                  takes_part: Callable[[], bool] = lambda: True,
                  created: Callable[[int], None] = _ignore,
                  removed: Callable[[int], None] = _ignore):
-        """Create the collection; ``take_up`` adds what recovery found. ``takes_part()`` is True
+        """Create the collection; ``load`` adds what recovery found. ``takes_part()`` is True
         once this node may vote and acknowledge. ``created(group)`` and ``removed(group)`` are
         called for each replica that is created or removed."""
         self._core = core
@@ -74,7 +74,7 @@ class Replicas:
         #: True if ``settle`` has something to do.
         self.due = True
 
-    def take_up(self) -> None:
+    def load(self) -> None:
         """Add the recovered replicas to the core, once this node takes part, except for groups
         whose first members only the metadata know."""
         self._new.found(self._store.groups.get(METADATA_GROUP))
@@ -89,7 +89,7 @@ class Replicas:
                     self._metadata_log.begin_anew()  # its state is an earlier replica's
         self.due = True
 
-    def look_again(self) -> None:
+    def reload(self) -> None:
         """Schedule ``settle``: the metadata have changed."""
         self.due = True
 

@@ -60,16 +60,16 @@ async def until(condition, what: str = ""):
     raise AssertionError(f"never: {what or condition}")
 
 
-async def attend(arrivals, on_due=lambda: None) -> None:
+async def attend(poller, on_due=lambda: None) -> None:
     """Handle arrivals like the round loop of a node; ``on_due()`` is called when a round is due."""
     while True:
-        await trio.lowlevel.wait_readable(arrivals.file_number)
-        due = arrivals.poll()
-        while due or arrivals.left:
+        await trio.lowlevel.wait_readable(poller.file_number)
+        due = poller.poll()
+        while due or poller.left:
             if due:
                 on_due()
             await trio.lowlevel.checkpoint()
-            due = arrivals.poll()
+            due = poller.poll()
 
 
 def connected_pair(buffer_bytes: int = 0) -> tuple[socket.socket, socket.socket]:

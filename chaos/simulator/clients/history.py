@@ -32,7 +32,7 @@ from multiraft import core
 from multiraft.codec import layout
 
 if TYPE_CHECKING:
-    from chaos.simulator.simulation import World
+    from chaos.simulator.simulation import Simulation
 
 _LEVELS = {ACKS_COMMIT: "commit", ACKS_LEADER: "leader", ACKS_NONE: "none"}
 #: First process numbers of plain appends, readers and topics; below are producers with epochs.
@@ -56,7 +56,7 @@ class Recording:
         self._phase(WARM_UP)
         self._nemesis(True)
 
-    def nemesis(self, world: World, rng: random.Random) -> Nemesis:
+    def nemesis(self, world: Simulation, rng: random.Random) -> Nemesis:
         """Return the nemesis of the run."""
         return Nemesis(world, rng)
 

@@ -44,7 +44,7 @@ SHARE = 0.4
 HURRY = 0.3
 
 
-class World(Protocol):
+class Simulation(Protocol):
     """Parts of a simulation that topics use."""
 
     queue: EventQueue
@@ -73,7 +73,7 @@ class Intent(NamedTuple):
 class Topics:
     """Operator of topics and shared metadata cache of clients, in one run."""
 
-    def __init__(self, world: World, rng: random.Random):
+    def __init__(self, world: Simulation, rng: random.Random):
         self._world = world
         self._rng = rng
         self.seen_index = 0  # the newest metadata that clients know

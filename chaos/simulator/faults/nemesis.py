@@ -2,8 +2,8 @@
 
 Contract.  ``start`` begins, ``stop`` ends and heals all faults.  Each kind of fault is one method
 ``cause_*``.  Faults overlap freely: safety holds under any of them, and liveness, which needs a
-quorum, is checked only after ``stop``.  ``World.faults`` counts the faults by kind.  A strike that
-finds no target is not counted, and an armed fault is counted when it happens.
+quorum, is checked only after ``stop``.  ``Simulation.faults`` counts the faults by kind.  A strike
+that finds no target is not counted, and an armed fault is counted when it happens.
 
 Elsewhere.  Kinds, rates and durations of a seed: parameters.py.  Loss, duplication and reordering
 of single frames: network.py.
@@ -21,7 +21,7 @@ from chaos.simulator.faults.rebalance import Moves
 from chaos.simulator.node.node import RECOVERY_US, SimulatedNode
 
 if TYPE_CHECKING:
-    from chaos.simulator.simulation import World
+    from chaos.simulator.simulation import Simulation
 
 #: A crash midway happens within so many effects; a round has 5 to 50.
 MIDWAY_EFFECTS_MAX = 40
@@ -41,7 +41,7 @@ CHANNELS = ("append", "liveness", "bulk")
 class Nemesis(Moves):
     """Draw a fault, cause it, and schedule its end."""
 
-    def __init__(self, world: World, rng: random.Random):
+    def __init__(self, world: Simulation, rng: random.Random):
         self._world = world
         self._rng = rng
         self._running = False

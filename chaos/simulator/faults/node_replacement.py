@@ -39,7 +39,7 @@ COMES_BACK = 0.6
 OUT_FIRST = 0.3
 
 
-class World(Protocol):
+class Simulation(Protocol):
     """Parts of a simulation that replacements use."""
 
     queue: EventQueue
@@ -59,7 +59,7 @@ class World(Protocol):
 class Wipes:
     """Replacements of one run, one at a time."""
 
-    def __init__(self, world: World, rng: random.Random):
+    def __init__(self, world: Simulation, rng: random.Random):
         self._world = world
         self._rng = rng
         self._lost = self._new = 0  # 0 = no node is being replaced

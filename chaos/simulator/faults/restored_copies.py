@@ -44,7 +44,7 @@ class Copy(NamedTuple):
     life: peer_identity.Life
 
 
-class World(Protocol):
+class Simulation(Protocol):
     """Parts of a simulation that copies use."""
 
     queue: EventQueue
@@ -58,7 +58,7 @@ class World(Protocol):
 class Copies:
     """Older copies of one run."""
 
-    def __init__(self, world: World, rng: random.Random):
+    def __init__(self, world: Simulation, rng: random.Random):
         self._world = world
         self._rng = rng
         self._kept: dict[int, deque[Copy]] = {}

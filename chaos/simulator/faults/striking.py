@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
-    from chaos.simulator.simulation import World
+    from chaos.simulator.simulation import Simulation
 
 
 class Striking:
     """Root of the classes of ``Nemesis``: declarations only."""
 
-    _world: World
+    _world: Simulation
     _rng: random.Random
     _running: bool
 

@@ -49,7 +49,7 @@ from multiraft.storage.store import Store
 from multiraft.types import METADATA_GROUP, Configuration
 
 if TYPE_CHECKING:
-    from chaos.simulator.simulation import World
+    from chaos.simulator.simulation import Simulation
 
 CLUSTER_ID = b"simulated-------"
 #: Time until a process notices that a peer's process has ended.
@@ -69,7 +69,7 @@ TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "m
 class SimulatedNode(Mending):
     """One node over all its boots."""
 
-    def __init__(self, node: int, world: World, voters: dict[int, tuple[int, ...]],
+    def __init__(self, node: int, world: Simulation, voters: dict[int, tuple[int, ...]],
                  rng: random.Random):
         self.node = node
         self.alive = False

@@ -19,7 +19,7 @@ from node.rebalance.preferred_leaders import LOOK_S, WINDOW_MS, PreferredLeaders
 
 if TYPE_CHECKING:
     from chaos.simulator.node.node import SimulatedNode
-    from chaos.simulator.simulation import World
+    from chaos.simulator.simulation import Simulation
 
 LOOK_MS = int(LOOK_S * 1000)
 #: A restart within one check interval, one that loses the liveness support, and an outage.
@@ -56,7 +56,7 @@ class Handing(PreferredLeaders):
 class Returns:
     """Check that groups return to their preferred leaders."""
 
-    def __init__(self, world: World, rng: random.Random, until: Callable[..., None]):
+    def __init__(self, world: Simulation, rng: random.Random, until: Callable[..., None]):
         self._world = world
         self._rng = rng
         self._until = until

@@ -28,7 +28,7 @@ from chaos.simulator.faults.nemesis import Nemesis
 from multiraft.raft.status import Role
 
 if TYPE_CHECKING:
-    from chaos.simulator.simulation import World
+    from chaos.simulator.simulation import Simulation
 
 #: Kinds of fault that the nemesis does not count.
 DOWN = "down"
@@ -66,7 +66,7 @@ class Counted(Counter):
 class Watched(Nemesis):
     """Nemesis that reports each lasting fault to ``lasting``, together with its heal."""
 
-    def __init__(self, world: World, rng: random.Random,
+    def __init__(self, world: Simulation, rng: random.Random,
                  lasting: Callable[[Callable[[], None]], Callable[[], None]]):
         super().__init__(world, rng)
         self._told = lasting
@@ -113,7 +113,7 @@ class Evidence(Recording):
 
     # ---- reports of the run ----------------------------------------------------------------
 
-    def nemesis(self, world: World, rng: random.Random) -> Nemesis:
+    def nemesis(self, world: Simulation, rng: random.Random) -> Nemesis:
         """Return the nemesis of the run."""
         return Watched(world, rng, self._told_of)
 

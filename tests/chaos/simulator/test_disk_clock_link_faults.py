@@ -21,7 +21,7 @@ from chaos.simulator.node import membership
 from chaos.simulator.node.coroutines import start
 from chaos.simulator.node.disk_and_clock import RESERVE_FILE, Clock, SimulatedReserve
 from chaos.simulator.node.metadata_group import Chunk, Download
-from chaos.simulator.simulation import World
+from chaos.simulator.simulation import Simulation
 from multiraft.storage.errors import CorruptRange
 from multiraft.types import EntryKind
 from multiraft.wire.plans import PlanChange
@@ -157,11 +157,11 @@ def test_one_channel_of_a_link_can_be_cut():
 # ---- whole nodes -----------------------------------------------------------------------------
 
 
-def running(seed: int, **parameters) -> World:
+def running(seed: int, **parameters) -> Simulation:
     """Yield a cluster under load, without faults."""
     drawn = Parameters.draw(seed, nodes=3, groups=8, safety_ms=1000)
     calm = dataclasses.replace(drawn.network, loss=0, duplication=0, item_loss=0, reorder=0)
-    made = World(dataclasses.replace(drawn, faults=("disk-full",), network=calm, **parameters))
+    made = Simulation(dataclasses.replace(drawn, faults=("disk-full",), network=calm, **parameters))
     for node in made.nodes.values():
         node.start()
     made.run_for(simulation.WARM_UP_MS)
@@ -170,7 +170,7 @@ def running(seed: int, **parameters) -> World:
     return made
 
 
-def finish(made: World) -> None:
+def finish(made: Simulation) -> None:
     """Heal everything and check convergence."""
     live = made.heal()
     made.converge(live)
@@ -384,7 +384,7 @@ def test_an_index_file_of_a_damaged_node_rots_only_while_all_others_are_whole():
     assert made.atlas.damaged_nodes == {node.node} and not node.is_settled
 
 
-def leader_of_three(made: World) -> tuple[int, int, int, int]:
+def leader_of_three(made: Simulation) -> tuple[int, int, int, int]:
     """Return (group, its leader, the other voters)."""
     return next((group, number, *(other for other in (1, 2, 3) if other != number))
                 for number, node in made.nodes.items() for group in node.led_groups()

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from chaos.simulator.env.parameters import Parameters
-from chaos.simulator.simulation import World
+from chaos.simulator.simulation import Simulation
 
 #: Kinds that find no target while all nodes are down.
 OF_LIVING_NODES = ("power-loss", "kill", "cluster-power", "crash-in-write", "double-crash", "pause",
@@ -18,7 +18,7 @@ OF_LIVING_NODES = ("power-loss", "kill", "cluster-power", "crash-in-write", "dou
 
 @pytest.mark.parametrize("kind", OF_LIVING_NODES)
 def test_a_strike_that_finds_nothing_to_do_is_not_counted(kind):
-    running = World(dataclasses.replace(Parameters.draw(3, groups=2), faults=(kind,),
+    running = Simulation(dataclasses.replace(Parameters.draw(3, groups=2), faults=(kind,),
                                         fault_interval_ms=100))
     running.nemesis.start()  # no node was started
     running.run_for(2_000)
@@ -27,7 +27,7 @@ def test_a_strike_that_finds_nothing_to_do_is_not_counted(kind):
 
 
 def test_failed_writes_and_syncs_are_counted_when_they_fail():
-    running = World(dataclasses.replace(
+    running = Simulation(dataclasses.replace(
         Parameters.draw(3, groups=2), faults=("eio-write", "eio-sync", "eio-directory"),
         fault_interval_ms=500, safety_ms=20_000))
     running.run()
@@ -38,8 +38,14 @@ def test_failed_writes_and_syncs_are_counted_when_they_fail():
 
 
 def test_crashes_are_counted_when_they_happen():
-    running = World(dataclasses.replace(Parameters.draw(3, groups=2), faults=("crash-in-write",),
-                                        fault_interval_ms=500, safety_ms=20_000))
+    running = Simulation(
+        dataclasses.replace(
+            Parameters.draw(3, groups=2),
+            faults=("crash-in-write",),
+            fault_interval_ms=500,
+            safety_ms=20_000,
+        )
+    )
     running.run()
     by_itself = running.marks["lives anew in its sleep"]  # one restart after the faults
     assert by_itself == 1

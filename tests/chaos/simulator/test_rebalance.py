@@ -25,7 +25,7 @@ from chaos.simulator.node.coroutines import Pending, start, together
 from chaos.simulator.node.membership import INCARNATION
 from chaos.simulator.node.plan_controller import Planning
 from chaos.simulator.oracle import metadata_oracle
-from chaos.simulator.simulation import Result, World
+from chaos.simulator.simulation import Result, Simulation
 from multiraft.errors import ProposalError
 from multiraft.wire import plans as wire
 from node.metadata.move_phases import Phase
@@ -129,7 +129,7 @@ LEVEL = Policy(bands=(Band(DISK, 100), Band(LEADERS, 100)), cool_down_ms=0)
 SKEW_MAX = 1.25
 
 
-class Rebalanced(World):
+class Rebalanced(Simulation):
     """Run in which a plan of the planner is applied amid the faults and never cancelled, and in
     which all nodes are healed afterwards.
     """
@@ -210,7 +210,7 @@ def test_a_plan_that_is_carried_out_under_faults_leaves_the_nodes_level(monkeypa
 
 
 def test_a_chain_is_read_over_all_its_groups_at_the_end():
-    running = World(moving(3, "switch", "kill"))
+    running = Simulation(moving(3, "switch", "kill"))
     running.run()
     extents = running.topics.extents()
     chains = Counter(extent.partition for extent in extents)
@@ -340,7 +340,7 @@ def test_a_plan_that_is_cancelled_beside_ill_nodes_may_go_on_while_others_sleep(
     """A move in its grace period was taken for work without a reason."""
     met = 0
     for seed in range(1, 60):
-        running = World(dataclasses.replace(moving(5, "plan", "plan", *FAULTS, nodes=5),
+        running = Simulation(dataclasses.replace(moving(5, "plan", "plan", *FAULTS, nodes=5),
                                             replication_factor=3, seed=seed))
         converge, asleep = running.converge, running.sleep
 

@@ -10,7 +10,7 @@ from chaos.planted.bug import Bug, Seeds, planted
 from chaos.simulator import simulation
 from chaos.simulator.env.parameters import Parameters
 from chaos.simulator.oracle.invariants import PromisedLoss
-from chaos.simulator.simulation import World
+from chaos.simulator.simulation import Simulation
 
 FAULTS = ("power-loss", "transfer", "isolate-leader", "kill", "cluster-power")
 
@@ -33,7 +33,7 @@ def test_a_loss_of_power_takes_records_and_the_cluster_goes_on():
     forgotten = losses = 0
     lines: list[str] = []
     for seed in range(8, 32):  # a third of the seeds loses some, because few records are unsynced
-        running = World(relaxed(seed), lines.append)
+        running = Simulation(relaxed(seed), lines.append)
         with contextlib.suppress(PromisedLoss):
             running.run()
         losses += running.marks["relaxed power loss"]

@@ -28,7 +28,7 @@ from chaos.simulator.runner.command import simulate
 from chaos.simulator.runner.run_folder import broken_off, findings_of
 from chaos.simulator.runner.run_trace import DOWN, STAYS, Evidence
 from chaos.simulator.runner.variant import Variant
-from chaos.simulator.simulation import Result, World
+from chaos.simulator.simulation import Result, Simulation
 
 BRIEF = ("--seconds", "12", "--groups", "3")
 BRIEF_VARIANT = Variant(groups=3, seconds=12)
@@ -177,7 +177,7 @@ def test_looking_changes_nothing(seed: int):
 
 
 def test_without_a_folder_nothing_of_it_is_there():
-    assert type(Recording().nemesis(World(Parameters.draw(1)), random.Random(1))) is Nemesis
+    assert type(Recording().nemesis(Simulation(Parameters.draw(1)), random.Random(1))) is Nemesis
     assert type(Recording().faults) is Counter
     program = ("import sys, chaos.simulator.runner.command\n"
                "print([name for name in ('matplotlib', 'chaos.report.build',\n"

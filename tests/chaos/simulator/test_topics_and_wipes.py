@@ -11,7 +11,7 @@ from chaos.planted.bug import Bug, Seeds, planted
 from chaos.simulator import simulation
 from chaos.simulator.clients.history import Recording
 from chaos.simulator.env.parameters import Parameters
-from chaos.simulator.simulation import World
+from chaos.simulator.simulation import Simulation
 
 
 def test_lost_nodes_are_replaced_and_come_back_to_a_refusal():
@@ -44,7 +44,7 @@ def test_directories_that_are_put_back_are_refused_at_every_start():
 
 def test_a_directory_whose_identity_rotted_is_replaced_where_others_are_put_back():
     drawn = Parameters.draw(2, nodes=3, groups=4)
-    running = World(dataclasses.replace(drawn, faults=("older-copy", "rot-identity")))
+    running = Simulation(dataclasses.replace(drawn, faults=("older-copy", "rot-identity")))
     for node in running.nodes.values():
         node.start()
     running.run_for(1_500)
@@ -74,13 +74,13 @@ def test_a_directory_without_its_identity_is_not_copied():
     assert sum(result.marks["identity lost"] for result in found) > 0
 
 
-def wiped_world() -> tuple[World, int, int]:
+def wiped_world() -> tuple[Simulation, int, int]:
     """Return (world, lost, new) of a run without other faults, in which a node was wiped and
     replaced.
     """
     drawn = Parameters.draw(2, nodes=3, groups=4)
     calm = dataclasses.replace(drawn.network, loss=0.0, duplication=0.0, item_loss=0.0, reorder=0.0)
-    running = World(dataclasses.replace(drawn, network=calm))
+    running = Simulation(dataclasses.replace(drawn, network=calm))
     for node in running.nodes.values():
         node.start()
     running.run_for(1_500)

@@ -225,7 +225,7 @@ def test_a_node_that_may_not_vote_yet_creates_nothing_until_it_may():
     groups.takes_part = False
     assert not settled(groups)
     groups.takes_part = True
-    groups.replicas.take_up()
+    groups.replicas.load()
     assert [*settled(groups)] == [9, 10]
 
 
@@ -235,7 +235,7 @@ def test_a_new_group_that_recovery_found_without_members_waits_for_the_metadata(
     groups = Groups()
     groups.groups = {7: Recovered(Configuration((1, 2, 3))), 9: Recovered()}
     groups.tails = {7: None, 9: None}
-    groups.replicas.take_up()
+    groups.replicas.load()
     assert [*settled(groups)] == [7], "the metadata have not been applied yet"
     groups.state = Replica(GrowPool(10, TWO)).state
     groups.replicas.due = True
@@ -247,7 +247,7 @@ def test_a_node_that_hears_of_the_growth_by_a_snapshot_creates_its_replicas_too(
     groups = Groups()
     assert not settled(groups) and not groups.replicas.due
     groups.state = Replica(GrowPool(10, TWO)).state
-    groups.replicas.look_again()
+    groups.replicas.reload()
     assert [*settled(groups)] == [9, 10]
 
 
@@ -257,7 +257,7 @@ def test_a_new_group_that_was_recovered_by_force_before_its_replica_was_taken_up
     monkeypatch.setattr(replicas_module, "CREATED_PER_ROUND_MAX", 1)
     groups = Groups(GrowPool(10, TWO), RecoverGroup(10, 1, 2))
     groups.groups, groups.tails = {9: Recovered(), 10: Recovered()}, {9: None, 10: None}
-    groups.replicas.take_up()
+    groups.replicas.load()
     assert [*settled(groups)] == [9]
 
 
@@ -266,7 +266,7 @@ def test_a_group_without_members_in_which_this_node_did_not_begin_is_told_by_its
     groups.node = 4
     groups.replicas = Replicas(Core(groups), groups, groups, 8, lambda: None, silent_log())
     groups.groups, groups.tails = {9: Recovered()}, {9: None}
-    groups.replicas.take_up()
+    groups.replicas.load()
     assert settled(groups) == {9: replicas_module.NOBODY}
 
 

@@ -71,7 +71,7 @@ async def test_a_quarantined_replica_serves_nothing_to_those_who_take_any(tmp_pa
         group = node.metadata.directory.locate(topic).group
         waiting = Fetch((FetchPart(topic, 1, 1 << 20),), 1, 1 << 20, 20_000, "any")
         await client.begin(waiting)
-        await until(lambda: node.reads.fetching._deadlines, "the poll waits")
+        await until(lambda: node.reads.fetch_handler._deadlines, "the poll waits")
         node.core.repair.quarantine(group, "for this test")
         node.request_round()
         assert (await client.event()).reply.results[0].code == Code.QUARANTINED

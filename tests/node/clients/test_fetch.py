@@ -46,10 +46,10 @@ async def test_a_long_poll_is_woken_by_a_commit(tmp_path):
                 await Client.open(node) as writer):
         topic = await writer.create("t")
         await reader.begin(fetch(topic, 0, wait_max_ms=30_000))
-        await until(lambda: node.reads.fetching._deadlines, "the poll waits")
+        await until(lambda: node.reads.fetch_handler._deadlines, "the poll waits")
         await writer.produce(topic, b"news")
         assert b"news" in bytes((await reader.event()).reply.payload)
-        assert not node.reads.fetching._deadlines
+        assert not node.reads.fetch_handler._deadlines
 
 
 @in_trio
@@ -68,7 +68,7 @@ async def test_a_poll_waits_for_as_many_bytes_as_it_asked_for(tmp_path):
         topic = await writer.create("t")
         await reader.begin(fetch(topic, 0, wait_max_ms=30_000, bytes_min=1500))
         for _ in range(2):
-            await until(lambda: node.reads.fetching._deadlines)
+            await until(lambda: node.reads.fetch_handler._deadlines)
             await writer.produce(topic, bytes(1000))
         assert result(await reader.event()).length > 2000
 
@@ -80,8 +80,8 @@ async def test_what_is_read_of_a_group_counts_when_it_is_served_and_is_told(tmp_
         topic = await writer.create("t")
         await reader.begin(fetch(topic, 0, wait_max_ms=30_000, bytes_min=1500))
         for _ in range(2):  # the first try finds too few bytes, and reads none
-            await until(lambda: node.reads.fetching._deadlines)
-            assert not node.reads.fetching.led_bytes
+            await until(lambda: node.reads.fetch_handler._deadlines)
+            assert not node.reads.fetch_handler.led_bytes
             await writer.produce(topic, bytes(1000))
         length = result(await reader.event()).length
         loads = (await writer.ask(GroupLoads())).reply
@@ -94,9 +94,9 @@ async def test_a_session_that_ends_takes_its_polls_along(tmp_path):
         topic = await writer.create("t")
         async with await Client.open(node) as reader:
             await reader.begin(fetch(topic, 0, wait_max_ms=30_000))
-            await until(lambda: node.reads.fetching._deadlines)
-        await until(lambda: not node.reads.fetching._deadlines)
-        assert not node.reads.fetching._by_group and not node.reads.fetching._by_session
+            await until(lambda: node.reads.fetch_handler._deadlines)
+        await until(lambda: not node.reads.fetch_handler._deadlines)
+        assert not node.reads.fetch_handler._by_group and not node.reads.fetch_handler._by_session
 
 
 @in_trio
@@ -105,12 +105,12 @@ async def test_a_fetch_that_is_given_up_between_its_steps_is_looked_at_no_more(t
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         many = Fetch((FetchPart(topic, 0, 1 << 20),) * 300, 1, 1 << 20, 30_000)
-        left = node.reads.fetching.handle(many, lambda *_: None)
-        assert node.reads.fetching._looking == 1
+        left = node.reads.fetch_handler.handle(many, lambda *_: None)
+        assert node.reads.fetch_handler._participant == 1
         del left
-        assert node.reads.fetching._looking == 0
+        assert node.reads.fetch_handler._participant == 0
         await client.produce(topic, b"news")
-        assert not node.reads.fetching._committed
+        assert not node.reads.fetch_handler._committed
 
 
 @in_trio
@@ -177,12 +177,12 @@ async def test_a_cold_range_is_served_by_an_idle_node(tmp_path):
             asked.append(len(again.clients.sessions.to_flush))
             again.request_round()
 
-        again.reads.fetching._request_round = request_round
+        again.reads.fetch_handler._request_round = request_round
         answer = await client.ask(fetch(topic, 2))
         assert (result(answer).code, result(answer).high_watermark) == (Code.OK, 4)
         assert asked == [1], "the answer asks for the round that it leaves with"
         assert b"cold 2" in bytes(answer.reply.payload)
-        assert again.reads.fetching.cold_reads == 1
+        assert again.reads.fetch_handler.cold_reads == 1
 
     await restarted(tmp_path, node, read)
 
@@ -196,7 +196,10 @@ async def test_what_the_page_cache_has_needs_no_thread(tmp_path):
     async def read(again, client):
         answer = await client.ask(fetch(topic, 0))
         assert b"two" in bytes(answer.reply.payload)
-        assert (again.reads.fetching.resident_reads, again.reads.fetching.cold_reads) == (1, 0)
+        assert (again.reads.fetch_handler.resident_reads, again.reads.fetch_handler.cold_reads) == (
+            1,
+            0,
+        )
 
     await restarted(tmp_path, node, read)
 
@@ -234,7 +237,7 @@ async def test_reads_from_disk_go_in_turn_and_all_are_answered(tmp_path):
         started.set()
         payloads = {bytes((await client.event()).reply.payload)[-8:] for _ in range(4)}
         assert len(payloads) == 1 and order == [0], "each answer ends with the last batch"
-        assert again.reads.background._bytes == 0 and again.reads.fetching.cold_reads == 4
+        assert again.reads.background._bytes == 0 and again.reads.fetch_handler.cold_reads == 4
 
     await restarted(tmp_path, node, read)
 

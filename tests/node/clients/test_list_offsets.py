@@ -80,7 +80,7 @@ async def test_nothing_certain_is_said_before_a_majority_confirms(tmp_path):
         await until(lambda: asked)
         assert len(asked) == 1, "one question for all of a group"
         [(group, token)] = asked
-        node.reads.confirmations.ready([ReadReady(group, token, 1)])
+        node.reads.read_index_requests.ready([ReadReady(group, token, 1)])
         node.request_round()
         assert [row.offset for row in (await client.event()).reply.results] == [1, 0]
 
@@ -95,8 +95,8 @@ async def test_a_confirmation_waits_until_what_it_covers_is_applied(tmp_path):
         await until(lambda: asked)
         [(group, token)] = asked
         applied = node.store.tails[group].applied_index
-        node.reads.confirmations.ready([ReadReady(group, token, applied + 1)])
-        assert node.reads.confirmations.confirmed == 0
+        node.reads.read_index_requests.ready([ReadReady(group, token, applied + 1)])
+        assert node.reads.read_index_requests.confirmed == 0
         async with await Client.open(node) as writer:
             await produce_at(writer, topic, 20)
         assert [row.offset for row in (await client.event()).reply.results] == [2]
@@ -115,8 +115,11 @@ async def test_a_leader_that_nobody_confirms_says_nothing_certain(tmp_path, monk
         answer = await client.ask(fetch)
         assert answer.reply.results[0].code == Code.OFFSET_NOT_AVAILABLE, (
             "a leader that was replaced while it slept would make the client reset")
-        assert not node.reads.confirmations.waiting and not node.reads.confirmations._by_group
-        assert node.reads.confirmations.earliest_ms == read_index.NEVER_MS
+        assert (
+            not node.reads.read_index_requests.waiting
+            and not node.reads.read_index_requests._by_group
+        )
+        assert node.reads.read_index_requests.earliest_ms == read_index.NEVER_MS
 
 
 @in_trio
@@ -126,7 +129,7 @@ async def test_a_deposed_leader_lets_go_of_those_who_wait(tmp_path):
         asked = unconfirmed(node)
         await client.begin(offsets(OffsetQuery(topic, LATEST)))
         await until(lambda: asked)
-        node.reads.confirmations.lost(asked[0][0])
+        node.reads.read_index_requests.lost(asked[0][0])
         node.request_round()
         [row] = (await client.event()).reply.results
         assert row.code == Code.OFFSET_NOT_AVAILABLE

@@ -15,7 +15,7 @@ from tests.node.harness import in_trio, until
 from tests.ports import free_port
 
 
-class World:
+class ClusterView:
     """A listener whose connections live until ``ends`` or fail with ``error``."""
 
     def __init__(self, connections_max: int = 10):
@@ -35,7 +35,7 @@ class World:
 
 @in_trio
 async def test_connections_beyond_the_limit_are_closed_at_once_and_counted():
-    world = World(connections_max=2)
+    world = ClusterView(connections_max=2)
     async with trio.open_nursery() as nursery:
         await nursery.start(world.listener.serve)
         streams = [await world.connect() for _ in range(2)]
@@ -54,7 +54,7 @@ async def test_connections_beyond_the_limit_are_closed_at_once_and_counted():
 @in_trio
 @pytest.mark.parametrize("error", [ConnectionResetError(), RemoteProtocolError("nonsense")])
 async def test_what_a_connection_does_wrong_ends_it_alone(error):
-    world = World()
+    world = ClusterView()
     async with trio.open_nursery() as nursery:
         await nursery.start(world.listener.serve)
         async with await world.connect() as good:
@@ -70,7 +70,7 @@ async def test_what_a_connection_does_wrong_ends_it_alone(error):
 
 @in_trio
 async def test_a_defect_in_a_handler_is_not_swallowed():
-    world = World()
+    world = ClusterView()
     world.error = AssertionError("a defect")
     with pytest.raises(ExceptionGroup) as raised:
         async with trio.open_nursery() as nursery:
@@ -83,7 +83,7 @@ async def test_a_defect_in_a_handler_is_not_swallowed():
 @in_trio
 async def test_running_out_of_descriptors_is_a_pause_and_no_end(monkeypatch):
     monkeypatch.setattr(listener_module, "EXHAUSTED_PAUSE_S", 0.001)
-    world = World()
+    world = ClusterView()
     real, failures = world.listener._sock, [errno.EMFILE, errno.ENFILE, errno.ECONNABORTED]
 
     class Exhausted:

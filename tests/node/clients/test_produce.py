@@ -38,7 +38,7 @@ async def test_the_batches_of_a_request_are_judged_one_by_one(tmp_path):
         assert [result.code for result in answer.reply.results] == [
             Code.OK, Code.CORRUPT_BATCH, Code.UNKNOWN_PARTITION, Code.OK]
         assert [result.base_offset for result in answer.reply.results] == [0, -1, -1, 1]
-        assert node.clients.producing.refused == 2
+        assert node.clients.produce_handler.refused == 2
 
 
 @in_trio

@@ -169,7 +169,7 @@ async def test_the_long_polls_that_a_commit_wakes_are_looked_at_some_in_a_round(
         parts = tuple(FetchPart(partition, 0, 1000) for partition in partitions[:100])
         for _ in range(polls):
             await client.begin(Fetch(parts, wait_max_ms=25_000))
-        await until(lambda: len(node.reads.fetching._deadlines) == polls)
+        await until(lambda: len(node.reads.fetch_handler._deadlines) == polls)
         async with await Client.open(node) as writer:
             with counting(node.metadata.directory, "locate") as turn:
                 await writer.produce(partitions[3], b"x")
@@ -182,7 +182,7 @@ async def test_the_long_polls_that_a_commit_wakes_are_looked_at_some_in_a_round(
 async def test_what_is_committed_while_a_wide_fetch_is_looked_at_is_not_missed(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         partitions = await wide_topic(client)
-        steps = node.reads.fetching._look(WaitingFetch(
+        steps = node.reads.fetch_handler._look(WaitingFetch(
             Fetch(tuple(FetchPart(partition, 0, 1000) for partition in partitions),
                   wait_max_ms=20_000), Answers(), 1 << 60, 1, 0))
         next(steps)  # the first partition was read, and had nothing
@@ -193,7 +193,7 @@ async def test_what_is_committed_while_a_wide_fetch_is_looked_at_is_not_missed(t
         await until(lambda: Answers.last)
         [reply, _payload] = Answers.last
         assert reply.results[0].length and reply.results[0].high_watermark == 1
-        assert not node.reads.fetching._looking and not node.reads.fetching._committed
+        assert not node.reads.fetch_handler._participant and not node.reads.fetch_handler._committed
 
 
 class Answers:
@@ -272,6 +272,6 @@ async def test_batches_of_a_request_are_appended_though_its_connection_is_gone(t
             await client.begin(
                 Produce("commit", 30_000, tuple(BatchPart(partition, len(one))
                                                 for partition in partitions)), one * WIDE)
-            await until(lambda: node.clients.producing.batches)
-        await until(lambda: node.clients.producing.batches == WIDE)
+            await until(lambda: node.clients.produce_handler.batches)
+        await until(lambda: node.clients.produce_handler.batches == WIDE)
         await until(lambda: not node.clients.sessions.budget.bytes)

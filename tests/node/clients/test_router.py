@@ -14,7 +14,7 @@ from node.peers.registry import PeerRegistry
 from tests.node.harness import one_node_table
 
 
-class World:
+class ClusterView:
     """The metadata of one node, and a core with the leader hints that the test sets."""
 
     def __init__(self, tmp_path):
@@ -45,7 +45,7 @@ class World:
 
 
 def test_a_place_is_asked_for_once_while_nothing_changes(tmp_path):
-    world = World(tmp_path)
+    world = ClusterView(tmp_path)
     first = world.create("t", 2)
     for _ in range(3):
         place = world.directory.locate(first + 1)
@@ -54,7 +54,7 @@ def test_a_place_is_asked_for_once_while_nothing_changes(tmp_path):
 
 
 def test_a_deleted_topic_is_unknown_at_once(tmp_path):
-    world = World(tmp_path)
+    world = ClusterView(tmp_path)
     first = world.create("t")
     assert world.directory.locate(first) is not None
     world.apply(DeleteTopic("t", b"t".ljust(16)))
@@ -62,7 +62,7 @@ def test_a_deleted_topic_is_unknown_at_once(tmp_path):
 
 
 def test_what_does_not_exist_is_not_remembered(tmp_path):
-    world = World(tmp_path)
+    world = ClusterView(tmp_path)
     for hostile in range(100, 200):
         assert world.directory.locate(hostile) is None
     assert not world.directory._places
@@ -70,7 +70,7 @@ def test_what_does_not_exist_is_not_remembered(tmp_path):
 
 def test_the_cache_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(directory_module, "PLACES_MAX", 4)
-    world = World(tmp_path)
+    world = ClusterView(tmp_path)
     first = world.create("t", 20)
     for number in range(20):
         assert world.directory.locate(first + number).partition == number
@@ -78,7 +78,7 @@ def test_the_cache_is_bounded(tmp_path, monkeypatch):
 
 
 def test_only_who_is_not_behind_calls_a_partition_unknown(tmp_path):
-    world = World(tmp_path)
+    world = ClusterView(tmp_path)
     applied = world.directory.metadata_index
     assert type(world.directory.unknown(9, applied)) is UnknownPartition
     behind = world.directory.unknown(9, applied + 1)
@@ -87,7 +87,7 @@ def test_only_who_is_not_behind_calls_a_partition_unknown(tmp_path):
 
 
 def test_the_leader_is_named_with_its_address_when_it_is_another(tmp_path):
-    world = World(tmp_path)
+    world = ClusterView(tmp_path)
     assert world.directory.leader_detail(1)[0] == Code.LEADER_UNKNOWN
     world.hint = (1, 5)  # this node itself, which no longer leads
     assert world.directory.leader_detail(1)[0] == Code.LEADER_UNKNOWN

@@ -81,21 +81,21 @@ class Handlers:
         self.forgotten += 1
 
 
-class World:
+class ClusterView:
     """A listener with sessions, whose rounds only flush."""
 
     def __init__(self, **limits):
         self.handlers = Handlers()
         self.rounds = 0
-        self.arrivals = Poller()
+        self.poller = Poller()
         self.turns = Turns(512)
         self.sessions = Sessions(
-            producing=self.handlers, fetching=self.handlers,
+            produce_handler=self.handlers, fetch_handler=self.handlers,
             offsets=SimpleNamespace(handle=self.handlers.handle_offsets),
             complaints=self.handlers, admin=self.handlers.admin,
             directory=SimpleNamespace(metadata_index=42), limits=Limits(**limits),
             batch_bytes_max=1 << 20, cluster_id=CLUSTER, node=7, boot_epoch=3,
-            request_round=self.round, arrivals=self.arrivals, turns=self.turns, log=silent_log())
+            request_round=self.round, poller=self.poller, turns=self.turns, log=silent_log())
         self.on_round = None
 
     def round(self):
@@ -107,7 +107,7 @@ class World:
     async def connect_attended(self, nursery) -> Client:
         """Return a client after its handshake; afterwards the node handles no more arrivals."""
         async with trio.open_nursery() as attending:
-            attending.start_soon(attend, self.arrivals, self.round)
+            attending.start_soon(attend, self.poller, self.round)
             client = await self.connect(nursery)
             attending.cancel_scope.cancel()
         return client
@@ -130,9 +130,9 @@ def session_test(**limits):
     def decorate(test):
         @in_trio
         async def run():
-            world = World(**limits)
+            world = ClusterView(**limits)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(attend, world.arrivals, world.round)
+                nursery.start_soon(attend, world.poller, world.round)
                 nursery.start_soon(world.turns.run)
                 async with await world.connect(nursery) as client:
                     await test(world, client)
@@ -301,13 +301,13 @@ async def test_what_is_not_answered_in_time_ends_with_the_connection(world, clie
 
 @session_test()
 async def test_what_is_left_to_a_task_asks_for_its_turn_and_an_append_does_not(world, client):
-    world.arrivals.yield_due = False
+    world.poller.yield_due = False
     await client.begin(Produce("commit", 1000, ONE_BATCH), bytes(10))
     await until(lambda: len(world.handlers.answers) == 1)
-    assert not world.arrivals.yield_due
+    assert not world.poller.yield_due
     await client.begin(ListTopics())
     await until(lambda: len(world.handlers.answers) == 2)
-    assert world.arrivals.yield_due
+    assert world.poller.yield_due
 
 
 @session_test(outbox_bytes_max=1 << 20)
@@ -346,9 +346,9 @@ async def test_bytes_that_are_not_the_protocol_end_the_connection(world, client)
     (Hello(version=99), Code.UNSUPPORTED),
 ])
 async def test_a_hello_for_somebody_else_is_refused_with_the_reason(hello, code):
-    world = World()
+    world = ClusterView()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(attend, world.arrivals, world.round)
+        nursery.start_soon(attend, world.poller, world.round)
         async with await world.connect(nursery, hello) as client:
             assert isinstance(client.opened, Refused)
             assert client.opened.code == code
@@ -358,7 +358,7 @@ async def test_a_hello_for_somebody_else_is_refused_with_the_reason(hello, code)
 
 @in_trio
 async def test_a_connection_without_a_hello_is_closed_in_time():
-    world = World(hello_timeout_ms=20)
+    world = ClusterView(hello_timeout_ms=20)
     near, far = connected_pair()
     with near, far:
         await world.sessions.handle(near)
@@ -379,7 +379,7 @@ def small_requests(count: int) -> bytes:
 
 @in_trio
 async def test_requests_that_arrive_together_are_handled_some_at_a_time_and_others_in_between():
-    world = World(connection_turn_rows_max=50, requests_in_flight_max=65_536)
+    world = ClusterView(connection_turn_rows_max=50, requests_in_flight_max=65_536)
     handled: list[tuple[object, int]] = []
 
     def answer_at_once(request, answer, _seen_index=0):
@@ -387,13 +387,13 @@ async def test_requests_that_arrive_together_are_handled_some_at_a_time_and_othe
         answer(FetchReply((FetchResult(1, 0, 0, 0, 0),)))
 
     world.arrivals_polls = 0
-    poll = world.arrivals.poll
+    poll = world.poller.poll
 
     def counted(wait_s=0.0):
         world.arrivals_polls += 1
         return poll(wait_s)
 
-    world.arrivals.poll = counted
+    world.poller.poll = counted
     world.handlers.handle = answer_at_once
     async with trio.open_nursery() as nursery:
         nursery.start_soon(world.turns.run)
@@ -401,7 +401,7 @@ async def test_requests_that_arrive_together_are_handled_some_at_a_time_and_othe
                     await world.connect_attended(nursery) as modest):
             await greedy.say(small_requests(400))
             await modest.say(small_requests(1))
-            nursery.start_soon(attend, world.arrivals, world.round)
+            nursery.start_soon(attend, world.poller, world.round)
             await until(lambda: len(handled) == 401)
         nursery.cancel_scope.cancel()
     sessions = [session for session, _ in handled]

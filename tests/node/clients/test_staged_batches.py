@@ -64,7 +64,7 @@ async def test_a_batch_of_a_run_that_nobody_opened_is_refused(tmp_path, sink, ru
         assert refused.code == (Code.STALE_RUN if 0 in (sink, run) else Code.INVALID_BATCH)
         assert f"run {run} of sink {sink}" in refused.error.text
         assert (await append(client, topic, batch(b"plain"))).base_offset == 0
-        assert node.clients.producing.refusals[refused.code] == 1
+        assert node.clients.produce_handler.refusals[refused.code] == 1
 
 
 @in_trio
@@ -77,7 +77,7 @@ async def test_an_open_run_takes_batches_and_a_decided_one_takes_no_more(tmp_pat
             await client.ask(end)
             late = await append(client, topic, staged(sink, run, 1))
             assert late.code == Code.STALE_RUN and "no more batches" in late.error.text
-        assert node.clients.producing._staged.count == 0
+        assert node.clients.produce_handler._staged.count == 0
 
 
 @in_trio
@@ -134,11 +134,11 @@ async def test_a_node_that_is_behind_asks_before_it_judges(tmp_path, monkeypatch
         topic, behind = await client.create("t"), MetadataWaiter()
         monkeypatch.setattr(staged_batches.StagedBatches, "_state",
                             lambda _self, run: behind.known_state(run))
-        monkeypatch.setattr(node.clients.producing._staged, "_requests", behind)
+        monkeypatch.setattr(node.clients.produce_handler._staged, "_requests", behind)
         for sequence in (0, 1):  # in order of arrival
             data = staged(1, 1, sequence)
             await client.begin(Produce("commit", 15_000, (BatchPart(topic, len(data)),)), data)
-        await until(lambda: behind.asked and node.clients.producing._staged.count == 2)
+        await until(lambda: behind.asked and node.clients.produce_handler._staged.count == 2)
         assert behind.asked == [SettleRuns((RunRef(1, 1),), False)]
         behind.say(answer, state)
         results = [(await client.event()).reply.results[0]]
@@ -158,12 +158,12 @@ async def test_a_batch_that_came_after_the_question_is_not_judged_by_its_answer(
         topic, behind = await client.create("t"), MetadataWaiter()
         monkeypatch.setattr(staged_batches.StagedBatches, "_state",
                             lambda _self, run: behind.known_state(run))
-        monkeypatch.setattr(node.clients.producing._staged, "_requests", behind)
+        monkeypatch.setattr(node.clients.produce_handler._staged, "_requests", behind)
         first, second = staged(1, 1, value=b"made up"), staged(1, 1, value=b"real")
         await client.begin(Produce("commit", 15_000, (BatchPart(topic, len(first)),)), first)
         await until(lambda: behind.asked)
         await client.begin(Produce("commit", 15_000, (BatchPart(topic, len(second)),)), second)
-        await until(lambda: node.clients.producing._staged.count == 2)
+        await until(lambda: node.clients.produce_handler._staged.count == 2)
         behind.say(UNOPENED)
         assert (await client.event()).reply.results[0].code == Code.INVALID_BATCH
         await until(lambda: len(behind.asked) == 2)
@@ -176,7 +176,7 @@ async def test_batches_that_wait_are_bounded(tmp_path, monkeypatch):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic, behind = await client.create("t"), MetadataWaiter()
         monkeypatch.setattr(staged_batches, "WAITING_MAX", 1)
-        monkeypatch.setattr(node.clients.producing._staged, "_requests", behind)
+        monkeypatch.setattr(node.clients.produce_handler._staged, "_requests", behind)
         data = staged(9, 1)
         await client.begin(Produce("commit", 15_000, (BatchPart(topic, len(data)),)), data)
         await until(lambda: behind.asked)

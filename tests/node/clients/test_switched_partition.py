@@ -155,9 +155,9 @@ async def test_a_long_poll_at_the_end_follows_the_switch(tmp_path):
         topic = await writer.create("t")
         await put(writer, topic, 0, b"old")
         await reader.begin(fetch(topic, 1, wait_max_ms=30_000))
-        await until(lambda: node.reads.fetching._deadlines, "the poll waits")
+        await until(lambda: node.reads.fetch_handler._deadlines, "the poll waits")
         await switch(node, writer, topic)
-        assert node.reads.fetching._deadlines, "nothing to read yet"
+        assert node.reads.fetch_handler._deadlines, "nothing to read yet"
         assert (await put(writer, topic, 1, b"news")).base_offset == 1
         assert b"news" in bytes((await reader.event()).reply.payload)
 

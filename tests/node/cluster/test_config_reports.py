@@ -20,7 +20,7 @@ from tests.node.harness import in_trio, silent_log, until
 from tests.node.metadata.test_state_machine import bootstrap, node
 
 
-class World:
+class ClusterView:
     """Metadata of three nodes, and a core with one configuration for every group."""
 
     node = 1
@@ -85,14 +85,14 @@ def no_waiting(monkeypatch):
 
 @in_trio
 async def test_a_group_as_it_was_created_is_not_reported():
-    world = World()
+    world = ClusterView()
     world.configuration = world.state.initial_configuration(5)
     assert await world.reported(5) == []
 
 
 @in_trio
 async def test_a_changed_group_is_reported_once():
-    world = World()
+    world = ClusterView()
     world.apply(RegisterNode(node(4)))
     world.configuration, world.index = Configuration((1, 2, 4)), 40
     assert await world.reported(5) == [RecordMembers(5, 1, 40, (1, 2, 4))]
@@ -102,14 +102,14 @@ async def test_a_changed_group_is_reported_once():
 
 @in_trio
 async def test_only_the_leader_of_a_group_reports_it():
-    world = World()
+    world = ClusterView()
     world.configuration, world.index, world.leads = Configuration((1, 2)), 40, False
     assert await world.reported(5) == []
 
 
 @in_trio
 async def test_what_is_not_committed_is_not_reported_yet():
-    world = World()
+    world = ClusterView()
     world.configuration, world.index, world.commit = Configuration((1, 2)), 40, 39
     reports = MemberReports(world, world, world)
     async with trio.open_nursery() as nursery:
@@ -124,7 +124,7 @@ async def test_what_is_not_committed_is_not_reported_yet():
 
 @in_trio
 async def test_a_report_is_repeated_until_the_metadata_have_it():
-    world = World()
+    world = ClusterView()
     world.configuration, world.index = Configuration((1, 2)), 40
     world.problems = [LeaderUnknown("electing"), LeaderUnknown("electing")]
     assert await world.reported(5) == [RecordMembers(5, 1, 40, (1, 2))]
@@ -133,13 +133,13 @@ async def test_a_report_is_repeated_until_the_metadata_have_it():
 # ---- learners ------------------------------------------------------------------------------------
 
 
-def looked(world: World) -> list:
+def looked(world: ClusterView) -> list:
     MetadataLearners(world, world, lambda: None, silent_log()).look()
     return world.changes
 
 
 def test_a_node_that_joined_becomes_a_learner_of_the_metadata_group():
-    world = World()
+    world = ClusterView()
     assert looked(world) == []
     world.apply(RegisterNode(node(4)))
     world.apply(RegisterNode(node(5)))
@@ -147,7 +147,7 @@ def test_a_node_that_joined_becomes_a_learner_of_the_metadata_group():
 
 
 def test_a_node_that_was_removed_stops_being_one():
-    world = World()
+    world = ClusterView()
     world.apply(RegisterNode(node(4)))
     world.configuration = Configuration((1, 2, 3), (4,))
     assert looked(world) == []
@@ -156,7 +156,7 @@ def test_a_node_that_was_removed_stops_being_one():
 
 
 def test_a_change_that_is_under_way_is_waited_for():
-    world = World()
+    world = ClusterView()
     world.apply(RegisterNode(node(4)))
     world.configuration = Configuration((1, 2), (), (1, 2, 3))
     assert looked(world) == []

@@ -13,22 +13,22 @@ from node.loop.applier import Applier, LeadershipNotifier
 from tests.node.harness import silent_log
 
 
-class World:
+class ClusterView:
     """Collaborators of an applier that record every call, in order."""
 
     def __init__(self):
         self.log: list = []
         self.here = {3}
         self.sessions = SimpleNamespace(flush=self.note("flush"), to_flush={})
-        self.fetching = SimpleNamespace(
+        self.fetch_handler = SimpleNamespace(
             committed=self.note("woken"), wake_due=self.note("wake"),
             stop=self.note("stop fetching"), woken={}, earliest_ms=8)
         part = SimpleNamespace
-        self.confirmations = part(
+        self.read_index_requests = part(
             lost=self.note("doubted"), ready=self.note("confirmed"),
             committed=self.note("reads settled"), expire=self.note("doubts"),
             stop=self.note("stop confirming"), waiting={}, earliest_ms=NEVER_MS)
-        self.applying = Applier(
+        self.applier = Applier(
             part(applied=self.note("applied"), status=part(
                 durable_index=self.durable_index, has_group=lambda group: group in self.here,
                 is_leader=lambda group: True, leader_hint=lambda group: (2, 7))),
@@ -38,7 +38,7 @@ class World:
             part(lost=self.note("lost"), committed=self.note("committed"),
                  durable=self.note("durable"), groups_waiting_for_durable=lambda: (3,),
                  expire=self.note("expire"), stop=self.note("stop pending"), earliest_ms=7),
-            self.fetching, self.confirmations, self.sessions, LeadershipNotifier(),
+            self.fetch_handler, self.read_index_requests, self.sessions, LeadershipNotifier(),
             SimpleNamespace(due=False), silent_log())
 
     def durable_index(self, group: int) -> int:
@@ -55,38 +55,38 @@ def role(group: int, role: Role) -> Event:
 
 
 def test_a_deposed_leader_answers_for_nothing_even_when_it_leads_again():
-    world = World()  # whose core says that it leads, as it does after both events
-    world.applying.observe([role(3, Role.FOLLOWER), role(3, Role.LEADER)])
+    world = ClusterView()  # whose core says that it leads, as it does after both events
+    world.applier.observe([role(3, Role.FOLLOWER), role(3, Role.LEADER)])
     assert world.log == [("lost", 3), ("doubted", 3), ("woken", 3)]
-    assert world.applying.elections == 1
+    assert world.applier.elections == 1
 
 
 def test_campaigning_is_not_winning():
-    world = World()
-    world.applying.observe([role(3, Role.PRE_CANDIDATE), role(3, Role.CANDIDATE)])
-    assert world.applying.elections == 0
+    world = ClusterView()
+    world.applier.observe([role(3, Role.PRE_CANDIDATE), role(3, Role.CANDIDATE)])
+    assert world.applier.elections == 0
 
 
 def test_a_damaged_replica_is_remembered_by_the_store():
-    world = World()
-    world.applying.observe([Event("quarantine", 3, ("crc",)), Event("sleep", 4, ())])
+    world = ClusterView()
+    world.applier.observe([Event("quarantine", 3, ("crc",)), Event("sleep", 4, ())])
     assert world.log == [("stored quarantine", 3, "crc"), ("woken", 3)]
 
 
 def test_a_write_that_ends_behind_the_removal_of_its_group_ends_nothing_else():
     """A replica of an earlier incarnation is removed at the end of a round, and its pending appends
     fail in the next round."""
-    world = World()
-    world.applying.durable()
+    world = ClusterView()
+    world.applier.durable()
     world.here.clear()
-    world.applying.durable()
+    world.applier.durable()
     assert world.log == [("durable", 3, 5)]
 
 
 def test_what_is_logged_names_group_and_term(caplog):
-    world = World()
+    world = ClusterView()
     with caplog.at_level(logging.DEBUG, "tests.node"):
-        world.applying.observe([Event("quarantine", 3, ("crc",)), role(4, Role.LEADER),
+        world.applier.observe([Event("quarantine", 3, ("crc",)), role(4, Role.LEADER),
                                 Event("lease", -1, (2, "lost"))])
     said = [(line.message, line.levelname, getattr(line, "group", None),
              getattr(line, "term", None)) for line in caplog.records]
@@ -95,53 +95,53 @@ def test_what_is_logged_names_group_and_term(caplog):
 
 
 def test_the_metadata_are_applied_before_the_core_hears_of_it():
-    world = World()
-    world.applying.apply([Committed(METADATA_GROUP, 2, 4), Committed(3, 7, 9)])
+    world = ClusterView()
+    world.applier.apply([Committed(METADATA_GROUP, 2, 4), Committed(3, 7, 9)])
     assert world.log == [
         ("metadata", 2, 4), ("applied", 0, 4), ("lead",), ("committed", 0, 4), ("woken", 0),
         ("applied", 3, 9), ("committed", 3, 9), ("woken", 3)]
 
 
 def test_the_metadata_log_hears_of_its_own_group_only():
-    world = World()
-    world.applying.observe([role(3, Role.LEADER), role(METADATA_GROUP, Role.FOLLOWER)])
+    world = ClusterView()
+    world.applier.observe([role(3, Role.LEADER), role(METADATA_GROUP, Role.FOLLOWER)])
     assert ("metadata role", False) in world.log
     assert sum(entry[0] == "metadata role" for entry in world.log) == 1
 
 
 def test_an_end_of_round_does_what_is_due_and_nothing_else():
-    world = World()
-    world.applying.answer(6)
+    world = ClusterView()
+    world.applier.answer(6)
     assert world.log == []
-    world.applying.answer(7)
+    world.applier.answer(7)
     assert world.log == [("expire", 7)]
-    world.applying.answer(8)
+    world.applier.answer(8)
     assert world.log[1:] == [("expire", 8), ("wake", 8)]
-    world.fetching.woken[1] = None
+    world.fetch_handler.woken[1] = None
     world.sessions.to_flush[1] = None
-    world.applying.answer(6)
+    world.applier.answer(6)
     assert world.log[3:] == [("wake", 6), ("flush",)]
 
 
 def test_a_confirmed_leader_is_told_of():
-    world = World()
-    world.applying.confirmed(["read"])
+    world = ClusterView()
+    world.applier.confirmed(["read"])
     assert world.log == [("confirmed", ["read"])]
 
 
 def test_those_who_wait_for_a_confirmation_are_looked_at_only_when_there_are_any():
-    world = World()
-    world.applying.apply([Committed(3, 7, 9)])
-    world.applying.answer(5)
+    world = ClusterView()
+    world.applier.apply([Committed(3, 7, 9)])
+    world.applier.answer(5)
     assert not {"reads settled", "doubts"} & {entry[0] for entry in world.log}
-    world.confirmations.waiting[1], world.confirmations.earliest_ms = "question", 5
-    world.applying.apply([Committed(3, 10, 11)])
-    world.applying.answer(5)
+    world.read_index_requests.waiting[1], world.read_index_requests.earliest_ms = "question", 5
+    world.applier.apply([Committed(3, 10, 11)])
+    world.applier.answer(5)
     assert {("reads settled", 3), ("doubts", 5)} < set(world.log)
 
 
 def test_a_stop_answers_and_then_flushes():
-    world = World()
-    world.applying.stop()
+    world = ClusterView()
+    world.applier.stop()
     assert [entry[0] for entry in world.log] == [
         "stop pending", "stop confirming", "stop fetching", "flush"]

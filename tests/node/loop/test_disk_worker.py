@@ -31,14 +31,14 @@ def idle_store():
                            prepare_plan=lambda: None, seal_plan=lambda: None)
 
 
-class World:
+class ClusterView:
     """A worker and what it reported, one list per completed group."""
 
     def __init__(self, tmp_path):
         self.file = open(tmp_path / "lane", "w+b", buffering=0)
         self.done: list[list] = []
-        self.arrivals = Poller()
-        self.disk = DiskWorker(idle_store(), self.done.append, self.arrivals)
+        self.poller = Poller()
+        self.disk = DiskWorker(idle_store(), self.done.append, self.poller)
 
     def write(self, *staged):
         for one in staged:
@@ -51,7 +51,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path):
-    world = World(tmp_path)
+    world = ClusterView(tmp_path)
     with world.file:
         yield world
 
@@ -61,7 +61,7 @@ async def test_what_is_submitted_during_a_write_is_the_next_one(world):
     first, second, third = (Staged(world.file, bytes([65 + n]) * 8, 8 * n) for n in range(3))
     async with trio.open_nursery() as nursery:
         await nursery.start(world.disk.run)
-        nursery.start_soon(attend, world.arrivals)
+        nursery.start_soon(attend, world.poller)
         world.write(first)
         world.write(second)
         world.write(third)
@@ -79,7 +79,7 @@ async def test_many_writes_are_reported_in_order(world):
     staged = [Staged(world.file, b"%04d" % n, 4 * n) for n in range(300)]
     async with trio.open_nursery() as nursery:
         await nursery.start(world.disk.run)
-        nursery.start_soon(attend, world.arrivals)
+        nursery.start_soon(attend, world.poller)
         for one in staged:
             world.write(one)
             if len(world.done) % 7 == 0:
@@ -94,7 +94,7 @@ async def failing(world, fd_of) -> DiskFailed:
     with pytest.raises(ExceptionGroup) as raised:
         async with trio.open_nursery() as nursery:
             await nursery.start(world.disk.run)
-            nursery.start_soon(attend, world.arrivals)
+            nursery.start_soon(attend, world.poller)
             world.write(Staged(SimpleNamespace(fileno=fd_of), b"x", 0))
             await trio.sleep_forever()
     return raised.value.exceptions[0]
@@ -128,7 +128,7 @@ async def test_a_write_waits_for_the_file_it_needs(world):
     late = Staged(world.file, b"late", 0, exists=False)
     async with trio.open_nursery() as nursery:
         await nursery.start(world.disk.run)
-        nursery.start_soon(attend, world.arrivals)
+        nursery.start_soon(attend, world.poller)
         nursery.start_soon(world.disk.prepare)
         world.write(late)
         assert world.disk.idle
@@ -147,7 +147,7 @@ async def test_a_file_that_cannot_be_created_stops_the_node(world):
     with pytest.raises(ExceptionGroup) as raised:
         async with trio.open_nursery() as nursery:
             await nursery.start(world.disk.run)
-            nursery.start_soon(attend, world.arrivals)
+            nursery.start_soon(attend, world.poller)
             nursery.start_soon(world.disk.prepare)
             world.write(late)
             await trio.sleep_forever()
@@ -184,14 +184,14 @@ class SealingStore(SimpleNamespace):
 @contextlib.asynccontextmanager
 async def sealing(tmp_path, *plans):
     """Return a world with a ``SealingStore``, after its first write."""
-    world = World(tmp_path)
+    world = ClusterView(tmp_path)
     world.disk._store = SealingStore(*plans)
     with world.file:
         async with trio.open_nursery() as nursery:
             await nursery.start(world.disk.run)
             for task in (world.disk.prepare, world.disk.seal):
                 nursery.start_soon(task)
-            nursery.start_soon(attend, world.arrivals)
+            nursery.start_soon(attend, world.poller)
             world.write(Staged(world.file, b"first", 0))
             await until(lambda: plans[0].begun.is_set())
             try:
@@ -249,7 +249,7 @@ async def test_a_disk_that_hangs_shows_whether_it_writes_or_creates(world):
     late.create_files = hang
     async with trio.open_nursery() as nursery:
         await nursery.start(world.disk.run)
-        nursery.start_soon(attend, world.arrivals)
+        nursery.start_soon(attend, world.poller)
         nursery.start_soon(world.disk.prepare)
         assert world.disk.busy_since_ms is None
         world.write(late)
@@ -266,7 +266,7 @@ async def test_a_probe_writes_elsewhere_and_answers_nobody(world, tmp_path):
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(world.disk.run)
-            nursery.start_soon(attend, world.arrivals)
+            nursery.start_soon(attend, world.poller)
             world.disk.probe(probe)
             world.write(waiting := Staged(world.file, b"after", 0))
             assert world.done == []

@@ -13,7 +13,7 @@ class Sources:
     """Readable sockets whose handlers return a given value and take a given time."""
 
     def __init__(self, count: int, monkeypatch):
-        self.arrivals = Poller()
+        self.poller = Poller()
         self.now_ns = 0
         self.took_ns = 0
         self.called: list[int] = []
@@ -24,19 +24,19 @@ class Sources:
             near, far = socket.socketpair()
             far.send(b"x")
             self.ends.append((near, far))
-            self.arrivals.add(near.fileno(), lambda number=number: self.take(number))
+            self.poller.add(near.fileno(), lambda number=number: self.take(number))
 
     def take(self, number: int) -> bool:
         """Handle one readable source."""
         self.called.append(number)
         self.now_ns += self.took_ns
         if number in self.again:
-            self.arrivals.again(self.ends[number][0].fileno())
+            self.poller.again(self.ends[number][0].fileno())
         return True
 
     def close(self) -> None:
         """Close all sockets and the poller."""
-        self.arrivals.close()
+        self.poller.close()
         for pair in self.ends:
             for end in pair:
                 end.close()
@@ -51,33 +51,33 @@ def sources(monkeypatch):
 
 def test_one_poll_ends_when_its_time_is_over_and_the_rest_is_first_the_next_time(sources):
     sources.took_ns = POLL_NS // 2 + 1
-    sources.arrivals.poll()
-    assert len(sources.called) == 2 and sources.arrivals.left
-    sources.arrivals.poll()
-    sources.arrivals.poll()
+    sources.poller.poll()
+    assert len(sources.called) == 2 and sources.poller.left
+    sources.poller.poll()
+    sources.poller.poll()
     assert sorted(sources.called) == [0, 1, 2, 3, 4, 5], "nobody is called twice before the others"
 
 
 def test_a_source_with_a_rest_is_called_though_nothing_new_has_come(sources):
     for near, _ in sources.ends:
         near.recv(1)
-    assert sources.arrivals.poll() is None
-    sources.arrivals.again(sources.ends[3][0].fileno())
-    assert sources.arrivals.left
-    assert sources.arrivals.poll() and sources.called == [3]
-    assert not sources.arrivals.left and sources.arrivals.poll() is None
+    assert sources.poller.poll() is None
+    sources.poller.again(sources.ends[3][0].fileno())
+    assert sources.poller.left
+    assert sources.poller.poll() and sources.called == [3]
+    assert not sources.poller.left and sources.poller.poll() is None
 
 
 def test_a_source_that_always_has_a_rest_is_called_once_a_poll(sources):
     sources.again = {1}
     for _ in range(3):
         sources.called.clear()
-        sources.arrivals.poll()
+        sources.poller.poll()
         assert sorted(sources.called) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_source_that_is_removed_has_no_rest(sources):
     file_number = sources.ends[0][0].fileno()
-    sources.arrivals.again(file_number)
-    sources.arrivals.remove(file_number)
-    assert not sources.arrivals.left
+    sources.poller.again(file_number)
+    sources.poller.remove(file_number)
+    assert not sources.poller.left

@@ -18,7 +18,7 @@ from node.loop.round_loop import RoundLoop
 from tests.node.harness import in_trio, until
 
 
-class World:
+class ClusterView:
     """Core, store, disk, peers and applier that record their calls, in order."""
 
     has_work = True
@@ -89,7 +89,7 @@ class World:
         self.log.append("answer")
 
 
-class Patient(World):
+class Patient(ClusterView):
     """A clock with a deadline of its own, beside the core's."""
 
     def __init__(self):
@@ -116,7 +116,7 @@ def write(sequence: int) -> Writes:
 
 
 def test_effects_happen_in_the_order_of_ready():
-    world = World()
+    world = ClusterView()
     world.readies = [Ready(messages=[Envelope(2, "append")], writes=write(1),
                            messages_after_write=[Envelope(2, "vote")],
                            committed=[Committed(1, 1, 7)], events=[Event("role", 1, ())])]
@@ -126,7 +126,7 @@ def test_effects_happen_in_the_order_of_ready():
 
 
 def test_what_waits_for_a_write_leaves_when_it_is_durable_and_not_before():
-    world = World()
+    world = ClusterView()
     world.readies = [Ready(writes=write(1), messages_after_write=[Envelope(2, "vote 1")]),
                      Ready(writes=write(2), messages_after_write=[Envelope(2, "vote 2")]),
                      Ready(messages_after_write=[Envelope(2, "resting on 2")])]
@@ -143,7 +143,7 @@ def test_what_waits_for_a_write_leaves_when_it_is_durable_and_not_before():
 
 
 def test_writes_that_became_durable_together_are_reported_once():
-    world = World()
+    world = ClusterView()
     world.readies = [Ready(writes=write(1)), Ready(writes=write(2))]
     world.rounds.round()
     world.rounds.round()
@@ -153,7 +153,7 @@ def test_writes_that_became_durable_together_are_reported_once():
 
 
 def test_what_has_no_consequence_costs_no_round():
-    world = World()
+    world = ClusterView()
     world.has_work = False
     assert not world.rounds.wrote([write(1)])
     world.has_work = True
@@ -161,7 +161,7 @@ def test_what_has_no_consequence_costs_no_round():
 
 
 def test_without_a_write_in_flight_nothing_waits():
-    world = World()
+    world = ClusterView()
     world.readies = [Ready(messages_after_write=[Envelope(2, "vote")])]
     world.rounds.round()
     assert "send vote" in world.log
@@ -170,7 +170,7 @@ def test_without_a_write_in_flight_nothing_waits():
 @in_trio
 async def test_requests_that_come_quickly_are_one_round(monkeypatch):
     monkeypatch.setattr(rounds_module, "GATHER_NS", 10**18)
-    world = World()
+    world = ClusterView()
     async with trio.open_nursery() as nursery:
         await nursery.start(world.rounds.run)
         await trio.testing.wait_all_tasks_blocked()
@@ -185,14 +185,14 @@ async def test_requests_that_come_quickly_are_one_round(monkeypatch):
 
 def test_a_request_after_a_quiet_while_runs_at_once(monkeypatch):
     monkeypatch.setattr(rounds_module, "GATHER_NS", 0)
-    world = World()
+    world = ClusterView()
     world.rounds.request()
     assert world.rounds.rounds == 1
 
 
 @in_trio
 async def test_a_request_from_inside_a_round_is_another_round():
-    world = World()
+    world = ClusterView()
     world.observe = lambda events: world.rounds.request()
     world.readies = [Ready(events=[Event("role", 1, ())])]
     async with trio.open_nursery() as nursery:
@@ -220,7 +220,7 @@ async def test_the_ticker_wakes_for_the_cores_timer_and_for_somebodys_patience()
 
 @pytest.mark.parametrize("error", [OSError("disk"), ConnectionResetError("peer")])
 def test_an_error_of_a_round_is_not_taken_for_that_of_a_connection(error):
-    world = World()
+    world = ClusterView()
 
     def failing(envelopes):
         raise error
@@ -235,7 +235,7 @@ def test_an_error_of_a_round_is_not_taken_for_that_of_a_connection(error):
 
 @in_trio
 async def test_after_a_failed_round_there_is_no_other():
-    world = World()
+    world = ClusterView()
     world.stage = lambda writes: 1 // 0
     world.readies = [Ready(writes=write(1)), Ready(messages=[Envelope(2, "append")])]
     with pytest.raises(ZeroDivisionError):
@@ -253,18 +253,18 @@ class Sources:
 
     def __init__(self, world, yield_due: bool):
         self.taken: list[str] = []
-        self.arrivals = world.rounds._arrivals
+        self.poller = world.rounds._poller
         self.yield_due = yield_due
         self.first, self.second = (os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2))
-        self.arrivals.add(self.first, self.take_first)
-        self.arrivals.add(self.second, self.take_second)
+        self.poller.add(self.first, self.take_first)
+        self.poller.add(self.second, self.take_second)
         os.eventfd_write(self.first, 1)
 
     def take_first(self) -> bool:
         self.taken.append("first")
         os.eventfd_read(self.first)
         os.eventfd_write(self.second, 1)
-        self.arrivals.yield_due = self.yield_due
+        self.poller.yield_due = self.yield_due
         return True
 
     def take_second(self) -> bool:
@@ -279,7 +279,7 @@ class Sources:
 
 @pytest.mark.parametrize(("yield_due", "taken"), [(False, ["first", "second"]), (True, ["first"])])
 def test_the_loop_lingers_unless_a_task_has_to_go_on(yield_due, taken):
-    world = World()
+    world = ClusterView()
     with contextlib.closing(Sources(world, yield_due)) as sources:
         world.rounds._drain()
         assert sources.taken == taken
@@ -288,7 +288,7 @@ def test_the_loop_lingers_unless_a_task_has_to_go_on(yield_due, taken):
 
 @in_trio
 async def test_sources_are_served_one_after_the_other_as_they_become_readable():
-    world = World()
+    world = ClusterView()
     with contextlib.closing(Sources(world, yield_due=True)) as sources:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(world.rounds.serve)
@@ -299,7 +299,7 @@ async def test_sources_are_served_one_after_the_other_as_they_become_readable():
 
 def test_after_stop_there_is_no_round(monkeypatch):
     monkeypatch.setattr(rounds_module, "GATHER_NS", 0)
-    world = World()
+    world = ClusterView()
     world.rounds.stop()
     world.rounds.request()
     assert world.rounds.rounds == 0
@@ -307,8 +307,8 @@ def test_after_stop_there_is_no_round(monkeypatch):
 
 @in_trio
 async def test_the_rest_of_what_arrived_is_handled_though_no_round_is_due_and_nothing_more_comes():
-    world, taken = World(), []
-    arrivals = world.rounds._arrivals
+    world, taken = ClusterView(), []
+    poller = world.rounds._poller
     file_number = os.eventfd(1, os.EFD_NONBLOCK)
 
     def take() -> bool:
@@ -316,10 +316,10 @@ async def test_the_rest_of_what_arrived_is_handled_though_no_round_is_due_and_no
             os.eventfd_read(file_number)
         taken.append(1)
         if len(taken) < 50:
-            arrivals.again(file_number)
+            poller.again(file_number)
         return False
 
-    arrivals.add(file_number, take)
+    poller.add(file_number, take)
     async with trio.open_nursery() as nursery:
         await nursery.start(world.rounds.run)
         nursery.start_soon(world.rounds.serve)

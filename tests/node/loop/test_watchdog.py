@@ -6,7 +6,7 @@ from node.loop.watchdog import Watchdog
 from tests.node.harness import Client, in_trio, serving, silent_log, until
 
 
-class World:
+class ClusterView:
     """A core that leads the groups that a test names."""
 
     def __init__(self):
@@ -21,7 +21,7 @@ class World:
 
 
 def test_only_what_has_not_moved_for_long_enough_is_resigned():
-    world = World()
+    world = ClusterView()
     for now_ms in range(0, 1500, 500):
         world.waiting = {1: 10, 2: 10 + now_ms}  # group 2 moves
         world.dog.look(now_ms)
@@ -30,7 +30,7 @@ def test_only_what_has_not_moved_for_long_enough_is_resigned():
 
 
 def test_patience_begins_anew_when_the_group_was_quiet():
-    world = World()
+    world = ClusterView()
     world.waiting = {1: 10}
     world.dog.look(0)
     world.waiting = {}
@@ -44,7 +44,7 @@ def test_patience_begins_anew_when_the_group_was_quiet():
 
 
 def test_after_a_resignation_patience_begins_anew():
-    world = World()
+    world = ClusterView()
     world.waiting = {1: 10}
     for now_ms in (0, 1000, 1500, 1900):
         world.dog.look(now_ms)
@@ -52,7 +52,7 @@ def test_after_a_resignation_patience_begins_anew():
 
 
 def test_what_is_not_led_any_more_is_left_alone():
-    world = World()
+    world = ClusterView()
     world.waiting, world.led = {1: 10}, set()
     world.dog.look(0)
     world.dog.look(5000)

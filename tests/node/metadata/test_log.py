@@ -17,7 +17,7 @@ from node.metadata.state_machine import AllocateProducerIds, MetadataState, enco
 from tests.node.harness import in_trio, one_node_table, until
 
 
-class World:
+class ClusterView:
     """A log of the metadata group without consensus: what is proposed stands at the next index."""
 
     def __init__(self, tmp_path, extra=None):
@@ -66,7 +66,7 @@ class World:
 
 
 def test_the_first_leader_writes_down_what_the_cluster_is(tmp_path):
-    world = World(tmp_path)
+    world = ClusterView(tmp_path)
     world.set_up()
     assert world.log.state.cluster_id == world.plan.cluster_id
     assert [entry.kind for entry in world.entries_] == [EntryKind.NOOP, EntryKind.METADATA]
@@ -75,7 +75,7 @@ def test_the_first_leader_writes_down_what_the_cluster_is(tmp_path):
 
 
 def test_a_bootstrap_that_is_refused_is_tried_again(tmp_path):
-    world = World(tmp_path)
+    world = ClusterView(tmp_path)
     world.refuse = QueueFull("proposals while the group is handed over", 0, 1)
     world.entries_.append(Entry(EntryKind.NOOP, METADATA_GROUP, 1, 1, 1))
     world.commit(1, 1)
@@ -87,7 +87,7 @@ def test_a_bootstrap_that_is_refused_is_tried_again(tmp_path):
 
 
 def test_every_commit_is_announced_at_once_by_its_leader_alone(tmp_path):
-    world = World(tmp_path)
+    world = ClusterView(tmp_path)
     world.set_up()
     assert world.announced == 1
     world.leads = False
@@ -98,7 +98,7 @@ def test_every_commit_is_announced_at_once_by_its_leader_alone(tmp_path):
 
 
 def test_a_node_that_does_not_lead_or_is_new_at_it_refuses(tmp_path):
-    world = World(tmp_path)
+    world = ClusterView(tmp_path)
     world.set_up()
     world.settled = False
     with pytest.raises(LeaderUnknown):
@@ -110,7 +110,7 @@ def test_a_node_that_does_not_lead_or_is_new_at_it_refuses(tmp_path):
 
 @in_trio
 async def test_a_proposal_returns_what_the_state_machine_said(tmp_path):
-    world = World(tmp_path)
+    world = ClusterView(tmp_path)
     world.set_up()
     results = []
 
@@ -127,7 +127,7 @@ async def test_a_proposal_returns_what_the_state_machine_said(tmp_path):
 
 @in_trio
 async def test_lost_leadership_and_lost_patience_are_ambiguous(tmp_path, monkeypatch):
-    world = World(tmp_path)
+    world = ClusterView(tmp_path)
     world.set_up()
     monkeypatch.setattr(metadata_log_module, "COMMAND_TIMEOUT_S", 0.02)
     with pytest.raises(AmbiguousOutcome):
@@ -146,7 +146,7 @@ async def test_lost_leadership_and_lost_patience_are_ambiguous(tmp_path, monkeyp
 
 @in_trio
 async def test_whoever_waits_for_an_index_is_woken_by_it(tmp_path):
-    world = World(tmp_path)
+    world = ClusterView(tmp_path)
     assert not await world.log.applied(2, 0.01)
     async with trio.open_nursery() as nursery:
         async def wait():
@@ -158,9 +158,9 @@ async def test_whoever_waits_for_an_index_is_woken_by_it(tmp_path):
 
 
 def test_what_a_checkpoint_covers_is_not_applied_twice(tmp_path):
-    world = World(tmp_path)
+    world = ClusterView(tmp_path)
     world.set_up()
-    again = World(tmp_path, extra=world.log.state.snapshot())
+    again = ClusterView(tmp_path, extra=world.log.state.snapshot())
     again.entries_ = world.entries_
     again.log.apply(1, 2)
     assert again.log.state.version == 2

@@ -40,7 +40,7 @@ def member(node: int, match: int = 100, state: str = "replicate") -> MemberStatu
     return MemberStatus(node, state, match, match + 1, match, 0)
 
 
-class World:
+class ClusterView:
     """A core whose groups are what a test says; an entry is 10 bytes."""
 
     def __init__(self, *statuses: GroupStatus, down: tuple[int, ...] = (),
@@ -54,7 +54,7 @@ class World:
                 node_state=lambda node: "down" if node in down else "up"))
         store = SimpleNamespace(bytes_between=lambda group, first, last: 10 * (last - first + 1))
         metadata_log = SimpleNamespace(state=SimpleNamespace(plans=SimpleNamespace(active=plan)))
-        self.surveying = GroupHealthScan(core, store, metadata_log, LAG_MAX, lambda: self.space)
+        self.group_health = GroupHealthScan(core, store, metadata_log, LAG_MAX, lambda: self.space)
 
     def status(self, group: int) -> GroupStatus:
         self.looked.append(group)
@@ -64,7 +64,7 @@ class World:
 
 
 def taken(*statuses: GroupStatus, down: tuple[int, ...] = ()) -> Survey:
-    return trio.run(World(*statuses, down=down).surveying.take)
+    return trio.run(ClusterView(*statuses, down=down).group_health.take)
 
 
 def test_a_follower_that_has_what_its_leader_committed_is_not_behind():
@@ -94,8 +94,8 @@ LEARNER = Configuration((2, 3, 4), (1,))
 ])
 def test_a_replica_that_a_plan_is_filling_is_not_behind(phase, new, configuration, filling):
     lacking = status(commit_said=100 + 10 * LAG_MAX, configuration=configuration)
-    world = World(status(METADATA_GROUP), lacking, plan=plan_that_moves(1, phase, new))
-    found = trio.run(world.surveying.take)
+    world = ClusterView(status(METADATA_GROUP), lacking, plan=plan_that_moves(1, phase, new))
+    found = trio.run(world.group_health.take)
     assert (found.filling.groups, found.behind.groups) == (([1], []) if filling else ([], [1]))
 
 
@@ -103,9 +103,12 @@ def test_a_replica_that_a_plan_is_filling_is_not_behind(phase, new, configuratio
     dict(commit_said=101),  # what is lacking may say that it votes by now
     dict(commit_said=-1), dict(leader=0), dict(configuration=Configuration(()))])
 def test_what_a_plan_is_filling_is_believed_by_metadata_of_today_only(metadata):
-    world = World(status(METADATA_GROUP, **metadata), status(configuration=LEARNER, commit_said=-1),
-                  plan=plan_that_moves(1, Phase.LEARNING, (1, 2, 3)))
-    found = trio.run(world.surveying.take)
+    world = ClusterView(
+        status(METADATA_GROUP, **metadata),
+        status(configuration=LEARNER, commit_said=-1),
+        plan=plan_that_moves(1, Phase.LEARNING, (1, 2, 3)),
+    )
+    found = trio.run(world.group_health.take)
     assert not found.filling.groups and 1 in found.behind.groups
 
 
@@ -167,19 +170,19 @@ def test_what_a_peer_lacks_is_the_most_of_one_group_and_the_bytes_of_all():
 
 
 def test_a_group_that_is_removed_meanwhile_is_left_out():
-    world = World(status(1), status(2))
+    world = ClusterView(status(1), status(2))
     world.statuses[1] = None
-    assert trio.run(world.surveying.take).groups == 1
+    assert trio.run(world.group_health.take).groups == 1
 
 
 def test_others_run_between_slices_of_a_large_pool():
     slices = 10
-    world = World(*map(status, range(SLICE * slices)))
+    world = ClusterView(*map(status, range(SLICE * slices)))
     seen = []
 
     async def main():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(world.surveying.take)
+            nursery.start_soon(world.group_health.take)
             while len(world.looked) < SLICE * slices:
                 seen.append(len(world.looked))
                 await trio.lowlevel.checkpoint()
@@ -192,19 +195,19 @@ def test_others_run_between_slices_of_a_large_pool():
 
 @in_trio
 async def test_who_asks_at_the_same_time_or_soon_after_shares_one_survey(monkeypatch):
-    world = World(status())
+    world = ClusterView(status())
     now_ms = [1_000]
     monkeypatch.setattr(survey_module, "monotonic_ms", lambda: now_ms[0])
     got: list[Survey] = []
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(world.surveying.run)
+        nursery.start_soon(world.group_health.run)
         for _ in range(3):
-            world.surveying.request(got.append)
-        first = await world.surveying.fresh()
+            world.group_health.request(got.append)
+        first = await world.group_health.fresh()
         assert got == [first] * 3 and len(world.looked) == 1
-        assert await world.surveying.fresh() is first
+        assert await world.group_health.fresh() is first
         now_ms[0] += survey_module.FRESH_MS
-        assert await world.surveying.fresh() is not first
+        assert await world.group_health.fresh() is not first
         nursery.cancel_scope.cancel()
 
 
@@ -213,24 +216,24 @@ async def test_a_disk_that_does_not_answer_does_not_hold_the_survey(monkeypatch)
     import threading
 
     monkeypatch.setattr(survey_module, "SPACE_WAIT_S", 0.01)
-    world, release = World(status()), threading.Event()
-    world.surveying._space = lambda: release.wait() and (7, 8, 9)
+    world, release = ClusterView(status()), threading.Event()
+    world.group_health._space = lambda: release.wait() and (7, 8, 9)
     try:
-        assert (await world.surveying.take()).disk_free_bytes == 0
-        assert (await world.surveying.take()).disk_free_bytes == 0, "no second thread waits"
+        assert (await world.group_health.take()).disk_free_bytes == 0
+        assert (await world.group_health.take()).disk_free_bytes == 0, "no second thread waits"
     finally:
         release.set()
 
 
 @in_trio
 async def test_a_disk_that_cannot_say_how_full_it_is_ends_nothing():
-    world = World(status())
+    world = ClusterView(status())
 
     def fail():
         raise OSError(5, "input/output error")
 
-    world.surveying._space = fail
-    assert (await world.surveying.take()).disk_used_bytes == 0
+    world.group_health._space = fail
+    assert (await world.group_health.take()).disk_used_bytes == 0
 
 
 def test_space_counts_all_files_below_and_the_filesystem(tmp_path):
@@ -249,7 +252,7 @@ async def test_a_real_node_alone_is_caught_up_and_knows_its_bytes(tmp_path, monk
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         await client.produce(topic, b"x" * 1000)
-        found = await node.admin.surveying.take()
+        found = await node.admin.group_health.take()
     assert (found.groups, found.led, found.behind.count) == (3, 3, 0)
     assert found.log_bytes > 1000
     assert found.disk_used_bytes >= found.log_bytes

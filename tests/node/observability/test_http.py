@@ -30,7 +30,7 @@ from tests.node.harness import (
 from tests.ports import free_port
 
 
-class World:
+class ClusterView:
     """The port of a node that is not there yet."""
 
     def __init__(self, **settings: int):
@@ -67,8 +67,8 @@ def rest(sock: socket.socket) -> bytes:
 
 
 @contextlib.contextmanager
-def world(**settings: int) -> Iterator[World]:
-    made = World(**settings)
+def world(**settings: int) -> Iterator[ClusterView]:
+    made = ClusterView(**settings)
     made.http.start()
     try:
         yield made
@@ -224,7 +224,7 @@ def test_who_does_not_read_the_answer_is_given_up(monkeypatch):
         wait_for_answer(node, "/healthz")
 
 
-def wait_for_answer(node: World, path: str = "/") -> None:
+def wait_for_answer(node: ClusterView, path: str = "/") -> None:
     """Until a new connection is served: the place of another one was given back."""
 
     async def main():
@@ -287,7 +287,7 @@ def test_requests_that_were_tampered_with_end_their_connection_and_nothing_else(
 # ---- with a node ---------------------------------------------------------------------------------
 
 
-def attached(node: World, answer_with=None, silent_ms: int = 0, busy_ms: int = 0):
+def attached(node: ClusterView, answer_with=None, silent_ms: int = 0, busy_ms: int = 0):
     """A loop that hands out ``answer_with`` (a ``Sample``-like), or never answers with None."""
     def request(answer) -> None:
         if answer_with is not None:
@@ -358,7 +358,7 @@ def test_a_loop_that_has_ended_is_no_crash():
 @contextlib.asynccontextmanager
 async def served(tmp_path):
     """A whole node with its port: (node, world)."""
-    made = World()
+    made = ClusterView()
     config = dataclasses.replace(parse(one_node_table(), tmp_path), http=made.config)
     made.life.phase = STARTING
     made.http.start()
@@ -389,7 +389,7 @@ async def test_a_quarantined_replica_makes_its_node_unready(tmp_path):
     async with served(tmp_path) as (node, port):
         node.core.repair.quarantine(1, "bit rot")
         node.request_round()
-        node.admin.surveying._last = None
+        node.admin.group_health._last = None
         status, _headers, body = await trio.to_thread.run_sync(port.get, "/readyz")
         assert status == 503
         assert json.loads(body)["quarantined"] == 1

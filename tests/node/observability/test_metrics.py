@@ -127,7 +127,7 @@ def test_without_the_loop_only_what_needs_none_is_told():
 @in_trio
 async def test_a_real_node_exposes_exactly_the_table_in_both_formats(tmp_path):
     async with serving(tmp_path) as node:
-        survey = await node.admin.surveying.fresh()
+        survey = await node.admin.group_health.fresh()
         survey.peer_lag[2] = (3, 40)
         sample = node.status.statistics.sample(survey)
         sample.refusals["produce"][1] = 5

@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "protocol.md"
 @in_trio
 async def test_every_key_is_documented_and_every_documented_key_is_there(tmp_path):
     async with serving(tmp_path) as node:
-        keys = list(node.status.statistics.snapshot(await node.admin.surveying.fresh()))
+        keys = list(node.status.statistics.snapshot(await node.admin.group_health.fresh()))
     section = PAGE.read_text().split("## Keys of node_status", 1)[1].split("\n## ", 1)[0]
     assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == keys
 
@@ -23,7 +23,7 @@ async def test_counters_count(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
         await client.produce(topic, b"one", b"two")
-        snapshot = node.status.statistics.snapshot(await node.admin.surveying.fresh())
+        snapshot = node.status.statistics.snapshot(await node.admin.group_health.fresh())
         assert snapshot["records_appended"] == 2
         assert snapshot["batches_appended"] == 1
         assert snapshot["elections_won"] == 3
@@ -40,7 +40,7 @@ async def test_what_is_fetched_appended_and_refused_is_counted_where_it_happens(
         await client.produce(topic + 99, b"nowhere")
         for incarnation, offset in ((topic, 0), (topic, 1), (topic, 4), (topic + 99, 0)):
             await client.ask(Fetch((FetchPart(incarnation, offset, 1 << 20),)))
-        sample = node.status.statistics.sample(await node.admin.surveying.fresh())
+        sample = node.status.statistics.sample(await node.admin.group_health.fresh())
     counted = {name: sum(histogram.counts) for name, histogram in sample.histograms.items()}
     assert (counted["append_commit"], counted["append_leader"]) == (1, 1), "refusals are no appends"
     assert sample.counters["records_fetched"] == 4 + 3

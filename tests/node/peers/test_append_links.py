@@ -130,9 +130,9 @@ class Sender:
                                          hello_of(1)._replace(cluster=cluster))
         self.answers: list[tuple[int, int]] = []  # (peer, code), 0 = welcome
         self.link = PeerLink(2, "127.0.0.1", port, introduction, bytes_max, self, silent_log())
-        self.arrivals = Poller()
+        self.poller = Poller()
         self.peers = Peers(self.store, self.core, FRAME_BYTES_MAX, lambda: None,
-                           self.damage.append, self.arrivals)
+                           self.damage.append, self.poller)
         self.peers.add(self.link)
 
     def welcomed(self, peer):
@@ -160,12 +160,12 @@ class Receiver:
                  hello_ms: int = 15_000):
         self.core, self.rounds, self.adopted = Core(), 0, []
         self.known = known_nodes(1, 3)
-        self.arrivals = Poller()
+        self.poller = Poller()
         self.address = Address("127.0.0.1", free_port())
         self.port = PeerListener(
             self.core, self.round, SimpleNamespace(adopt=lambda *args: self.adopted.append(args)),
             Security(security, CLUSTER), node, 1, self.known, FRAME_BYTES_MAX, hello_ms,
-            self.arrivals, silent_log())
+            self.poller, silent_log())
         self.listener = Listener(listen(self.address), self.port.handle, 100)
 
     def round(self):
@@ -190,7 +190,7 @@ def pair_test(test):
         sender = Sender(receiver.address.port)
         async with trio.open_nursery() as nursery:
             await nursery.start(receiver.listener.serve)
-            nursery.start_soon(attend, receiver.arrivals, receiver.round)
+            nursery.start_soon(attend, receiver.poller, receiver.round)
             nursery.start_soon(sender.peers.run)
             await until(lambda: sender.core.connections == [("up", 2)])
             await test(sender, receiver)
@@ -231,7 +231,7 @@ async def test_peers_that_hear_the_same_get_the_same_frame_and_others_their_own(
     async with trio.open_nursery() as nursery:
         for receiver in receivers:
             await nursery.start(receiver.listener.serve)
-            nursery.start_soon(attend, receiver.arrivals, receiver.round)
+            nursery.start_soon(attend, receiver.poller, receiver.round)
         nursery.start_soon(peers.run)
         await until(lambda: len(core.connections) == 2)
         peers.send([Envelope(2, same), Envelope(3, same)])
@@ -269,9 +269,9 @@ async def test_cold_entries_are_read_by_a_thread_and_follow(sender, receiver):
 @pair_test
 async def test_only_what_a_task_has_to_read_ends_the_loops_waiting_for_more(sender, receiver):
     sender.say(Append(1, 1, 1, 9, 1, 11, 0), REPLY)
-    assert not sender.arrivals.yield_due
+    assert not sender.poller.yield_due
     sender.say(Append(1, 1, 1, 2, 1, 5, 0))
-    assert sender.arrivals.yield_due
+    assert sender.poller.yield_due
 
 
 @pair_test
@@ -312,13 +312,13 @@ async def test_a_damaged_cold_range_is_told_and_the_node_lives_on(sender, receiv
 
 @pair_test
 async def test_what_arrives_is_stepped_without_waking_a_task(sender, receiver):
-    await until(lambda: receiver.arrivals._handlers)
+    await until(lambda: receiver.poller._handlers)
     sender.say(REPLY)
     while not receiver.core.stepped:
-        due = receiver.arrivals.poll()  # no task of the receiver runs meanwhile
+        due = receiver.poller.poll()  # no task of the receiver runs meanwhile
     assert due
     assert receiver.core.stepped == [(1, REPLY)]
-    assert receiver.arrivals.poll() is None
+    assert receiver.poller.poll() is None
 
 
 @pair_test
@@ -337,7 +337,7 @@ async def test_a_disk_that_cannot_be_read_stops_the_node():
     with pytest.raises(ExceptionGroup) as raised:
         async with trio.open_nursery() as nursery:
             await nursery.start(receiver.listener.serve)
-            nursery.start_soon(attend, receiver.arrivals, receiver.round)
+            nursery.start_soon(attend, receiver.poller, receiver.round)
             nursery.start_soon(sender.peers.run)
             await until(lambda: sender.core.connections)
             sender.say(Append(1, 1, 1, 2, 1, 5, 0))
@@ -378,7 +378,7 @@ async def test_a_stranger_is_refused_with_the_reason(hello, why, code):
     receiver = Receiver()
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
-        nursery.start_soon(attend, receiver.arrivals, receiver.round)
+        nursery.start_soon(attend, receiver.poller, receiver.round)
         with await receiver.dial(hello) as sock:
             reader = FrameReader()
             while (frame := reader.next_frame()) is None:
@@ -394,7 +394,7 @@ async def test_a_liveness_connection_goes_to_its_thread_with_what_came_behind_th
     receiver = Receiver()
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
-        nursery.start_soon(attend, receiver.arrivals, receiver.round)
+        nursery.start_soon(attend, receiver.poller, receiver.round)
         with await receiver.dial(hello_of(1, connection="liveness")) as sock:
             await until(lambda: receiver.adopted)
             assert isinstance(sock, socket.socket)
@@ -411,7 +411,7 @@ async def test_a_peer_that_refuses_is_not_dialled_without_end(monkeypatch):
     sender = Sender(receiver.address.port, cluster=b"\1" * 16)
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
-        nursery.start_soon(attend, receiver.arrivals, receiver.round)
+        nursery.start_soon(attend, receiver.poller, receiver.round)
         nursery.start_soon(sender.peers.run)
         await until(lambda: receiver.port.refused)
         await trio.testing.wait_all_tasks_blocked(0.02)
@@ -435,7 +435,7 @@ async def test_a_connection_that_breaks_at_the_first_send_is_dialled_anew(monkey
     monkeypatch.setattr(peers_module.Outbox, "flush", flush)
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
-        nursery.start_soon(attend, receiver.arrivals, receiver.round)
+        nursery.start_soon(attend, receiver.poller, receiver.round)
         nursery.start_soon(sender.peers.run)
         for life in (1, 2):
             await until(lambda up=2 * life - 1: len(sender.core.connections) == up)
@@ -476,22 +476,22 @@ async def test_a_peer_that_does_not_read_is_dropped_at_the_limit(monkeypatch):
 
 def test_of_what_a_peer_sends_at_once_some_is_stepped_in_a_turn():
     stepped: list[int] = []
-    arrivals = Poller()
+    poller = Poller()
     near, far = socket.socketpair()
-    with near, far, contextlib.closing(arrivals):
+    with near, far, contextlib.closing(poller):
         near.setblocking(False)
-        listener = SimpleNamespace(space=None, frames=0, arrivals=arrivals)
+        listener = SimpleNamespace(space=None, frames=0, poller=poller)
         core = SimpleNamespace(step=lambda peer, message: stepped.append(peer), has_work=True)
         reader = FrameReader()
         incoming = peer_listener._Incoming(listener, core, near, reader, 3)
-        arrivals.add(near.fileno(), incoming.receive)
+        poller.add(near.fileno(), incoming.receive)
         items = [codec.encode(TimeoutNow(1, 1, 1), 0)] * 1000
         for _ in range(3):
             far.sendall(b"".join(codec.frame(items)))
         for turn in range(1, 9):
             before = len(stepped)
-            assert arrivals.poll() is True
+            assert poller.poll() is True
             assert 0 < len(stepped) - before <= peer_listener.MESSAGES_PER_TURN, turn
-            if not arrivals.left:
+            if not poller.left:
                 break
         assert len(stepped) == 3000 and listener.frames == 3

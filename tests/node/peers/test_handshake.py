@@ -163,7 +163,7 @@ def connected_test(make):
         sender = Sender(receiver.address.port, security=sender_config)
         async with trio.open_nursery() as nursery:
             await nursery.start(receiver.listener.serve)
-            nursery.start_soon(attend, receiver.arrivals, receiver.round)
+            nursery.start_soon(attend, receiver.poller, receiver.round)
             nursery.start_soon(sender.peers.run)
             await until(lambda: sender.core.connections == [("up", 2)])
             sender.say(REPLY)
@@ -195,7 +195,7 @@ async def test_large_frames_pass_inside_tls(tmp_path):
     sender.store.size = 1 << 20
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
-        nursery.start_soon(attend, receiver.arrivals, receiver.round)
+        nursery.start_soon(attend, receiver.poller, receiver.round)
         nursery.start_soon(sender.peers.run)
         await until(lambda: sender.core.connections == [("up", 2)])
         for index in range(9, 29):
@@ -240,7 +240,7 @@ async def test_who_cannot_prove_who_it_is_reaches_nothing(tmp_path, caplog, case
     sender = Sender(receiver.address.port, security=sender_config)
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
-        nursery.start_soon(attend, receiver.arrivals, receiver.round)
+        nursery.start_soon(attend, receiver.poller, receiver.round)
         nursery.start_soon(sender.peers.run)
         await until(lambda: receiver.port.refused >= 2, "it is refused again and again")
         nursery.cancel_scope.cancel()
@@ -263,7 +263,7 @@ async def test_a_forged_vote_request_is_never_stepped(tmp_path, opening):
     proof = b"".join(encode_frame(wire.proof_header(wire.Proof(bytes(32)))))
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
-        nursery.start_soon(attend, receiver.arrivals, receiver.round)
+        nursery.start_soon(attend, receiver.poller, receiver.round)
         stream = await trio.open_tcp_stream("127.0.0.1", receiver.address.port)
         async with stream:
             await stream.send_all({"hello and vote": hello, "proof and vote": hello + proof,
@@ -283,7 +283,7 @@ async def test_what_was_reloaded_holds_for_new_connections_and_old_ones_live(tmp
     sender = Sender(receiver.address.port, security=secret_file(tmp_path, SECRET))
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
-        nursery.start_soon(attend, receiver.arrivals, receiver.round)
+        nursery.start_soon(attend, receiver.poller, receiver.round)
         nursery.start_soon(sender.peers.run)
         await until(lambda: sender.core.connections == [("up", 2)])
         with open(config.peer_secret, "w") as file:
@@ -303,7 +303,7 @@ async def test_a_stranger_that_says_nothing_is_closed_at_the_deadline(tmp_path):
     receiver = Receiver(certificates(Authority(tmp_path), 2), hello_ms=50)
     async with trio.open_nursery() as nursery:
         await nursery.start(receiver.listener.serve)
-        nursery.start_soon(attend, receiver.arrivals, receiver.round)
+        nursery.start_soon(attend, receiver.poller, receiver.round)
         async with await trio.open_tcp_stream("127.0.0.1", receiver.address.port) as stream:
             assert await stream.receive_some() == b""
         nursery.cancel_scope.cancel()

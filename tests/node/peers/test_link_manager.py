@@ -16,7 +16,7 @@ def nodes(**addresses: str) -> dict[int, NodeRecord]:
             for name, address in addresses.items()}
 
 
-class World:
+class ClusterView:
     """Node 1's link manager, with collaborators that record their calls."""
 
     def __init__(self):
@@ -43,26 +43,26 @@ class World:
 
 
 def test_every_peer_is_dialled_and_asked_and_never_oneself():
-    assert World().said == [("dial", 2, "a:2"), ("ask", 2, "a:2"),
+    assert ClusterView().said == [("dial", 2, "a:2"), ("ask", 2, "a:2"),
                             ("dial", 3, "a:3"), ("ask", 3, "a:3")]
 
 
 def test_what_did_not_change_is_left_alone():
-    assert World().hear(5, n1="a:1", n2="a:2", n3="a:3") == []
+    assert ClusterView().hear(5, n1="a:1", n2="a:2", n3="a:3") == []
 
 
 def test_a_new_node_is_dialled_and_a_removed_one_is_let_go():
-    assert World().hear(5, n1="a:1", n2="a:2", n4="a:4") == [
+    assert ClusterView().hear(5, n1="a:1", n2="a:2", n4="a:4") == [
         ("hang up", 3), ("forget", 3), ("end", 3), ("dial", 4, "a:4"), ("ask", 4, "a:4")]
 
 
 def test_a_node_that_moved_is_dialled_at_its_new_address():
-    assert World().hear(5, n1="a:1", n2="b:2", n3="a:3") == [
+    assert ClusterView().hear(5, n1="a:1", n2="b:2", n3="a:3") == [
         ("hang up", 2), ("dial", 2, "b:2"), ("ask", 2, "b:2")]
 
 
 def test_older_metadata_change_nothing():
-    world = World()
+    world = ClusterView()
     world.hear(5, n1="a:1", n2="b:2", n3="a:3")
     assert world.hear(4, n1="a:1") == []
 
@@ -70,7 +70,7 @@ def test_older_metadata_change_nothing():
 def test_nodes_of_metadata_that_were_recovered_by_force_replace_those_that_nobody_has_any_more():
     """A node that was only in the lost metadata was admitted, and the node in its place was not: it
     received a permanent removal, and stopped."""
-    world = World()
+    world = ClusterView()
     world.hear(9, n1="a:1", n3="a:3", n4="a:4")
     assert world.hear(5, applied=8, n1="a:1", n2="a:2", n3="a:3") == [], "the leader may be new"
     assert world.hear(5, applied=9, n1="a:1", n2="a:2", n3="a:3") == [
@@ -78,5 +78,5 @@ def test_nodes_of_metadata_that_were_recovered_by_force_replace_those_that_nobod
 
 
 def test_an_address_that_is_none_is_told_and_harms_no_other():
-    assert World().hear(5, n1="a:1", n2="a:2", n3="nowhere", n4="a:4") == [
+    assert ClusterView().hear(5, n1="a:1", n2="a:2", n3="nowhere", n4="a:4") == [
         ("dial", 4, "a:4"), ("ask", 4, "a:4")]

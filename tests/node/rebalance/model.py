@@ -14,7 +14,7 @@ from multiraft.wire.plans import ALIVE, REPLICA_CHANGE, LookedGroup, LookedMembe
 from node.metadata.plan_commands import StepMove
 from node.metadata.plan_table import PlanTable
 from node.rebalance.actions import Change, StepTo, Switch, Transfer
-from node.rebalance.cluster_view import SeenNode, SeenPartition, World
+from node.rebalance.cluster_view import ClusterView, SeenNode, SeenPartition
 from node.rebalance.scheduler import decide, subjects
 from tests.node.rebalance.cases import CLUSTER
 
@@ -163,7 +163,7 @@ class Cluster:
                 self.partitions[action.partition] = SeenPartition(action.to_group, action.epoch, 0,
                                                                   0)
 
-    def world(self, groups, partitions) -> World:
+    def world(self, groups, partitions) -> ClusterView:
         """Return the observations of these groups and partitions."""
         seen, leaders, unreachable = {}, {}, {}
         for group in groups:
@@ -184,7 +184,7 @@ class Cluster:
                        for seq, phase in phases.items()}
         waited = {seq: self.now_ms - since for seq, (_, since) in self._since.items()}
         known = {partition: self.partitions.get(partition) for partition in partitions}
-        return World(nodes, seen, leaders, unreachable, known, (), waited, {},
+        return ClusterView(nodes, seen, leaders, unreachable, known, (), waited, {},
                      self.replication_factor)
 
     # ---- the end --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import trio
 from multiraft.wire.plans import THROTTLE, LookedGroup
 from node.metadata.plan_commands import ControlPlan, StepMove
 from node.metadata.plan_table import PlanTable
-from node.rebalance.cluster_view import SeenNode, World
+from node.rebalance.cluster_view import ClusterView, SeenNode
 from node.rebalance.controller import Driver
 from node.rebalance.safety import CALM_MS, SLOW_PATIENCE_MS
 from tests.node.rebalance.cases import CLUSTER, LIMITS, change, control, plan
@@ -76,7 +76,7 @@ class Cluster:
         size = self.appended * self.now_ms // 1000
         found = {} if self.silent else {group: LookedGroup(
             group, 1, 0, False, (1, 2, 3), (), (), 9, size, 0, ()) for group in groups}
-        return World(nodes, found, dict.fromkeys(found, 1), {}, {}, (), {}, {}, 3)
+        return ClusterView(nodes, found, dict.fromkeys(found, 1), {}, {}, (), {}, {}, 3)
 
     async def look_for(self, _plan, groups, partitions):
         return await self.look(groups, partitions)

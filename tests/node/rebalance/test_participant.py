@@ -31,8 +31,15 @@ async def test_a_partition_is_told_of_once_by_who_leads_its_group(here):
     state = SimpleNamespace(cluster_id=b"c", locate=lambda _partition: place,
                             placed=SimpleNamespace(chains={}),
                             plans=SimpleNamespace(switched={}))
-    looking = PlanParticipant(SimpleNamespace(status=SimpleNamespace(is_leader=here.__contains__)),
-                      SimpleNamespace(tails={group: Tail() for group in here}),
-                      SimpleNamespace(state=state), None, None, None, {}, None)
-    reply = await looking.partition_loads(PartitionLoads((BEFORE, NOW, BEFORE), 0))
+    participant = PlanParticipant(
+        SimpleNamespace(status=SimpleNamespace(is_leader=here.__contains__)),
+        SimpleNamespace(tails={group: Tail() for group in here}),
+        SimpleNamespace(state=state),
+        None,
+        None,
+        None,
+        {},
+        None,
+    )
+    reply = await participant.partition_loads(PartitionLoads((BEFORE, NOW, BEFORE), 0))
     assert [row.incarnation for row in reply.partitions] == [PARTITION] * (NOW in here)

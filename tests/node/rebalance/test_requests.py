@@ -11,7 +11,7 @@ from multiraft.wire.errors import InvalidRequest, LeaderUnknown, LimitExceeded, 
 from node.metadata.plan_commands import ControlPlan
 from node.metadata.plan_table import PlanTable
 from node.rebalance import requests
-from node.rebalance.cluster_view import SeenNode, World
+from node.rebalance.cluster_view import ClusterView, SeenNode
 from node.rebalance.requests import PlanRequests
 from placement import throttle
 from tests.node.rebalance.cases import CLUSTER, LIMITS, change, plan, transfer
@@ -49,7 +49,7 @@ class Leader:
             group, 1, 0, False, (1, 2, 3), (), (), 9, self.looks * self.appended, 0, ())
             for group in groups}
         nodes = {node: SeenNode(node, "up", "alive") for node in range(1, 6)}
-        return World(nodes, found, dict.fromkeys(groups, 1), {}, {}, (), {}, {}, 3)
+        return ClusterView(nodes, found, dict.fromkeys(groups, 1), {}, {}, (), {}, {}, 3)
 
     def ask(self, request):
         return trio.run(self.requests.handlers[type(request)], request)

@@ -7,7 +7,7 @@ import pytest
 from multiraft.wire.plans import PAUSE, RESUME
 from node.histogram import Histogram
 from node.metadata.plan_table import PlanTable
-from node.rebalance.cluster_view import SeenNode, World
+from node.rebalance.cluster_view import ClusterView, SeenNode
 from node.rebalance.latency import COUNT_MIN, WINDOW_MS, RecentLatency
 from node.rebalance.safety import CALM_MS, LATE_MS, SLOW_PATIENCE_MS, Watch
 from tests.node.rebalance.cases import CLUSTER, LIMITS, change, control, plan
@@ -31,8 +31,9 @@ class WatchedConnection:
         while self.now_ms < until_ms:
             self.now_ms += LOOK_MS
             node = SeenNode(1, state, "alive", commit_ms=commit_ms)
-            due = self.watch.judge(self.table.plan, World({1: node}, {}, {}, {}, {}, (), {}, {}, 3),
-                                   self.now_ms)
+            due = self.watch.judge(
+                self.table.plan, ClusterView({1: node}, {}, {}, {}, {}, (), {}, {}, 3), self.now_ms
+            )
             if due is not None:
                 self.told.append((self.now_ms, due[0]))
                 self.table.control(control(due[0], reason=due[1], by_safety=True))

@@ -14,7 +14,7 @@ from node.metadata.move_phases import Phase
 from node.metadata.plan_table import REPAIR, ActivePlan
 from node.rebalance import preconditions
 from node.rebalance.actions import Change, StepTo, Switch, Transfer
-from node.rebalance.cluster_view import SeenNode, SeenPartition, World
+from node.rebalance.cluster_view import ClusterView, SeenNode, SeenPartition
 from node.rebalance.replica_change import order_of
 from node.rebalance.safety import danger
 from node.rebalance.scheduler import decide, subjects
@@ -469,7 +469,7 @@ def test_streams_share_what_a_node_may_take_in_and_a_pause_stops_them():
 
 
 def world_of(*nodes, bare=()):
-    return World({node.id: node for node in nodes}, {}, {}, {}, {}, bare, {}, {}, 3)
+    return ClusterView({node.id: node for node in nodes}, {}, {}, {}, {}, bare, {}, {}, 3)
 
 
 @pytest.mark.parametrize("world, scope, code", [

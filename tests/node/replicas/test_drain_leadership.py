@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from multiraft.errors import ProposalError
-from node.replicas.drain_leadership import UNDER_WAY_MAX, HandOver
+from node.replicas.drain_leadership import UNDER_WAY_MAX, LeadershipDrain
 from tests.node.harness import in_trio
 
 
@@ -39,14 +39,14 @@ class Core:
         self.led = {group: to for group, to in self.led.items() if not to}
 
 
-class World:
-    """The collaborators of ``HandOver``; each wait lets the elections happen."""
+class ClusterView:
+    """The collaborators of ``LeadershipDrain``; each wait lets the elections happen."""
 
     def __init__(self, core: Core):
         self.core = core
         self.waits = 0
         self.said: list[int] = []
-        self.hand_over = HandOver(core, self, lambda: None, self)
+        self.drain_leadership = LeadershipDrain(core, self, lambda: None, self)
 
     async def wait(self, _timeout_s):
         self.waits += 1
@@ -58,8 +58,8 @@ class World:
 
 @in_trio
 async def test_all_groups_leave_and_only_some_at_a_time():
-    world = World(Core(led=5 * UNDER_WAY_MAX + 1))
-    await world.hand_over.run()
+    world = ClusterView(Core(led=5 * UNDER_WAY_MAX + 1))
+    await world.drain_leadership.run()
     assert not world.core.led
     assert world.core.most_under_way == UNDER_WAY_MAX
     assert world.waits == 6
@@ -68,8 +68,8 @@ async def test_all_groups_leave_and_only_some_at_a_time():
 @in_trio
 async def test_groups_that_nobody_can_take_keep_none_of_the_others_and_are_named_once():
     stuck = frozenset(range(1, UNDER_WAY_MAX + 2))  # more than are handed over at a time, and first
-    world = World(Core(led=3 * UNDER_WAY_MAX, stuck=stuck))
-    await world.hand_over.run()
+    world = ClusterView(Core(led=3 * UNDER_WAY_MAX, stuck=stuck))
+    await world.drain_leadership.run()
     assert set(world.core.led) == stuck
     assert world.said == sorted(stuck)
 
@@ -78,7 +78,7 @@ async def test_groups_that_nobody_can_take_keep_none_of_the_others_and_are_named
 async def test_a_transfer_under_way_is_waited_for_and_not_begun_again():
     core = Core(led=2)
     core.led[1] = 3  # this transfer was begun before
-    world = World(core)
-    await world.hand_over.run()
+    world = ClusterView(core)
+    await world.drain_leadership.run()
     assert not core.led
     assert core.most_under_way == 2

@@ -26,7 +26,7 @@ from tests.storage.world import checkpoint, noop_entry, open_store, write
 GROUP = 1
 
 
-class World:
+class ClusterView:
     """Node 1 from a start on; according to the metadata the group continues from a survivor."""
 
     def __init__(self, disk: Disk, survivor: int):
@@ -36,7 +36,7 @@ class World:
         self.repairer = RepairCoordinator(1, self.store, self.core, lambda staged: None)
         self.replicas = Replicas(self.core, self.store, SimpleNamespace(state=state), 8,
                                  lambda: None, silent_log(), created=self.repairer.created)
-        self.replicas.take_up()
+        self.replicas.load()
         self.replicas.settle()
         round_of(self.store, self.core)
 
@@ -51,7 +51,7 @@ def test_a_survivor_that_lost_the_record_of_it_is_not_alone_once_more():
     store.close()
     disk.filesystem.overwrite(FIRST, place, bytes(64))
     for _ in range(2):
-        world = World(disk, survivor=1)
+        world = ClusterView(disk, survivor=1)
         status = world.core.status.of(GROUP)
         assert (status.incarnation, status.last_index) == (2, 7)
         assert status.configuration == Configuration((1, 2, 3))
@@ -76,7 +76,7 @@ def joined(disk: Disk) -> None:
     disk.filesystem.overwrite(FIRST, place, bytes(end - place))
 
 
-def cleared(world: World) -> None:
+def cleared(world: ClusterView) -> None:
     put(world.store, world.store.repair.stage_lift(GROUP, lambda: None))
 
 
@@ -86,14 +86,14 @@ def test_who_is_let_go_in_doubt_comes_back_in_doubt(then):
     as a vote for the leader of a later term."""
     disk = Disk()
     joined(disk)
-    world = World(disk, survivor=2)
+    world = ClusterView(disk, survivor=2)
     assert GROUP not in world.core.status.groups(), "it knows of the earlier incarnation alone"
     assert world.store.is_removed(GROUP)
     if then == "checkpoint":
         checkpoint(world.store)
     if then != "at once":
         world.store.close()
-        world = World(disk, survivor=2)
+        world = ClusterView(disk, survivor=2)
     world.replicas.wanted(GROUP, 2, 2, 9, 3)
     round_of(world.store, world.core)
     for _ in range(2):
@@ -101,17 +101,17 @@ def test_who_is_let_go_in_doubt_comes_back_in_doubt(then):
         assert world.core.repair.is_following(GROUP)
         assert GROUP in world.repairer.groups
         world.store.close()
-        world = World(disk, survivor=2)
+        world = ClusterView(disk, survivor=2)
     cleared(world)
     world.store.close()
-    assert not World(disk, survivor=2).core.status.of(GROUP).quarantined
+    assert not ClusterView(disk, survivor=2).core.status.of(GROUP).quarantined
 
 
 def test_who_is_let_go_and_has_forgotten_nothing_comes_back_without_doubt():
     disk = Disk()
     store, _, _ = begun(disk)
     store.close()
-    world = World(disk, survivor=2)
+    world = ClusterView(disk, survivor=2)
     assert world.store.is_removed(GROUP)
     world.replicas.wanted(GROUP, 2, 2, 9, 3)
     assert not world.core.status.of(GROUP).quarantined

@@ -45,11 +45,11 @@ class Damaged:
         self.core = MultiRaft(3, RaftConfig(), self.store, random.Random(3), 0)
         self.state = Replica(*commands).state
         self.replicas = Replicas(self.core, self.store, self, 8, lambda: None, silent_log())
-        self.replicas.take_up()
+        self.replicas.load()
         self.settle()
 
     def settle(self) -> None:
-        self.replicas.look_again()
+        self.replicas.reload()
         while self.replicas.due:
             self.replicas.settle()
 

@@ -72,7 +72,7 @@ class Group:
 class Node:
     """One node's driver, and its view of the rest of the node."""
 
-    def __init__(self, world: World, number: int):
+    def __init__(self, world: ClusterView, number: int):
         self.status = self  # as core.status
         self.world, self.node = world, number
         tails = {group: found.tail for group, found in world.groups.items()}
@@ -136,7 +136,7 @@ class Node:
 class Metadata:
     """The metadata as the driver sees them: always the newest of the world."""
 
-    def __init__(self, world: World):
+    def __init__(self, world: ClusterView):
         self._world = world
 
     @property
@@ -148,7 +148,7 @@ class Metadata:
         return self._world.state.version >= index
 
 
-class World:
+class ClusterView:
     """Groups 1 to 3 are led by nodes 1 to 3; the partition is in group 1 and moves to group 2."""
 
     def __init__(self, leaders: tuple[int, int] = (1, 2)):
@@ -216,7 +216,7 @@ class World:
                     self.die(number)
                     self.scopes[number].cancel()
 
-    def run(self, over) -> World:
+    def run(self, over) -> ClusterView:
         """Run until ``over()``, in mocked time."""
         async def main():
             with trio.fail_after(LIMIT_S):
@@ -235,8 +235,8 @@ class World:
         return self.state.locate(P).epoch == 2 and not self.state.placed.switches
 
 
-def switched(leaders=(1, 2), crashes=None, records=RECORDS) -> World:
-    world = World(leaders)
+def switched(leaders=(1, 2), crashes=None, records=RECORDS) -> ClusterView:
+    world = ClusterView(leaders)
     world.crashes = crashes or {}
     if records:
         world.fill(records)
@@ -244,7 +244,7 @@ def switched(leaders=(1, 2), crashes=None, records=RECORDS) -> World:
     return world.run(lambda: world.published)
 
 
-def check(world: World, records: int = RECORDS) -> None:
+def check(world: ClusterView, records: int = RECORDS) -> None:
     """Check for one seal, one effective opening, and complete records."""
     link = world.state.locate(P).chain[-1]
     assert (link.epoch, link.group, link.start_offset) == (2, world.there, records)
@@ -277,10 +277,10 @@ SCRIPT = [
 
 def leaders_of(old: int, new: int) -> tuple[int, int]:
     """Return leaders of groups 1 and 2, so that ``old`` leads the partition's group."""
-    return (old, new) if World().here == 1 else (new, old)
+    return (old, new) if ClusterView().here == 1 else (new, old)
 
 
-def script(world: World, lines) -> list[str]:
+def script(world: ClusterView, lines) -> list[str]:
     return [line.format(here=world.here, there=world.there) for line in lines]
 
 
@@ -336,7 +336,7 @@ def test_dying_again_and_again_only_delays():
 
 @pytest.mark.parametrize("is_stale_for", ["settled", "has_room"])
 def test_nothing_is_sealed_while_the_next_group_would_not_take_it(is_stale_for):
-    world = World((1, 2))
+    world = ClusterView((1, 2))
     world.fill(RECORDS)
     setattr(world.groups[world.there], is_stale_for, False)
     world.decide()
@@ -348,7 +348,7 @@ def test_nothing_is_sealed_while_the_next_group_would_not_take_it(is_stale_for):
 
 
 def test_a_group_without_a_leader_is_waited_for():
-    world = World((1, 2))
+    world = ClusterView((1, 2))
     world.fill(RECORDS)
     leader, world.groups[world.there].leader = world.groups[world.there].leader, 0
     world.decide()
@@ -369,7 +369,7 @@ def test_a_group_without_a_leader_is_waited_for():
 
 
 def test_a_deleted_topic_ends_its_switch():
-    world = World((1, 2))
+    world = ClusterView((1, 2))
     world.fill(RECORDS)
     world.groups[world.there].settled = False
     world.decide()
@@ -385,7 +385,7 @@ def test_a_deleted_topic_ends_its_switch():
 # ---- at the next group's leader -----------------------------------------------------------------
 
 
-def ask(world: World, **changes):
+def ask(world: ClusterView, **changes):
     """Send one request to open, as node 1 would."""
     request = wire.OpenPartition(P, 2, world.there, world.state.version, False, RECORDS, 0, 1,
                                  b"")._replace(**changes)
@@ -398,7 +398,7 @@ def ask(world: World, **changes):
 
 
 def test_what_is_not_decided_is_not_opened():
-    world = World((1, 2))
+    world = ClusterView((1, 2))
     with pytest.raises(StaleEpoch, match="no switch to group"):
         ask(world)
     world.decide()
@@ -423,7 +423,7 @@ def test_opening_twice_is_opening_once_and_late_is_not_at_all():
 
 
 def test_only_the_leader_opens():
-    world = World((1, 2))
+    world = ClusterView((1, 2))
     world.decide()
     leader = world.groups[world.there].leader
     world.groups[world.there].leader = 3
@@ -434,7 +434,7 @@ def test_only_the_leader_opens():
 
 def test_a_refusal_of_the_metadata_is_no_end():
     """The publication is refused, lost, refused: it is repeated until the metadata have it."""
-    world = World((1, 2))
+    world = ClusterView((1, 2))
     world.fill(RECORDS)
     problems = [RequestError("no"), AmbiguousOutcome("lost"), RequestError("no")]
     for node in world.nodes.values():

@@ -43,7 +43,7 @@ class Core:
             assert self.led.pop(group) == 2
 
 
-class World:
+class ClusterView:
     """The collaborators of ``LeadershipShedder``."""
 
     def __init__(self, core: Core):
@@ -51,7 +51,7 @@ class World:
         self.full = False
         self.rounds = 0
         self.changed = trio.Event()
-        self.making_way = LeadershipShedder(core, self, self, self.request_round, self)
+        self.leadership_shedder = LeadershipShedder(core, self, self, self.request_round, self)
 
     def request_round(self):
         self.rounds += 1
@@ -65,57 +65,57 @@ class World:
 
 
 def test_all_groups_but_that_of_the_metadata_are_offered():
-    world = World(Core([METADATA_GROUP, 1, 2]))
-    world.making_way.look(0)
+    world = ClusterView(Core([METADATA_GROUP, 1, 2]))
+    world.leadership_shedder.look(0)
     assert world.core.asked == [1, 2]
     assert world.rounds == 1
 
 
 def test_a_group_that_nobody_can_take_is_kept_and_asked_about_again():
-    world = World(Core([1, 2], takers=[2]))
-    world.making_way.look(0)
+    world = ClusterView(Core([1, 2], takers=[2]))
+    world.leadership_shedder.look(0)
     world.core.elect_others([2])
-    world.making_way.look(1)
+    world.leadership_shedder.look(1)
     assert world.core.asked == [1, 2, 1]
     assert world.rounds == 1, "nothing was begun the second time"
 
 
 def test_a_group_that_was_not_taken_is_left_in_peace_for_a_while():
-    world = World(Core([1]))
-    world.making_way.look(0)
+    world = ClusterView(Core([1]))
+    world.leadership_shedder.look(0)
     world.core.led[1] = 0  # given up
-    world.making_way.look(AGAIN_MS - 1)
+    world.leadership_shedder.look(AGAIN_MS - 1)
     assert world.core.asked == [1]
-    world.making_way.look(AGAIN_MS)
+    world.leadership_shedder.look(AGAIN_MS)
     assert world.core.asked == [1, 1]
 
 
 def test_only_some_are_under_way_at_a_time():
-    world = World(Core(range(1, 3 * UNDER_WAY_MAX)))
-    world.making_way.look(0)
-    world.making_way.look(1)
+    world = ClusterView(Core(range(1, 3 * UNDER_WAY_MAX)))
+    world.leadership_shedder.look(0)
+    world.leadership_shedder.look(1)
     assert len(world.core.asked) == UNDER_WAY_MAX
     world.core.elect_others(world.core.asked[:5])
-    world.making_way.look(2)
+    world.leadership_shedder.look(2)
     assert len(world.core.asked) == UNDER_WAY_MAX + 5
 
 
 def test_a_group_that_is_not_led_any_more_hinders_no_other():
-    world = World(Core([1, 2]))
+    world = ClusterView(Core([1, 2]))
     world.core.status.led_groups = lambda: [1, 2]
     del world.core.led[1]
     world.core.status.of = lambda group: SimpleNamespace(transferee=0)
-    world.making_way.look(0)
+    world.leadership_shedder.look(0)
     assert world.core.asked == [1, 2]
     assert world.core.led == {2: 2}
 
 
 def test_nothing_is_offered_before_the_disk_is_full():
-    world = World(Core([1]))
+    world = ClusterView(Core([1]))
 
     async def fill() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(world.making_way.run)
+            nursery.start_soon(world.leadership_shedder.run)
             await trio.sleep(WAIT_S)
             assert not world.core.asked
             world.full = True
