@@ -79,7 +79,7 @@ class Admission:
         self._heard: set[int] = set()  # peers that answered, or are not there
         self._remembered: dict[
             int, Life | None] = {}  # what peers asked for, all of it this directory's
-        self._named: dict[int, Life] = {}  # and what they are told
+        self._named: dict[int, Life] = {}  # and what this node answers them
         self._asked_ms: int | None = None  # when asking began
         self._asking = True
         self._news = trio.Event()

@@ -63,7 +63,7 @@ class DamagedRange(NamedTuple):
     reason: str  # of core.Scan, "payload" (an intact header over a damaged batch), LATER_FORMAT
     group: int  # of a damaged payload; -1 = unknown
     index: int  # type: ignore[assignment]  # 0 = it was dropped since
-    end: int = 0  # journal position where it goes on; 0 = nobody knows
+    end: int = 0  # journal position behind it; 0 = unknown
     copied: int = -1  # the group when the payload is that of a copy, perhaps all there is of
     # of its entry: no log's own entry unless one of that index follows
 
