@@ -119,7 +119,7 @@ def _publishing() -> LoadPublisher:
                              cluster_id=bytes(16))
     return LoadPublisher(
         config, None, core=None, store=None, metadata_log=SimpleNamespace(state=state),
-        directory=None, producing=SimpleNamespace(
+        directory=None, produce_handler=SimpleNamespace(
             handle=lambda _request, answer: answer(taken)),
         fetching=None, disk=None, surveying=None, bulk=None, request_round=lambda: None,
         log=silent_log())
