@@ -121,7 +121,7 @@ def _publishing() -> LoadPublisher:
         config, None, core=None, store=None, metadata_log=SimpleNamespace(state=state),
         directory=None, produce_handler=SimpleNamespace(
             handle=lambda _request, answer: answer(taken)),
-        fetching=None, disk=None, surveying=None, bulk=None, request_round=lambda: None,
+        fetch_handler=None, disk=None, group_health=None, bulk=None, request_round=lambda: None,
         log=silent_log())
 
 
