@@ -42,7 +42,7 @@ def shim(tmp_path) -> str:
 
 
 def test_one_failed_sync_ends_the_node(tmp_path, shim):
-    world = World(tmp_path / "dev", 1, 2, 1)
+    world = World.created(tmp_path / "dev", 1, 2, 1)
     flag = tmp_path / "fail"
     environment = {**os.environ, "LD_PRELOAD": shim, "FAIL_SYNC": str(flag)}
     node = subprocess.Popen(node_command(world.config(1)), env=environment,

@@ -16,7 +16,7 @@ from tests.e2e.world import UP_S, World, run_node, wait_for
 @pytest.fixture
 def world(tmp_path):
     """Return three nodes that have never run."""
-    made = World(tmp_path / "dev", 3, 4, 3)
+    made = World.created(tmp_path / "dev", 3, 4, 3)
     yield made
     made.dev.down()
 

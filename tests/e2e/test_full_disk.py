@@ -53,7 +53,7 @@ def small_disk(directory: Path) -> Iterator[Path]:
 @pytest.fixture
 def lonely(tmp_path) -> Iterator[World]:
     """Yield one node with its data on a small disk."""
-    world = World(tmp_path / "dev", 1, 2, 1)
+    world = World.created(tmp_path / "dev", 1, 2, 1)
     with open(world.config(1), "a", encoding="utf-8") as config:
         config.write(STORAGE)
     with small_disk(data_of(world)):
@@ -68,7 +68,7 @@ def lonely(tmp_path) -> Iterator[World]:
 @pytest.fixture
 def three(tmp_path) -> Iterator[World]:
     """Yield three nodes, with the data of the first two on small disks."""
-    world = World(tmp_path / "dev", 3, 4, 3)
+    world = World.created(tmp_path / "dev", 3, 4, 3)
     steady(world)
     for node in (1, 2):
         with open(world.config(node), "a", encoding="utf-8") as config:

@@ -35,7 +35,7 @@ FILLING, VALUE_BYTES = 20, 900 << 10
 def stopped(tmp_path_factory) -> World:
     """Return a stopped cluster of one node with records, a checkpoint, an index and a scrub's
     state."""
-    world = World(tmp_path_factory.mktemp("files") / "dev", 1, 2, 1)
+    world = World.created(tmp_path_factory.mktemp("files") / "dev", 1, 2, 1)
     world.dev.up(UP_S)
     try:
         world.create(TOPIC)

@@ -58,6 +58,15 @@ class World:
                               command=node_command)
         self.directory = directory
 
+    @classmethod
+    def created(cls, directory: Path, nodes: int, groups: int, factor: int,
+                tls: TlsOptions | None = None) -> World:
+        """Return a cluster whose directory and configuration are new, on free ports; no node of it
+        runs."""
+        world = cls(directory, tls)
+        world.dev.create(nodes, groups, factor, free_base_port(nodes))
+        return world
+
     def launch(self, node: int) -> None:
         """Start a node's process, without waiting until it serves."""
         with dev_state.locked(self.dev.directory):
@@ -186,8 +195,7 @@ def start(directory: Path, nodes: int = 3, groups: int = 8, factor: int = 3,
           ) -> Iterator[World]:
     """Yield a cluster that serves; stopped at the end.  ``configure`` may change it before it
     starts."""
-    world = World(directory, tls)
-    world.dev.create(nodes, groups, factor, free_base_port(nodes))
+    world = World.created(directory, nodes, groups, factor, tls)
     configure(world)
     with running(world):
         yield world
