@@ -108,7 +108,7 @@ def test_each_move_is_pending_before_and_done_after(question):
 @given(clusters(states=(ALIVE,)), policies())
 @THOROUGH
 def test_balancing_never_makes_the_fullest_node_fuller(snapshot, policy):
-    """Forced moves (a full disk, a rack) and switches may: they come first."""
+    """Forced moves (a full disk, a rack) and switches come first, and may do so."""
     policy = policy._replace(bands=tuple(band._replace(floor=0) for band in policy.bands))
     made = make_plan(snapshot, policy, Options())
     reasons = {move.why.reason for move in made.moves}
