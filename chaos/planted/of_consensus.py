@@ -191,10 +191,10 @@ BUGS = (
         "who steps down within a term may vote in it again (S21)",
         Scripts(("election/even_voters.txt",)), Seeds((10,))),
     Bug("empty-append-answered-from-memory", "multiraft.raft.replication", "on_append",
-        "group.ack_leader = sender  # nothing new",
+        "group.ack_leader = sender",
         "group.send(sender, AppendReply(group.id, group.incarnation, group.term, Status.OK,\n"
         "            group.matched_index, log.commit, group.matched_index, 0, "
-        "group.read_round))  #",
+        "group.read_round))",
         "a heartbeat is answered with what is in memory",
         Scripts(("durability/acknowledgement_is_durable.txt",)), Seeds((1,))),
     Bug("stale-digest-is-believed", "multiraft.liveness.store_liveness", "StoreLiveness._compare",
@@ -215,7 +215,9 @@ BUGS = (
         Scripts(("many_groups/recreated_group.txt",))),
     Bug("old-snapshot-over-newer-log", "multiraft.raft.snapshot", "may_install",
         "index <= log.commit or term > group.term\n            or group.is_frozen()):\n"
-        "        return False\n    if log.matches(index, term):",
+        "        return False\n"
+        "    # The log has the snapshot's prefix: entries behind it may have been acknowledged and "
+        "must stay.\n    if log.matches(index, term):",
         "term > group.term or group.is_frozen()):\n        return False\n    if False:",
         "a snapshot that took long replaces a log that went on without it (S28c)",
         Scripts(("snapshots/older_than_the_log.txt",))),

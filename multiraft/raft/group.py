@@ -480,10 +480,8 @@ class Group:
         if self.is_frozen():
             return
         self.quarantined = why
-        self.nonce, self.recovery_grant = (
-            0,
-            (0, 0, False),
-        )  # a grant for an earlier head recovery is void
+        # A grant for an earlier head recovery is void.
+        self.nonce, self.recovery_grant = 0, (0, 0, False)
         self.emit("quarantine", why)
         self.ack_leader = 0
         # The member that feeds this replica after its repair verifies the log anew.  Until then

@@ -236,8 +236,7 @@ class MultiRaft:
         group = self._groups.get(message.group)  # type: ignore[union-attr]
         # Another incarnation is another group under the same id: its terms and indexes mean nothing
         # here.
-        if group is None or (
-                group.incarnation != message.incarnation):  # type: ignore[union-attr]
+        if group is None or group.incarnation != message.incarnation:  # type: ignore[union-attr]
             self._peers.answer_unknown(sender, message)
             return
         handler = HANDLERS.get((kind, group.role))

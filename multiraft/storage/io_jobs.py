@@ -70,13 +70,9 @@ class StagedWrite:
 
     @property
     def parts(self) -> list[WritePart]:
-        """Normally one; two when a segment was rolled over."""
-        parts = []
-        for part in self._parts:
-            file = part.segment.file
-            assert file is not None
-            parts.append(WritePart(file, part.buffers, part.position))
-        return parts
+        """Return the pieces to write: one, or two when a segment was rolled over."""
+        return [WritePart(part.segment.file, part.buffers,  # type: ignore[arg-type]
+                          part.position) for part in self._parts]  # None before create_files
 
     @property
     def bytes(self) -> int:

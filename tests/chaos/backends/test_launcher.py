@@ -100,7 +100,7 @@ def test_it_runs_the_command_as_it_is():
 
 @pytest.mark.parametrize("words,said", [
     (["--planted", "no-such-bug", "--", "version"], "no-such-bug"),
-    (["--planted", "aba"], "behind --"),
+    (["--planted", "aba"], "follows --"),
     (["--clock", "/nowhere/at/all", "--", "version"], "/nowhere/at/all"),
 ])
 def test_what_cannot_be_done_is_said(words, said):

@@ -15,7 +15,7 @@ from chaos.simulator.clients.history import Recording
 from chaos.simulator.env.parameters import Parameters
 from chaos.simulator.faults.nemesis import SLOW_DISK_FACTOR
 from chaos.simulator.runner.variant import Variant
-from chaos.simulator.simulation import WARM_UP_MS, World
+from chaos.simulator.simulation import WARM_UP_MS, Simulation
 
 #: All groups have elected by then, and leadership transfers after elections are done.
 SETTLE_MS = 10_000
@@ -35,9 +35,9 @@ def calm(seed: int, **sizes: int) -> Parameters:
     return dataclasses.replace(drawn, disk=dataclasses.replace(drawn.disk, stall=0.0))
 
 
-def started(parameters: Parameters, history: Recording | None = None) -> World:
+def started(parameters: Parameters, history: Recording | None = None) -> Simulation:
     """Run a world with its clients until its state is steady."""
-    running = World(parameters, history=history)
+    running = Simulation(parameters, history=history)
     for node in running.nodes.values():
         node.start()
     running.run_for(WARM_UP_MS)
@@ -58,7 +58,7 @@ class Consumer:
     """Consumer that reads all partitions in turn, each from its position, of all its replicas in
     turn; slowly, so that it falls behind all the time."""
 
-    def __init__(self, running: World):
+    def __init__(self, running: Simulation):
         self._running = running
         self._group_of = {partition: group for group, partitions
                           in running.workload.partitions.items() for partition in partitions}
@@ -93,7 +93,7 @@ class Consumer:
         return 1 - sum(self._positions.values()) / committed
 
 
-def work_on(running: World, minutes: int) -> None:
+def work_on(running: Simulation, minutes: int) -> None:
     """Run steady load: in no part of the time much less is acknowledged than in the first one."""
     workload, paces = running.workload, []
     for _ in range(PARTS):
@@ -147,7 +147,7 @@ def alike(seed: int) -> Parameters:
     return dataclasses.replace(parameters, disk=disk, workload=load)
 
 
-def spread_leaders(running: World) -> None:
+def spread_leaders(running: Simulation) -> None:
     """Make each node lead a third of the groups."""
     for node in running.nodes.values():
         for group in node.led_groups():

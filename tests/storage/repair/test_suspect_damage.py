@@ -45,7 +45,7 @@ def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_o
         core.add_group(group, 1, store.create_group(group, 1, VOTERS), store.tails[group])
     staged = []
     repairer = RepairCoordinator(1, store, core, staged.append)
-    core._group(1).cleared = (3, 4, True)
+    core._group(1).recovery_grant = (3, 4, True)
     assert repairer.step(1) is None
     lift, = staged
     repairer.damaged(CorruptPlace(at + 72, at + 144, "found by the scrub"))
