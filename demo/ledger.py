@@ -3,7 +3,9 @@
 Contract.  `Ledger` keeps an 8-byte digest of each record in the order in which it was sent, with a
 flag for each acknowledged one.  `judge` compares a topic's ledger with what was read: every
 acknowledged record must be there once and in order.  A record with an ambiguous outcome may be
-there, at its place, or not; no other record may be there.  Theory.  A count finds a missing record
+there, at its place, or not; no other record may be there.
+
+Theory.  A count finds a missing record
 unless another is doubled; a checksum over the digests in order finds any difference but cannot say
 which.  So equality is decided by count and checksum, and only when they differ the digests tell
 what is missing, doubled, foreign or out of order.

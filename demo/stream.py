@@ -2,7 +2,9 @@
 
 Contract.  `Stream.run` gives every record to the producer, paced, and returns when each has its
 outcome.  The ledger follows the producer's receipts: a record counts as acknowledged when the
-delivery of its batch says so, never before.  Theory.  All records of a batch share one delivery, so
+delivery of its batch says so, never before.
+
+Theory.  All records of a batch share one delivery, so
 a topic's records fall into spans, one per delivery.  A span grows while the producer hands out the
 same delivery; the outcome closes it.
 """

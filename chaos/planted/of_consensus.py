@@ -56,7 +56,7 @@ BUGS = (
     Bug("old-clearance-counts", "multiraft.raft.group", "Group.quarantine",
         "self.nonce, self.recovery_grant = 0, (0, 0, False)",
         "self.nonce = 0",
-        "what a leader said of one recovery_nonce clears the next one",
+        "a grant for one head recovery is taken for the next one",
         Tests(("tests/raft/test_head_recovery.py"
                "::test_a_later_doubt_needs_a_clearance_of_its_own",))),
     Bug("commit-uncapped", "multiraft.raft.replication", "on_append",

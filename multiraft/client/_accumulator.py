@@ -368,8 +368,6 @@ class Accumulator:
             raise BufferFull(limit, self.buffered_bytes, size)
 
     def _partition_of(self, topic: TopicMetadata, record: Record) -> int:
-        if record.partition is None and record.key is None:
-            return self._sticky_partition(topic)
         count = len(topic.partitions)
         if record.partition is not None:
             partition = require_partition(topic.name, record.partition)
@@ -377,7 +375,8 @@ class Accumulator:
                 raise UnknownPartition(f"topic {topic.name!r} has partitions 0..{count - 1}, not "
                                        f"{partition}").about(topic.name, partition)
             return partition
-        assert record.key is not None
+        if record.key is None:
+            return self._sticky_partition(topic)
         return (core.murmur2(record.key) & 0x7FFFFFFF) % count
 
     def _sticky_partition(self, topic: TopicMetadata) -> int:

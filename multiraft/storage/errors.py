@@ -63,7 +63,7 @@ class UnknownEntry(UnknownFormat):
     """An intact entry of a kind that this program does not know: a later program wrote it."""
 
     def __init__(self, path: str, position: int, kind: int):
-        StorageError.__init__(self, f"{path}, lane position {position}: an intact entry of kind "
+        StorageError.__init__(self, f"{path}, journal position {position}: an intact entry of kind "
                               f"{kind}, written by a later release than this program")
         self.path = path
         self.position = position
@@ -95,7 +95,7 @@ class CorruptPlace(CorruptRange):
     any group's hard state or drop."""
 
     def __init__(self, begin: int, end: int, why: str):
-        super().__init__(-1, 0, f"lane position {begin}: {why}")
+        super().__init__(-1, 0, f"journal position {begin}: {why}")
         self.begin = begin
         self.end = end
 

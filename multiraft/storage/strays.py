@@ -122,7 +122,7 @@ def not_of_the_journal(files: Sequence[Seen], journal_start: int, known_to: int)
 
 def _why_not(each: Seen, before: Seen | None, journal_start: int, reach: int) -> str:
     if each.start < journal_start:
-        return f"it would stand before the start of the lane at {journal_start}"
+        return f"it would stand before the start of the journal at {journal_start}"
     if each.start > reach:
         return f"no segment begins behind {reach}"
     if before is not None and each.start < max(before.start + before.size, before.end):

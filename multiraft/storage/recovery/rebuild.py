@@ -260,7 +260,7 @@ class _Rebuilding:
             if not places:
                 continue
             self._result.damage.append(damage)
-            why = f"lane position {broken.position} is {damage.why}"
+            why = f"journal position {broken.position} is {damage.why}"
             self._result.quarantine_all_reason = self._result.quarantine_all_reason or why
             self._journal_damage.holes.append((begin, end))
             for log in logs.values():

@@ -16,7 +16,7 @@ from multiraft.storage.strays import Stray
 
 
 class Damage(NamedTuple):
-    """Something that recovery found and that an operator must see."""
+    """Finding of recovery that an operator must see."""
 
     kind: str  # "entry", "payload", "missing", "log", "checkpoint"
     path: str
