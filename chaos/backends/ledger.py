@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import secrets
 import signal
@@ -23,6 +24,8 @@ from pathlib import Path
 from chaos.backends import disk, host, throttle
 from chaos.backends.backend import BackendError
 from chaos.backends.host import Process
+
+_LOG = logging.getLogger("multiraft.chaos.backends")
 
 #: Kinds of rows, in the order of their release: a process that waits for a frozen disk ends only
 #: after the thaw, and a disk in use is not unmounted.
@@ -91,11 +94,19 @@ def orphans() -> Iterator[Ledger]:
 
 
 def release_orphans() -> list[str]:
-    """Release what earlier runs left; return their names."""
+    """Release what earlier runs left; return the names of the runs that left nothing behind.
+
+    What cannot be removed is logged and stays in its ledger: names carry the run, so that the
+    objects of an earlier run do not stand in the way of a new one.
+    """
     released = []
     for ledger in list(orphans()):
-        release(ledger)
-        released.append(ledger.run)
+        try:
+            release(ledger)
+        except ReleaseFailed as error:
+            _LOG.warning("%s; see %s", error, ledger.path)
+        else:
+            released.append(ledger.run)
     return released
 
 
@@ -106,7 +117,9 @@ def release(ledger: Ledger) -> None:
         with _complaints(left):
             disk.thaw(Path(mount))
     _kill([Process(int(pid), int(start)) for pid, start in ledger.of_kind(PROCESS)], left)
-    if ledger.of_kind(CONTAINERS):
+    # The containers of an engine that does not run have ended; a later run with an engine finds
+    # them by their labels (``containers.remove_leftovers``).
+    if ledger.of_kind(CONTAINERS) and _engine_answers():
         with _complaints(left):
             remove_containers(ledger.run)
     for name, in ledger.of_kind(CGROUP):
@@ -157,6 +170,14 @@ def _terminate(engine: Process, left: list[str]) -> None:
     host.send(engine, signal.SIGTERM)
     if not host.holds(lambda: not host.alive(engine), GONE_S):
         left.append(f"dockerd, process {engine.pid}")
+
+
+def _engine_answers() -> bool:
+    try:
+        host.run("docker", "version", "--format", "{{.Server.Version}}")
+    except BackendError:
+        return False
+    return True
 
 
 def remove_containers(run: str) -> None:

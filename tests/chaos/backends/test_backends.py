@@ -287,6 +287,26 @@ def test_what_cannot_be_cleared_is_named_and_everything_else_is_cleared(tmp_path
     assert book.path.exists()
 
 
+def test_what_an_earlier_run_cannot_release_does_not_stop_the_next(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(host, "state_directory", lambda: tmp_path)
+    lost = ledger.Ledger("lost", tmp_path / "lost.ledger")
+    lost.note("owner", "1", "1")
+    lost.note(ledger.LINK, "lo")
+    assert ledger.release_orphans() == []
+    assert lost.path.exists()
+    assert "run lost leaves" in caplog.text and str(lost.path) in caplog.text
+
+
+def test_a_ledger_with_containers_is_released_when_the_engine_has_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(host, "state_directory", lambda: tmp_path)
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine.sock")
+    lost = ledger.Ledger("lost", tmp_path / "lost.ledger")
+    lost.note("owner", "1", "1")
+    lost.note(ledger.CONTAINERS)
+    assert ledger.release_orphans() == ["lost"]
+    assert not lost.path.exists()
+
+
 def test_an_unknown_backend_and_a_missing_extra_are_said_in_one_sentence(tmp_path, monkeypatch):
     def without(_name: str):
         raise ModuleNotFoundError("No module named 'docker'", name="docker")
