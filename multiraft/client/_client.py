@@ -40,7 +40,7 @@ REFRESH_TIMEOUT_MS = 2_000
 class ClientCore:
     """State of one client, shared by its producers, consumers and operations."""
 
-    def __init__(self, servers: Sequence[str], rng: random.Random, now_ms: int,
+    def __init__(self, servers: str | Sequence[str], rng: random.Random, now_ms: int,
                  client_id: str = "", limits: NetworkLimits = NetworkLimits()):
         self.now_ms = now_ms
         self.rng = rng

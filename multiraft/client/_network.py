@@ -289,8 +289,10 @@ class _Place:
 class Network:
     """Links and addresses of one client."""
 
-    def __init__(self, servers: Sequence[str], rng: random.Random, client_id: str = "",
+    def __init__(self, servers: str | Sequence[str], rng: random.Random, client_id: str = "",
                  limits: NetworkLimits = NetworkLimits(), wire_limits: WireLimits = WireLimits()):
+        if isinstance(servers, str):  # as Kafka's bootstrap.servers
+            servers = [server for server in servers.split(",") if server.strip()]
         if not servers:
             raise ConfigError("no server address given")
         for server in servers:

@@ -104,8 +104,9 @@ class Client:
     """Client of a cluster, connected through any of its nodes; use it with ``with``.
 
     Parameters:
-        servers      bootstrap servers, "host:port" or "[v6]:port", at least one; the client learns
-                     the addresses of the other nodes from the first that answers
+        servers      bootstrap servers, "host:port" or "[v6]:port", at least one: a list, or a text
+                     with commas; the client learns the addresses of the other nodes from the
+                     first that answers
         client_id    text of at most 249 bytes in UTF-8 that names this client to nodes
         limits       intervals of connections and retries in milliseconds (``NetworkLimits``)
         rng          source of random numbers for pauses, choice of nodes and nonces; for tests
@@ -119,7 +120,7 @@ class Client:
             client.create_topic("flights", partitions=4)
     """
 
-    def __init__(self, servers: Sequence[str], *, client_id: str = "",
+    def __init__(self, servers: str | Sequence[str], *, client_id: str = "",
                  limits: NetworkLimits = NetworkLimits(), rng: random.Random | None = None,
                  tls: TlsSettings | None = None):
         self.tls = tls

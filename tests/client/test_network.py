@@ -204,6 +204,17 @@ def test_addresses_are_read(text, parsed):
     assert parse_address(text) == parsed
 
 
+@pytest.mark.parametrize("text", ["a:1,[::1]:2", "a:1, [::1]:2,", "a:1,[::1]:2,a:1"])
+def test_addresses_in_one_text_are_read_as_a_list(text):
+    assert Network(text, random.Random(1)).addresses() == ["a:1", "[::1]:2"]
+
+
+@pytest.mark.parametrize("text", ["", " , "])
+def test_a_text_without_an_address_is_a_config_error(text):
+    with pytest.raises(ConfigError, match="no server address"):
+        Network(text, random.Random(1))
+
+
 def test_no_address_at_all_is_a_config_error():
     with pytest.raises(ConfigError):
         Network([], random.Random(1))
