@@ -117,14 +117,15 @@ class FrameReader:
     arrived, and the chunk is empty.
     """
 
-    __slots__ = ("limits", "admit", "_chunk", "_view", "_start", "_end", "_chunk_bytes", "_peek",
-                 "_large", "_filled", "_failed")
+    __slots__ = ("limits", "admit", "header_bytes", "_chunk", "_view", "_start", "_end",
+                 "_chunk_bytes", "_peek", "_large", "_filled", "_failed")
 
     def __init__(self, limits: WireLimits = DEFAULT_LIMITS):
         self.limits = limits  # may be replaced between frames: the handshake has its own
         #: (bytes) -> True if a large frame may have that memory now.  It is called again until it
         #: returns True, and the driver must not receive meanwhile.  None = no limit.
         self.admit: Callable[[int], bool] | None = None
+        self.header_bytes = 0  # of the last frame
         self._chunk_bytes = CHUNK_BYTES_MIN
         self._chunk: bytearray = core.unset_memory(self._chunk_bytes)
         self._view = memoryview(self._chunk)
@@ -202,6 +203,7 @@ class FrameReader:
             raise
         self._start = end
         self._peek = False
+        self.header_bytes = header_bytes
         return _new(Frame, (header, self._view[payload_at:end]))
 
     def _next_large(self) -> Frame | None:
@@ -211,7 +213,8 @@ class FrameReader:
             return None
         self._large = None
         self._peek = True
-        payload_at = PREFIX_BYTES + _LENGTH.unpack_from(whole, LENGTH_BYTES)[0]
+        self.header_bytes = _LENGTH.unpack_from(whole, LENGTH_BYTES)[0]
+        payload_at = PREFIX_BYTES + self.header_bytes
         return Frame(core.decode_header(whole, PREFIX_BYTES, payload_at), whole[payload_at:])
 
     def _check_beginning(self) -> None:

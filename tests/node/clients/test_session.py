@@ -36,6 +36,7 @@ from multiraft.wire.messages import (
     Refused,
     Welcome,
 )
+from multiraft.wire.sinks import OpenRun, TopicEnds
 from node.clients.listener import Listener
 from node.clients.session import Sessions
 from node.config import Limits
@@ -409,6 +410,36 @@ async def test_requests_that_arrive_together_are_handled_some_at_a_time_and_othe
     assert max(polls.count(number) for number in set(polls)) <= 11 + 1, "rows of one turn"
     other = min(set(sessions), key=sessions.count)
     assert sessions.index(other) <= 22, "the other connection is served before the rest"
+
+
+@in_trio
+async def test_requests_with_large_headers_are_handled_two_in_a_turn():
+    """A header of 10,000 numbers takes as long to decode as a hundred small requests."""
+    world = ClusterView(requests_in_flight_max=65_536)
+    handled: list[int] = []
+    machine = Connection(Role.CLIENT)
+    machine.send(HELLO)
+    machine.state = State.OPEN
+    large = OpenRun("sink", 1, bytes(16), (TopicEnds(1, (0,) * 10_000),))
+    frames = b"".join(b"".join(machine.send(RequestEvent(number, large)))
+                      for number in range(1, 9))
+    world.arrivals_polls = 0
+    poll = world.poller.poll
+
+    def counted(wait_s=0.0):
+        world.arrivals_polls += 1
+        return poll(wait_s)
+
+    world.poller.poll = counted
+    world.handlers.admin.handle = lambda event, answer: handled.append(world.arrivals_polls)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.turns.run)
+        async with await world.connect_attended(nursery) as client:
+            await client.say(frames)
+            nursery.start_soon(attend, world.poller, world.round)
+            await until(lambda: len(handled) == 8)
+        nursery.cancel_scope.cancel()
+    assert max(handled.count(number) for number in set(handled)) <= 2
 
 
 @session_test(connection_turn_rows_max=50, requests_in_flight_max=65_536)
