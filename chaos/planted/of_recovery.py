@@ -23,7 +23,7 @@ BUGS = (
     Bug(
         "lift-forgets-the-incarnation",
         "multiraft.storage.repair.repair",
-        "LocalRepair.stage_lift",
+        "LocalRepair.stage_clear",
         "*_incarnation(log),",
         "",
         "a survivor whose damage is settled is recovered by force once more, beside its members",
@@ -32,8 +32,8 @@ BUGS = (
     Bug(
         "doubt-ends-with-the-replica",
         "multiraft.storage.store",
-        "Store._take_mark",
-        "if doubtful and write.drop_from:",
+        "Store._apply_lifecycle_record",
+        "if needs_head_recovery and write.drop_from:",
         "if False:",
         "who may have lost a vote, and is let go, votes again in that term",
         Tests(
@@ -102,10 +102,10 @@ BUGS = (
     Bug(
         "damage-of-who-goes-is-nobodys",
         "multiraft.storage.stored_log",
-        "StoredLog.left_behind",
-        "if mark.kind != EntryKind.TOMBSTONE:",
+        "StoredLog.records_after_tombstone",
+        "if record.kind != EntryKind.TOMBSTONE:",
         "if True:",
-        "all replicas of a node doubt themselves for an entry of one that was removed",
+        "all replicas of a node need head recovery for an entry of one that was removed",
         Tests(
             (
                 "tests/storage/repair/test_acknowledged_damage.py"

@@ -5,9 +5,9 @@ durable under its name when ``execute`` returns; the last two are kept.  A damag
 for the one before it, and reported.  Records of groups that did not change since the last
 checkpoint are not encoded again.
 
-Invariant.  An installed snapshot (a record's ``since``), which replaces a log, is in two intact
-checkpoints before it is acknowledged, and again before a start is over: the journal does not have
-it, and what was acknowledged must not depend on one file.  A checkpoint without an intact
+Invariant.  An installed snapshot (a record's ``snapshot_position``), which replaces a log, is in
+two intact checkpoints before it is acknowledged, and again before a start is over: the journal does
+not have it, and what was acknowledged must not depend on one file.  A checkpoint without an intact
 predecessor has a copy (``COPY``), which counts as the predecessor.
 
 Theory.  A checkpoint may be ahead of the journal's durable end in hard states only (a term or vote
@@ -80,16 +80,16 @@ class GroupRecord(NamedTuple):
     quarantined: str
     tail: Any  # ``PartitionStates.snapshot()``
     missing: tuple[tuple[int, int], ...] = ()  # (index, journal position of its damage)
-    doubtful: bool = False
-    lasting: bool = False
-    lifted: int = 0  # journal position of the last LIFT
-    settled: tuple[tuple[int, int], ...] = ()  # places of the journal whose damage it settled
+    needs_head_recovery: bool = False
+    permanently_quarantined: bool = False
+    cleared_position: int = 0  # journal position of the last LIFT
+    cleared_ranges: tuple[tuple[int, int], ...] = ()  # damage that it cleared
     configuration_index: int = 0  # of the entry that says who the members are
     vote_barrier_index: int = 0  # see ``replica_records.Tombstone``
     removed: bool = False  # only a tombstone is left of the replica
-    buried_at: int = 0  # journal position of the last tombstone
+    tombstone_position: int = 0  # journal position of the last tombstone
     group_incarnation: int = 0  # of the group if it differs from the log's
-    since: int = 0  # journal position: segments that begin before it do not concern this log
+    snapshot_position: int = 0  # of an installed snapshot: earlier segments do not concern the log
     vote_barrier_term: int = 0  # see ``replica_records.Tombstone``
 
     def encode(self) -> bytes:
@@ -106,16 +106,16 @@ class GroupRecord(NamedTuple):
                 self.quarantined,
                 self.tail,
                 self.missing,
-                self.doubtful,
-                self.lasting,
-                self.lifted,
-                self.settled,
+                self.needs_head_recovery,
+                self.permanently_quarantined,
+                self.cleared_position,
+                self.cleared_ranges,
                 self.configuration_index,
                 self.vote_barrier_index,
                 self.removed,
-                self.buried_at,
+                self.tombstone_position,
                 self.group_incarnation,
-                self.since,
+                self.snapshot_position,
                 self.vote_barrier_term,
             )
         )
@@ -131,27 +131,29 @@ class GroupRecord(NamedTuple):
         completed: list[Any] = later + list(_LATER_FIELDS[len(later):])
         (
             missing,
-            doubtful,
-            lasting,
-            lifted,
-            settled,
+            needs_head_recovery,
+            permanently_quarantined,
+            cleared_position,
+            cleared_ranges,
             configuration_index,
             vote_barrier_index,
             removed,
-            buried_at,
+            tombstone_position,
             group_incarnation,
-            since,
+            snapshot_position,
             vote_barrier_term,
         ) = completed
         voters, learners, outgoing = (tuple(map(int, nodes)) for nodes in configuration)
-        return cls(int(group), int(incarnation), Configuration(voters, learners, outgoing),
-                   HardState(*map(int, hard_state)), int(first_index), int(prev_term), int(commit),
-                   str(quarantined), tail,
-                   tuple((int(index), int(position)) for index, position in missing),
-                   bool(doubtful), bool(lasting), int(lifted),
-                   tuple((int(begin), int(end)) for begin, end in settled),
-                   int(configuration_index), int(vote_barrier_index), bool(removed), int(buried_at),
-                   int(group_incarnation), int(since), int(vote_barrier_term))
+        return cls(
+            int(group), int(incarnation), Configuration(voters, learners, outgoing),
+            HardState(*map(int, hard_state)), int(first_index), int(prev_term), int(commit),
+            str(quarantined), tail,
+            tuple((int(index), int(position)) for index, position in missing),
+            bool(needs_head_recovery), bool(permanently_quarantined), int(cleared_position),
+            tuple((int(begin), int(end)) for begin, end in cleared_ranges),
+            int(configuration_index), int(vote_barrier_index), bool(removed),
+            int(tombstone_position), int(group_incarnation), int(snapshot_position),
+            int(vote_barrier_term))
 
 
 @dataclass(slots=True)
@@ -165,8 +167,12 @@ class Checkpoint:
     extra: Any = None
 
     def installed(self) -> dict[int, int]:
-        """group -> ``since``, of those whose log begins with a snapshot.  O(groups)."""
-        return {group: record.since for group, record in self.records.items() if record.since}
+        """group -> ``snapshot_position``, of those whose log begins with a snapshot.  O(groups)."""
+        return {
+            group: record.snapshot_position
+            for group, record in self.records.items()
+            if record.snapshot_position
+        }
 
     def applied(self) -> dict[tuple[int, int], int]:
         """(group, incarnation) -> applied index."""

@@ -49,7 +49,7 @@ class Checkpointer:
         one, and none is being written.  O(1), O(groups with forgotten entries) while there are any.
         """
         # Only synced bytes count: a checkpoint must not contain records whose sync still waits.
-        grown = self._table.journal.synced - self._position
+        grown = self._table.journal.fsynced - self._position
         enough = max(self._config.checkpoint_bytes,
                      self._config.checkpoint_growth_factor * self._size)
         return (grown >= enough or bool(self._repair.applied_behind())) and not self._in_flight
@@ -75,20 +75,20 @@ class Checkpointer:
         kept = self._config.checkpoints_kept
         for group in sorted(self._table.logs):
             log = self._table.logs[group]
-            if log.buried_at < journal.synced or not log.buried_at:
-                log.record_before = b""
-                if log.since:
+            if log.tombstone_position < journal.fsynced or not log.tombstone_position:
+                log.record_before_tombstone = b""
+                if log.snapshot_position:
                     kept = max(kept, INSTALLED_KEPT)
                 records[group] = self._record(log, commits.get(group, 0))
-            elif log.record_before:
+            elif log.record_before_tombstone:
                 # The tombstone is not durable: after a crash the replica exists, as recorded before
                 # it.
-                records[group] = log.record_before
+                records[group] = log.record_before_tombstone
         start = journal.segments[0].start if journal.segments else journal.position
-        plan = CheckpointPlan(self._table.filesystem, self._directory, journal.synced, start,
+        plan = CheckpointPlan(self._table.filesystem, self._directory, journal.fsynced, start,
                               records, extra, kept)
         plan.twice, plan.behind = self._twice, self._repair.applied_behind()
-        if journal.synced < journal.durable:
+        if journal.fsynced < journal.durable:
             # The segment of the last written bytes: the newest segment may have no file yet, and
             # those before that are synced before another begins.
             plan.sync_first = journal.segment_of(journal.durable - 1).path
@@ -118,9 +118,9 @@ class Checkpointer:
         configuration_index, configuration = log.configuration_at(tail.applied_index)
         key = (log.incarnation, configuration_index, configuration, log.hard_state,
                log.index.first_index, commit, log.quarantined, tail.applied_index,
-               tuple(log.missing.items()), log.doubtful,
-               log.lasting, log.lifted, log.vote_barrier_index, log.removed, log.buried_at,
-               log.group_incarnation, log.since, log.vote_barrier_term)
+               tuple(log.missing.items()), log.needs_head_recovery, log.permanently_quarantined,
+               log.cleared_position, log.vote_barrier_index, log.removed, log.tombstone_position,
+               log.group_incarnation, log.snapshot_position, log.vote_barrier_term)
         if key == log.record_key and log.record:
             return log.record
         log.record_key, log.record = key, b""
@@ -135,15 +135,15 @@ class Checkpointer:
             log.quarantined,
             tail.snapshot(),
             tuple(log.missing.items()),
-            log.doubtful,
-            log.lasting,
-            log.lifted,
-            log.settled,
+            log.needs_head_recovery,
+            log.permanently_quarantined,
+            log.cleared_position,
+            log.cleared_ranges,
             configuration_index,
             log.vote_barrier_index,
             log.removed,
-            log.buried_at,
+            log.tombstone_position,
             log.group_incarnation,
-            log.since,
+            log.snapshot_position,
             log.vote_barrier_term,
         )

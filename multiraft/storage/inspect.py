@@ -232,15 +232,17 @@ def group_rows(path: Path) -> list[dict[str, object]]:
                      "learners": list(record.configuration.learners),
                      "outgoing": list(record.configuration.outgoing),
                      "configuration_index": record.configuration_index,
-                     "removed": record.removed, "buried_at": record.buried_at,
-                     "since": record.since, "quarantined": record.quarantined})
+                     "removed": record.removed,
+                     "tombstone_position": record.tombstone_position,
+                     "snapshot_position": record.snapshot_position,
+                     "quarantined": record.quarantined})
     return rows
 
 
 # ---- entries ------------------------------------------------------------------------------------
 
 
-def durable_mark(files: list[tuple[str, Path]]) -> int:
+def durable_watermark(files: list[tuple[str, Path]]) -> int:
     """Return the highest journal position that an intact entry or checkpoint calls durable.
     O(bytes of all segments)."""
     highest = 0

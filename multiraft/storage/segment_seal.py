@@ -88,8 +88,8 @@ class SealPlan:
             self.damage = "its header is damaged"
             return None
         found = scan_segment(data, segment.start, segment.seed, None, pause=pause)
-        if found.breaks or found.index.end != segment.end:
-            self.damage = f"unreadable at {found.breaks or found.index.end}"
+        if found.damaged_ranges or found.index.end != segment.end:
+            self.damage = f"unreadable at {found.damaged_ranges or found.index.end}"
             return None
         return found.index
 

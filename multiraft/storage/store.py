@@ -52,7 +52,7 @@ from multiraft.storage.io_jobs import (
     VerifyPlan,
 )
 from multiraft.storage.journal.journal import Journal, Placed, SegmentHeader
-from multiraft.storage.journal.segment_index import GIVEN_UP
+from multiraft.storage.journal.segment_index import TRUNCATED_IN_HEAD_RECOVERY
 from multiraft.storage.log_table import LogTable
 from multiraft.storage.recovery.recovery import recover
 from multiraft.storage.recovery.report import Damage, Progress, Recovered
@@ -174,16 +174,17 @@ class Store:
             if log is not None:
                 log.cached.clear()
             log = self._logs[group] = StoredLog(group, incarnation, configuration)
-            log.born = self._journal.position
-            log.settled = ((0, log.born),)  # nothing before its creation was its own
+            log.created_position = self._journal.position
+            # Nothing before its creation was its own.
+            log.cleared_ranges = ((0, log.created_position),)
             if self.recovered.quarantine_all_reason and not is_new:
-                log.doubt(self.recovered.quarantine_all_reason)
+                log.require_head_recovery(self.recovered.quarantine_all_reason)
             self.tails[group] = PartitionStates(group)
         else:
             if log.removed:
-                log.removed, log.born = False, self._journal.position
-                log.settled = ((0, log.born),)  # nor what stands behind its tombstone
-            log.create_with(configuration)
+                log.removed, log.created_position = False, self._journal.position
+                log.cleared_ranges = ((0, log.created_position),)  # nor behind its tombstone
+            log.set_initial_configuration(configuration)
         return self.table.restore(group)
 
     def install(self, group: int, bounds: LogBounds, configuration_index: int,
@@ -214,24 +215,25 @@ class Store:
         log = self.table.log(group)
         return log.hard_state.term, log.group_incarnation
 
-    def _take_mark(self, log: StoredLog, write: GroupWrite, position: int) -> int:
+    def _apply_lifecycle_record(self, log: StoredLog, write: GroupWrite, position: int) -> int:
         """Apply a tombstone or the record of a forced recovery to the log; return how many journal
         entries it takes."""
         mark = write.mark
         assert mark is not None
         if mark.kind == EntryKind.REINCARNATION:
-            log.reincarnate(parse_reincarnation(mark.payload), mark.index, mark.term)
+            log.apply_forced_recovery(parse_reincarnation(mark.payload), mark.index, mark.term)
             return 1
-        places, doubtful = log.unreadable_places(), log.doubtful
-        self.table.journal_damage.copied.update((begin, end - begin) for begin, end in places)
+        ranges, needs_head_recovery = log.unreadable_ranges(), log.needs_head_recovery
+        repaired = self.table.journal_damage.repaired_ranges
+        repaired.update((begin, end - begin) for begin, end in ranges)
         log.apply_tombstone(parse_tombstone(mark.term, mark.index, mark.payload), position)
-        if doubtful and write.drop_from:
+        if needs_head_recovery and write.drop_from:
             # A vote or entries that it may have lost are not in the tombstone either, so the
             # group's next replica on this node must not vote before a leader cleared it.
-            log.doubt("it was let go in doubt")
+            log.require_head_recovery("it was removed during head recovery")
         self.tails[log.group] = PartitionStates(log.group)
         self.groups.pop(log.group, None)
-        return 1 + len(places)
+        return 1 + len(ranges)
 
     def quarantine(self, group: int, why: str) -> None:
         """Keep a replica quarantined that consensus excluded, across restarts from the next
@@ -239,7 +241,7 @@ class Store:
         mends, so the quarantine is permanent."""
         log = self.table.log(group)
         if not log.quarantined and not log.removed:  # damage is known first; it may be removed
-            log.quarantine_for_good(why)
+            log.quarantine_permanently(why)
 
     # ---- a round ---------------------------------------------------------------------------------
 
@@ -273,11 +275,11 @@ class Store:
         """Index one group's part of a round, whose first journal entry is number ``at``; return the
         number of the entry behind it."""
         if write.mark is not None:
-            at += self._take_mark(log, write, placed.positions[at])
+            at += self._apply_lifecycle_record(log, write, placed.positions[at])
         if write.drop_from:
             # Truncation comes first, as in the journal: the round's entries may have the indexes of
             # those that are dropped.
-            log.cut(write.drop_from)
+            log.truncate(write.drop_from)
             at += 1
         append, add, framed = log.index.append, self._cache.add, placed.framed
         for entry in write.entries:
@@ -308,18 +310,18 @@ class Store:
         they are durable.
 
         Optional, and useful for a driver that stages while it writes: entries staged from now on
-        carry the end of this write as their durable mark, which is true when they reach the disk.
-        Without this call their mark lags by one more write, and recovery can prove less.
+        carry the end of this write as their durable watermark, which is true when they reach the
+        disk. Without this call their mark lags by one more write, and recovery can prove less.
         """
         journal = self._journal
         # A write whose sync may wait proves nothing to recovery: its bytes can be lost although
         # later ones are on disk.
-        if staged.synced and staged.end > journal.begun:
-            journal.begun = staged.end
+        if staged.synced and staged.end > journal.submitted:
+            journal.submitted = staged.end
 
     def flushed(self, position: int) -> None:
         """Record that all writes before ``position`` whose sync waited have been synced."""
-        self._journal.synced = max(self._journal.synced, position)
+        self._journal.fsynced = max(self._journal.fsynced, position)
 
     def finish(self, staged: StagedWrite) -> None:
         """Record that a round is durable, in order of staging.  A round whose write or sync failed
@@ -329,7 +331,7 @@ class Store:
         # A failed fsync is not retried: the kernel may have marked the pages clean, and a second
         # fsync would succeed without having written them.  The node stops instead.
         self._finished_sequence = staged.sequence
-        self._sealed += self._journal.settle(staged.end, staged.synced)
+        self._sealed += self._journal.advance_durable(staged.end, staged.synced)
         if self._cache.bytes > self._cache.bytes_max:
             self._cache.evict(self._journal.durable)
         if staged.then is not None:
@@ -533,11 +535,13 @@ class Store:
 def _append_journal_entries(write: GroupWrite, entries: list[Entry], log: StoredLog) -> None:
     """Add one group's part of a round as journal entries: mark, drop, entries, hard state."""
     if write.mark is not None:
-        entries += [write.mark, *log.left_behind(write.mark)]
+        entries += [write.mark, *log.records_after_tombstone(write.mark)]
     if write.drop_from:
-        gives_up = log.doubtful and (write.mark or write.drop_from <= log.index.last_index)
+        in_head_recovery = log.needs_head_recovery and (
+            write.mark or write.drop_from <= log.index.last_index)
         entries.append(Entry(EntryKind.SUFFIX_DROP, write.group, write.incarnation, 0,
-                             write.drop_from, payload=GIVEN_UP if gives_up else b""))
+                             write.drop_from,
+                             payload=TRUNCATED_IN_HEAD_RECOVERY if in_head_recovery else b""))
     entries.extend(write.entries)
     if write.hard_state is not None:
         term, vote = write.hard_state

@@ -55,7 +55,7 @@ class Seen(NamedTuple):
     start: int
     size: int
     is_ours: bool  # its header is intact, and says that it begins there
-    first_mark: int  # durable watermark of its first entry; -1 = it has none
+    first_watermark: int  # durable watermark of its first entry; -1 = it has none
     end: int  # journal position after its last entry
 
 
@@ -139,7 +139,7 @@ def _between(files: Sequence[Seen], found: dict[int, str]) -> None:
         if not each.is_ours:
             between.append(at)
             continue
-        if last is not None and each.first_mark == last.end:
+        if last is not None and each.first_watermark == last.end:
             found.update(dict.fromkeys(
                 between, f"the segment that begins at {each.start} continues the one that begins "
                          f"at {last.start}"))

@@ -180,7 +180,7 @@ class Replicas:
         contain voters that joined since, and only they can clear it, so it is not made the only
         voter again."""
         alone = Configuration((self._core.node,))
-        named = NOBODY if self._store.repair.is_doubtful(group) else alone
+        named = NOBODY if self._store.repair.needs_head_recovery(group) else alone
         self._core.repair.reincarnate(group, incarnation, named)
 
     def _create_new(self) -> None:

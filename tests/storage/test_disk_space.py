@@ -163,6 +163,6 @@ def test_the_operating_system_says_what_a_file_has(tmp_path):
     assert bare.unallocated_bytes() == 0
     found = Segment(bare.path, 0, 1 << 20, 7)  # by the next process
     found.file = filesystem.open(found.path)
-    assert found.unallocated_bytes() == 0 and found.has_room
+    assert found.unallocated_bytes() == 0 and found.is_allocated
     for segment in (whole, bare, found):
         segment.file.close()

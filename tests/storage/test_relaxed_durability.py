@@ -46,7 +46,7 @@ def test_a_power_loss_takes_records_and_nothing_that_was_synced():
     for seed in range(40):
         disk = Disk()
         store = filled(disk, 6)
-        assert store.durable_position > store.table.journal.synced
+        assert store.durable_position > store.table.journal.fsynced
         disk.filesystem.power_loss(random.Random(seed))
         again = open_store(disk.filesystem, DIRECTORY)
         restored = again.groups[1]

@@ -208,8 +208,8 @@ def test_what_somebody_called_new_stays(node):
 # ---- where a file without a header may stand ---------------------------------------------------
 
 
-def intact(start: int, end: int, first_mark: int) -> Seen:
-    return Seen(start, end - start, True, first_mark, end)
+def intact(start: int, end: int, first_watermark: int) -> Seen:
+    return Seen(start, end - start, True, first_watermark, end)
 
 
 def headless(start: int, size: int = 100) -> Seen:

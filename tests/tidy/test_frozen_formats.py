@@ -26,7 +26,7 @@ from multiraft.storage.checkpoint import GroupRecord
 from multiraft.storage.identity import Identity
 from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
 from multiraft.storage.journal.segment_index import (
-    HOLE_STRUCT,
+    RANGE_STRUCT,
     REPAIR_STRUCT,
     SegmentIndex,
     SegmentRun,
@@ -466,7 +466,7 @@ def payloads() -> dict[str, bytes]:
         "partition open, carried": records.open_payload(2, 3, 4, 1, window),
         "partition seal": records.seal_payload(5),
         "repair": REPAIR_STRUCT.pack(5, 6),
-        "quarantine cleared": HOLE_STRUCT.pack(5, 6),
+        "quarantine cleared": RANGE_STRUCT.pack(5, 6),
         "tombstone": bytes(
             replica_records.tombstone(1, 1, Tombstone(HardState(2, 3), 4, 5, 6)).payload
         ),
@@ -533,9 +533,21 @@ def test_a_group_s_run_in_an_index_file():
     run = SegmentRun(
         1, 2, 3, group, {100: partition}, HardState(3, 4))
     run.copies = [Copy(5, 2, 64, 72, 8, 72, 100, 7, 2, 9)]
-    run.lifted, run.settled, run.given_up = 10, ((11, 12),), 13
-    run.buried, run.buried_at, run.removed = Tombstone(HardState(2, 3), 4, 5, 6), 14, True
-    run.reborn, run.reborn_at, run.reborn_term = ForcedRecovery(3, CONFIGURATION), (15, 16), 17
+    run.cleared_position, run.cleared_ranges, run.head_recovery_truncate_position = (
+        10,
+        ((11, 12),),
+        13,
+    )
+    run.tombstone, run.tombstone_position, run.removed = (
+        Tombstone(HardState(2, 3), 4, 5, 6),
+        14,
+        True,
+    )
+    run.forced_recovery, run.forced_recovery_at, run.forced_recovery_term = (
+        ForcedRecovery(3, CONFIGURATION),
+        (15, 16),
+        17,
+    )
     fields = cbor2.loads(index_file.encode(SegmentIndex(0, 1, 2, 3, 4, 5, {1: run})))
     same("index, run", fields)
     same_numbers = [each for each in fields[6][0] if not isinstance(each, bytes)]

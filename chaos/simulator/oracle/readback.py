@@ -93,8 +93,8 @@ class ReadBack:
             if damaged is not None:
                 if not rotten:
                     raise damaged
-                term = 0 if first in log.unsure else log.index.term(first)
-                found.append(DamagedEntry(first, term, first in log.questioned))
+                term = 0 if first in log.term_unknown else log.index.term(first)
+                found.append(DamagedEntry(first, term, first in log.maybe_truncated))
                 first += 1
         self.entries_read += len(found)
         return known, found
@@ -167,7 +167,8 @@ def _knows_its_damage(log: StoredLog) -> bool:
     """True if all damage of the log is known: entries that cannot be read, each with index and
     term.
     """
-    return not (log.doubtful or log.lasting or log.unsure or log.questioned)
+    return not (log.needs_head_recovery or log.permanently_quarantined
+                or log.term_unknown or log.maybe_truncated)
 
 
 def _runs(indexes: list[int]) -> Iterator[tuple[int, int]]:

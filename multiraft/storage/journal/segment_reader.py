@@ -46,14 +46,14 @@ def entries_above(index: SegmentIndex, applied: Applied, known_to: int) -> list[
     """
     above = []
     for run in index.runs.values():
-        if run.buried_at >= known_to > 0:
+        if run.tombstone_position >= known_to > 0:
             return None
         known = applied.get((run.group, run.incarnation), 0)
         if run.copies and any(copy.index > known for copy in run.copies):
             return None
         entries = run.index
         if entries is not None and entries.last_index > known:
-            if entries.has_lost:
+            if entries.has_unknown_position:
                 return None
             above.append(Above(run, max(entries.first_index, known + 1)))
     return above

@@ -19,7 +19,7 @@ changed.  Per missing entry:
 
 Then the repaired entries are applied to the partition states.  A replica that may have lost more
 than the entries it knows follows its leader until that clears it
-(``multiraft.raft.head_recovery``).  Last, the store writes that the damage is settled, and
+(``multiraft.raft.head_recovery``).  Last, the store writes that the damage is cleared, and
 consensus readmits the replica (docs/decisions/0009).
 """
 
@@ -110,14 +110,14 @@ class RepairCoordinator:
         repair = self._store.repair
         if repair.quarantined(group) is not None:
             self.groups.add(group)
-        elif repair.knows_damage:
-            self._submit(repair.stage_lift(group, _nothing))
+        elif repair.has_known_damage:
+            self._submit(repair.stage_clear(group, _nothing))
 
     # ---- damage --------------------------------------------------------------------------------
 
     def damaged(self, error: CorruptRange | CorruptFile) -> None:
         """Exclude the replica of a damaged entry until it is repaired.  A ``CorruptPlace`` may have
-        been of any group: exclude all replicas that have not settled it.  A damaged checkpoint
+        been of any group: exclude all replicas that have not cleared it.  A damaged checkpoint
         (``CorruptFile``) is replaced by a new one."""
         if isinstance(error, CorruptFile):
             self._store.checkpoint_damaged()
@@ -126,8 +126,8 @@ class RepairCoordinator:
             here = {*self._core.status.groups()}
             for group in self._store.repair.suspect_all(error.begin, error.end, error.why):
                 self._put_out(group, error.why, group in here)
-            for group in self._store.repair.settled_unwritten():
-                self._submit(self._store.repair.stage_lift(group, _nothing))
+            for group in self._store.repair.groups_without_clear_record():
+                self._submit(self._store.repair.stage_clear(group, _nothing))
             return
         is_here = error.group in self._core.status.groups()
         if is_here and error.index < self._core.status.of(error.group).first_index:
@@ -157,7 +157,7 @@ class RepairCoordinator:
         """Return the next step for a group of ``groups``; None = wait."""
         repair, core = self._store.repair, self._core
         log = repair.quarantined(group)
-        if log is None or log.lasting:
+        if log is None or log.permanently_quarantined:
             self.groups.discard(group)
             return None
         if group in self._writing or group not in core.status.groups():
@@ -170,12 +170,12 @@ class RepairCoordinator:
         plan = repair.tail_plan(group, core.status.of(group).last_index)
         if plan is not None:
             return Extend(group, plan)
-        if log.doubtful and not core.repair.is_cleared(group):
+        if log.needs_head_recovery and not core.repair.is_cleared(group):
             if not core.repair.is_following(group):
                 core.repair.follow(group)
             return None
         self._writing.add(group)
-        self._submit(repair.stage_lift(group, lambda: self._lifted(group)))
+        self._submit(repair.stage_clear(group, lambda: self._on_cleared(group)))
         return None
 
     def _ask(self, group: int) -> Ask | None:
@@ -215,12 +215,12 @@ class RepairCoordinator:
         wanted = repair.still_wanted(group, answer.wanted)
         given = [entry for entry in answer.entries if entry.index in wanted
                  and (entry.group, entry.incarnation) == (group, log.incarnation)]
-        wrong = [entry.index for entry in given if entry.index in log.questioned
+        wrong = [entry.index for entry in given if entry.index in log.maybe_truncated
                  and not log.index.holds(entry.index, entry.term)]
         if wrong:  # something else is committed there; asked for again, it will fit
             self._give_up(group, wrong, ())
             return
-        if self._forget_contradicted(group, given):
+        if self._truncate_conflict(group, given):
             return
         staged = repair.stage_copies(group, given, lambda: self._wrote(group))
         if staged is not None:
@@ -230,7 +230,7 @@ class RepairCoordinator:
         compacted = [index for index, _ in answer.compacted if index in log.missing]
         if not self._begin_behind(group, compacted) and answer.leads:
             absent = [index for index, _ in answer.absent
-                      if index in wanted and index not in log.unsure]
+                      if index in wanted and index not in log.term_unknown]
             self._give_up(group, absent, compacted)
 
     def _begin_behind(self, group: int, compacted: Sequence[int]) -> bool:
@@ -247,11 +247,11 @@ class RepairCoordinator:
         core.compacted(group, intact + 1)
         return True
 
-    def _forget_contradicted(self, group: int, given: Sequence[Entry]) -> bool:
-        """Truncate the log where it contradicts a committed entry that a peer sent, because the
+    def _truncate_conflict(self, group: int, given: Sequence[Entry]) -> bool:
+        """Truncate the log where it conflicts with a committed entry that a peer sent, because the
         record of that truncation is lost; return False if it does not.  Requested again, the entry
         will fit."""
-        first_gone = self._store.repair.contradicted(group, given)
+        first_gone = self._store.repair.first_conflict(group, given)
         if not first_gone or not self._core.repair.may_forget(group, first_gone):
             return False
         self._forget(group, first_gone)
@@ -282,7 +282,7 @@ class RepairCoordinator:
             core.compacted(group, needless + 1)
         for index in absent:
             if index <= core.status.of(group).commit:
-                repair.disown(group, index)
+                repair.discard_superseded(group, index)
 
     def tail_read(self, group: int, entries: Sequence[Entry]) -> None:
         """Apply the entries that an ``Extend`` read to the partition states."""
@@ -298,8 +298,9 @@ class RepairCoordinator:
         if log is not None and group in self._core.status.groups():  # else it was removed meanwhile
             self._core.repair.terms_known(group, log.index.term_runs())
 
-    def _lifted(self, group: int) -> None:
-        """Readmit a replica whose LIFT is durable, unless other damage was found meanwhile."""
+    def _on_cleared(self, group: int) -> None:
+        """Readmit a replica whose LIFT record is durable, unless other damage was found
+        meanwhile."""
         self._writing.discard(group)
         if group not in self._core.status.groups():
             return  # it was removed meanwhile

@@ -259,7 +259,7 @@ class Scrubber:
     def _errors(self, suspect: Suspect) -> list[CorruptRange]:
         begin, end, why = suspect
         errors = self._owned(begin, end, why)
-        if why == "payload" or self._store.repair.is_settled(begin, end):
+        if why == "payload" or self._store.repair.is_damage_cleared(begin, end):
             return errors
         return [*errors, CorruptPlace(self._begin(suspect), end, f"found by the scrub: {why}")]
 

@@ -315,7 +315,7 @@ def test_a_replica_that_no_repair_brings_back_is_not_whole():
     node = running(3).nodes[1]
     node.rotten, node._unscrubbed = True, False
     assert node.is_whole
-    node._store.table.logs[2].quarantine_for_good("it makes no sense")
+    node._store.table.logs[2].quarantine_permanently("it makes no sense")
     node._repairer.groups.add(2)
     assert node._repairer.step(2) is None and not node._repairer.groups
     assert not node.is_whole

@@ -55,7 +55,7 @@ class Damaged:
 
     def cleared(self) -> None:
         """Clear the metadata group's replica."""
-        staged = self.store.repair.stage_lift(METADATA_GROUP, lambda: None)
+        staged = self.store.repair.stage_clear(METADATA_GROUP, lambda: None)
         staged.execute()
         self.store.finish(staged)
         self.core.repair.repaired(METADATA_GROUP)

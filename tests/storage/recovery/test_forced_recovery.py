@@ -123,7 +123,7 @@ def test_a_lift_says_in_which_incarnation_the_group_is(damaged, then):
         disk.filesystem.overwrite(FIRST, place, bytes(64))
         found, = scrubbed(store)
         assert store.repair.suspect_all(found.begin, found.end, found.why) == [1]
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     rounds.run(write(1, noop_entry(1, 7, 3)))
     if then:
         store.tails[1].append(noop_entry(1, 5, 3))
@@ -151,7 +151,7 @@ def test_a_lift_says_from_where_on_a_replica_of_a_later_incarnation_may_vote():
     disk.filesystem.overwrite(FIRST, place, bytes(64))
     found, = scrubbed(store)
     assert store.repair.suspect_all(found.begin, found.end, found.why) == [1]
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     rounds.run(write(1, noop_entry(1, 3, 1)))
     store.close()
     restored = open_store(disk.filesystem, DIRECTORY).groups[1]

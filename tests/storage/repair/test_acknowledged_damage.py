@@ -16,9 +16,9 @@ from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import Tombstone, tombstone
 from multiraft.storage.errors import CorruptPlace
-from multiraft.storage.ranges import merged, unknown
+from multiraft.storage.ranges import merged, uncovered
 from multiraft.storage.repair.coordinator import Answer, RepairCoordinator
-from multiraft.storage.repair.repair import HOLES_MAX
+from multiraft.storage.repair.repair import CLEARED_RANGES_MAX
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.types import HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped, segments
@@ -40,14 +40,14 @@ places = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 8)).map(
 def test_the_unknown_parts_of_a_place_are_the_bytes_that_nobody_knows(begin, length, known):
     everything = set(range(begin, begin + length))
     expected = everything - {at for first, last in known for at in range(first, last)}
-    found = unknown(begin, begin + length, known)
+    found = uncovered(begin, begin + length, known)
     assert [at for first, last in found for at in range(first, last)] == sorted(expected)
-    assert unknown(begin, begin + length, merged(known)) == found
+    assert uncovered(begin, begin + length, merged(known)) == found
 
 
 def test_where_something_of_unknown_length_is_missing_is_known_to_a_place_that_reaches_it():
-    assert unknown(10, 10, [(0, 9), (11, 20)]) == [(10, 10)]
-    assert unknown(10, 10, [(0, 10)]) == []
+    assert uncovered(10, 10, [(0, 9), (11, 20)]) == [(10, 10)]
+    assert uncovered(10, 10, [(0, 10)]) == []
     assert merged([(5, 5), (0, 3), (3, 4)]) == [(0, 4), (5, 5)]
 
 
@@ -80,7 +80,7 @@ def damaged_behind_an_index(disk: Disk, store, rounds: Rounds) -> CorruptPlace:
 def settle_all(store, error: CorruptPlace) -> None:
     """All groups doubt, and are cleared."""
     for group in store.repair.suspect_all(error.begin, error.end, error.why):
-        put(store, store.repair.stage_lift(group, lambda: None))
+        put(store, store.repair.stage_clear(group, lambda: None))
     assert not [*store.repair.quarantined_groups()]
 
 
@@ -105,19 +105,21 @@ def test_what_copies_explain_never_takes_the_room_of_a_hole_in_a_lift():
     disk.put(FIRST, flipped(disk.read(FIRST), 8))  # the segment's header
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
-    hole, = store.table.journal_damage.holes
-    copied = store.table.journal_damage.copied
-    copied.update((1000 * at, 100) for at in range(1, HOLES_MAX))
+    hole, = store.table.journal_damage.unattributed_ranges
+    repaired_ranges = store.table.journal_damage.repaired_ranges
+    repaired_ranges.update((1000 * at, 100) for at in range(1, CLEARED_RANGES_MAX))
     for group in (1, 2):
-        put(store, store.repair.stage_lift(group, lambda: None))
-        assert len(store.table.logs[group].settled) == HOLES_MAX
-    copied.update((1000 * at, 100) for at in range(HOLES_MAX, HOLES_MAX + 9))
+        put(store, store.repair.stage_clear(group, lambda: None))
+        assert len(store.table.logs[group].cleared_ranges) == CLEARED_RANGES_MAX
+    repaired_ranges.update(
+        (1000 * at, 100) for at in range(CLEARED_RANGES_MAX, CLEARED_RANGES_MAX + 9)
+    )
     store.repair.suspect_all(90_000, 90_064, "found by the scrub")
     for group in (1, 2):
-        put(store, store.repair.stage_lift(group, lambda: None))
-        settled = store.table.logs[group].settled
-        assert unknown(*hole, settled) == unknown(90_000, 90_064, settled) == []
-        assert len(settled) <= HOLES_MAX
+        put(store, store.repair.stage_clear(group, lambda: None))
+        cleared_ranges = store.table.logs[group].cleared_ranges
+        assert uncovered(*hole, cleared_ranges) == uncovered(90_000, 90_064, cleared_ranges) == []
+        assert len(cleared_ranges) <= CLEARED_RANGES_MAX
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert store.damage and not [*store.repair.quarantined_groups()]
@@ -128,15 +130,17 @@ def test_what_is_settled_as_one_place_stays_so_however_many_copies_stand_in_it()
     parts between copies.  Each start found damage in it, and the replica needed head recovery
     again."""
     disk, store, _, _ = two_groups()
-    store.table.logs[1].settled = ((0, 80_000),)
-    store.table.journal_damage.copied.update((1000 * at, 100) for at in range(1, 80 + HOLES_MAX))
+    store.table.logs[1].cleared_ranges = ((0, 80_000),)
+    store.table.journal_damage.repaired_ranges.update(
+        (1000 * at, 100) for at in range(1, 80 + CLEARED_RANGES_MAX)
+    )
     store.repair.suspect_all(90_200, 90_264, "found by the scrub")
-    put(store, store.repair.stage_lift(1, lambda: None))
-    settled = store.table.logs[1].settled
-    assert unknown(0, 80_000, settled) == unknown(90_200, 90_264, settled) == []
+    put(store, store.repair.stage_clear(1, lambda: None))
+    cleared_ranges = store.table.logs[1].cleared_ranges
+    assert uncovered(0, 80_000, cleared_ranges) == uncovered(90_200, 90_264, cleared_ranges) == []
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
-    assert again.table.logs[1].settled == settled
+    assert again.table.logs[1].cleared_ranges == cleared_ranges
 
 
 def end_of_group(how: str, store, rounds: Rounds) -> None:
@@ -163,7 +167,7 @@ def test_a_damaged_place_with_a_copy_concerns_nobody_whatever_becomes_of_its_log
     disk.put(FIRST, flipped(disk.read(FIRST), store.table.logs[1].index.position(2) + 20))
     store.repair.damaged(1, 2, "found by the scrub")
     put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     end_of_group(how, store, rounds)
     if then_sealed:
         while len(store.table.journal.segments) < 3:
@@ -210,14 +214,16 @@ def test_only_what_is_unreadable_is_told_of_a_replica_that_goes():
     disk, store, rounds, _ = two_groups()
     log = store.table.logs[1]
     places = [(log.index.position(index), log.index.size(index)) for index in (1, 2, 3)]
-    log.disown(1)
+    log.discard_superseded(1)
     store.repair.damaged(1, 2, "found by the scrub")
-    log.question(3)
-    assert log.unreadable_places() == [(places[1][0], sum(places[1]))]
+    log.mark_maybe_truncated(3)
+    assert log.unreadable_ranges() == [(places[1][0], sum(places[1]))]
     end_of_group("tombstone", store, rounds)
-    assert store.table.journal_damage.copied == dict(places[1:2])
+    assert store.table.journal_damage.repaired_ranges == dict(places[1:2])
     store.close()
-    assert open_store(disk.filesystem, DIRECTORY).table.journal_damage.copied == dict(places[1:2])
+    assert open_store(disk.filesystem, DIRECTORY).table.journal_damage.repaired_ranges == dict(
+        places[1:2]
+    )
 
 
 def test_a_hole_with_more_than_entries_is_doubted_when_it_is_found():
@@ -231,10 +237,10 @@ def test_a_hole_with_more_than_entries_is_doubted_when_it_is_found():
     assert isinstance(place, CorruptPlace) and (place.begin, place.end) == (begin, end)
     store.repair.damaged(named.group, named.index, named.why)
     assert store.repair.suspect_all(place.begin, place.end, place.why) == [2]
-    assert store.repair.is_settled(begin, end), "those that are under repair will settle it"
+    assert store.repair.is_damage_cleared(begin, end), "those that are under repair will settle it"
     put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
     for group in (1, 2):
-        put(store, store.repair.stage_lift(group, lambda: None))
+        put(store, store.repair.stage_clear(group, lambda: None))
     assert scrubbed(store) == []
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
@@ -254,7 +260,7 @@ def test_damage_beside_a_settled_place_is_doubted_for_itself_alone():
     assert (named.group, named.index) == (1, 2)
     store.repair.damaged(1, 2, named.why)
     put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
     assert [*again.repair.quarantined_groups()] == []
@@ -274,7 +280,7 @@ def test_a_segments_lost_end_is_the_same_place_for_a_scrub_and_a_start():
     settle_all(store, found)
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
-    assert again.table.journal_damage.holes == [(found.begin, found.end)]
+    assert again.table.journal_damage.unattributed_ranges == [(found.begin, found.end)]
     assert [*again.repair.quarantined_groups()] == []
     assert scrubbed(again) == []
 
@@ -293,7 +299,7 @@ def test_the_damaged_first_entry_of_a_segment_is_that_entry_alone():
     named, = scrubbed(store)
     store.repair.damaged(named.group, named.index, named.why)
     put(store, store.repair.stage_copies(1, [entries[named.index - 1]], lambda: None))
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     disk.filesystem.remove(middle.path.replace(".segment", ".index"))
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
@@ -334,11 +340,11 @@ def test_a_replica_that_comes_settles_damage_that_only_others_know_of(group, dou
     settle_all(store, found)
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
-    assert not store.table.journal_damage.holes
+    assert not store.table.journal_damage.unattributed_ranges
     store.create_group(group, 1, VOTERS)
     if doubted:
-        store.table.logs[group].doubt("damage that an earlier start has met")
-        put(store, store.repair.stage_lift(group, lambda: None))
+        store.table.logs[group].require_head_recovery("damage that an earlier start has met")
+        put(store, store.repair.stage_clear(group, lambda: None))
     else:
         RepairCoordinator(1, store, None, partial(put, store)).created(group)
     Rounds(store).run(write(group, hard_state=HardState(9, 1)))
@@ -365,7 +371,7 @@ def test_a_replica_that_came_back_had_nothing_in_damage_from_while_it_was_away(r
     for found in scrubbed(store):
         repairer.damaged(found)
     assert repairer.groups == {1}
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     for _ in range(restarts):
         store.close()
         store = open_store(disk.filesystem, DIRECTORY)
@@ -379,13 +385,13 @@ def test_a_replica_that_was_here_before_settles_nothing_that_only_others_were_cl
     disk, store, rounds, entries = two_groups()
     found = damaged_behind_an_index(disk, store, rounds)
     assert store.repair.suspect_all(found.begin, found.end, found.why) == [1, 2]
-    put(store, store.repair.stage_lift(2, lambda: None))
+    put(store, store.repair.stage_clear(2, lambda: None))
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert not [*store.repair.quarantined_groups()]
     store.repair.damaged(1, 2, "found by the scrub")
     put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     assert not [*store.repair.quarantined_groups()]
     assert [(each.begin, each.end) for each in scrubbed(store)] == [(found.begin, found.end)]
 
@@ -396,8 +402,8 @@ def test_damage_that_one_replica_has_not_settled_is_doubted_by_that_one_alone():
     disk.filesystem.overwrite(FIRST, first + 64, bytes(second - first - 64))
     found, = scrubbed(store)
     assert store.repair.suspect_all(found.begin, found.end, found.why) == [1, 2]
-    put(store, store.repair.stage_lift(1, lambda: None))
-    store.table.logs[2].lift()  # as if it had not known of the place
+    put(store, store.repair.stage_clear(1, lambda: None))
+    store.table.logs[2].clear_quarantine()  # as if it had not known of the place
     assert store.repair.suspect_all(found.begin, found.end, found.why) == [2]
 
 
@@ -445,11 +451,11 @@ def test_a_lift_is_void_when_more_damage_was_found_meanwhile():
     assert [*store.repair.quarantined_groups()] == []  # an entry's own place
     at = store.table.logs[1].index.position(1) + 64
     store.repair.suspect_all(at, at + 72, "found by the scrub")
-    staged = store.repair.stage_lift(1, lambda: None)
+    staged = store.repair.stage_clear(1, lambda: None)
     store.repair.suspect_all(at + 72, at + 144, "found by the scrub")
     put(store, staged)
     assert store.repair.quarantined(1) is not None
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     assert store.repair.quarantined(1) is None
 
 
@@ -468,7 +474,7 @@ def test_what_was_dropped_never_comes_back_as_if_nothing_were_lost():
     found, = scrubbed(store)
     assert store.repair.suspect_all(found.begin, found.end, found.why) == [1]
     rounds.run(write(1, drop_from=4))  # as in head recovery, behind its last entry
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     rounds.run(write(1, noop_entry(1, 4, 4)))
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
@@ -512,12 +518,12 @@ def test_what_was_compacted_before_it_was_confirmed_is_in_question_at_every_star
     disk.filesystem.overwrite(FIRST, at, bytes(end - at))
     for _ in range(2):
         store = open_store(disk.filesystem, DIRECTORY)
-        assert store.table.logs[1].questioned == {3}
+        assert store.table.logs[1].maybe_truncated == {3}
         repairer = RepairCoordinator(1, store, Compacted(4), partial(put, store))
         repairer.step(1)
         assert not store.table.logs[1].missing
         if repairer.groups:  # the first time it needs head recovery
-            put(store, store.repair.stage_lift(1, lambda: None))
+            put(store, store.repair.stage_clear(1, lambda: None))
         assert not [*store.repair.quarantined_groups()]
         store.close()
 
@@ -577,7 +583,7 @@ def test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared(then):
             rounds.run(write(2, hard_state=HardState(9, 2)))
         seal(store)
     if then == "lifted":
-        put(store, store.repair.stage_lift(1, lambda: None))
+        put(store, store.repair.stage_clear(1, lambda: None))
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert [*store.repair.quarantined_groups()] == [1] * (then != "lifted")

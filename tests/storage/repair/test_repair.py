@@ -64,7 +64,7 @@ def follow_leader(store, peer_entries: dict, hard_states: dict) -> None:
     rounds = Rounds(store)
     for group in sorted(store.repair.quarantined_groups()):
         log = store.repair.quarantined(group)
-        if log.doubtful:
+        if log.needs_head_recovery:
             last = log.index.last_index
             common = next((index for index, entry in enumerate(peer_entries[group][:last])
                            if log.index.term(index + 1) != entry.term),
@@ -75,7 +75,7 @@ def follow_leader(store, peer_entries: dict, hard_states: dict) -> None:
 
 def lift_all(store) -> None:
     for group in sorted(store.repair.quarantined_groups()):
-        put(store, store.repair.stage_lift(group, lambda: None))
+        put(store, store.repair.stage_clear(group, lambda: None))
 
 
 def repaired_files(disk, damaged: bytes, peer_entries: dict, hard_states: dict):
@@ -258,7 +258,7 @@ def test_a_lift_is_void_while_an_entry_is_missing():
     disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
     store.repair.damaged(1, 5, "found by a read")
-    staged = store.repair.stage_lift(1, lambda: None)
+    staged = store.repair.stage_clear(1, lambda: None)
     store.repair.damaged(1, 6, "found meanwhile")
     put(store, staged)
     assert store.repair.quarantined(1) is not None
@@ -274,25 +274,25 @@ def test_a_second_repair_forgets_nothing_that_the_first_has_settled():
     checkpoint(store, {1: 38}, 38)
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)  # the checkpoint is behind the hole
-    assert again.repair.is_settled(500, 600)
+    assert again.repair.is_damage_cleared(500, 600)
     assert again.repair.damaged(1, 5, "found by a read")
     copy_missing(again, {1: intact})
     lift_all(again)
-    assert again.repair.is_settled(500, 600)
+    assert again.repair.is_damage_cleared(500, 600)
     again.close()
     once_more = open_store(disk.filesystem, DIRECTORY)
-    assert once_more.repair.is_settled(500, 600)
-    assert not once_more.repair.is_settled(550, 650), "damage elsewhere is news"
+    assert once_more.repair.is_damage_cleared(500, 600)
+    assert not once_more.repair.is_damage_cleared(550, 650), "damage elsewhere is news"
 
 
 def test_a_replica_that_contradicts_its_leader_is_out_for_good():
     disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
     store.quarantine(1, "entry 41 of node 2: unexpected offset")
-    assert store.repair.quarantined(1).lasting
+    assert store.repair.quarantined(1).permanently_quarantined
     checkpoint(store, {1: 38}, 38)
     store.close()
-    assert open_store(disk.filesystem, DIRECTORY).repair.quarantined(1).lasting
+    assert open_store(disk.filesystem, DIRECTORY).repair.quarantined(1).permanently_quarantined
 
 
 def test_a_group_that_is_created_in_a_damaged_journal_has_to_be_cleared():
@@ -317,7 +317,7 @@ def test_a_copy_of_a_logs_last_entry_is_found_by_the_next_start(then_dropped):
     disk.put(FIRST, flipped(disk.read(FIRST), place + 14))
     assert store.repair.damaged(1, 1, "found by the scrub")
     put(store, store.repair.stage_copies(1, [first], lambda: None))
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     if then_dropped:
         rounds.run(write(1, drop_from=1))
     store.close()
@@ -340,7 +340,7 @@ def test_copies_of_an_earlier_incarnation_are_none_of_the_logs():
     disk.put(FIRST, flipped(disk.read(FIRST), place + 14))
     assert store.repair.damaged(1, 3, "found by the scrub")
     put(store, store.repair.stage_copies(1, [entries[2]], lambda: None))
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     while len(store.table.journal.segments) < 2:
         rounds.run(write(1, hard_state=HardState(2, 1)))
     store.create_group(1, 2, VOTERS)
@@ -448,7 +448,7 @@ def test_what_is_dropped_while_it_is_read_is_no_part_of_the_tail():
     core.last_index = 4
     repairer.tail_read(1, read)
     assert store.tails[1].last_index == 3
-    assert not store.table.logs[1].lasting
+    assert not store.table.logs[1].permanently_quarantined
 
 
 def buried(rounds: Rounds, group: int) -> None:
@@ -503,7 +503,9 @@ def test_what_the_leader_has_compacted_is_given_up_for_its_snapshot():
     assert not core.forgotten, "whoever does not lead may be behind"
     repairer.answered(Answer(2, 1, (), (), True, wanted))
     assert core.forgotten == [(2, 3)]
-    assert store.table.logs[2].doubtful, "it may not be counted before the leader clears it"
+    assert store.table.logs[2].needs_head_recovery, (
+        "it may not be counted before the leader clears it"
+    )
 
 
 def test_what_is_applied_and_compacted_by_the_leader_is_forgotten():
@@ -519,7 +521,9 @@ def test_what_is_applied_and_compacted_by_the_leader_is_forgotten():
     assert not core.forgotten and core.first_index == 4
     assert repairer.step(2) is None and not store.repair.quarantined(2).missing
     assert len(written) == 1, "nobody needs what stood there"
-    assert store.table.logs[2].doubtful, "the term of its last entry is perhaps another one"
+    assert store.table.logs[2].needs_head_recovery, (
+        "the term of its last entry is perhaps another one"
+    )
 
 
 def test_a_peer_tells_what_it_has_compacted():

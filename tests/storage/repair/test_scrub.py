@@ -58,8 +58,8 @@ def test_an_intact_journal_is_read_to_its_end(monkeypatch):
 
 def test_a_pass_that_begins_anew_goes_on_behind_damage_as_any_other():
     """An operator wants to know now, while a pass is under way.  Of the one before nothing counts:
-    by the durable mark that it had come to no entry in front could have been written there, and
-    all of them were called damaged."""
+    by the durable watermark that it had come to no entry in front could have been written there,
+    and all of them were called damaged."""
     disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
     scrubber = Scrubber(store)
@@ -126,9 +126,9 @@ def test_it_finds_exactly_what_cannot_be_read(monkeypatch):
 @pytest.mark.parametrize("piece_bytes", [200, 1 << 18])
 def test_what_a_misdirected_write_left_within_one_write_hides_nothing(monkeypatch, count,
                                                                       piece_bytes):
-    """All entries of a write have one durable mark: by that the copy could have been written where
-    it is, and it has beginnings of entries, or all of them, under itself.  Of several entries only
-    the first one does not follow what is read before it."""
+    """All entries of a write have one durable watermark: by that the copy could have been written
+    where it is, and it has beginnings of entries, or all of them, under itself.  Of several entries
+    only the first one does not follow what is read before it."""
     monkeypatch.setattr(scrub, "PIECE_BYTES", piece_bytes)
     disk, rng = Disk(), random.Random(3721)
     store = open_store(disk.filesystem, DIRECTORY)
@@ -204,7 +204,7 @@ def test_a_header_that_rots_is_found_before_a_start_needs_it(which):
         assert scrubbed(store) == []
         store.close()
         store = open_store(disk.filesystem, DIRECTORY)
-        assert store.table.journal_damage.holes == [(found.begin, found.end)]
+        assert store.table.journal_damage.unattributed_ranges == [(found.begin, found.end)]
         assert not [*store.repair.quarantined_groups()]
 
 
@@ -218,5 +218,5 @@ def test_what_stands_behind_a_header_that_a_start_found_rotten_is_not_called_dam
     store = open_store(disk.filesystem, DIRECTORY)
     assert [*store.repair.quarantined_groups()] == [1, 2]
     for group in (1, 2):
-        put(store, store.repair.stage_lift(group, lambda: None))
+        put(store, store.repair.stage_clear(group, lambda: None))
     assert scrubbed(store) == []

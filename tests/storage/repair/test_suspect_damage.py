@@ -60,13 +60,13 @@ def test_a_lift_that_is_void_ends_no_lasting_quarantine_at_the_next_start():
     disk, store, _, _ = two_groups()
     store.repair.damaged(1, 2, "found by a read")
     store.repair.forget_below(1, 3)
-    staged = store.repair.stage_lift(1, lambda: None)
-    store.table.logs[1].quarantine_for_good("its history cannot be")
+    staged = store.repair.stage_clear(1, lambda: None)
+    store.table.logs[1].quarantine_permanently("its history cannot be")
     checkpoint(store)
     put(store, staged)
-    assert store.repair.quarantined(1).lasting
+    assert store.repair.quarantined(1).permanently_quarantined
     store.close()
-    assert open_store(disk.filesystem, DIRECTORY).repair.quarantined(1).lasting
+    assert open_store(disk.filesystem, DIRECTORY).repair.quarantined(1).permanently_quarantined
 
 
 def test_damage_of_what_is_compacted_before_consensus_tells_of_it_is_no_contradiction():
@@ -75,7 +75,7 @@ def test_damage_of_what_is_compacted_before_consensus_tells_of_it_is_no_contradi
     store.repair.damaged(1, 2, "found by a read")
     store.repair.forget_below(1, 3)
     store.quarantine(1, "entry 2: found by a read")
-    assert not store.repair.quarantined(1).lasting
+    assert not store.repair.quarantined(1).permanently_quarantined
 
 
 def test_what_was_missing_in_an_earlier_life_is_not_missed_in_a_later_one():
@@ -93,7 +93,7 @@ def test_what_was_missing_in_an_earlier_life_is_not_missed_in_a_later_one():
     store.close()
     log = open_store(disk.filesystem, DIRECTORY).table.logs[1]
     assert before not in log.missing.values()
-    assert [*log.missing] == [2] and not log.questioned
+    assert [*log.missing] == [2] and not log.maybe_truncated
 
 
 def three_segments() -> tuple[Disk, Store, list[Segment]]:
@@ -114,7 +114,7 @@ def lose_first_entry(disk: Disk, segment: Segment) -> None:
 def doubted_once_lifted(disk: Disk, store: Store) -> list[int]:
     """The groups that a start without index files doubts after both were lifted."""
     for group in (1, 2):
-        put(store, store.repair.stage_lift(group, lambda: None))
+        put(store, store.repair.stage_clear(group, lambda: None))
     store.close()
     for path in disk.files():
         if path.endswith(".index"):
@@ -161,7 +161,7 @@ def test_a_segment_that_has_to_be_scanned_has_lost_nothing_behind_the_end_of_its
     rounds.run(write(2, entry))
     store.repair.damaged(2, 1, "found by a read")
     put(store, store.repair.stage_copies(2, [entry], lambda: None))
-    put(store, store.repair.stage_lift(2, lambda: None))
+    put(store, store.repair.stage_clear(2, lambda: None))
     for _ in range(2):
         store.table.journal.cut_over()
         for _ in range(2):
@@ -178,10 +178,10 @@ def test_a_segment_that_has_to_be_scanned_has_lost_nothing_behind_the_end_of_its
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert store.recovered.indexed_segments == 1
-    assert store.table.journal_damage.holes == [(4160, 4232)]
+    assert store.table.journal_damage.unattributed_ranges == [(4160, 4232)]
     assert [*store.repair.quarantined_groups()] == [1, 2]
     for group in (1, 2):
-        put(store, store.repair.stage_lift(group, lambda: None))
+        put(store, store.repair.stage_clear(group, lambda: None))
     Rounds(store).run(GroupWrite(2, 1, 0, (), None,
                                  tombstone(2, 1, Tombstone(HardState(3, 2), 0, 1))))
     store.create_group(2, 1, VOTERS)
@@ -201,7 +201,7 @@ def test_a_damaged_copy_of_what_was_dropped_is_history(then):
     rounds.run(write(1, batch))
     store.repair.damaged(1, 4, "found by a read")
     put(store, store.repair.stage_copies(1, [batch], lambda: None))
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     copy = store.table.logs[1].index.position(4)
     if then.endswith("later segment"):
         store.table.journal.cut_over()
