@@ -87,9 +87,9 @@ def recover(store: Store, config: NodeConfig, rng: RandomSource) -> int:
                    store.tails[METADATA_GROUP])
     core.repair.reincarnate(METADATA_GROUP, replica.incarnation + 1, Configuration((node,)))
     _write(core, store)
-    plan = store.checkpoint_plan({}, store.extra)
-    plan.execute()
-    store.checkpointed(plan)
+    job = store.checkpoint_job({}, store.extra)
+    job.execute()
+    store.checkpointed(job)
     _use_up(core, store)  # after the checkpoint, which would need the state that follows
     return replica.incarnation + 1
 

@@ -36,7 +36,7 @@ BUGS = (
         Tests(("tests/storage/test_disk_space.py::"
                "test_a_file_without_its_blocks_is_given_them_before_records_are_taken",))),
     Bug("scrub-trusts-any-entry", "multiraft.storage.repair.scrub", "Scrubber._overwritten",
-        "if any(repair.is_at(*entry) for entry in plan.entries):",
+        "if any(repair.is_at(*entry) for entry in job.entries):",
         "if True:",
         "what a misdirected write left is taken for what belongs there",
         Tests(("tests/storage/repair/test_scrub.py::"

@@ -14,7 +14,7 @@ BUGS = (
     Bug(
         "any-incarnation-has-copies",
         "multiraft.storage.repair.coordinator",
-        "RepairCoordinator.answer_plans",
+        "RepairCoordinator.copies_for",
         "known != request.incarnation",
         "False",
         "a damaged replica of a recovered group takes what others had in the incarnation before",
@@ -130,7 +130,7 @@ BUGS = (
     Bug(
         "headers-are-not-scrubbed",
         "multiraft.storage.repair.scrub",
-        "ScrubPlan._check_header",
+        "ScrubJob._check_header",
         "header is None or",
         "False and",
         "headers of segments rot on all nodes before a start reads one",

@@ -66,7 +66,7 @@ BUGS = (
     Bug(
         "repaired-members-do-not-count",
         "multiraft.storage.repair.repair",
-        "LocalRepair.extend_tail",
+        "LocalRepair.replay",
         "log.set_configuration(entry.index, configuration)",
         "pass",
         "a change of members that a peer gave back is an entry and nothing else",
@@ -199,7 +199,7 @@ BUGS = (
     Bug(
         "snapshot-is-known-once",
         "multiraft.storage.checkpoint",
-        "CheckpointPlan.execute",
+        "CheckpointJob.execute",
         "if self.twice",
         "if False",
         "an installed snapshot is lost with one checkpoint that rots, and its node counts on",

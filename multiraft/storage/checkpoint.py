@@ -180,8 +180,8 @@ class Checkpoint:
                 for record in self.records.values()}
 
 
-class CheckpointPlan:
-    """Write one checkpoint.  ``encoded`` is, afterwards, each group's record for the next plan."""
+class CheckpointJob:
+    """Write one checkpoint.  ``encoded`` is, afterwards, each group's record for the next job."""
 
     __slots__ = ("position", "encoded", "size", "sync_first", "twice", "behind", "_filesystem",
                  "_directory", "_journal_start", "_records", "_extra", "_kept")

@@ -1,6 +1,6 @@
 """Checkpoints of one store: when the next one is due, and what it has to contain.
 
-Contract.  ``due`` -> ``plan`` -> (a thread executes the plan) -> ``done`` or ``failed``; one
+Contract.  ``due`` -> ``capture`` -> (a thread executes the job) -> ``done`` or ``failed``; one
 checkpoint at a time.  Runs on the loop and touches memory only.  Bytes of a checkpoint:
 ``checkpoint.py``.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from multiraft.storage.checkpoint import INSTALLED_KEPT, CheckpointPlan, GroupRecord
+from multiraft.storage.checkpoint import INSTALLED_KEPT, CheckpointJob, GroupRecord
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.log_table import LogTable
 from multiraft.storage.repair.repair import LocalRepair
@@ -64,7 +64,7 @@ class Checkpointer:
         the one before it damaged as well, the next start would know of no installed snapshot."""
         self._twice, self._position = True, _LONG_AGO
 
-    def plan(self, commits: Mapping[int, int], extra: object) -> CheckpointPlan:
+    def capture(self, commits: Mapping[int, int], extra: object) -> CheckpointJob:
         """Capture the applied state of every group.  ``commits``: commit index of each group that
         has one; ``extra``: CBOR-able state of the node, not to be changed afterwards.  O(groups +
         partitions of changed groups)."""
@@ -85,27 +85,27 @@ class Checkpointer:
                 # it.
                 records[group] = log.record_before_tombstone
         start = journal.segments[0].start if journal.segments else journal.position
-        plan = CheckpointPlan(self._table.filesystem, self._directory, journal.fsynced, start,
+        job = CheckpointJob(self._table.filesystem, self._directory, journal.fsynced, start,
                               records, extra, kept)
-        plan.twice, plan.behind = self._twice, self._repair.applied_behind()
+        job.twice, job.behind = self._twice, self._repair.applied_behind()
         if journal.fsynced < journal.durable:
             # The segment of the last written bytes: the newest segment may have no file yet, and
             # those before that are synced before another begins.
-            plan.sync_first = journal.segment_of(journal.durable - 1).path
-        return plan
+            job.sync_first = journal.segment_of(journal.durable - 1).path
+        return job
 
     def failed(self) -> None:
-        """Let another plan be made: the last one found no room, and its predecessor stands."""
+        """Let another job be made: the last one found a full disk, and its predecessor stays."""
         self._in_flight = False
 
-    def done(self, plan: CheckpointPlan) -> None:
-        """Record that the plan was executed and its checkpoint is durable.  O(groups)."""
+    def done(self, job: CheckpointJob) -> None:
+        """Record that the job was executed and its checkpoint is durable.  O(groups)."""
         self._in_flight = False
-        # Still required when the plan was written once: the snapshot came after its capture.
-        self._twice &= not plan.twice
-        self._repair.checkpointed(plan.behind)
-        self._position, self._size = plan.position, plan.size
-        for group, encoded in plan.encoded.items():
+        # Still required when the job was written once: the snapshot came after its capture.
+        self._twice &= not job.twice
+        self._repair.checkpointed(job.behind)
+        self._position, self._size = job.position, job.size
+        for group, encoded in job.encoded.items():
             if group in self._table.logs:
                 self._table.logs[group].record = encoded
 

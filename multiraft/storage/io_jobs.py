@@ -122,7 +122,7 @@ class Span(NamedTuple):
     wanted: list[Wanted]
 
 
-def plan_spans(journal: Journal, places: Sequence[tuple[int, int, int, int]],
+def spans_of(journal: Journal, places: Sequence[tuple[int, int, int, int]],
                gap_bytes_max: int) -> list[Span]:
     """Return the reads for (index, term, journal position, size) in ascending order.
     O(entries)."""
@@ -259,11 +259,11 @@ class FetchJob:
 
 
 def _batches(entries: tuple[Entry, ...]) -> list[Buffer]:
-    assert all(entry.kind == EntryKind.DATA for entry in entries), "a fetch plans data only"
+    assert all(entry.kind == EntryKind.DATA for entry in entries), "a fetch reads data only"
     return [entry.payload for entry in entries]
 
 
-class VerifyPlan:
+class VerifyJob:
     """Check both copies of an entry that a client reported as damaged: the file's and memory's."""
 
     __slots__ = ("_read", "_index", "_payload")
@@ -298,10 +298,10 @@ def read_exactly(filesystem: Filesystem, path: str, position: int, length: int) 
 
 
 class Fetch(NamedTuple):
-    """Whole batches from the one that holds the offset on.  Exactly one of ``buffers`` and ``plan``
+    """Whole batches from the one that holds the offset on.  Exactly one of ``buffers`` and ``job``
     says where they are; both empty = nothing readable yet."""
 
     buffers: list[Buffer]
-    plan: FetchJob | None  # cold: execute it on a thread, it returns the buffers
+    job: FetchJob | None  # cold: execute it on a thread, it returns the buffers
     next_offset: int  # after the last record of the batches
     bytes: int  # of the batches, rounded up to the journal's alignment

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from multiraft.errors import UnknownGroup
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft.log_reader import GroupRestored
-from multiraft.storage.io_jobs import ReadJob, StagedWrite, plan_spans
+from multiraft.storage.io_jobs import ReadJob, StagedWrite, spans_of
 from multiraft.storage.journal.journal import Journal, Part
 from multiraft.storage.journal_damage import JournalDamage
 from multiraft.storage.stored_log import StoredLog
@@ -62,9 +62,9 @@ class LogTable:
         self.restored[group] = restored
         return restored
 
-    def read_plan(self, group: int, first: int, last: int) -> ReadJob:
-        """Plan a blocking, verified read of the entries first..last.  O(entries).  Raise
-        ``Compacted``, ``UnknownGroup``.
+    def read_job(self, group: int, first: int, last: int) -> ReadJob:
+        """Return a job for a blocking, verified read of the entries first..last.  O(entries).
+        Raise ``Compacted``, ``UnknownGroup``.
 
         Entries in memory are taken from there now, because the newest entries of the range may be
         in no file yet: their round is still being written.
@@ -78,18 +78,19 @@ class LogTable:
 
     def read_from_disk(self, log: StoredLog, indexes: Sequence[int],
                        hot: tuple[Entry, ...] = ()) -> ReadJob:
-        """Plan a read of entries from the journal's files, followed by ``hot``, which are in
-        memory.  The plan raises ``CorruptRange`` for the first entry that is missing.  O(entries).
+        """Return a job that reads entries from the journal's files, followed by ``hot``, which are
+        in memory.  The job raises ``CorruptRange`` for the first entry that is missing.
+        O(entries).
         """
         if log.missing and (lost := next(filter(log.missing.__contains__, indexes), 0)):
-            return self.lost_plan(log, lost)
+            return self.lost_job(log, lost)
         at = log.index
         places = [(each, at.term(each), at.position(each), at.size(each)) for each in indexes]
-        spans = plan_spans(self.journal, places, self._read_gap_bytes_max)
+        spans = spans_of(self.journal, places, self._read_gap_bytes_max)
         return ReadJob(log.group, log.incarnation, spans, self.filesystem, hot)
 
-    def lost_plan(self, log: StoredLog, index: int) -> ReadJob:
-        """Return a plan that raises ``CorruptRange`` for an entry that is known to be missing."""
+    def lost_job(self, log: StoredLog, index: int) -> ReadJob:
+        """Return a job that raises ``CorruptRange`` for an entry that is known to be missing."""
         return ReadJob(log.group, log.incarnation, [], self.filesystem, (), index)
 
     def stage_records(self, parts: list[Part], then: Callable[[], None]) -> StagedWrite:

@@ -33,7 +33,7 @@ from multiraft.storage.atomic_file import remove_unfinished
 from multiraft.storage.cache import TailCache
 from multiraft.storage.checkpoint import (
     Checkpoint,
-    CheckpointPlan,
+    CheckpointJob,
     checkpoint_names,
     newest_checkpoint,
 )
@@ -49,7 +49,7 @@ from multiraft.storage.io_jobs import (
     FetchJob,
     ReadJob,
     StagedWrite,
-    VerifyPlan,
+    VerifyJob,
 )
 from multiraft.storage.journal.journal import Journal, Placed, SegmentHeader
 from multiraft.storage.journal.segment_index import TRUNCATED_IN_HEAD_RECOVERY
@@ -57,7 +57,7 @@ from multiraft.storage.log_table import LogTable
 from multiraft.storage.recovery.recovery import recover
 from multiraft.storage.recovery.report import Damage, Progress, Recovered
 from multiraft.storage.repair.repair import LocalRepair
-from multiraft.storage.segment_seal import SealPlan
+from multiraft.storage.segment_seal import SealJob
 from multiraft.storage.stored_log import StoredLog
 from multiraft.storage.strays import among_checkpoints
 from multiraft.types import Configuration, Entry, EntryKind
@@ -354,9 +354,9 @@ class Store:
         """Count the full segments that still need their index file; any thread.  O(1)."""
         return len(self._sealed)
 
-    def prepare_plan(self) -> CreateSegmentJob | None:
-        """Plan the creation of the next segment, once the active one is half full; None before.
-        Execute the plan on the thread that executes staged writes.  O(1)."""
+    def create_segment_job(self) -> CreateSegmentJob | None:
+        """Return a job that creates the next segment, once the active one is half full; None
+        before. Execute the job on the thread that executes staged writes.  O(1)."""
         segment = self._journal.prepare_next()
         if segment is None:
             return None
@@ -372,16 +372,16 @@ class Store:
         safe while a write runs.  Raise ``OSError``, also when the disk has no room for all."""
         self._journal.preallocate()
 
-    def seal_plan(self) -> SealPlan | None:
-        """Plan the index file of a segment that is full and durable; None when there is none.  Any
-        thread may execute the plan, ``sealed`` takes its result."""
-        return SealPlan(self._filesystem, self._sealed.pop(0)) if self._sealed else None
+    def seal_job(self) -> SealJob | None:
+        """Return a job that writes the index file of a full and durable segment, or None.  Any
+        thread may execute the job, ``sealed`` takes its result."""
+        return SealJob(self._filesystem, self._sealed.pop(0)) if self._sealed else None
 
-    def sealed(self, plan: SealPlan) -> None:
-        """Record damage that the plan found when it read the segment once more."""
-        if plan.damage:
-            self.damage.append(Damage("entry", plan.segment.path, plan.segment.start, -1, 0,
-                                      plan.damage))
+    def sealed(self, job: SealJob) -> None:
+        """Record damage that the job found when it read the segment once more."""
+        if job.damage:
+            self.damage.append(Damage("entry", job.segment.path, job.segment.start, -1, 0,
+                                      job.damage))
 
     # ---- reading ---------------------------------------------------------------------------------
 
@@ -414,9 +414,9 @@ class Store:
             return None
         return log.cached
 
-    def read_plan(self, group: int, first: int, last: int) -> ReadJob:
-        """See ``LogTable.read_plan``."""
-        return self.table.read_plan(group, first, last)
+    def read_job(self, group: int, first: int, last: int) -> ReadJob:
+        """See ``LogTable.read_job``."""
+        return self.table.read_job(group, first, last)
 
     def last_within(self, group: int, first_index: int, bytes_max: int) -> int:
         """See ``LogReader``."""
@@ -441,7 +441,7 @@ class Store:
             return Fetch([], None, offset, 0)
         if log.missing:
             # The partition's index may lack the same entries: an answer could skip over records.
-            return Fetch([], FetchJob(self.table.lost_plan(log, min(log.missing))), offset, 0)
+            return Fetch([], FetchJob(self.table.lost_job(log, min(log.missing))), offset, 0)
         first = batches.find(offset)
         if first < 0:
             raise OffsetTooLow(partition, offset, batches.first_offset)
@@ -487,10 +487,10 @@ class Store:
             slot += 1  # no batch has the offset itself: at most once
         return None
 
-    def verify_plan(self, group: int, partition: int, offset: int) -> VerifyPlan | None:
-        """Plan a check of the batch of ``group`` that holds ``offset``: of its bytes on disk, and
-        of those in memory if it is there.  None when this store has no such batch on disk.  Raise
-        ``Compacted``, ``UnknownGroup``."""
+    def verify_job(self, group: int, partition: int, offset: int) -> VerifyJob | None:
+        """Return a job that checks the batch of ``group`` that holds ``offset``: of its bytes on
+        disk, and of those in memory if it is there.  None when this store has no such batch on
+        disk.  Raise ``Compacted``, ``UnknownGroup``."""
         log = self.table.log(group)
         batches = log.partitions.get(partition)
         slot = batches.find(offset) if batches else -1
@@ -500,7 +500,7 @@ class Store:
         if log.index.position(index) + log.index.size(index) > self._journal.durable:
             return None
         cached = log.cached.get(index)
-        return VerifyPlan(self.table.read_from_disk(log, (index,)), index,
+        return VerifyJob(self.table.read_from_disk(log, (index,)), index,
                           cached.entry.payload if cached is not None else None)
 
     # ---- checkpoints -----------------------------------------------------------------------------
@@ -515,13 +515,13 @@ class Store:
         """See ``Checkpointer.position``."""
         return self._checkpointer.position
 
-    def checkpoint_plan(self, commits: Mapping[int, int], extra: object) -> CheckpointPlan:
-        """See ``Checkpointer.plan``."""
-        return self._checkpointer.plan(commits, extra)
+    def checkpoint_job(self, commits: Mapping[int, int], extra: object) -> CheckpointJob:
+        """See ``Checkpointer.capture``."""
+        return self._checkpointer.capture(commits, extra)
 
-    def checkpointed(self, plan: CheckpointPlan) -> None:
+    def checkpointed(self, job: CheckpointJob) -> None:
         """See ``Checkpointer.done``."""
-        self._checkpointer.done(plan)
+        self._checkpointer.done(job)
 
     def checkpoint_failed(self) -> None:
         """See ``Checkpointer.failed``."""

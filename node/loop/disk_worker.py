@@ -213,8 +213,8 @@ class DiskWorker:
             try:
                 if missing is not None:
                     await self._create(missing)
-                elif (plan := self._store.prepare_plan()) is not None:
-                    await self._unless_full(plan.execute)
+                elif (job := self._store.create_segment_job()) is not None:
+                    await self._unless_full(job.execute)
             except OSError as error:
                 raise DiskFailed(f"a segment could not be prepared: {error}") from error
             self._preparing = False
@@ -226,10 +226,10 @@ class DiskWorker:
         while True:
             await self._seal_due.wait()
             self._seal_due = trio.Event()
-            while (plan := self._store.seal_plan()) is not None:
+            while (job := self._store.seal_job()) is not None:
                 try:
-                    if await self._unless_full(partial(plan.execute, self._give_way)):
-                        self._store.sealed(plan)
+                    if await self._unless_full(partial(job.execute, self._give_way)):
+                        self._store.sealed(job)
                 except OSError as error:
                     raise DiskFailed(f"a full segment could not be indexed: {error}") from error
 

@@ -21,8 +21,8 @@ from multiraft.storage.repair.coordinator import (
     ENTRIES_PER_REQUEST,
     Answer,
     Ask,
-    Extend,
     RepairCoordinator,
+    ReplayEntries,
     Request,
 )
 from multiraft.types import Entry
@@ -103,15 +103,15 @@ class Repairs:
         action = self._repairer.step(group)
         if isinstance(action, Ask):
             await self._ask(action)
-        elif isinstance(action, Extend):
+        elif isinstance(action, ReplayEntries):
             try:
-                entries = await trio.to_thread.run_sync(action.plan.execute)
+                entries = await trio.to_thread.run_sync(action.job.execute)
             except CorruptRange as error:
                 self.damaged(error)
                 return
             except OSError as error:
                 raise DiskFailed(f"the journal cannot be read: {error}") from error
-            self._repairer.tail_read(group, entries)
+            self._repairer.on_replay_read(group, entries)
 
     async def _ask(self, ask: Ask) -> None:
         request = ask.request
@@ -134,14 +134,14 @@ class Repairs:
         """Return the copies that this node has of entries that a peer lacks. Raises
         ``Malformed``."""
         request = _read_request(header)
-        found = self._repairer.answer_plans(request)
+        found = self._repairer.copies_for(request)
         if found is None:
             return {"op": OPERATION, "known": False}, []
-        plans, answer = found
+        jobs, answer = found
         entries: list[Entry] = []
-        for plan in plans:
+        for job in jobs:
             try:
-                entries += await trio.to_thread.run_sync(plan.execute)
+                entries += await trio.to_thread.run_sync(job.execute)
             except CorruptRange as error:
                 self.damaged(error)
             except Compacted:

@@ -123,7 +123,7 @@ def test_a_segment_made_on_a_full_disk_has_its_blocks_when_the_disk_is_full_agai
     store = open_store(filesystem, "/node")
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
-    while store.prepare_plan() is None:
+    while store.create_segment_job() is None:
         rounds.run(write(1, hard_state=HardState(rounds.sequence, 1)))
     faults = filesystem.faults
     faults.capacity_bytes = faults.used_bytes + 1000  # no room for another segment

@@ -133,7 +133,7 @@ def test_the_log_goes_on_behind_the_snapshot_across_restarts(simulated, index):
     store.close()
     store = open_store(simulated, DIRECTORY)
     assert store.groups[GROUP].bounds == LogBounds(index + 1, 3, index + 2)
-    assert store.entries(GROUP, index + 1, index + 2) is not None or store.read_plan(
+    assert store.entries(GROUP, index + 1, index + 2) is not None or store.read_job(
         GROUP, index + 1, index + 2).execute()
     check_other(store)
     assert not store.damage

@@ -73,16 +73,16 @@ class Rounds:
 
 
 def checkpoint(store: Store, commits: dict | None = None, extra=None) -> None:
-    plan = store.checkpoint_plan(commits or {}, extra)
-    plan.execute()
-    store.checkpointed(plan)
+    job = store.checkpoint_job(commits or {}, extra)
+    job.execute()
+    store.checkpointed(job)
 
 
 def seal(store: Store) -> int:
     """Write all index files that are due; how many."""
     count = 0
-    while (plan := store.seal_plan()) is not None:
-        plan.execute()
-        store.sealed(plan)
+    while (job := store.seal_job()) is not None:
+        job.execute()
+        store.sealed(job)
         count += 1
     return count

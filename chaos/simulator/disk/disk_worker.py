@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from chaos.simulator.env.parameters import DiskParameters
 from multiraft.raft.ready import Envelope, Writes
-from multiraft.storage.checkpoint import CheckpointPlan
+from multiraft.storage.checkpoint import CheckpointJob
 from multiraft.storage.disk_space import DiskSpaceGuard, is_full
 from multiraft.storage.filesystem import Buffer, File
 from multiraft.storage.io_jobs import StagedWrite
@@ -119,16 +119,16 @@ class DiskWorker:
         if store.checkpoint_due and self._node.now_ms >= self._no_checkpoint_before_ms:
             tail = store.tails.get(METADATA_GROUP)
             applied = tail.applied_index if tail is not None else 0
-            plan = store.checkpoint_plan(self._node.commits(), self._node.extra())
-            self._begin(plan.execute, (), lambda: self._checkpointed(plan, applied),
+            job = store.checkpoint_job(self._node.commits(), self._node.extra())
+            self._begin(job.execute, (), lambda: self._checkpointed(job, applied),
                         self._no_checkpoint)
-        elif (prepare := store.prepare_plan()) is not None:
+        elif (prepare := store.create_segment_job()) is not None:
             self._begin(prepare.execute, (), _nothing, self._room.fill)
-        elif (seal := store.seal_plan()) is not None:
+        elif (seal := store.seal_job()) is not None:
             self._begin(seal.execute, (), lambda: store.sealed(seal), self._room.fill)
 
-    def _checkpointed(self, plan: CheckpointPlan, applied: int) -> None:
-        self._store.checkpointed(plan)
+    def _checkpointed(self, job: CheckpointJob, applied: int) -> None:
+        self._store.checkpointed(job)
         self._no_checkpoint_before_ms = self._node.now_ms + CHECKPOINT_PAUSE_MS
         self._node.compact(applied)
 

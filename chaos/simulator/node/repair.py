@@ -20,7 +20,7 @@ from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import CorruptFile, CorruptRange
 from multiraft.storage.identity import NODE_FILE
 from multiraft.storage.io_jobs import StagedWrite
-from multiraft.storage.repair.coordinator import Answer, Ask, Extend, Request
+from multiraft.storage.repair.coordinator import Answer, Ask, ReplayEntries, Request
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.storage.strays import SEGMENT_SUFFIX
 from multiraft.types import Entry
@@ -99,9 +99,9 @@ class Mending(Moving):
 
     def _scrub(self) -> None:
         scrubber = Scrubber(self._store)
-        while (plan := scrubber.next_plan()) is not None:
-            plan.execute()
-            for error in scrubber.done(plan):
+        while (job := scrubber.next_job()) is not None:
+            job.execute()
+            for error in scrubber.done(job):
                 self._take_damage(error)
         self._unscrubbed = False
         self._repair_soon()
@@ -177,9 +177,9 @@ class Mending(Moving):
             action = self._repairer.step(group)
             if isinstance(action, Ask):
                 self._send_bulk(action.peer, action.request)
-            elif isinstance(action, Extend):
+            elif isinstance(action, ReplayEntries):
                 try:
-                    self._repairer.tail_read(group, action.plan.execute())
+                    self._repairer.on_replay_read(group, action.job.execute())
                 except CorruptRange as error:
                     self._damaged(error)
         self.request_round()
@@ -215,14 +215,14 @@ class Mending(Moving):
             if isinstance(item, Told):
                 self._told(item)
                 continue
-            found = self._repairer.answer_plans(item)
+            found = self._repairer.copies_for(item)
             if found is None:
                 continue  # this node has no replica of the group, or no longer
-            plans, answer = found
+            jobs, answer = found
             entries: list[Entry] = []
-            for plan in plans:
+            for job in jobs:
                 try:
-                    entries += plan.execute()
+                    entries += job.execute()
                 except CorruptRange as error:
                     self._damaged(error)
             self._send_bulk(sender, answer._replace(entries=tuple(entries)))

@@ -150,14 +150,14 @@ def _readable(store: Store, group: int, first: int,
     damage is rare, and one read costs about as much as ten entries.
     """
     try:
-        return store.read_plan(group, first, last).execute(), None
+        return store.read_job(group, first, last).execute(), None
     except CorruptRange as error:
         if first == last:
             return (), error
     entries: list[Entry] = []
     for index in range(first, last + 1):
         try:
-            entries += store.read_plan(group, index, index).execute()
+            entries += store.read_job(group, index, index).execute()
         except CorruptRange as error:
             return tuple(entries), error
     raise AssertionError(f"g{group} {first}..{last} is damaged, and none of it")

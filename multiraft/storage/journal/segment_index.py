@@ -53,7 +53,7 @@ class SegmentRun:
     partitions: dict[int, PartitionIndex] = field(default_factory=dict)
     hard_state: HardState | None = None
     broken_reason: str = ""  # why the run ends before the segment does
-    tail_entries: list[Entry] = field(default_factory=list)  # above the applied index; not kept
+    unapplied_entries: list[Entry] = field(default_factory=list)  # above the applied index
     missing: dict[int, int] = field(default_factory=dict)  # index -> where it is damaged; not kept
     term_unknown: set[int] = field(default_factory=set)  # subset of ``missing``; not kept
     #: In journal order, of entries of this segment or of earlier ones.  Copies of entries that the
@@ -99,7 +99,7 @@ class SegmentRun:
             assert entry.batch is not None
             self.note_batch(entry.partition, entry.base_offset, entry.index, entry.batch)
         if entry.index > applied:
-            self.tail_entries.append(entry)
+            self.unapplied_entries.append(entry)
 
     def _truncate_before(self, entry: Entry) -> None:
         if self.index is None:
@@ -128,8 +128,8 @@ class SegmentRun:
             self.term_unknown.discard(gone)
         for partition in self.partitions.values():
             partition.truncate(first_gone)
-        while self.tail_entries and self.tail_entries[-1].index >= first_gone:
-            self.tail_entries.pop()
+        while self.unapplied_entries and self.unapplied_entries[-1].index >= first_gone:
+            self.unapplied_entries.pop()
         self.copies = void_copies(self.copies, first_gone)
 
     def apply_tombstone(self, left: Tombstone, position: int) -> None:

@@ -174,11 +174,11 @@ class _Scanner:
                 batch = core.batch_info(self._view[at + _HEADER_BYTES:at + length])
                 run.note_batch(partition, base_offset, index, batch)
                 if wanted:
-                    run.tail_entries.append(Entry(kind, group, incarnation, term, index,
+                    run.unapplied_entries.append(Entry(kind, group, incarnation, term, index,
                                                   partition, base_offset, b"", batch))
             elif wanted:
                 payload = self._data[at + _HEADER_BYTES:at + length]
-                run.tail_entries.append(Entry(kind, group, incarnation, term, index, partition,
+                run.unapplied_entries.append(Entry(kind, group, incarnation, term, index, partition,
                                               base_offset, payload))
 
     def _run(self, found: core.ScannedEntry) -> SegmentRun | None:

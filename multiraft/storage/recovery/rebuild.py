@@ -50,7 +50,7 @@ def rebuild(found: list[FoundSegment], damage: list[FoundDamage], checkpoint: Ch
     that are not applied + damage * groups)."""
     rebuilding = _Rebuilding(checkpoint, applied, result, directory)
     rebuilding.report_damage(rebuilding.join(found, damage))
-    rebuilding.finish_tails(progress)
+    rebuilding.restore_states(progress)
 
 
 class _Rebuilding:
@@ -61,7 +61,7 @@ class _Rebuilding:
         self._result = result
         self._journal_damage = result.journal_damage
         self._directory = directory
-        self._tail_entries: dict[int, list[Entry]] = {}
+        self._unapplied_entries: dict[int, list[Entry]] = {}
         #: group -> position of a tombstone behind the checkpoint
         self._tombstone_positions: dict[int, int] = {}
         #: group -> copies of what the log did not have, or not yet
@@ -107,7 +107,7 @@ class _Rebuilding:
                 log.require_head_recovery(f"the copy of entry {copy.index} contradicts the log")
                 log.mark_maybe_truncated(copy.index)
             elif copy.index in log.missing:
-                self._take_copy(log, copy, entry, self._tail_entries.setdefault(log.group, []))
+                self._take_copy(log, copy, entry, self._unapplied_entries.setdefault(log.group, []))
         self._give_up(log, applied)
 
     def _give_up(self, log: StoredLog, applied: int) -> None:
@@ -116,7 +116,7 @@ class _Rebuilding:
         unknown = min((index for index in log.term_unknown if index > applied), default=0)
         if unknown:
             log.broken_reason = f"entry {unknown} is lost, and its term is unknown"
-            self._truncate(log, unknown, self._tail_entries.get(log.group, []))
+            self._truncate(log, unknown, self._unapplied_entries.get(log.group, []))
 
     def _join_run(self, segment: Segment, run: SegmentRun) -> None:
         log = self._result.logs.get(run.group)
@@ -128,7 +128,7 @@ class _Rebuilding:
             return
         if log is None or run.incarnation > log.incarnation:
             log = self._result.logs[run.group] = StoredLog(run.group, run.incarnation)
-            self._tail_entries[run.group] = []
+            self._unapplied_entries[run.group] = []
             self._forget_copies(run.group)
         if segment.end <= log.tombstone_position:
             return  # of an earlier replica
@@ -137,7 +137,7 @@ class _Rebuilding:
             log.merge_hard_state(run.hard_state)
         if segment.start < log.snapshot_position:
             return  # an installed snapshot replaces these entries
-        tail_entries = self._tail_entries.setdefault(run.group, [])
+        unapplied_entries = self._unapplied_entries.setdefault(run.group, [])
         if run.cleared_position > log.cleared_position:
             log.cleared_position, log.cleared_ranges = run.cleared_position, run.cleared_ranges
             # Else the LIFT was void: a replica in conflict with its leader has to be removed.
@@ -148,24 +148,24 @@ class _Rebuilding:
         if run.truncated_from:
             if run.truncated_from <= log.index.last_index + 1:
                 log.broken_reason = ""
-            self._truncate(log, run.truncated_from, tail_entries)
+            self._truncate(log, run.truncated_from, unapplied_entries)
         if (run.index is not None and run.last_index >= run.index.first_index
                 and not log.broken_reason):
-            self._extend(segment, log, run, tail_entries)
+            self._extend(segment, log, run, unapplied_entries)
         for copy in run.copies:
-            self._take_copy(log, copy, run.copy_entries.get(copy.index), tail_entries)
+            self._take_copy(log, copy, run.copy_entries.get(copy.index), unapplied_entries)
         if run.broken_reason:
             self._note_log(segment, log, run.broken_reason)
 
-    def _truncate(self, log: StoredLog, first_gone: int, tail_entries: list[Entry]) -> None:
+    def _truncate(self, log: StoredLog, first_gone: int, unapplied_entries: list[Entry]) -> None:
         log.truncate(first_gone)
         self._early[log.group] = [item for item in self._early.get(log.group, ())
                                   if item[0].index < first_gone]
         self._first_places[log.group] = {
             at: place for at, place in self._first_places.get(log.group, {}).items()
             if at < first_gone}
-        while tail_entries and tail_entries[-1].index >= first_gone:
-            tail_entries.pop()
+        while unapplied_entries and unapplied_entries[-1].index >= first_gone:
+            unapplied_entries.pop()
 
     def _forget_copies(self, group: int) -> None:
         """Forget copies that belong to an earlier incarnation."""
@@ -176,7 +176,7 @@ class _Rebuilding:
         """Apply the tombstone and the forced recovery of a segment that the checkpoint does not
         have."""
         if run.tombstone is not None:
-            self._tail_entries[run.group] = []
+            self._unapplied_entries[run.group] = []
             self._forget_copies(run.group)
             if run.tombstone_position > log.tombstone_position:
                 log.apply_tombstone(run.tombstone, run.tombstone_position)
@@ -191,7 +191,7 @@ class _Rebuilding:
             log.removed = run.removed
 
     def _take_copy(self, log: StoredLog, copy: Copy, entry: Entry | None,
-                   tail_entries: list[Entry]) -> None:
+                   unapplied_entries: list[Entry]) -> None:
         if not copy.index:
             return  # dropped since
         if log.index.holds(copy.index, copy.term):
@@ -206,9 +206,9 @@ class _Rebuilding:
             partition.repair(copy.base_offset, copy.count, copy.index, copy.max_timestamp_ms)
         if entry is None or entry.index <= self._applied.get((log.group, log.incarnation), 0):
             return
-        slot = bisect_left(tail_entries, entry.index, key=attrgetter("index"))
-        known = slot < len(tail_entries) and tail_entries[slot].index == entry.index
-        tail_entries[slot:slot + known] = [entry]
+        slot = bisect_left(unapplied_entries, entry.index, key=attrgetter("index"))
+        known = slot < len(unapplied_entries) and unapplied_entries[slot].index == entry.index
+        unapplied_entries[slot:slot + known] = [entry]
 
     def _miss_again(self, record: GroupRecord) -> None:
         """Mark as missing again what the checkpoint's record names, unless the journal has a copy
@@ -225,7 +225,7 @@ class _Rebuilding:
                     log.mark_maybe_truncated(index)
 
     def _extend(self, segment: Segment, log: StoredLog, run: SegmentRun,
-                tail_entries: list[Entry]) -> None:
+                unapplied_entries: list[Entry]) -> None:
         index = run.index
         assert index is not None
         first_term = index.term(index.first_index)
@@ -235,7 +235,8 @@ class _Rebuilding:
                                   f"where the log begins with index {log.index.first_index}")
         if first_gone > log.index.last_index:  # what lies between is lost, and may have copies
             first_gone = index.first_index
-        self._truncate(log, first_gone, tail_entries)  # if there is any, the record of that is lost
+        # If there are entries to truncate, the record of that is lost.
+        self._truncate(log, first_gone, unapplied_entries)
         last = log.index.last_index
         if index.first_index > last + 1 and first_term == log.index.last_term:
             log.missing.update(dict.fromkeys(range(last + 1, index.first_index), UNKNOWN_POSITION))
@@ -250,7 +251,7 @@ class _Rebuilding:
             if known is None:
                 known = log.partitions[partition] = PartitionIndex(partition, log.group)
             known.extend(batches)
-        tail_entries.extend(run.tail_entries)
+        unapplied_entries.extend(run.unapplied_entries)
 
     def _note_log(self, segment: Segment, log: StoredLog, why: str) -> None:
         self._result.damage.append(Damage("log", segment.path, segment.start, log.group,
@@ -279,7 +280,7 @@ class _Rebuilding:
                 if not log.has_cleared(ranges):
                     log.require_head_recovery(why)
 
-    def finish_tails(self, progress: Progress) -> None:
+    def restore_states(self, progress: Progress) -> None:
         """Replay what the checkpoint's applied state does not have, and mark what is damaged."""
         progress.groups_total = len(self._result.logs)
         for group, log in self._result.logs.items():
@@ -306,7 +307,7 @@ class _Rebuilding:
 
     def _find_configurations(self, log: StoredLog) -> None:
         """Membership entries above the applied state: what is in the log counts (thesis 4.1)."""
-        for entry in self._tail_entries.get(log.group, ()):
+        for entry in self._unapplied_entries.get(log.group, ()):
             if (entry.kind == EntryKind.MEMBERSHIP
                     and log.configurations[-1][0] < entry.index <= log.index.last_index):
                 why = joint_quorum.fault(entry.payload)
@@ -321,7 +322,7 @@ class _Rebuilding:
         if min(log.missing, default=tail.last_index + 1) <= tail.last_index:
             return ""
         first_missing = min((index for index in log.missing if index > tail.last_index), default=0)
-        for entry in self._tail_entries.get(log.group, ()):
+        for entry in self._unapplied_entries.get(log.group, ()):
             if 0 < first_missing <= entry.index:
                 return ""
             why = tail.verify(entry)

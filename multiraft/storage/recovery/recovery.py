@@ -62,7 +62,7 @@ from multiraft.storage.journal.journal import (
     segment_path,
 )
 from multiraft.storage.journal.segment_index import SegmentIndex, without_removed_replicas
-from multiraft.storage.journal.segment_reader import entries_above, read_above
+from multiraft.storage.journal.segment_reader import read_unapplied, unapplied_ranges
 from multiraft.storage.journal.segment_scan import (
     LATER_FORMAT,
     DamagedRange,
@@ -198,7 +198,7 @@ class _Recovery:
             seed = self._seed(segment, head)
             segment.seed = seed or 0
             index = None if last or seed is None else self._index_file(segment, size)
-            if index is not None and self._read_tails(index, file):
+            if index is not None and self._read_unapplied(index, file):
                 segment.end = index.end
                 self._result.indexed_segments += 1
                 return _Found(segment, size, seed, SegmentScan(index, []), is_complete=True)
@@ -231,11 +231,11 @@ class _Recovery:
             return None  # a cache: scanned and written anew
         return index if size >= index.end - index.start else None
 
-    def _read_tails(self, index: SegmentIndex, file: File) -> bool:
+    def _read_unapplied(self, index: SegmentIndex, file: File) -> bool:
         """Read the entries that partition states need into the index; return False if the segment
         has to be scanned instead."""
-        above = entries_above(index, self._applied, self._checkpoint.position)
-        return above is not None and read_above(index, above, file)
+        above = unapplied_ranges(index, self._applied, self._checkpoint.position)
+        return above is not None and read_unapplied(index, above, file)
 
     def _scan(self, segment: Segment, seed: int | None, file: File, length: int) -> SegmentScan:
         data = file.read(length, 0)

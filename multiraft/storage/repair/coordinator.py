@@ -1,9 +1,9 @@
 """Coordination of repair: the next step for each quarantined replica of a node.
 
 Contract.  Level-triggered and without I/O: the driver calls ``step`` for each group of ``groups``
-from time to time, does what it returns, and passes the result to ``answered`` or ``tail_read``.  A
-step that is not done, done twice or late does no harm.  ``submit`` takes a staged write to the
-disk.
+from time to time, does what it returns, and passes the result to ``answered`` or
+``on_replay_read``.  A step that is not done, done twice or late does no harm.  ``submit`` takes a
+staged write to the disk.
 
 Theory.  Missing entries are requested by (index, term) from any member that has them, not only from
 the leader: when every replica is damaged in another place there may be no leader.  The leader and
@@ -70,11 +70,11 @@ class Ask(NamedTuple):
     request: Request
 
 
-class Extend(NamedTuple):
-    """To be done: execute the plan on a thread, give its entries to ``tail_read``."""
+class ReplayEntries(NamedTuple):
+    """To be done: execute the job on a thread, give its entries to ``on_replay_read``."""
 
     group: int
-    plan: ReadJob
+    job: ReadJob
 
 
 def _nothing() -> None:
@@ -153,7 +153,7 @@ class RepairCoordinator:
 
     # ---- repair --------------------------------------------------------------------------------
 
-    def step(self, group: int) -> Ask | Extend | None:
+    def step(self, group: int) -> Ask | ReplayEntries | None:
         """Return the next step for a group of ``groups``; None = wait."""
         repair, core = self._store.repair, self._core
         log = repair.quarantined(group)
@@ -167,9 +167,9 @@ class RepairCoordinator:
                 self._write_needless(group, index)
         if log.missing:
             return self._ask(group)
-        plan = repair.tail_plan(group, core.status.of(group).last_index)
-        if plan is not None:
-            return Extend(group, plan)
+        job = repair.replay_job(group, core.status.of(group).last_index)
+        if job is not None:
+            return ReplayEntries(group, job)
         if log.needs_head_recovery and not core.repair.is_cleared(group):
             if not core.repair.is_following(group):
                 core.repair.follow(group)
@@ -284,12 +284,12 @@ class RepairCoordinator:
             if index <= core.status.of(group).commit:
                 repair.discard_superseded(group, index)
 
-    def tail_read(self, group: int, entries: Sequence[Entry]) -> None:
-        """Apply the entries that an ``Extend`` read to the partition states."""
+    def on_replay_read(self, group: int, entries: Sequence[Entry]) -> None:
+        """Apply the entries that a ``ReplayEntries`` step read to the partition states."""
         log = self._store.repair.quarantined(group)
         if log is not None and group in self._core.status.groups():
             last_index = self._core.status.of(group).last_index
-            self._store.repair.extend_tail(group, entries, last_index)
+            self._store.repair.replay(group, entries, last_index)
             self._core.repair.members_known(group, log.configurations)
 
     def _wrote(self, group: int) -> None:
@@ -311,16 +311,16 @@ class RepairCoordinator:
 
     # ---- for others ----------------------------------------------------------------------------
 
-    def answer_plans(self, request: Request) -> tuple[list[ReadJob], Answer] | None:
-        """Return the plans that read the entries that a peer requested, and the answer without
+    def copies_for(self, request: Request) -> tuple[list[ReadJob], Answer] | None:
+        """Return the jobs that read the entries that a peer requested, and the answer without
         those entries; None = no such group on this node."""
         group = request.group
         known = self._store.repair.incarnation(group)
         if known != request.incarnation:
             return None
         wanted = request.wanted[:ENTRIES_PER_REQUEST]
-        plans = self._store.repair.copies_plan(group, wanted, ANSWER_BYTES_MAX)
+        jobs = self._store.repair.copy_jobs(group, wanted, ANSWER_BYTES_MAX)
         repair = self._store.repair
         leads = self._core.status.is_settled(group) and repair.term(group) >= request.term
-        return plans, Answer(group, known, (), tuple(repair.absent(group, wanted)), leads,
+        return jobs, Answer(group, known, (), tuple(repair.absent(group, wanted)), leads,
                              tuple(repair.compacted(group, wanted)), request.wanted)

@@ -1,7 +1,7 @@
 """Repair of one node's logs: record damage, replace damaged entries by copies, clear quarantines.
 
 Contract.  ``Store.repair``, with the store's contract: on the loop, memory only, blocking work as
-plans.  Copies and LIFT records are journal entries of their own, written between rounds, and
+jobs.  Copies and LIFT records are journal entries of their own, written between rounds, and
 take effect when they are durable.  Requests to peers and their timing: ``coordinator.py``.
 
 Invariants.  An entry is replaced only by one of the same group, incarnation, index and term, which
@@ -34,7 +34,7 @@ ANY_COMMITTED = 0
 CLEARED_RANGES_MAX = 64
 
 #: Bytes of entries that are read at once to apply them to the partition states after a repair.
-TAIL_PLAN_BYTES = 4 << 20
+REPLAY_BYTES_MAX = 4 << 20
 
 
 class LocalRepair:
@@ -215,12 +215,12 @@ class LocalRepair:
         return {index: term for index, term in asked
                 if index in log.missing and term == _wanted_term(log, index)}
 
-    def copies_plan(self, group: int, wanted: Sequence[tuple[int, int]],
+    def copy_jobs(self, group: int, wanted: Sequence[tuple[int, int]],
                     bytes_max: int) -> list[ReadJob]:
-        """Plan reads, for a peer, of those (index, term) that this log has intact: one plan each,
-        as many as fit into ``bytes_max`` and at least one.  O(wanted)."""
+        """Return jobs that read, for a peer, those (index, term) that this log has intact: one job
+        each, as many as fit into ``bytes_max`` and at least one.  O(wanted)."""
         log, total = self._table.log(group), 0
-        plans: list[ReadJob] = []
+        jobs: list[ReadJob] = []
         first, applied = log.index.first_index, self._table.tails[group].applied_index
         for index, term in wanted:
             if term == ANY_COMMITTED:
@@ -230,10 +230,10 @@ class LocalRepair:
             if not known or index in log.missing:
                 continue
             total += log.index.size(index)
-            if plans and total > bytes_max:
+            if jobs and total > bytes_max:
                 break
-            plans.append(self._table.read_plan(group, index, index))
-        return plans
+            jobs.append(self._table.read_job(group, index, index))
+        return jobs
 
     def first_conflict(self, group: int, entries: Sequence[Entry]) -> int:
         """Return the first entry of the log with a lower term than a committed entry before it that
@@ -329,20 +329,20 @@ class LocalRepair:
             if self._forgotten.get(group) == index:
                 del self._forgotten[group]
 
-    def tail_plan(self, group: int, last_index: int) -> ReadJob | None:
-        """Plan a read of entries that the partition states lack because one of them was missing, a
-        bounded number; None when the states are at the log's end.  ``last_index``: of the log in
-        consensus, which may have truncated a suffix that is still here until its next round is
-        staged."""
+    def replay_job(self, group: int, last_index: int) -> ReadJob | None:
+        """Return a job that reads entries which the partition states lack because one of them was
+        missing, a bounded number; None when the states are at the log's end.  ``last_index``: of
+        the log in consensus, which may have truncated a suffix that is still here until its next
+        round is staged."""
         log, tail = self._table.log(group), self._table.tails[group]
         first, last = tail.last_index + 1, min(log.index.last_index, last_index)
         if first > last:
             return None
-        return self._table.read_plan(
-            group, first, min(last, log.index.last_within(first, TAIL_PLAN_BYTES)))
+        return self._table.read_job(
+            group, first, min(last, log.index.last_within(first, REPLAY_BYTES_MAX)))
 
-    def extend_tail(self, group: int, entries: Sequence[Entry], last_index: int) -> str:
-        """Append the entries that ``tail_plan`` read to the partition states, as far as they were
+    def replay(self, group: int, entries: Sequence[Entry], last_index: int) -> str:
+        """Append the entries that ``replay_job`` read to the partition states, as far as they were
         not truncated since.  Return why an entry does not fit the states, or an empty string."""
         log, tail = self._table.log(group), self._table.tails[group]
         for entry in entries:

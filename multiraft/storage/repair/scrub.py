@@ -1,6 +1,6 @@
 """Scrub: read the whole journal and the checkpoints in the background, to find damage early.
 
-Contract.  ``Scrubber.next_plan`` gives one piece after the other, ``done`` takes it back and names
+Contract.  ``Scrubber.next_job`` gives one piece after the other, ``done`` takes it back and names
 the entries that turned out to be damaged; after the last piece it begins again.  Plans run on any
 thread, one at a time, and reading and checking hold no interpreter.
 
@@ -42,7 +42,7 @@ class Suspect(NamedTuple):
     why: str
 
 
-class ScrubPlan:
+class ScrubJob:
     """One piece.  ``suspects``, ``end`` and ``bytes`` are there once it was executed."""
 
     __slots__ = ("segment", "position", "limit", "prev_crc", "durable", "end", "bytes",
@@ -139,7 +139,7 @@ class ScrubPlan:
         self.end, self.prev_crc = resumed, None
 
 
-class CheckpointsPlan:
+class ScrubCheckpointsJob:
     """All checkpoints.  ``damaged`` and ``bytes`` are there once it was executed."""
 
     __slots__ = ("bytes", "damaged", "_directory", "_filesystem")
@@ -174,11 +174,11 @@ class Scrubber:
         self._store = store
         self._prev_crc: int | None = None
         self._durable = 0  # mark of the last entry
-        self._resumed = 0  # see ``ScrubPlan.resumed``
+        self._resumed = 0  # see ``ScrubJob.resumed``
         self._has_checkpoints = True  # still to be read in this pass
 
     def restart(self) -> None:
-        """Begin again with the first piece of the journal.  Not while a plan is being executed."""
+        """Begin again with the first piece of the journal.  Not while a job is being executed."""
         self.position = self._durable = 0
         self._prev_crc, self._has_checkpoints = None, True
 
@@ -196,12 +196,12 @@ class Scrubber:
             journal.segments[0].start if journal.segments else journal.durable
         )
 
-    def next_plan(self) -> ScrubPlan | CheckpointsPlan | None:
+    def next_job(self) -> ScrubJob | ScrubCheckpointsJob | None:
         """Return the next piece; None once at the end of each pass, and while there is nothing to
         read."""
         if self._has_checkpoints:
             self._has_checkpoints = False
-            return CheckpointsPlan(self._store.table.filesystem, self._store.directory)
+            return ScrubCheckpointsJob(self._store.table.filesystem, self._store.directory)
         journal = self._store.table.journal
         for segment in journal.segments:
             limit = min(segment.end, journal.durable)
@@ -213,44 +213,44 @@ class Scrubber:
                 self._prev_crc, self._resumed = segment.seed or None, 0
             if self._prev_crc is None:
                 self._resumed = self.position
-            return ScrubPlan(self._store.table.filesystem, segment, self.position, limit,
+            return ScrubJob(self._store.table.filesystem, segment, self.position, limit,
                              self._prev_crc, self._durable, self._resumed)
         self.passes += self.position > 0
         self.position = self._durable = 0
         self._has_checkpoints = True
         return None
 
-    def done(self, plan: ScrubPlan | CheckpointsPlan) -> list[CorruptRange | CorruptFile]:
-        """Take an executed plan and return the errors of damaged entries: ``CorruptPlace`` for
+    def done(self, job: ScrubJob | ScrubCheckpointsJob) -> list[CorruptRange | CorruptFile]:
+        """Take an executed job and return the errors of damaged entries: ``CorruptPlace`` for
         ranges to which no log points, ``CorruptFile`` for checkpoints.  O(1), O(entries of the
         node) when there is damage."""
-        self.bytes += plan.bytes
-        if isinstance(plan, CheckpointsPlan):
-            return [CorruptFile(path, "found by the scrub") for path in plan.damaged]
-        self.position = max(plan.end, plan.position + 1)
-        self._prev_crc = plan.prev_crc
-        self._durable = plan.durable
-        return [*self._overwritten(plan),
-                *(error for suspect in plan.suspects for error in self._errors(suspect))]
+        self.bytes += job.bytes
+        if isinstance(job, ScrubCheckpointsJob):
+            return [CorruptFile(path, "found by the scrub") for path in job.damaged]
+        self.position = max(job.end, job.position + 1)
+        self._prev_crc = job.prev_crc
+        self._durable = job.durable
+        return [*self._overwritten(job),
+                *(error for suspect in job.suspects for error in self._errors(suspect))]
 
-    def _overwritten(self, plan: ScrubPlan) -> list[CorruptRange]:
+    def _overwritten(self, job: ScrubJob) -> list[CorruptRange]:
         """Return the logs' entries that a piece's entries behind damage overwrote: none of these is
         at a position that an index names, so they were not written there, though their marks may be
         right (all entries of one write have the same).  An entry at its position vouches for all
         that are chained to it.  If they begin inside an entry, they also overwrote bytes that no
         index names."""
-        if not plan.resumed:
+        if not job.resumed:
             return []
         repair = self._store.repair
-        if any(repair.is_at(*entry) for entry in plan.entries):
+        if any(repair.is_at(*entry) for entry in job.entries):
             self._resumed = 0
             return []
-        end = plan.suspects[-1].begin if plan.prev_crc is None else plan.end
-        if plan.prev_crc is not None and end < plan.limit or end == plan.resumed:
+        end = job.suspects[-1].begin if job.prev_crc is None else job.end
+        if job.prev_crc is not None and end < job.limit or end == job.resumed:
             return []  # the run of such entries continues, or there are none
-        if repair.is_inside(plan.resumed):
-            return self._errors(Suspect(plan.resumed, end, "overwritten"))
-        return self._owned(plan.resumed, end, "overwritten")
+        if repair.is_inside(job.resumed):
+            return self._errors(Suspect(job.resumed, end, "overwritten"))
+        return self._owned(job.resumed, end, "overwritten")
 
     def _owned(self, begin: int, end: int, why: str) -> list[CorruptRange]:
         return [CorruptRange(group, index, f"found by the scrub: {why}")

@@ -178,7 +178,7 @@ def test_a_prepared_segment_behind_a_torn_tail_is_in_nobodys_way():
     rounds = Rounds(store)
     for index in range(1, 40):
         rounds.run(write(1, noop_entry(1, index, 1)))
-    store.prepare_plan().execute()
+    store.create_segment_job().execute()
     store.close()
     disk.put(FIRST, disk.read(FIRST)[:64 + 38 * 64] + b"\xff" * 100)
     store = open_store(disk.filesystem, DIRECTORY)

@@ -113,10 +113,10 @@ def test_a_damaged_batch_quarantines_its_group_only_and_is_never_served():
     assert store.groups[2].quarantined == ""
     assert store.groups[1].bounds.last_index == 5
     with pytest.raises(CorruptRange, match="group 1, index 3"):
-        store.read_plan(1, 2, 4).execute()
+        store.read_job(1, 2, 4).execute()
     fetch = store.fetch(1, 100, 0, 1 << 20, 1 << 30)
     with pytest.raises(CorruptRange):
-        fetch.plan.execute()
+        fetch.job.execute()
     store.close()
 
 
@@ -234,8 +234,8 @@ def test_damage_in_an_indexed_segment_is_found_when_it_is_read():
     store = open_store(disk.filesystem, DIRECTORY)
     assert store.damage == []
     with pytest.raises(CorruptRange):
-        store.read_plan(1, 1, 10).execute()
-    assert len(store.read_plan(1, 30, 39).execute()) == 10
+        store.read_job(1, 1, 10).execute()
+    assert len(store.read_job(1, 30, 39).execute()) == 10
     store.close()
 
 
@@ -335,4 +335,4 @@ def test_an_entry_that_was_dropped_is_not_taken_for_the_one_in_whose_place_it_wa
         assert store.groups[1].quarantined
     else:
         with pytest.raises(CorruptRange):
-            store.read_plan(1, 2, 2).execute()
+            store.read_job(1, 2, 2).execute()

@@ -90,18 +90,18 @@ class Node:
     def _upkeep(self) -> None:
         rng = self.rng
         if rng.random() < 0.3:
-            plan = self.store.prepare_plan()
-            if plan is not None:
-                plan.execute()
+            job = self.store.create_segment_job()
+            if job is not None:
+                job.execute()
         if rng.random() < 0.3:
             seal(self.store)
         for group in GROUPS:
             tail = self.store.tails[group]
             tail.apply(rng.randrange(tail.applied_index, tail.last_index + 1))
         if rng.random() < 0.15:
-            plan = self.store.checkpoint_plan({}, {"rounds": self.rounds.sequence})
-            plan.execute()
-            self.store.checkpointed(plan)
+            job = self.store.checkpoint_job({}, {"rounds": self.rounds.sequence})
+            job.execute()
+            self.store.checkpointed(job)
 
 
 def recover_and_compare(filesystem: SimulatedFilesystem, model: JournalModel) -> None:
@@ -130,7 +130,7 @@ def _compare_offsets(store, state) -> None:
         for entry in found.entries:
             if entry.batch is not None:
                 fetch = store.fetch(entry.group, entry.partition, entry.base_offset, 1, 1 << 40)
-                assert fetch.plan.execute() == [entry.payload]
+                assert fetch.job.execute() == [entry.payload]
                 ends[entry.partition] = entry.base_offset + entry.batch.count
         for partition, end in ends.items():
             assert store.tails[group].next_offset(partition) == end

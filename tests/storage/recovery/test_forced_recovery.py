@@ -177,10 +177,10 @@ def test_nobody_repairs_from_a_replica_of_another_incarnation(here, there):
     request = asker.step(1).request
     assert request.wanted == ((5, 3),)
     _, _, other, _ = started(disks[1])
-    answered = other.answer_plans(request)
+    answered = other.copies_for(request)
     assert (answered is not None) == (here == there)
     if here == there:
-        plans, answer = answered
-        entries = [entry for plan in plans for entry in plan.execute()]
+        jobs, answer = answered
+        entries = [entry for job in jobs for entry in job.execute()]
         asker.answered(answer._replace(entries=tuple(entries)))
         assert asker.step(1) is None, "the copy is being written"

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from multiraft.storage.errors import CorruptPlace
-from multiraft.storage.repair.coordinator import Ask, Extend, RepairCoordinator
+from multiraft.storage.repair.coordinator import Ask, RepairCoordinator, ReplayEntries
 from multiraft.types import Configuration, Entry, HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk
 from tests.storage.world import (
@@ -122,11 +122,11 @@ def repair(store, peer, commit: int, true: list[Entry], core: Core | None = None
     for requests in range(200):
         action = repairer.step(1)
         if isinstance(action, Ask):
-            plans, answer = others.answer_plans(action.request)
-            given = tuple(entry for plan in plans for entry in plan.execute())
+            jobs, answer = others.copies_for(action.request)
+            given = tuple(entry for job in jobs for entry in job.execute())
             repairer.answered(answer._replace(entries=given))
-        elif isinstance(action, Extend):
-            repairer.tail_read(1, action.plan.execute())
+        elif isinstance(action, ReplayEntries):
+            repairer.on_replay_read(1, action.job.execute())
         if not repairer.groups:
             return requests
     raise AssertionError(f"never repaired: {store.repair.quarantined(1).quarantined}")
@@ -207,7 +207,7 @@ def check(store, true: list[Entry]) -> None:
     """The log, and what its partition's index says of it."""
     log = store.table.logs[1]
     assert not log.quarantined
-    assert [*store.read_plan(1, 1, len(true)).execute()] == true
+    assert [*store.read_job(1, 1, len(true)).execute()] == true
     assert log.index.last_index == len(true)
     batches = [(entry.base_offset, entry.base_offset + entry.batch.count, entry.index)
                for entry in true if entry.batch]

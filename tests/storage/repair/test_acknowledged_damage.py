@@ -59,9 +59,9 @@ def put(store, staged) -> None:
 def scrubbed(store) -> list:
     """Return the findings of a scrub of the whole journal."""
     scrubber, found = Scrubber(store), []
-    while (plan := scrubber.next_plan()) is not None:
-        plan.execute()
-        found += scrubber.done(plan)
+    while (job := scrubber.next_job()) is not None:
+        job.execute()
+        found += scrubber.done(job)
     return found
 
 
@@ -205,7 +205,7 @@ def test_a_damaged_entry_of_a_replica_that_goes_concerns_nobody_else(then_sealed
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert not [*store.repair.quarantined_groups()] and scrubbed(store) == []
-    assert store.read_plan(1, 1, 1).execute() == (again,)
+    assert store.read_job(1, 1, 1).execute() == (again,)
 
 
 def test_only_what_is_unreadable_is_told_of_a_replica_that_goes():
@@ -306,7 +306,7 @@ def test_the_damaged_first_entry_of_a_segment_is_that_entry_alone():
     assert store.recovered.scanned_segments == 2
     assert [*store.repair.quarantined_groups()] == []
     assert scrubbed(store) == []
-    assert store.read_plan(1, 1, len(entries)).execute() == tuple(entries)
+    assert store.read_job(1, 1, len(entries)).execute() == tuple(entries)
 
 
 @pytest.mark.parametrize("restarts", [0, 1])

@@ -11,7 +11,7 @@ from multiraft.raft.raft_log import RaftLog
 from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import Tombstone, tombstone
 from multiraft.storage.errors import CorruptPlace, CorruptRange
-from multiraft.storage.repair.coordinator import Answer, Ask, Extend, RepairCoordinator
+from multiraft.storage.repair.coordinator import Answer, Ask, RepairCoordinator, ReplayEntries
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry, EntryKind, HardState
@@ -39,7 +39,7 @@ from tests.storage.world import (
 
 def entries_of(store, group: int) -> list[Entry]:
     last = store.groups[group].bounds.last_index
-    return list(store.read_plan(group, 1, last).execute())
+    return list(store.read_job(group, 1, last).execute())
 
 
 def put(store, staged) -> None:
@@ -127,7 +127,7 @@ def test_a_repaired_batch_is_served_again_also_from_its_index_file():
     disk.put(FIRST, flipped(disk.read(FIRST), position + 64 + 80))
     store = open_store(disk.filesystem, DIRECTORY)
     with pytest.raises(CorruptRange):
-        store.read_plan(1, 5, 5).execute()
+        store.read_job(1, 5, 5).execute()
     assert store.repair.damaged(1, 5, "found by a read")
     assert not store.repair.damaged(1, 5, "found once more")
     store.create_group(1, 1, VOTERS)
@@ -140,8 +140,8 @@ def test_a_repaired_batch_is_served_again_also_from_its_index_file():
     assert not again.groups[1].quarantined
     assert entries_of(again, 1) == originals
     fetched = again.fetch(1, 100, 3, 1 << 20, 10)
-    assert fetched.plan is not None
-    fetched.plan.execute()
+    assert fetched.job is not None
+    fetched.job.execute()
 
 
 def test_what_is_missing_is_remembered_by_the_checkpoint():
@@ -154,7 +154,7 @@ def test_what_is_missing_is_remembered_by_the_checkpoint():
     assert again.groups[1].quarantined
     assert [*again.repair.quarantined(1).missing] == [5]
     with pytest.raises(CorruptRange):
-        again.read_plan(1, 3, 8).execute()
+        again.read_job(1, 3, 8).execute()
 
 
 def test_copies_of_another_term_are_refused():
@@ -216,7 +216,7 @@ def repaired_members(disk: Disk, *given: Entry) -> Configuration:
     for _ in range(2):
         wanted = store.repair.wanted(1, 9)
         repairer.answered(Answer(1, 1, given, (), True, wanted=wanted))
-    repairer.tail_read(1, repairer.step(1).plan.execute())
+    repairer.on_replay_read(1, repairer.step(1).job.execute())
     assert core.status.of(1).configuration == store.table.logs[1].configuration
     store.close()
     return core.status.of(1).configuration
@@ -325,7 +325,7 @@ def test_a_copy_of_a_logs_last_entry_is_found_by_the_next_start(then_dropped):
     assert not again.groups[1].quarantined
     assert again.groups[1].bounds.last_index == (0 if then_dropped else 1)
     if not then_dropped:
-        assert again.read_plan(1, 1, 1).execute() == (first,)
+        assert again.read_job(1, 1, 1).execute() == (first,)
 
 
 def test_copies_of_an_earlier_incarnation_are_none_of_the_logs():
@@ -429,24 +429,24 @@ def test_what_consensus_has_dropped_is_no_part_of_the_tail():
     store, core, repairer = repaired_but_for_the_tail()
     core.last_index = 3
     action = repairer.step(1)
-    assert isinstance(action, Extend)
-    repairer.tail_read(1, action.plan.execute())
+    assert isinstance(action, ReplayEntries)
+    repairer.on_replay_read(1, action.job.execute())
     assert store.tails[1].last_index == 3
-    assert not isinstance(repairer.step(1), Extend), "it waits for the round"
+    assert not isinstance(repairer.step(1), ReplayEntries), "it waits for the round"
 
 
 def test_what_is_dropped_while_it_is_read_is_no_part_of_the_tail():
     store, core, repairer = repaired_but_for_the_tail()
-    read = repairer.step(1).plan.execute()
+    read = repairer.step(1).job.execute()
     assert [entry.index for entry in read] == [2, 3, 4, 5]
     core.last_index = 4
-    repairer.tail_read(1, read)
+    repairer.on_replay_read(1, read)
     assert store.tails[1].last_index == 4
     store, core, repairer = repaired_but_for_the_tail()
-    read = repairer.step(1).plan.execute()
+    read = repairer.step(1).job.execute()
     Rounds(store).run(write(1, noop_entry(1, 4, 2), drop_from=4))
     core.last_index = 4
-    repairer.tail_read(1, read)
+    repairer.on_replay_read(1, read)
     assert store.tails[1].last_index == 3
     assert not store.table.logs[1].permanently_quarantined
 
@@ -572,13 +572,13 @@ def test_damage_under_a_misdirected_write_is_found():
     image[index.position(victim - 1) - segment.start + 20] ^= 1  # a scan resumes behind that one
     disk.put(segment.path, bytes(image))
     scrubber, found = Scrubber(store), set()
-    while (plan := scrubber.next_plan()) is not None:
-        plan.execute()
-        found |= {error.index for error in scrubber.done(plan)}
+    while (job := scrubber.next_job()) is not None:
+        job.execute()
+        found |= {error.index for error in scrubber.done(job)}
     unreadable = set()
     for each in range(1, index.last_index + 1):
         try:
-            store.read_plan(1, each, each).execute()
+            store.read_job(1, each, each).execute()
         except CorruptRange:
             unreadable.add(each)
     assert victim in unreadable

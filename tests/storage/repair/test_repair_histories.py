@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from multiraft.codec import layout
-from multiraft.storage.repair.coordinator import Ask, Extend, RepairCoordinator
+from multiraft.storage.repair.coordinator import Ask, RepairCoordinator, ReplayEntries
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, Disk
@@ -93,11 +93,11 @@ class Life:
                 action = repairer.step(group)
                 if isinstance(action, Ask):
                     asked, peer = (leader, self.peer) if action.peer == 2 else (stale, self.stale)
-                    plans, answer = asked.answer_plans(action.request)
-                    given = tuple(entry for plan in plans for entry in plan.execute())
+                    jobs, answer = asked.copies_for(action.request)
+                    given = tuple(entry for job in jobs for entry in job.execute())
                     repairer.answered(answer._replace(entries=given))
-                elif isinstance(action, Extend):
-                    repairer.tail_read(group, action.plan.execute())
+                elif isinstance(action, ReplayEntries):
+                    repairer.on_replay_read(group, action.job.execute())
             if not repairer.groups:
                 break
         else:
@@ -234,9 +234,9 @@ class Life:
             log.cached.clear()
         repairer = RepairCoordinator(1, self.store, Core(self), self.submit)
         scrubber = Scrubber(self.store)
-        while (plan := scrubber.next_plan()) is not None:
-            plan.execute()
-            for error in scrubber.done(plan):
+        while (job := scrubber.next_job()) is not None:
+            job.execute()
+            for error in scrubber.done(job):
                 repairer.damaged(error)
         self.repair(set())
 
@@ -246,7 +246,7 @@ class Life:
             assert not log.quarantined
             assert log.index.last_index == len(member.mine)
             if member.mine:
-                assert [*self.store.read_plan(group, 1, len(member.mine)).execute()] == member.mine
+                assert [*self.store.read_job(group, 1, len(member.mine)).execute()] == member.mine
             assert self.store.tails[group].last_index == len(member.mine)
             batches = [(entry.base_offset, entry.base_offset + entry.batch.count, entry.index)
                        for entry in member.mine if entry.batch]

@@ -28,16 +28,16 @@ from tests.storage.world import (
 def scrub_all(store) -> set[tuple[int, int]]:
     """One pass: the (group, index) that it complains of."""
     scrubber, found = Scrubber(store), set()
-    while (plan := scrubber.next_plan()) is not None:
-        plan.execute()
-        found |= {(error.group, error.index) for error in scrubber.done(plan)}
+    while (job := scrubber.next_job()) is not None:
+        job.execute()
+        found |= {(error.group, error.index) for error in scrubber.done(job)}
     assert scrubber.passes == 1
     return found
 
 
 def readable(store, index: int) -> bool:
     try:
-        store.read_plan(1, index, index).execute()
+        store.read_job(1, index, index).execute()
     except CorruptRange:
         return False
     return True
@@ -49,9 +49,9 @@ def test_an_intact_journal_is_read_to_its_end(monkeypatch):
     store = open_store(disk.filesystem, DIRECTORY)
     monkeypatch.setattr(store.repair, "owners", None)
     scrubber = Scrubber(store)
-    while (plan := scrubber.next_plan()) is not None:
-        plan.execute()
-        assert scrubber.done(plan) == []
+    while (job := scrubber.next_job()) is not None:
+        job.execute()
+        assert scrubber.done(job) == []
     assert scrubber.bytes >= sum(segment.end - segment.start - 64
                                  for segment in store.table.journal.segments)
 
@@ -64,16 +64,16 @@ def test_a_pass_that_begins_anew_goes_on_behind_damage_as_any_other():
     store = open_store(disk.filesystem, DIRECTORY)
     scrubber = Scrubber(store)
     while scrubber.position < store.table.journal.segments[-1].start:
-        plan = scrubber.next_plan()
-        plan.execute()
-        assert scrubber.done(plan) == []
+        job = scrubber.next_job()
+        job.execute()
+        assert scrubber.done(job) == []
     path = segments(disk)[0]
     disk.put(path, flipped(disk.read(path), store.table.logs[1].index.position(3) + 20))
     scrubber.restart()
     found = []
-    while (plan := scrubber.next_plan()) is not None:
-        plan.execute()
-        found += scrubber.done(plan)
+    while (job := scrubber.next_job()) is not None:
+        job.execute()
+        found += scrubber.done(job)
     assert [(error.group, error.index) for error in found] == [(1, 3)]
 
 

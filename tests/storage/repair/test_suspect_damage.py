@@ -238,8 +238,8 @@ def test_who_leads_an_earlier_term_does_not_know_what_was_never_committed(asker)
     _, store, rounds, _ = two_groups()
     rounds.run(write(1, hard_state=HardState(3, 1)))
     leader = RepairCoordinator(1, store, Deposed(), lambda staged: None)
-    plans, answer = leader.answer_plans(Request(1, 1, ((2, 1), (4, 2)), asker))
-    assert len(plans) == 1 and answer.absent == ((4, 2),)
+    jobs, answer = leader.copies_for(Request(1, 1, ((2, 1), (4, 2)), asker))
+    assert len(jobs) == 1 and answer.absent == ((4, 2),)
     assert answer.leads == (asker <= 3)
 
 
@@ -386,11 +386,11 @@ def test_what_was_forgotten_is_in_the_way_of_no_start_once_what_is_behind_it_is_
     assert not store.checkpoint_due, "it would have applied nothing behind it"
     store.tails[1].apply(3)
     assert store.checkpoint_due
-    store.checkpoint_plan({}, None)
+    store.checkpoint_job({}, None)
     assert not store.checkpoint_due, "one at a time"
     store.checkpoint_failed()
     assert store.checkpoint_due, "the one that found no room is none"
-    plan = store.checkpoint_plan({}, None)
-    plan.execute()
-    store.checkpointed(plan)
+    job = store.checkpoint_job({}, None)
+    job.execute()
+    store.checkpointed(job)
     assert not store.checkpoint_due
