@@ -16,7 +16,7 @@ from multiraft.storage import identity, refusal
 from multiraft.storage.errors import StorageError
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
-from multiraft.storage.recovery.report import Progress
+from multiraft.storage.recovery.report import RecoveryProgress
 from multiraft.storage.refusal import Mark
 from multiraft.storage.store import LOCK_FILE, Store
 from node import setup
@@ -42,7 +42,9 @@ def renew_life(config: NodeConfig) -> tuple[Life, ...]:
                           1 + secrets.randbelow(_STEP_MAX))
 
 
-def open_store(config: NodeConfig, life: int = 0, progress: Progress | None = None) -> Store:
+def open_store(
+    config: NodeConfig, life: int = 0, progress: RecoveryProgress | None = None
+) -> Store:
     """Lock and recover the data directory. ``life`` 0: the store is used offline and never meets
     other nodes. On a full disk the reserve is freed first. Raises ``BadDirectory``."""
     who = Identity(config.cluster_id, config.node.id, life=life)

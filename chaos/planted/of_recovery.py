@@ -88,9 +88,9 @@ BUGS = (
     Bug(
         "only-leaders-have-compacted",
         "multiraft.storage.repair.coordinator",
-        "RepairCoordinator.answered",
-        "not self._begin_behind(group, compacted) and answer.leads",
-        "answer.leads",
+        "RepairCoordinator.on_response",
+        "not self._compact_applied(group, compacted) and response.leads",
+        "response.leads",
         "a voter asks a leader for what all others have compacted, and is needed to elect one",
         Tests(
             (

@@ -200,7 +200,7 @@ BUGS = (
         "snapshot-is-known-once",
         "multiraft.storage.checkpoint",
         "CheckpointJob.execute",
-        "if self.twice",
+        "if self.write_copy",
         "if False",
         "an installed snapshot is lost with one checkpoint that rots, and its node counts on",
         Tests(

@@ -183,8 +183,8 @@ class Checkpoint:
 class CheckpointJob:
     """Write one checkpoint.  ``encoded`` is, afterwards, each group's record for the next job."""
 
-    __slots__ = ("position", "encoded", "size", "sync_first", "twice", "behind", "_filesystem",
-                 "_directory", "_journal_start", "_records", "_extra", "_kept")
+    __slots__ = ("position", "encoded", "size", "sync_first", "write_copy", "past_forgotten",
+                 "_filesystem", "_directory", "_journal_start", "_records", "_extra", "_kept")
 
     def __init__(self, filesystem: Filesystem, directory: str, position: int, journal_start: int,
                  records: dict[int, GroupRecord | bytes], extra: object, kept: int):
@@ -192,9 +192,9 @@ class CheckpointJob:
         self.encoded: dict[int, bytes] = {}
         self.size = 0
         self.sync_first = ""  # a file with entries of this checkpoint that are not synced yet
-        self.twice = False  # the previous checkpoint lacks an installed snapshot
-        # Entries that repair waits for (``LocalRepair.applied_behind``).
-        self.behind: dict[int, int] = {}
+        self.write_copy = False  # the previous checkpoint lacks an installed snapshot
+        # Entries that repair waits for (``LocalRepair.applied_past_forgotten``).
+        self.past_forgotten: dict[int, int] = {}
         self._filesystem = filesystem
         self._directory = directory
         self._journal_start = journal_start
@@ -219,7 +219,7 @@ class CheckpointJob:
         body = pieces.dumps([self.position, self._journal_start, list(self.encoded.values()),
                              self._extra])
         name = checkpoint_name(self.position)
-        for ending in ("", COPY) if self.twice else ("",):
+        for ending in ("", COPY) if self.write_copy else ("",):
             self.size = write_envelope(self._filesystem, self._directory, name + ending,
                                        CHECKPOINT_MAGIC, CHECKPOINT_VERSION, body)
         for name in checkpoint_names(self._filesystem, self._directory)[:-self._kept]:

@@ -35,7 +35,7 @@ class Checkpointer:
         self._position = position
         self._size = 0  # bytes of the newest one
         self._in_flight = False
-        self._twice = False  # the next one is written in two files
+        self._write_copy = False  # the next one is written in two files
 
     @property
     def position(self) -> int:
@@ -52,17 +52,18 @@ class Checkpointer:
         grown = self._table.journal.fsynced - self._position
         enough = max(self._config.checkpoint_bytes,
                      self._config.checkpoint_growth_factor * self._size)
-        return (grown >= enough or bool(self._repair.applied_behind())) and not self._in_flight
+        is_due = grown >= enough or bool(self._repair.applied_past_forgotten())
+        return is_due and not self._in_flight
 
     def require_copy(self) -> None:
         """Write the next checkpoint in two files: a snapshot was installed, and no other file
         describes that group's state, so damage of one file must not lose it."""
-        self._twice = True
+        self._write_copy = True
 
     def replace_damaged(self) -> None:
         """Make a checkpoint due at once, in two files, because one on disk was found damaged: with
         the one before it damaged as well, the next start would know of no installed snapshot."""
-        self._twice, self._position = True, _LONG_AGO
+        self._write_copy, self._position = True, _LONG_AGO
 
     def capture(self, commits: Mapping[int, int], extra: object) -> CheckpointJob:
         """Capture the applied state of every group.  ``commits``: commit index of each group that
@@ -87,7 +88,7 @@ class Checkpointer:
         start = journal.segments[0].start if journal.segments else journal.position
         job = CheckpointJob(self._table.filesystem, self._directory, journal.fsynced, start,
                               records, extra, kept)
-        job.twice, job.behind = self._twice, self._repair.applied_behind()
+        job.write_copy, job.past_forgotten = self._write_copy, self._repair.applied_past_forgotten()
         if journal.fsynced < journal.durable:
             # The segment of the last written bytes: the newest segment may have no file yet, and
             # those before that are synced before another begins.
@@ -102,8 +103,8 @@ class Checkpointer:
         """Record that the job was executed and its checkpoint is durable.  O(groups)."""
         self._in_flight = False
         # Still required when the job was written once: the snapshot came after its capture.
-        self._twice &= not job.twice
-        self._repair.checkpointed(job.behind)
+        self._write_copy &= not job.write_copy
+        self._repair.checkpointed(job.past_forgotten)
         self._position, self._size = job.position, job.size
         for group, encoded in job.encoded.items():
             if group in self._table.logs:

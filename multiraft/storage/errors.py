@@ -90,7 +90,7 @@ class CorruptRange(StorageError):
         self.why = why
 
 
-class CorruptPlace(CorruptRange):
+class CorruptJournalRange(CorruptRange):
     """A place of the journal that is damaged and that no present log points to: it may have held
     any group's hard state or drop."""
 

@@ -27,14 +27,14 @@ from multiraft.storage.strays import (
     CHECKPOINT_PREFIX,
     INDEX_SUFFIX,
     SEGMENT_SUFFIX,
-    Seen,
+    SeenSegment,
     Stray,
-    among_checkpoints,
     checkpoint_position,
-    in_journal,
     index_start,
-    not_of_the_journal,
     segment_start,
+    stray_segments,
+    strays_among_checkpoints,
+    strays_in_journal,
 )
 from multiraft.types import EntryKind
 
@@ -124,15 +124,16 @@ def strays_of(path: Path) -> list[Stray]:
     position in the journal they are not the node's.  An empty list for a single file."""
     if not path.is_dir():
         return []
-    found = among_checkpoints(str(path), [child.name for child in sorted(path.iterdir())])
+    found = strays_among_checkpoints(str(path), [child.name for child in sorted(path.iterdir())])
     known_to = max((checkpoint_position(child.name) or 0 for child in path.iterdir()), default=0)
     for journal in _lanes(path):
         children = sorted(journal.iterdir())
-        found += in_journal(str(journal), [child.name for child in children if _is_file(child)])
+        names = [child.name for child in children if _is_file(child)]
+        found += strays_in_journal(str(journal), names)
         found += [Stray(str(child), "it is no file") for child in children if not _is_file(child)]
         segments = [child for child in children
                     if _is_file(child) and segment_start(child.name) is not None]
-        strays = not_of_the_journal([_seen(child) for child in segments], 0, known_to)
+        strays = stray_segments([_seen(child) for child in segments], 0, known_to)
         found += [Stray(str(segments[at]), f"{why}, and its header is not intact")
                   for at, why in sorted(strays.items())]
     return found
@@ -146,13 +147,14 @@ def _is_file(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def _seen(path: Path) -> Seen:
+def _seen(path: Path) -> SeenSegment:
     """Describe a segment file by its header alone."""
     start = segment_start(path.name)
     assert start is not None, f"{path} is no segment"
     with open(path, "rb") as file:
         header = SegmentHeader.parse(file.read(_HEADER_BYTES))
-    return Seen(start, path.stat().st_size, header is not None and header.start == start, -1, start)
+    is_ours = header is not None and header.start == start
+    return SeenSegment(start, path.stat().st_size, is_ours, -1, start)
 
 
 def _is_ours(path: Path) -> bool:

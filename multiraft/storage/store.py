@@ -30,7 +30,7 @@ from multiraft.raft.log_reader import GroupRestored, LogBounds
 from multiraft.raft.ready import GroupWrite, Writes
 from multiraft.raft.replica_records import parse_reincarnation, parse_tombstone
 from multiraft.storage.atomic_file import remove_unfinished
-from multiraft.storage.cache import TailCache
+from multiraft.storage.cache import EntryCache
 from multiraft.storage.checkpoint import (
     Checkpoint,
     CheckpointJob,
@@ -55,11 +55,11 @@ from multiraft.storage.journal.journal import Journal, Placed, SegmentHeader
 from multiraft.storage.journal.segment_index import TRUNCATED_IN_HEAD_RECOVERY
 from multiraft.storage.log_table import LogTable
 from multiraft.storage.recovery.recovery import recover
-from multiraft.storage.recovery.report import Damage, Progress, Recovered
+from multiraft.storage.recovery.report import Damage, Recovered, RecoveryProgress
 from multiraft.storage.repair.repair import LocalRepair
 from multiraft.storage.segment_seal import SealJob
 from multiraft.storage.stored_log import StoredLog
-from multiraft.storage.strays import among_checkpoints
+from multiraft.storage.strays import strays_among_checkpoints
 from multiraft.types import Configuration, Entry, EntryKind
 
 LOCK_FILE = "LOCK"
@@ -93,7 +93,7 @@ class Store:
         self._logs = table.logs
         self._journal = table.journal
         self._filesystem = table.filesystem
-        self._cache = TailCache(config.tail_cache_bytes_max)
+        self._cache = EntryCache(config.entry_cache_bytes_max)
         self._checkpointer = Checkpointer(table, self.repair, directory, config,
                                           checkpoint.position)
         self._sealed = list(recovered.unindexed)  # segments that wait for their index file
@@ -103,7 +103,8 @@ class Store:
 
     @classmethod
     def open(cls, directory: str, filesystem: Filesystem, identity: Identity,
-             config: StorageConfig = StorageConfig(), progress: Progress | None = None) -> Store:
+             config: StorageConfig = StorageConfig(),
+             progress: RecoveryProgress | None = None) -> Store:
         """Lock the directory, check its identity, start a boot epoch and recover the logs.  Block;
         keep ``progress`` up to date meanwhile.
 
@@ -124,7 +125,7 @@ class Store:
 
     @classmethod
     def _recover(cls, directory: str, filesystem: Filesystem, identity: Identity,
-                 config: StorageConfig, progress: Progress | None, lock: Any) -> Store:
+                 config: StorageConfig, progress: RecoveryProgress | None, lock: Any) -> Store:
         """Build a store from the contents of a locked directory."""
         journal_directory = f"{directory}/{LANE_DIRECTORY}"
         has_data = bool(
@@ -143,7 +144,7 @@ class Store:
         found.damage[:0] = [Damage("checkpoint", error.path, 0, -1, 0, error.why)
                             for error in damaged]
         names = [*filesystem.list(directory), *filesystem.others(directory)]
-        found.strays[:0] = among_checkpoints(directory, names)
+        found.strays[:0] = strays_among_checkpoints(directory, names)
         table = LogTable(journal, found.logs, found.tails, found.journal_damage,
                          config.read_gap_bytes_max)
         return cls(table, directory, config, claimed, checkpoint, found, lock)

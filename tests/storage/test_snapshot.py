@@ -205,7 +205,7 @@ def test_a_checkpoint_that_rots_is_written_anew_while_its_node_is_up(simulated, 
         [found] = scrubbed(store)
         assert isinstance(found, CorruptFile) and found.path == rotten
         assert not store.checkpoint_due
-        RepairCoordinator(1, store, None, None).damaged(found)
+        RepairCoordinator(1, store, None, None).on_damage(found)
         assert store.checkpoint_due
         checkpoint(store, extra="state")
         assert scrubbed(store) == []

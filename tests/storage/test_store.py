@@ -18,7 +18,7 @@ from multiraft.storage.errors import (
     WrongIdentity,
 )
 from multiraft.storage.identity import Identity
-from multiraft.storage.recovery.report import Progress
+from multiraft.storage.recovery.report import RecoveryProgress
 from multiraft.storage.store import Store
 from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Configuration, Entry, EntryKind, HardState
@@ -70,7 +70,7 @@ def test_a_staged_entry_counts_before_it_is_written(rounds):
 
 def test_recent_entries_are_served_from_memory_and_old_ones_by_a_plan(disk):
     filesystem, directory = disk
-    store = open_store(filesystem, directory, _with(tail_cache_bytes_max=4000))
+    store = open_store(filesystem, directory, _with(entry_cache_bytes_max=4000))
     store.create_group(1, 1, VOTERS)
     entries = fill(Rounds(store), 30)
     assert store.entries(1, 28, 30) == tuple(entries[27:])
@@ -98,7 +98,7 @@ def test_framed_entries_are_the_very_buffers_that_the_journal_got(rounds):
 
 def test_the_last_entries_can_never_be_cold_before_they_are_durable(disk):
     filesystem, directory = disk
-    store = open_store(filesystem, directory, _with(tail_cache_bytes_max=0))
+    store = open_store(filesystem, directory, _with(entry_cache_bytes_max=0))
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
     entries = [noop_entry(1, index, 1) for index in range(1, 20)]
@@ -112,7 +112,7 @@ def test_the_last_entries_can_never_be_cold_before_they_are_durable(disk):
 
 def test_finishing_one_round_leaves_the_next_ones_entries_in_memory(disk):
     filesystem, directory = disk
-    store = open_store(filesystem, directory, _with(tail_cache_bytes_max=0))
+    store = open_store(filesystem, directory, _with(entry_cache_bytes_max=0))
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
     first = rounds.stage(write(1, noop_entry(1, 1, 1)))
@@ -214,7 +214,7 @@ def test_a_fetch_below_the_first_offset_says_where_the_partition_begins(rounds):
 
 def test_a_cold_fetch_reads_and_verifies_and_ends_where_memory_begins(disk):
     filesystem, directory = disk
-    store = open_store(filesystem, directory, _with(tail_cache_bytes_max=8000))
+    store = open_store(filesystem, directory, _with(entry_cache_bytes_max=8000))
     store.create_group(1, 1, VOTERS)
     entries = fill(Rounds(store), 40)
     offset, batches = 0, []
@@ -232,7 +232,7 @@ def test_a_cold_fetch_reads_and_verifies_and_ends_where_memory_begins(disk):
 def test_a_cold_read_opens_each_file_once_and_closes_it(disk, monkeypatch):
     """Two groups by turns, and no reading through gaps: each entry is a read of its own."""
     filesystem, directory = disk
-    store = open_store(filesystem, directory, _with(tail_cache_bytes_max=0, read_gap_bytes_max=0))
+    store = open_store(filesystem, directory, _with(entry_cache_bytes_max=0, read_gap_bytes_max=0))
     rounds = Rounds(store)
     for group in (1, 2):
         store.create_group(group, 1, VOTERS)
@@ -262,7 +262,7 @@ def test_a_cold_read_takes_what_is_not_written_yet_from_memory(disk):
     """A follower far behind asks for a range that begins on disk and ends in a round that is still
     being written."""
     filesystem, directory = disk
-    store = open_store(filesystem, directory, replace(SMALL, tail_cache_bytes_max=0))
+    store = open_store(filesystem, directory, replace(SMALL, entry_cache_bytes_max=0))
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
     rounds.run(write(1, noop_entry(1, 1, 1)))
@@ -518,7 +518,7 @@ def test_recovery_tells_how_far_it_is(disk):
     fill(rounds, 200)
     rounds.run(write(2, noop_entry(2, 1, 1)))
     store.close()
-    seen, progress = [], Progress()
+    seen, progress = [], RecoveryProgress()
 
     class Watched(type(filesystem)):
         def open(self, path):
@@ -531,7 +531,7 @@ def test_recovery_tells_how_far_it_is(disk):
     total = progress.segments_total
     assert total >= 3
     assert seen[:3] == [(0, total), (1, total), (2, total)], "it is told while it happens"
-    assert progress == Progress(total, total, 2, 2)
+    assert progress == RecoveryProgress(total, total, 2, 2)
 
 
 def test_a_checkpoint_does_not_call_committed_what_a_crash_may_replace(simulated):

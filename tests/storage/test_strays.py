@@ -11,11 +11,11 @@ from multiraft.storage import inspect
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.strays import (
     LANE_POSITION_MAX,
-    Seen,
+    SeenSegment,
     checkpoint_position,
     is_unfinished,
-    not_of_the_journal,
     segment_start,
+    stray_segments,
 )
 from tests.storage.world import VOTERS, Rounds, checkpoint, data_entry, open_entry, open_store
 from tests.storage.world import write as round_of
@@ -208,33 +208,33 @@ def test_what_somebody_called_new_stays(node):
 # ---- where a file without a header may stand ---------------------------------------------------
 
 
-def intact(start: int, end: int, first_watermark: int) -> Seen:
-    return Seen(start, end - start, True, first_watermark, end)
+def intact(start: int, end: int, first_watermark: int) -> SeenSegment:
+    return SeenSegment(start, end - start, True, first_watermark, end)
 
 
-def headless(start: int, size: int = 100) -> Seen:
-    return Seen(start, size, False, -1, start)
+def headless(start: int, size: int = 100) -> SeenSegment:
+    return SeenSegment(start, size, False, -1, start)
 
 
 def test_a_damaged_header_within_the_journal_is_damage():
     """It may be of a segment with entries that a log needs."""
     files = [intact(0, 4000, 0), headless(4096), intact(12288, 13000, 12000)]
-    assert not_of_the_journal(files, 0, 0) == {}
+    assert stray_segments(files, 0, 0) == {}
 
 
 def test_what_stands_between_two_segments_that_follow_each_other_is_a_stray():
     files = [intact(0, 4000, 0), headless(4090), intact(4096, 8000, 4000)]
-    assert [*not_of_the_journal(files, 0, 0)] == [1]
+    assert [*stray_segments(files, 0, 0)] == [1]
 
 
 def test_an_unfinished_segment_at_the_end_is_the_lanes():
-    assert not_of_the_journal([intact(0, 4000, 0), headless(4096, 0)], 0, 0) == {}
+    assert stray_segments([intact(0, 4000, 0), headless(4096, 0)], 0, 0) == {}
 
 
 def test_what_stands_before_the_journal_is_a_stray():
-    assert [*not_of_the_journal([headless(0), intact(8192, 9000, 8192)], 8192, 8192)] == [0]
+    assert [*stray_segments([headless(0), intact(8192, 9000, 8192)], 8192, 8192)] == [0]
 
 
 def test_a_segment_of_ours_is_one_wherever_it_stands():
     """Bytes missing before it are damage then."""
-    assert not_of_the_journal([intact(0, 4000, 0), intact(1 << 50, (1 << 50) + 100, 0)], 0, 0) == {}
+    assert stray_segments([intact(0, 4000, 0), intact(1 << 50, (1 << 50) + 100, 0)], 0, 0) == {}

@@ -123,7 +123,7 @@ def create_wanted(store: Store, raft: MultiRaft, witness: StateChecker, repairer
     restored = store.create_group(group, INCARNATION, Configuration(()))
     witness.created(raft.node, group, restored)
     raft.add_group(group, INCARNATION, restored, store.tails[group])
-    repairer.created(group)
+    repairer.on_replica_created(group)
 
 
 class Regrouping(Sending):

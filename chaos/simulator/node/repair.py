@@ -20,7 +20,12 @@ from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import CorruptFile, CorruptRange
 from multiraft.storage.identity import NODE_FILE
 from multiraft.storage.io_jobs import StagedWrite
-from multiraft.storage.repair.coordinator import Answer, Ask, ReplayEntries, Request
+from multiraft.storage.repair.coordinator import (
+    RepairRequest,
+    RepairResponse,
+    ReplayEntries,
+    SendRequest,
+)
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.storage.strays import SEGMENT_SUFFIX
 from multiraft.types import Entry
@@ -125,7 +130,7 @@ class Mending(Moving):
     def _take_damage(self, error: CorruptRange | CorruptFile) -> None:
         if not self.rotten:
             raise error
-        self._repairer.damaged(error)
+        self._repairer.on_damage(error)
         self._repair_soon()
         self.request_round()
 
@@ -175,7 +180,7 @@ class Mending(Moving):
         self._repairing = False
         for group in sorted(self._repairer.groups):
             action = self._repairer.step(group)
-            if isinstance(action, Ask):
+            if isinstance(action, SendRequest):
                 self._send_bulk(action.peer, action.request)
             elif isinstance(action, ReplayEntries):
                 try:
@@ -189,8 +194,9 @@ class Mending(Moving):
         self._disk.submit(Flight(None, staged, ()))
         self._disk.start_next()
 
-    def _send_bulk(self, to: int, item: Request | Answer | ChunkRequest | Chunk | Question
-                   | Told) -> None:
+    def _send_bulk(
+        self, to: int, item: RepairRequest | RepairResponse | ChunkRequest | Chunk | Question | Told
+    ) -> None:
         if to in self._connected:
             self._network.send(self.node, to, "bulk", (item,),
                                self._world.everyone[to].receive_bulk)
@@ -200,8 +206,8 @@ class Mending(Moving):
 
     def _take_bulk(self, sender: int, frame: tuple) -> None:
         for item in frame:
-            if isinstance(item, Answer):
-                self._repairer.answered(item)
+            if isinstance(item, RepairResponse):
+                self._repairer.on_response(item)
                 continue
             if isinstance(item, ChunkRequest):
                 self._serve_state(sender, item)

@@ -31,16 +31,17 @@ from multiraft.types import Entry
 
 
 def mark_maybe_truncated(log: StoredLog, damaged: Sequence[tuple[int, list[ByteRange]]],
-                         applied: int, copies: Mapping[int, Copy], first_places: Mapping[int, int],
-                         explained: Container[int]) -> None:
+                         applied: int, copies: Mapping[int, Copy],
+                         first_positions: Mapping[int, int], explained: Container[int]) -> None:
     """Mark the entries whose truncation a damaged range may have recorded.  ``damaged``: begin and
     unexplained parts of each damaged range, in journal order.
 
     ``applied``: applied index: an entry up to there was committed, perhaps not the one at its
     position;
-    ``copies``: by index, those that are not in use yet; ``first_places``: of entries that are read
-    from a copy, where they stood; ``explained``: positions that a REPAIR record names: an entry
-    that is in use there all the same was compacted before a peer could tell if it was truncated.
+    ``copies``: by index, those that are not in use yet; ``first_positions``: of entries that are
+    read from a copy, where they stood; ``explained``: positions that a REPAIR record names: an
+    entry that is in use there all the same was compacted before a peer could tell if it was
+    truncated.
 
     Once the quarantine of the group was cleared, each wrong entry has a copy or was truncated, and
     later entries tell nothing about the range.  That does not hold if damage behind the range is
@@ -52,15 +53,15 @@ def mark_maybe_truncated(log: StoredLog, damaged: Sequence[tuple[int, list[ByteR
         if not_cleared < copy.position < log.cleared_position:
             _discard_guesses(log, copy)
     for begin, _ in damaged:
-        _mark_before(log, begin, begin > not_cleared, applied, copies, first_places, explained)
+        _mark_before(log, begin, begin > not_cleared, applied, copies, first_positions, explained)
 
 
 def _mark_before(log: StoredLog, begin: int, is_cleared: bool, applied: int,
-                 copies: Mapping[int, Copy], first_places: Mapping[int, int],
+                 copies: Mapping[int, Copy], first_positions: Mapping[int, int],
                  explained: Container[int]) -> None:
     """Mark the last entry before the range, unless it is the log's last one, which the leader's
     next append confirms or replaces; and the last applied entry, which no append may replace."""
-    at = _last_before(log, begin, first_places)
+    at = _last_before(log, begin, first_positions)
     if not at or _is_followed(log, at):
         return
     while at in copies and copies[at].position > begin:
@@ -95,14 +96,14 @@ def _discard_guesses(log: StoredLog, copy: Copy) -> None:
             at += 1
 
 
-def newest(early: Iterable[tuple[Copy, Entry | None]]) -> list[tuple[Copy, Entry | None]]:
+def newest_copies(pending: Iterable[tuple[Copy, Entry | None]]) -> list[tuple[Copy, Entry | None]]:
     """Return, by index, the copy that was written last: the entry of an earlier copy was truncated
     before."""
-    by_place = sorted(early, key=lambda item: item[0].position)
+    by_place = sorted(pending, key=lambda item: item[0].position)
     return [item for _, item in sorted({item[0].index: item for item in by_place}.items())]
 
 
-def is_history(log: StoredLog, copy: DamagedRange, indexes: Sequence[SegmentIndex]) -> bool:
+def is_obsolete_copy(log: StoredLog, copy: DamagedRange, indexes: Sequence[SegmentIndex]) -> bool:
     """Return True if the entry of a damaged copy was replaced, truncated or compacted since, or was
     of a removed replica; ``indexes``: of all segments, in journal order.  O(segments)."""
     behind = [run for index in indexes if index.end > copy.position
@@ -132,11 +133,11 @@ def _is_followed(log: StoredLog, at: int) -> bool:
             and log.index.term(at + 1) == log.index.term(at))
 
 
-def _last_before(log: StoredLog, begin: int, first_places: Mapping[int, int]) -> int:
+def _last_before(log: StoredLog, begin: int, first_positions: Mapping[int, int]) -> int:
     """Return the last entry of the log whose first position is before the damaged range; 0 =
     none."""
     for index in range(log.index.last_index, log.index.first_index - 1, -1):
         # Where it stood first is unknown when it was lost: then it was in the log at its copy.
-        if 0 < (first_places.get(index) or log.index.position(index)) < begin:
+        if 0 < (first_positions.get(index) or log.index.position(index)) < begin:
             return index
     return 0

@@ -30,11 +30,11 @@ from multiraft.storage.journal.segment_scan import DamagedRange
 from multiraft.storage.ranges import ByteRange
 from multiraft.storage.recovery.lost_truncations import (
     conflicts_with,
-    is_history,
+    is_obsolete_copy,
     mark_maybe_truncated,
-    newest,
+    newest_copies,
 )
-from multiraft.storage.recovery.report import Damage, Progress, Recovered
+from multiraft.storage.recovery.report import Damage, Recovered, RecoveryProgress
 from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Entry, EntryKind
 
@@ -43,7 +43,7 @@ FoundDamage = tuple[DamagedRange, Damage]
 
 
 def rebuild(found: list[FoundSegment], damage: list[FoundDamage], checkpoint: Checkpoint,
-            applied: Mapping[tuple[int, int], int], result: Recovered, progress: Progress,
+            applied: Mapping[tuple[int, int], int], result: Recovered, progress: RecoveryProgress,
             directory: str) -> None:
     """Fill ``result`` from a checkpoint and the journal's segments; ``applied`` says per group and
     incarnation what the checkpoint has applied.  O(groups + segments * groups in them + entries
@@ -65,9 +65,9 @@ class _Rebuilding:
         #: group -> position of a tombstone behind the checkpoint
         self._tombstone_positions: dict[int, int] = {}
         #: group -> copies of what the log did not have, or not yet
-        self._early: dict[int, list[tuple[Copy, Entry | None]]] = {}
+        self._pending_copies: dict[int, list[tuple[Copy, Entry | None]]] = {}
         #: group -> index -> where it first stood, of entries that are read from their copies
-        self._first_places: dict[int, dict[int, int]] = {}
+        self._first_positions: dict[int, dict[int, int]] = {}
 
     def join(self, found: list[FoundSegment], damage: list[FoundDamage]) -> list[FoundDamage]:
         """Start with the checkpoint's groups and add every segment's runs in journal order; return
@@ -79,38 +79,38 @@ class _Rebuilding:
                 self._join_run(segment, run)
         indexes = [index for _, index in found]
         damage = [(at, each) for at, each in damage if at.copy_group < 0
-                  or not is_history(self._result.logs[at.copy_group], at, indexes)]
+                  or not is_obsolete_copy(self._result.logs[at.copy_group], at, indexes)]
         unexplained = self._journal_damage.unexplained_ranges(
             (at.position, max(at.position, at.end)) for at, _ in damage if at.group < 0
         )
         for log in self._result.logs.values():
-            self._look_back(log, unexplained)
+            self._find_missing(log, unexplained)
         for record in self._checkpoint.records.values():
-            self._miss_again(record)
+            self._restore_missing(record)
         return damage
 
-    def _look_back(self, log: StoredLog, unexplained: list[tuple[int, list[ByteRange]]]) -> None:
+    def _find_missing(self, log: StoredLog, unexplained: list[tuple[int, list[ByteRange]]]) -> None:
         """Now that all of the journal was seen: what of the log is missing or in question, and what
         of that a copy has that stands in front of it."""
         applied = self._applied.get((log.group, log.incarnation), 0)
         if log.index.last_index < applied:
             log.append_lost(applied + 1)
-        early = newest(self._early.pop(log.group, ()))
-        if early and log.index.last_index < early[-1][0].index and not log.broken_reason:
+        pending = newest_copies(self._pending_copies.pop(log.group, ()))
+        if pending and log.index.last_index < pending[-1][0].index and not log.broken_reason:
             # Its end was damaged: the copies tell where the log ends.
-            log.append_lost(early[-1][0].index + 1)
-        mark_maybe_truncated(log, unexplained, applied, {copy.index: copy for copy, _ in early},
-                             self._first_places.get(log.group, {}),
+            log.append_lost(pending[-1][0].index + 1)
+        mark_maybe_truncated(log, unexplained, applied, {copy.index: copy for copy, _ in pending},
+                             self._first_positions.get(log.group, {}),
                              self._journal_damage.repaired_ranges)
-        for copy, entry in early:
+        for copy, entry in pending:
             if conflicts_with(log, copy):  # truncated before the copy, and the record is lost
                 log.require_head_recovery(f"the copy of entry {copy.index} contradicts the log")
                 log.mark_maybe_truncated(copy.index)
             elif copy.index in log.missing:
                 self._take_copy(log, copy, entry, self._unapplied_entries.setdefault(log.group, []))
-        self._give_up(log, applied)
+        self._truncate_unknown(log, applied)
 
-    def _give_up(self, log: StoredLog, applied: int) -> None:
+    def _truncate_unknown(self, log: StoredLog, applied: int) -> None:
         """Truncate the log before a lost entry of unknown term that was not applied and has no
         copy.  If it was applied, it is known to have existed."""
         unknown = min((index for index in log.term_unknown if index > applied), default=0)
@@ -155,22 +155,22 @@ class _Rebuilding:
         for copy in run.copies:
             self._take_copy(log, copy, run.copy_entries.get(copy.index), unapplied_entries)
         if run.broken_reason:
-            self._note_log(segment, log, run.broken_reason)
+            self._note_broken_log(segment, log, run.broken_reason)
 
     def _truncate(self, log: StoredLog, first_gone: int, unapplied_entries: list[Entry]) -> None:
         log.truncate(first_gone)
-        self._early[log.group] = [item for item in self._early.get(log.group, ())
+        self._pending_copies[log.group] = [item for item in self._pending_copies.get(log.group, ())
                                   if item[0].index < first_gone]
-        self._first_places[log.group] = {
-            at: place for at, place in self._first_places.get(log.group, {}).items()
+        self._first_positions[log.group] = {
+            at: place for at, place in self._first_positions.get(log.group, {}).items()
             if at < first_gone}
         while unapplied_entries and unapplied_entries[-1].index >= first_gone:
             unapplied_entries.pop()
 
     def _forget_copies(self, group: int) -> None:
         """Forget copies that belong to an earlier incarnation."""
-        self._early.pop(group, None)
-        self._first_places.pop(group, None)
+        self._pending_copies.pop(group, None)
+        self._first_positions.pop(group, None)
 
     def _join_lifecycle_records(self, segment: Segment, log: StoredLog, run: SegmentRun) -> None:
         """Apply the tombstone and the forced recovery of a segment that the checkpoint does not
@@ -195,10 +195,10 @@ class _Rebuilding:
         if not copy.index:
             return  # dropped since
         if log.index.holds(copy.index, copy.term):
-            self._first_places.setdefault(log.group, {}).setdefault(
+            self._first_positions.setdefault(log.group, {}).setdefault(
                 copy.index, log.index.position(copy.index))
         if not log.repair(copy):
-            self._early.setdefault(log.group, []).append((copy, entry))
+            self._pending_copies.setdefault(log.group, []).append((copy, entry))
             return
         if copy.count:
             partition = log.partitions.setdefault(copy.partition,
@@ -210,7 +210,7 @@ class _Rebuilding:
         known = slot < len(unapplied_entries) and unapplied_entries[slot].index == entry.index
         unapplied_entries[slot:slot + known] = [entry]
 
-    def _miss_again(self, record: GroupRecord) -> None:
+    def _restore_missing(self, record: GroupRecord) -> None:
         """Mark as missing again what the checkpoint's record names, unless the journal has a copy
         of the entry or it was truncated.  An index file does not tell."""
         log = self._result.logs[record.group]
@@ -231,8 +231,9 @@ class _Rebuilding:
         first_term = index.term(index.first_index)
         first_gone = log.index.first_conflict(index.first_index, first_term)
         if first_gone < log.index.first_index or first_term < log.index.prev_term:
-            return self._note_log(segment, log, f"index {index.first_index}, term {first_term} "
-                                  f"where the log begins with index {log.index.first_index}")
+            return self._note_broken_log(
+                segment, log, f"index {index.first_index}, term {first_term} where the log begins "
+                f"with index {log.index.first_index}")
         if first_gone > log.index.last_index:  # what lies between is lost, and may have copies
             first_gone = index.first_index
         # If there are entries to truncate, the record of that is lost.
@@ -253,7 +254,7 @@ class _Rebuilding:
             known.extend(batches)
         unapplied_entries.extend(run.unapplied_entries)
 
-    def _note_log(self, segment: Segment, log: StoredLog, why: str) -> None:
+    def _note_broken_log(self, segment: Segment, log: StoredLog, why: str) -> None:
         self._result.damage.append(Damage("log", segment.path, segment.start, log.group,
                                           log.index.last_index + 1, why))
         log.broken_reason = why
@@ -280,7 +281,7 @@ class _Rebuilding:
                 if not log.has_cleared(ranges):
                     log.require_head_recovery(why)
 
-    def restore_states(self, progress: Progress) -> None:
+    def restore_states(self, progress: RecoveryProgress) -> None:
         """Replay what the checkpoint's applied state does not have, and mark what is damaged."""
         progress.groups_total = len(self._result.logs)
         for group, log in self._result.logs.items():

@@ -70,14 +70,14 @@ from multiraft.storage.journal.segment_scan import (
     scan_segment,
 )
 from multiraft.storage.recovery.rebuild import FoundDamage, rebuild
-from multiraft.storage.recovery.report import Damage, Progress, Recovered
+from multiraft.storage.recovery.report import Damage, Recovered, RecoveryProgress
 from multiraft.storage.strays import (
     SET_ASIDE,
-    Seen,
+    SeenSegment,
     Stray,
-    in_journal,
-    not_of_the_journal,
     segment_start,
+    stray_segments,
+    strays_in_journal,
 )
 
 _HEADER_BYTES = layout.SEGMENT_HEADER_BYTES
@@ -96,18 +96,18 @@ class _Found:
 
 
 def recover(journal: Journal, header: SegmentHeader, checkpoint: Checkpoint,
-            progress: Progress | None = None) -> Recovered:
+            progress: RecoveryProgress | None = None) -> Recovered:
     """Read the journal's directory, cut the torn tail that a crash left, and make ``journal`` ready
     to append; keep ``progress`` up to date meanwhile.
 
     Raise ``WrongIdentity``, ``UnknownFormat``, ``OSError``.
     """
-    return _Recovery(journal, header, checkpoint, progress or Progress()).run()
+    return _Recovery(journal, header, checkpoint, progress or RecoveryProgress()).run()
 
 
 class _Recovery:
     def __init__(self, journal: Journal, header: SegmentHeader, checkpoint: Checkpoint,
-                 progress: Progress):
+                 progress: RecoveryProgress):
         self._journal = journal
         self._progress = progress
         self._filesystem: Filesystem = journal.filesystem
@@ -120,7 +120,7 @@ class _Recovery:
     def run(self) -> Recovered:
         files = self._segment_files()
         self._progress.segments_total = len(files)
-        found = self._of_the_journal([self._examine(*item) for item in files])
+        found = self._without_strays([self._examine(*item) for item in files])
         # All that can be proved durable: marks of intact entries, and the checkpoint, which was
         # written only when the journal before its position was synced.
         durable = max([self._checkpoint.position]
@@ -143,7 +143,7 @@ class _Recovery:
         """(segment, is it the last one) in journal order."""
         directory = self._journal.directory
         names = self._filesystem.list(directory)
-        self._result.strays += in_journal(directory, names)
+        self._result.strays += strays_in_journal(directory, names)
         self._result.strays += [Stray(f"{directory}/{name}", "it is no file")
                                 for name in self._filesystem.others(directory)]
         starts = sorted(start for name in names if (start := segment_start(name)) is not None)
@@ -155,12 +155,12 @@ class _Recovery:
             files.append((Segment(segment_path(directory, start), start, capacity, 0), last))
         return files
 
-    def _of_the_journal(self, found: list[_Found]) -> list[_Found]:
+    def _without_strays(self, found: list[_Found]) -> list[_Found]:
         """Return all files but those that cannot be the journal's, each reaching up to the next
         one."""
-        seen = [Seen(each.segment.start, each.size, each.seed is not None,
+        seen = [SeenSegment(each.segment.start, each.size, each.seed is not None,
                      each.scan.index.first_durable, each.scan.index.end) for each in found]
-        strays = not_of_the_journal(seen, self._checkpoint.journal_start, self._checkpoint.position)
+        strays = stray_segments(seen, self._checkpoint.journal_start, self._checkpoint.position)
         if not strays:
             return found
         self._result.strays += [Stray(found[at].segment.path, f"{why}, and its header is not "

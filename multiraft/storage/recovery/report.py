@@ -27,7 +27,7 @@ class Damage(NamedTuple):
 
 
 @dataclass(slots=True)
-class Progress:
+class RecoveryProgress:
     """Progress of a recovery, updated while it runs; other threads may read it."""
 
     segments_done: int = 0

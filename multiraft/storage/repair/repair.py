@@ -47,7 +47,7 @@ class LocalRepair:
         self._has_cleared_damage: bool | None = None
         self._forgotten: dict[int, int] = {}  # group -> last compacted entry that was missing
 
-    def damaged(self, group: int, index: int, why: str) -> bool:
+    def record_damage(self, group: int, index: int, why: str) -> bool:
         """Mark a durable entry as missing, because it cannot be read as it was written, and
         quarantine its replica.  Return False if that was known or the entry is not in the log."""
         log = self._table.log(group)
@@ -138,7 +138,7 @@ class LocalRepair:
             log.require_head_recovery(why)
         return anew
 
-    def restate(self, group: int) -> None:
+    def refresh_restored(self, group: int) -> None:
         """Renew the description of a replica that recovery found and consensus has not added yet,
         because damage was found since."""
         self._table.restore(group)
@@ -200,7 +200,7 @@ class LocalRepair:
         return sorted(index for index in log.missing
                       if index >= first and index not in log.maybe_truncated)
 
-    def intact_behind(self, group: int, index: int) -> int:
+    def next_intact(self, group: int, index: int) -> int:
         """Return the first entry behind ``index`` that is not missing; 0 = none.  O(missing)."""
         log, index = self._table.log(group), index + 1
         while index in log.missing:
@@ -269,7 +269,7 @@ class LocalRepair:
             return None
         return self._table.stage_records(parts, lambda: self._use(log, copies, then))
 
-    def stage_needless(self, group: int, index: int) -> StagedWrite | None:
+    def stage_unneeded(self, group: int, index: int) -> StagedWrite | None:
         """Stage a record that a damaged range held a compacted entry, of which no copy is needed.
         None when such a record exists, or the entry's position is unknown."""
         log, repaired_ranges = self._table.log(group), self._table.journal_damage.repaired_ranges
@@ -314,7 +314,7 @@ class LocalRepair:
             self._forgotten[group] = max(forgotten)
         return forgotten
 
-    def applied_behind(self) -> dict[int, int]:
+    def applied_past_forgotten(self) -> dict[int, int]:
         """Return group -> last forgotten entry of the groups that have applied an entry behind it.
         A checkpoint with that applied state lets the next start do without the forgotten entries;
         without it, the group needs a leader to say so.  O(groups with forgotten entries)."""
@@ -323,8 +323,8 @@ class LocalRepair:
                 if group in tails and tails[group].applied_index > index}
 
     def checkpointed(self, behind: dict[int, int]) -> None:
-        """Record that a checkpoint is durable that was captured when ``applied_behind`` returned
-        ``behind``.  O(behind)."""
+        """Record that a checkpoint is durable that was captured when ``applied_past_forgotten``
+        returned ``behind``.  O(behind)."""
         for group, index in behind.items():
             if self._forgotten.get(group) == index:
                 del self._forgotten[group]

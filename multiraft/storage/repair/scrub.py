@@ -20,7 +20,7 @@ from multiraft import core
 from multiraft.codec import layout
 from multiraft.storage.atomic_file import is_whole
 from multiraft.storage.checkpoint import checkpoint_names
-from multiraft.storage.errors import CorruptFile, CorruptPlace, CorruptRange
+from multiraft.storage.errors import CorruptFile, CorruptJournalRange, CorruptRange
 from multiraft.storage.filesystem import Buffer, Filesystem
 from multiraft.storage.journal.journal import Segment, SegmentHeader
 from multiraft.storage.store import Store
@@ -34,7 +34,7 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
 
-class Suspect(NamedTuple):
+class SuspectRange(NamedTuple):
     """A place of the journal that is not what was written there."""
 
     begin: int  # journal position
@@ -57,7 +57,7 @@ class ScrubJob:
         self.durable = durable  # mark of the last entry before it: they never fall
         self.end = position  # where the next piece begins
         self.bytes = 0
-        self.suspects: list[Suspect] = []
+        self.suspects: list[SuspectRange] = []
         #: Journal position from which on the entries, linked to each other, stand behind a damaged
         #: place: by the journal alone they may be what a misdirected write left there.  0 = they
         #: are in their segment's chain, or one of them was in its place.
@@ -86,7 +86,7 @@ class ScrubJob:
         self.bytes += len(data)
         header = SegmentHeader.parse(data)
         if header is None or (header.start, header.seed) != (start, self.segment.seed):
-            self.suspects.append(Suspect(start, self.position, "segment header"))
+            self.suspects.append(SuspectRange(start, self.position, "segment header"))
 
     def _check(self, data: Buffer, is_last: bool) -> bool:
         """Check a piece; False when it is too short to tell."""
@@ -96,7 +96,7 @@ class ScrubJob:
         checked = core.check_entries(data, 0, prev_crc or 0)
         for at, length in checked.damaged:
             begin = self.position + at
-            self.suspects.append(Suspect(begin, begin + length, "payload"))
+            self.suspects.append(SuspectRange(begin, begin + length, "payload"))
         if not checked.count:
             return False
         if self.resumed:
@@ -135,7 +135,7 @@ class ScrubJob:
             found = core.find_entry(data, found + layout.ENTRY_ALIGNMENT)
         resumed = self.position + found if found >= 0 else min(self.position + len(data),
                                                                self.limit)
-        self.suspects.append(Suspect(self.position + at, resumed, why))
+        self.suspects.append(SuspectRange(self.position + at, resumed, why))
         self.end, self.prev_crc = resumed, None
 
 
@@ -221,8 +221,8 @@ class Scrubber:
         return None
 
     def done(self, job: ScrubJob | ScrubCheckpointsJob) -> list[CorruptRange | CorruptFile]:
-        """Take an executed job and return the errors of damaged entries: ``CorruptPlace`` for
-        ranges to which no log points, ``CorruptFile`` for checkpoints.  O(1), O(entries of the
+        """Take an executed job and return the errors of damaged entries: ``CorruptJournalRange``
+        for ranges to which no log points, ``CorruptFile`` for checkpoints.  O(1), O(entries of the
         node) when there is damage."""
         self.bytes += job.bytes
         if isinstance(job, ScrubCheckpointsJob):
@@ -249,21 +249,24 @@ class Scrubber:
         if job.prev_crc is not None and end < job.limit or end == job.resumed:
             return []  # the run of such entries continues, or there are none
         if repair.is_inside(job.resumed):
-            return self._errors(Suspect(job.resumed, end, "overwritten"))
+            return self._errors(SuspectRange(job.resumed, end, "overwritten"))
         return self._owned(job.resumed, end, "overwritten")
 
     def _owned(self, begin: int, end: int, why: str) -> list[CorruptRange]:
         return [CorruptRange(group, index, f"found by the scrub: {why}")
                 for group, index in self._store.repair.owners(begin, end)]
 
-    def _errors(self, suspect: Suspect) -> list[CorruptRange]:
+    def _errors(self, suspect: SuspectRange) -> list[CorruptRange]:
         begin, end, why = suspect
         errors = self._owned(begin, end, why)
         if why == "payload" or self._store.repair.is_damage_cleared(begin, end):
             return errors
-        return [*errors, CorruptPlace(self._begin(suspect), end, f"found by the scrub: {why}")]
+        return [
+            *errors,
+            CorruptJournalRange(self._begin(suspect), end, f"found by the scrub: {why}"),
+        ]
 
-    def _begin(self, suspect: Suspect) -> int:
+    def _begin(self, suspect: SuspectRange) -> int:
         """Return the position at which the next start will see the range begin.  Without a
         segment's first entry, that is the end of the segment before.  O(segments)."""
         end = 0

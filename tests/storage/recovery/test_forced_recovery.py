@@ -14,7 +14,7 @@ from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone, reincarnation, tombstone
 from multiraft.storage.errors import CorruptRange
-from multiraft.storage.repair.coordinator import Answer, RepairCoordinator
+from multiraft.storage.repair.coordinator import RepairCoordinator, RepairResponse
 from multiraft.storage.store import Store
 from multiraft.storage.stored_log import NO_CONFIGURATION
 from multiraft.types import Configuration, Entry, EntryKind, HardState
@@ -96,7 +96,7 @@ def test_a_survivor_gives_up_what_stands_before_where_it_was_recovered():
     core.step(2, Append(1, 2, 4, 9, 4, 9, 9, (), 1))
     wanted = repairer.step(1).request.wanted
     assert wanted == ((3, 1),)
-    repairer.answered(Answer(1, 2, (), (), True, wanted, wanted))
+    repairer.on_response(RepairResponse(1, 2, (), (), True, wanted, wanted))
     put(store, staged.pop())
     round_of(store, core)
     assert core.status.of(1).last_index == 2
@@ -173,7 +173,7 @@ def test_nobody_repairs_from_a_replica_of_another_incarnation(here, there):
             rounds.run(write(1, noop_entry(1, 5, 3), hard_state=HardState(3, 1)))
         store.close()
     _, _, asker, _ = started(disks[0])
-    asker.damaged(CorruptRange(1, 5, "found by a read"))
+    asker.on_damage(CorruptRange(1, 5, "found by a read"))
     request = asker.step(1).request
     assert request.wanted == ((5, 3),)
     _, _, other, _ = started(disks[1])
@@ -182,5 +182,5 @@ def test_nobody_repairs_from_a_replica_of_another_incarnation(here, there):
     if here == there:
         jobs, answer = answered
         entries = [entry for job in jobs for entry in job.execute()]
-        asker.answered(answer._replace(entries=tuple(entries)))
+        asker.on_response(answer._replace(entries=tuple(entries)))
         assert asker.step(1) is None, "the copy is being written"

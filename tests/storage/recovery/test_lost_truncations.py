@@ -13,8 +13,8 @@ from typing import NamedTuple
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from multiraft.storage.errors import CorruptPlace
-from multiraft.storage.repair.coordinator import Ask, RepairCoordinator, ReplayEntries
+from multiraft.storage.errors import CorruptJournalRange
+from multiraft.storage.repair.coordinator import RepairCoordinator, ReplayEntries, SendRequest
 from multiraft.types import Configuration, Entry, HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk
 from tests.storage.world import (
@@ -121,10 +121,10 @@ def repair(store, peer, commit: int, true: list[Entry], core: Core | None = None
     others = RepairCoordinator(2, peer, Core(peer, true, len(true)), submit)
     for requests in range(200):
         action = repairer.step(1)
-        if isinstance(action, Ask):
+        if isinstance(action, SendRequest):
             jobs, answer = others.copies_for(action.request)
             given = tuple(entry for job in jobs for entry in job.execute())
-            repairer.answered(answer._replace(entries=given))
+            repairer.on_response(answer._replace(entries=given))
         elif isinstance(action, ReplayEntries):
             repairer.on_replay_read(1, action.job.execute())
         if not repairer.groups:
@@ -276,8 +276,8 @@ def scrub(store, history: History, begin: int, end: int) -> None:
     """Report a damaged range that no log points to, like a scrub."""
     repairer = RepairCoordinator(1, store, Core(store, history.true, 0), lambda staged: None)
     for _, index in store.repair.owners(begin, end):
-        store.repair.damaged(1, index, "found by the scrub")
-    repairer.damaged(CorruptPlace(begin, end, "found by the scrub"))
+        store.repair.record_damage(1, index, "found by the scrub")
+    repairer.on_damage(CorruptJournalRange(begin, end, "found by the scrub"))
     repair(store, history.peer, store.groups[1].applied, history.true)
     check(store, history.true)
     store.close()

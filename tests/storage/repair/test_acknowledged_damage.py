@@ -15,9 +15,9 @@ from multiraft.raft.log_reader import LogBounds
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import Tombstone, tombstone
-from multiraft.storage.errors import CorruptPlace
+from multiraft.storage.errors import CorruptJournalRange
 from multiraft.storage.ranges import merged, uncovered
-from multiraft.storage.repair.coordinator import Answer, RepairCoordinator
+from multiraft.storage.repair.coordinator import RepairCoordinator, RepairResponse
 from multiraft.storage.repair.repair import CLEARED_RANGES_MAX
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.types import HardState
@@ -65,7 +65,7 @@ def scrubbed(store) -> list:
     return found
 
 
-def damaged_behind_an_index(disk: Disk, store, rounds: Rounds) -> CorruptPlace:
+def damaged_behind_an_index(disk: Disk, store, rounds: Rounds) -> CorruptJournalRange:
     """A term of group 1 is damaged that starts know from an index file; as the scrub finds it."""
     at = store.table.journal.position
     while len(store.table.journal.segments) < 3:
@@ -77,7 +77,7 @@ def damaged_behind_an_index(disk: Disk, store, rounds: Rounds) -> CorruptPlace:
     return found
 
 
-def settle_all(store, error: CorruptPlace) -> None:
+def settle_all(store, error: CorruptJournalRange) -> None:
     """All groups doubt, and are cleared."""
     for group in store.repair.suspect_all(error.begin, error.end, error.why):
         put(store, store.repair.stage_clear(group, lambda: None))
@@ -165,7 +165,7 @@ def end_of_group(how: str, store, rounds: Rounds) -> None:
 def test_a_damaged_place_with_a_copy_concerns_nobody_whatever_becomes_of_its_log(how, then_sealed):
     disk, store, rounds, entries = two_groups()
     disk.put(FIRST, flipped(disk.read(FIRST), store.table.logs[1].index.position(2) + 20))
-    store.repair.damaged(1, 2, "found by the scrub")
+    store.repair.record_damage(1, 2, "found by the scrub")
     put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
     put(store, store.repair.stage_clear(1, lambda: None))
     end_of_group(how, store, rounds)
@@ -187,7 +187,7 @@ def test_a_damaged_entry_of_a_replica_that_goes_concerns_nobody_else(then_sealed
     disk, store, rounds, _ = two_groups()
     disk.put(FIRST, flipped(disk.read(FIRST), store.table.logs[1].index.position(1) + 20))
     named, = scrubbed(store)
-    store.repair.damaged(named.group, named.index, named.why)
+    store.repair.record_damage(named.group, named.index, named.why)
     end_of_group("tombstone", store, rounds)
     assert scrubbed(store) == []
     if then_sealed:
@@ -199,7 +199,7 @@ def test_a_damaged_entry_of_a_replica_that_goes_concerns_nobody_else(then_sealed
     assert scrubbed(store) == []
     assert not [*store.repair.quarantined_groups()] and store.is_removed(1)
     store.create_group(1, 1, VOTERS)
-    RepairCoordinator(1, store, None, partial(put, store)).created(1)
+    RepairCoordinator(1, store, None, partial(put, store)).on_replica_created(1)
     again = noop_entry(1, 1, 1)  # the same one as was damaged
     Rounds(store).run(write(1, again, hard_state=HardState(4, 1)))
     store.close()
@@ -215,7 +215,7 @@ def test_only_what_is_unreadable_is_told_of_a_replica_that_goes():
     log = store.table.logs[1]
     places = [(log.index.position(index), log.index.size(index)) for index in (1, 2, 3)]
     log.discard_superseded(1)
-    store.repair.damaged(1, 2, "found by the scrub")
+    store.repair.record_damage(1, 2, "found by the scrub")
     log.mark_maybe_truncated(3)
     assert log.unreadable_ranges() == [(places[1][0], sum(places[1]))]
     end_of_group("tombstone", store, rounds)
@@ -234,8 +234,8 @@ def test_a_hole_with_more_than_entries_is_doubted_when_it_is_found():
     disk.filesystem.overwrite(FIRST, begin, bytes(end - begin))
     named, place = scrubbed(store)
     assert (named.group, named.index) == (1, 2)
-    assert isinstance(place, CorruptPlace) and (place.begin, place.end) == (begin, end)
-    store.repair.damaged(named.group, named.index, named.why)
+    assert isinstance(place, CorruptJournalRange) and (place.begin, place.end) == (begin, end)
+    store.repair.record_damage(named.group, named.index, named.why)
     assert store.repair.suspect_all(place.begin, place.end, place.why) == [2]
     assert store.repair.is_damage_cleared(begin, end), "those that are under repair will settle it"
     put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
@@ -258,7 +258,7 @@ def test_damage_beside_a_settled_place_is_doubted_for_itself_alone():
     disk.filesystem.overwrite(FIRST, second, bytes(64))  # the entry behind them: one larger hole
     named, = scrubbed(store)
     assert (named.group, named.index) == (1, 2)
-    store.repair.damaged(1, 2, named.why)
+    store.repair.record_damage(1, 2, named.why)
     put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
     put(store, store.repair.stage_clear(1, lambda: None))
     store.close()
@@ -297,7 +297,7 @@ def test_the_damaged_first_entry_of_a_segment_is_that_entry_alone():
     middle = store.table.journal.segments[1]
     disk.put(middle.path, flipped(disk.read(middle.path), 64 + 20))
     named, = scrubbed(store)
-    store.repair.damaged(named.group, named.index, named.why)
+    store.repair.record_damage(named.group, named.index, named.why)
     put(store, store.repair.stage_copies(1, [entries[named.index - 1]], lambda: None))
     put(store, store.repair.stage_clear(1, lambda: None))
     disk.filesystem.remove(middle.path.replace(".segment", ".index"))
@@ -318,7 +318,7 @@ def test_a_replica_that_is_created_later_has_nothing_to_do_with_old_damage(resta
     settle_all(store, found)
     assert not store.create_group(3, 1, VOTERS).quarantined
     repairer = RepairCoordinator(1, store, None, lambda staged: put(store, staged))
-    repairer.created(3)
+    repairer.on_replica_created(3)
     rounds.run(write(3, noop_entry(3, 1, 1), hard_state=HardState(1, 1)))
     for _ in range(restarts):
         store.close()
@@ -346,7 +346,7 @@ def test_a_replica_that_comes_settles_damage_that_only_others_know_of(group, dou
         store.table.logs[group].require_head_recovery("damage that an earlier start has met")
         put(store, store.repair.stage_clear(group, lambda: None))
     else:
-        RepairCoordinator(1, store, None, partial(put, store)).created(group)
+        RepairCoordinator(1, store, None, partial(put, store)).on_replica_created(group)
     Rounds(store).run(write(group, hard_state=HardState(9, 1)))
     for _ in range(2):
         assert [*store.repair.quarantined_groups()] == []
@@ -369,7 +369,7 @@ def test_a_replica_that_came_back_had_nothing_in_damage_from_while_it_was_away(r
     rounds.run(write(2, noop_entry(2, 1, 4), hard_state=HardState(4, 2)))
     repairer = RepairCoordinator(1, store, Compacted(1), partial(put, store))
     for found in scrubbed(store):
-        repairer.damaged(found)
+        repairer.on_damage(found)
     assert repairer.groups == {1}
     put(store, store.repair.stage_clear(1, lambda: None))
     for _ in range(restarts):
@@ -389,7 +389,7 @@ def test_a_replica_that_was_here_before_settles_nothing_that_only_others_were_cl
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert not [*store.repair.quarantined_groups()]
-    store.repair.damaged(1, 2, "found by the scrub")
+    store.repair.record_damage(1, 2, "found by the scrub")
     put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
     put(store, store.repair.stage_clear(1, lambda: None))
     assert not [*store.repair.quarantined_groups()]
@@ -421,7 +421,7 @@ def test_damage_of_a_replica_that_is_not_taken_up_yet_is_told_to_who_takes_it_up
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     repairer = RepairCoordinator(1, store, core, partial(put, store))
     for found in scrubbed(store):
-        repairer.damaged(found)
+        repairer.on_damage(found)
     for group, restored in store.groups.items():
         core.add_group(group, 1, restored, store.tails[group])
     assert repairer.groups == {1, 2} if whose == "a term" else {1}
@@ -436,12 +436,12 @@ def test_an_answer_that_comes_between_a_replicas_removal_and_its_tombstone_is_fo
     disk, store, _, _ = two_groups()
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     core.add_group(1, 1, store.groups[1], store.tails[1])
-    store.repair.damaged(1, 2, "found by the scrub")
+    store.repair.record_damage(1, 2, "found by the scrub")
     repairer = RepairCoordinator(1, store, core, partial(put, store))
     wanted = store.repair.wanted(1, 8)
     core.remove_group(1)
-    repairer.answered(Answer(1, 1, (), (), True, wanted, wanted))
-    repairer.answered(Answer(1, 1, (), wanted, True, (), wanted))
+    repairer.on_response(RepairResponse(1, 1, (), (), True, wanted, wanted))
+    repairer.on_response(RepairResponse(1, 1, (), wanted, True, (), wanted))
     assert store.repair.wanted(1, 8) == wanted
 
 
@@ -494,8 +494,8 @@ def test_damage_of_compacted_entries_is_nothing_to_any_later_start():
         put(store, staged)
 
     repairer = RepairCoordinator(1, store, Compacted(3), submit)
-    repairer.damaged(named)
-    repairer.damaged(named)
+    repairer.on_damage(named)
+    repairer.on_damage(named)
     assert len(written) == 1, "it is told once"
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
@@ -572,8 +572,8 @@ def test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared(then):
     core = Compacted(1)
     core.write = lambda first_gone: rounds.run(write(1, drop_from=first_gone))
     repairer = RepairCoordinator(1, store, core, partial(put, store))
-    repairer.damaged(named)
-    repairer.answered(Answer(1, 1, (), (), True, store.repair.wanted(1, 8),
+    repairer.on_damage(named)
+    repairer.on_response(RepairResponse(1, 1, (), (), True, store.repair.wanted(1, 8),
                              store.repair.wanted(1, 8)))
     assert store.table.logs[1].index.last_index == 1
     if then == "checkpoint":

@@ -10,8 +10,13 @@ from multiraft.raft.log_reader import LogBounds
 from multiraft.raft.raft_log import RaftLog
 from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import Tombstone, tombstone
-from multiraft.storage.errors import CorruptPlace, CorruptRange
-from multiraft.storage.repair.coordinator import Answer, Ask, RepairCoordinator, ReplayEntries
+from multiraft.storage.errors import CorruptJournalRange, CorruptRange
+from multiraft.storage.repair.coordinator import (
+    RepairCoordinator,
+    RepairResponse,
+    ReplayEntries,
+    SendRequest,
+)
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry, EntryKind, HardState
@@ -128,8 +133,8 @@ def test_a_repaired_batch_is_served_again_also_from_its_index_file():
     store = open_store(disk.filesystem, DIRECTORY)
     with pytest.raises(CorruptRange):
         store.read_job(1, 5, 5).execute()
-    assert store.repair.damaged(1, 5, "found by a read")
-    assert not store.repair.damaged(1, 5, "found once more")
+    assert store.repair.record_damage(1, 5, "found by a read")
+    assert not store.repair.record_damage(1, 5, "found once more")
     store.create_group(1, 1, VOTERS)
     copy_missing(store, {1: originals})
     lift_all(store)
@@ -147,7 +152,7 @@ def test_a_repaired_batch_is_served_again_also_from_its_index_file():
 def test_what_is_missing_is_remembered_by_the_checkpoint():
     disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
-    assert store.repair.damaged(1, 5, "found by a read")
+    assert store.repair.record_damage(1, 5, "found by a read")
     checkpoint(store, {1: 38}, 38)
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
@@ -215,7 +220,7 @@ def repaired_members(disk: Disk, *given: Entry) -> Configuration:
     repairer = RepairCoordinator(1, store, core, lambda staged: put(store, staged))
     for _ in range(2):
         wanted = store.repair.wanted(1, 9)
-        repairer.answered(Answer(1, 1, given, (), True, wanted=wanted))
+        repairer.on_response(RepairResponse(1, 1, given, (), True, wanted=wanted))
     repairer.on_replay_read(1, repairer.step(1).job.execute())
     assert core.status.of(1).configuration == store.table.logs[1].configuration
     store.close()
@@ -257,9 +262,9 @@ def test_a_change_of_members_that_was_dropped_is_forgotten_when_that_comes_to_li
 def test_a_lift_is_void_while_an_entry_is_missing():
     disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
-    store.repair.damaged(1, 5, "found by a read")
+    store.repair.record_damage(1, 5, "found by a read")
     staged = store.repair.stage_clear(1, lambda: None)
-    store.repair.damaged(1, 6, "found meanwhile")
+    store.repair.record_damage(1, 6, "found meanwhile")
     put(store, staged)
     assert store.repair.quarantined(1) is not None
 
@@ -275,7 +280,7 @@ def test_a_second_repair_forgets_nothing_that_the_first_has_settled():
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)  # the checkpoint is behind the hole
     assert again.repair.is_damage_cleared(500, 600)
-    assert again.repair.damaged(1, 5, "found by a read")
+    assert again.repair.record_damage(1, 5, "found by a read")
     copy_missing(again, {1: intact})
     lift_all(again)
     assert again.repair.is_damage_cleared(500, 600)
@@ -315,7 +320,7 @@ def test_a_copy_of_a_logs_last_entry_is_found_by_the_next_start(then_dropped):
     rounds.run(write(1, hard_state=HardState(2, 1)))
     place = store.table.logs[1].index.position(1)
     disk.put(FIRST, flipped(disk.read(FIRST), place + 14))
-    assert store.repair.damaged(1, 1, "found by the scrub")
+    assert store.repair.record_damage(1, 1, "found by the scrub")
     put(store, store.repair.stage_copies(1, [first], lambda: None))
     put(store, store.repair.stage_clear(1, lambda: None))
     if then_dropped:
@@ -338,7 +343,7 @@ def test_copies_of_an_earlier_incarnation_are_none_of_the_logs():
     rounds.run(write(1, hard_state=HardState(2, 1)))
     place = store.table.logs[1].index.position(3)
     disk.put(FIRST, flipped(disk.read(FIRST), place + 14))
-    assert store.repair.damaged(1, 3, "found by the scrub")
+    assert store.repair.record_damage(1, 3, "found by the scrub")
     put(store, store.repair.stage_copies(1, [entries[2]], lambda: None))
     put(store, store.repair.stage_clear(1, lambda: None))
     while len(store.table.journal.segments) < 2:
@@ -464,7 +469,7 @@ def test_damage_of_unknown_ownership_is_nothing_to_a_replica_that_was_removed():
     core = Core({1: VOTERS})
     repairer = RepairCoordinator(1, store, core, lambda staged: None)
     at = model_position(disk, 2)  # a hard state
-    repairer.damaged(CorruptPlace(at, at + 72, "found by the scrub"))
+    repairer.on_damage(CorruptJournalRange(at, at + 72, "found by the scrub"))
     assert core.quarantined == [1]
     assert repairer.groups == {1}
 
@@ -476,18 +481,18 @@ def test_a_replica_that_begins_in_doubt_is_under_repair():
     repairer = RepairCoordinator(1, store, Core({}), lambda staged: None)
     repairer.groups.clear()  # as when all that were there have been cleared
     store.create_group(7, 1, Configuration(()))
-    repairer.created(7)
+    repairer.on_replica_created(7)
     assert repairer.groups == {7}
 
 
 def test_who_knows_no_members_asks_the_leader():
     disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
-    store.repair.damaged(1, 3, "found by a read")
+    store.repair.record_damage(1, 3, "found by a read")
     nobody = Configuration(())
     assert RepairCoordinator(1, store, Core({1: nobody}), lambda staged: None).step(1) is None
     asked = RepairCoordinator(1, store, Core({1: nobody}, leader=3), lambda staged: None).step(1)
-    assert isinstance(asked, Ask) and asked.peer == 3
+    assert isinstance(asked, SendRequest) and asked.peer == 3
 
 
 def test_what_the_leader_has_compacted_is_given_up_for_its_snapshot():
@@ -495,13 +500,13 @@ def test_what_the_leader_has_compacted_is_given_up_for_its_snapshot():
     together with the checkpoint that made it needless here."""
     disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
-    store.repair.damaged(2, 3, "found by the scrub")
+    store.repair.record_damage(2, 3, "found by the scrub")
     core = Core({1: VOTERS, 2: VOTERS})
     repairer = RepairCoordinator(1, store, core, lambda staged: None)
     wanted = store.repair.wanted(2, 8)
-    repairer.answered(Answer(2, 1, (), (), False, wanted))
+    repairer.on_response(RepairResponse(2, 1, (), (), False, wanted))
     assert not core.forgotten, "whoever does not lead may be behind"
-    repairer.answered(Answer(2, 1, (), (), True, wanted))
+    repairer.on_response(RepairResponse(2, 1, (), (), True, wanted))
     assert core.forgotten == [(2, 3)]
     assert store.table.logs[2].needs_head_recovery, (
         "it may not be counted before the leader clears it"
@@ -512,12 +517,12 @@ def test_what_is_applied_and_compacted_by_the_leader_is_forgotten():
     """The state stands for it here, too."""
     disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
-    store.repair.damaged(2, 3, "found by the scrub")
+    store.repair.record_damage(2, 3, "found by the scrub")
     core = Core({1: VOTERS, 2: VOTERS})
     core.status.applied_index = 3
     written = []
     repairer = RepairCoordinator(1, store, core, written.append)
-    repairer.answered(Answer(2, 1, (), (), True, store.repair.wanted(2, 8)))
+    repairer.on_response(RepairResponse(2, 1, (), (), True, store.repair.wanted(2, 8)))
     assert not core.forgotten and core.first_index == 4
     assert repairer.step(2) is None and not store.repair.quarantined(2).missing
     assert len(written) == 1, "nobody needs what stood there"
@@ -544,11 +549,13 @@ def test_a_replica_may_be_removed_while_its_copies_are_written():
     disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     intact = entries_of(store, 2)
-    store.repair.damaged(2, 3, "found by a read")
+    store.repair.record_damage(2, 3, "found by a read")
     core, submitted = Core({1: VOTERS, 2: VOTERS}), []
     repairer = RepairCoordinator(1, store, core, submitted.append)
     repairer.groups.add(2)
-    repairer.answered(Answer(2, 1, (intact[2],), (), True, wanted=((3, intact[2].term),)))
+    repairer.on_response(
+        RepairResponse(2, 1, (intact[2],), (), True, wanted=((3, intact[2].term),))
+    )
     del core._groups[2]
     put(store, submitted.pop())
     assert not repairer._writing
@@ -591,10 +598,10 @@ def test_damage_of_compacted_entries_is_not_missed():
     store = open_store(disk.filesystem, DIRECTORY)
     core, submitted = Core({1: VOTERS, 2: VOTERS}), []
     repairer = RepairCoordinator(1, store, core, submitted.append)
-    repairer.damaged(CorruptRange(1, 2, "found by the scrub"))
-    assert isinstance(repairer.step(1), Ask)
+    repairer.on_damage(CorruptRange(1, 2, "found by the scrub"))
+    assert isinstance(repairer.step(1), SendRequest)
     core.first_index = 3
     assert repairer.step(1) is None
     assert len(submitted) == 2, "what stood there is written, and it is lifted"
-    repairer.damaged(CorruptRange(2, 2, "found by the scrub"))
+    repairer.on_damage(CorruptRange(2, 2, "found by the scrub"))
     assert 2 not in repairer.groups

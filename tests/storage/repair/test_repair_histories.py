@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from multiraft.codec import layout
-from multiraft.storage.repair.coordinator import Ask, RepairCoordinator, ReplayEntries
+from multiraft.storage.repair.coordinator import RepairCoordinator, ReplayEntries, SendRequest
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, Disk
@@ -91,11 +91,11 @@ class Life:
         for _ in range(100):
             for group in sorted(repairer.groups):
                 action = repairer.step(group)
-                if isinstance(action, Ask):
+                if isinstance(action, SendRequest):
                     asked, peer = (leader, self.peer) if action.peer == 2 else (stale, self.stale)
                     jobs, answer = asked.copies_for(action.request)
                     given = tuple(entry for job in jobs for entry in job.execute())
-                    repairer.answered(answer._replace(entries=given))
+                    repairer.on_response(answer._replace(entries=given))
                 elif isinstance(action, ReplayEntries):
                     repairer.on_replay_read(group, action.job.execute())
             if not repairer.groups:
@@ -237,7 +237,7 @@ class Life:
         while (job := scrubber.next_job()) is not None:
             job.execute()
             for error in scrubber.done(job):
-                repairer.damaged(error)
+                repairer.on_damage(error)
         self.repair(set())
 
     def check(self) -> None:

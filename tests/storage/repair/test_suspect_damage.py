@@ -14,9 +14,14 @@ from multiraft.raft.messages import Append, VoteRequest
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import Tombstone, tombstone
-from multiraft.storage.errors import CorruptPlace, CorruptRange
+from multiraft.storage.errors import CorruptJournalRange, CorruptRange
 from multiraft.storage.journal.journal import Segment
-from multiraft.storage.repair.coordinator import Answer, Ask, RepairCoordinator, Request
+from multiraft.storage.repair.coordinator import (
+    RepairCoordinator,
+    RepairRequest,
+    RepairResponse,
+    SendRequest,
+)
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped
@@ -48,7 +53,7 @@ def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_o
     core._group(1).recovery_grant = (3, 4, True)
     assert repairer.step(1) is None
     lift, = staged
-    repairer.damaged(CorruptPlace(at + 72, at + 144, "found by the scrub"))
+    repairer.on_damage(CorruptJournalRange(at + 72, at + 144, "found by the scrub"))
     put(store, lift)
     assert store.repair.quarantined(1) is not None
     assert repairer.step(1) is None
@@ -58,7 +63,7 @@ def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_o
 
 def test_a_lift_that_is_void_ends_no_lasting_quarantine_at_the_next_start():
     disk, store, _, _ = two_groups()
-    store.repair.damaged(1, 2, "found by a read")
+    store.repair.record_damage(1, 2, "found by a read")
     store.repair.forget_below(1, 3)
     staged = store.repair.stage_clear(1, lambda: None)
     store.table.logs[1].quarantine_permanently("its history cannot be")
@@ -72,7 +77,7 @@ def test_a_lift_that_is_void_ends_no_lasting_quarantine_at_the_next_start():
 def test_damage_of_what_is_compacted_before_consensus_tells_of_it_is_no_contradiction():
     """The store learns of a quarantine by consensus one turn later."""
     _, store, _, _ = two_groups()
-    store.repair.damaged(1, 2, "found by a read")
+    store.repair.record_damage(1, 2, "found by a read")
     store.repair.forget_below(1, 3)
     store.quarantine(1, "entry 2: found by a read")
     assert not store.repair.quarantined(1).permanently_quarantined
@@ -81,7 +86,7 @@ def test_damage_of_what_is_compacted_before_consensus_tells_of_it_is_no_contradi
 def test_what_was_missing_in_an_earlier_life_is_not_missed_in_a_later_one():
     disk, store, rounds, _ = two_groups()
     before = store.table.logs[1].index.position(2)
-    store.repair.damaged(1, 2, "found by a read")
+    store.repair.record_damage(1, 2, "found by a read")
     store.repair.require_head_recovery(1)
     checkpoint(store)
     rounds.run(GroupWrite(1, 1, 0, (), None, tombstone(1, 1, Tombstone(HardState(3, 2), 0, 1))))
@@ -159,7 +164,7 @@ def test_a_segment_that_has_to_be_scanned_has_lost_nothing_behind_the_end_of_its
     disk, store, rounds, _ = two_groups()
     entry = noop_entry(2, 1, 1)
     rounds.run(write(2, entry))
-    store.repair.damaged(2, 1, "found by a read")
+    store.repair.record_damage(2, 1, "found by a read")
     put(store, store.repair.stage_copies(2, [entry], lambda: None))
     put(store, store.repair.stage_clear(2, lambda: None))
     for _ in range(2):
@@ -199,7 +204,7 @@ def test_a_damaged_copy_of_what_was_dropped_is_history(then):
     disk, store, rounds, _ = two_groups()
     batch = data_entry(1, 4, 3, 7, 0, [b"what is dropped"])
     rounds.run(write(1, batch))
-    store.repair.damaged(1, 4, "found by a read")
+    store.repair.record_damage(1, 4, "found by a read")
     put(store, store.repair.stage_copies(1, [batch], lambda: None))
     put(store, store.repair.stage_clear(1, lambda: None))
     copy = store.table.logs[1].index.position(4)
@@ -238,7 +243,7 @@ def test_who_leads_an_earlier_term_does_not_know_what_was_never_committed(asker)
     _, store, rounds, _ = two_groups()
     rounds.run(write(1, hard_state=HardState(3, 1)))
     leader = RepairCoordinator(1, store, Deposed(), lambda staged: None)
-    jobs, answer = leader.copies_for(Request(1, 1, ((2, 1), (4, 2)), asker))
+    jobs, answer = leader.copies_for(RepairRequest(1, 1, ((2, 1), (4, 2)), asker))
     assert len(jobs) == 1 and answer.absent == ((4, 2),)
     assert answer.leads == (asker <= 3)
 
@@ -249,8 +254,8 @@ def test_who_asks_for_lost_entries_says_in_which_term_it_is():
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     core.add_group(1, 1, store.create_group(1, 1, VOTERS), store.tails[1])
     repairer = RepairCoordinator(1, store, core, lambda staged: None)
-    repairer.damaged(CorruptRange(1, 2, "found by a read"))
-    assert repairer.step(1).request == Request(1, 1, ((2, 1),), 5)
+    repairer.on_damage(CorruptRange(1, 2, "found by a read"))
+    assert repairer.step(1).request == RepairRequest(1, 1, ((2, 1),), 5)
 
 
 def before_a_hole(disk: Disk, *entries: Entry) -> Store:
@@ -286,7 +291,9 @@ def test_the_leader_is_asked_though_the_log_that_is_left_does_not_name_it():
     assert {repairer.step(1).peer for _ in range(6)} == {2, 3}
     core.step(7, Append(1, 1, 5, 9, 4, 9, 9, (), 1))
     assert {repairer.step(1).peer for _ in range(6)} == {2, 3, 7}
-    repairer.answered(Answer(1, 1, (change,), (), True, wanted=store.repair.wanted(1, 8)))
+    repairer.on_response(
+        RepairResponse(1, 1, (change,), (), True, wanted=store.repair.wanted(1, 8))
+    )
     put(store, staged.pop())
     assert repairer.step(1) is None
     assert core.repair.is_following(1), "the leader brings the rest"
@@ -329,9 +336,9 @@ def test_what_its_leader_had_when_it_was_damaged_and_has_compacted_since_is_give
     core.add_group(1, 1, store.create_group(1, 1, VOTERS), store.tails[1])
     core.step(2, Append(1, 1, 1, 3, 1, 3, 1, (), 1))
     repairer = RepairCoordinator(1, store, core, lambda staged: None)
-    repairer.damaged(CorruptRange(1, 2, "found by a read"))
+    repairer.on_damage(CorruptRange(1, 2, "found by a read"))
     wanted = repairer.step(1).request.wanted
-    repairer.answered(Answer(1, 1, (), (), True, wanted, wanted))
+    repairer.on_response(RepairResponse(1, 1, (), (), True, wanted, wanted))
     assert core.status.of(1).last_index == 1
     core._check()
 
@@ -354,13 +361,13 @@ def test_what_is_applied_and_compacted_by_any_member_is_forgotten_without_a_lead
     core.add_group(1, 1, restored, store.tails[1])
     repairer = RepairCoordinator(1, store, core, partial(put, store))
     for index in (2, 3):
-        repairer.damaged(CorruptRange(1, index, "found by a read"))
+        repairer.on_damage(CorruptRange(1, index, "found by a read"))
     wanted = repairer.step(1).request.wanted
-    repairer.answered(Answer(1, 1, (), (), False, wanted, wanted))
+    repairer.on_response(RepairResponse(1, 1, (), (), False, wanted, wanted))
     core._check()
     if applied < 4:
         assert core.status.of(1).first_index == 1, "the term before the log's beginning is not sure"
-        assert isinstance(repairer.step(1), Ask)
+        assert isinstance(repairer.step(1), SendRequest)
         return
     assert (core.status.of(1).first_index, core.status.of(1).last_index) == (5, 5)
     repairer.step(1)
@@ -381,7 +388,7 @@ def test_what_was_forgotten_is_in_the_way_of_no_start_once_what_is_behind_it_is_
         store.tails[1].append(noop_entry(1, index, index))
     store.tails[1].apply(2)
     assert not store.checkpoint_due, "what was written is too little for one"
-    store.repair.damaged(1, 2, "found by a read")
+    store.repair.record_damage(1, 2, "found by a read")
     assert store.repair.forget_below(1, 3) == [2]
     assert not store.checkpoint_due, "it would have applied nothing behind it"
     store.tails[1].apply(3)
