@@ -29,8 +29,9 @@ BUGS = (
         "if True:",
         "no room for a segment stops the node instead of its records",
         Seeds((9,), faults=("disk-full", "disk-full", "kill"))),
-    Bug("full-again-without-blocks", "multiraft.storage.disk_space", "DiskSpaceGuard._fill_files",
-        "missing = self._unfilled.unallocated_bytes()",
+    Bug("full-again-without-blocks", "multiraft.storage.disk_space",
+        "DiskSpaceGuard._preallocate_files",
+        "missing = self._files.unallocated_bytes()",
         "missing = 0",
         "a segment that was made on a full disk finds no room when the disk is full again",
         Tests(("tests/storage/test_disk_space.py::"

@@ -1,6 +1,6 @@
 """Checkpoints: the applied state of all groups in one file, so that recovery replays only the rest.
 
-Contract.  Captured on the loop (``checkpointer.py``), encoded in pieces and written by a thread,
+Contract.  Captured on the loop (``checkpointer.py``), encoded in chunks and written by a thread,
 durable under its name when ``execute`` returns; the last two are kept.  A damaged one is skipped
 for the one before it, and reported.  Records of groups that did not change since the last
 checkpoint are not encoded again.
@@ -26,7 +26,7 @@ import cbor2
 from multiraft.codec import shapes
 from multiraft.errors import CodecError
 from multiraft.partitions.state import PartitionStates
-from multiraft.storage import pieces
+from multiraft.storage import chunked_cbor
 from multiraft.storage.atomic_file import read_envelope, replace_file, write_envelope
 from multiraft.storage.disk_space import is_full
 from multiraft.storage.errors import CorruptFile
@@ -216,7 +216,7 @@ class CheckpointJob:
         for group in sorted(self._records):
             record = self._records[group]
             self.encoded[group] = record if isinstance(record, bytes) else record.encode()
-        body = pieces.dumps([self.position, self._journal_start, list(self.encoded.values()),
+        body = chunked_cbor.dumps([self.position, self._journal_start, list(self.encoded.values()),
                              self._extra])
         name = checkpoint_name(self.position)
         for ending in ("", COPY) if self.write_copy else ("",):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from multiraft.storage.pieces import Encoded
+from multiraft.storage.chunked_cbor import Encoded
 from multiraft.types import METADATA_GROUP
 from node.errors import DiskFailed
 from node.loop.disk_space import Space, is_full
@@ -77,7 +77,7 @@ class Checkpoints:
             try:
                 job.execute()
             except OSError as error:
-                if self._space is None or not is_full(error) or not self._space.exhausted():
+                if self._space is None or not is_full(error) or not self._space.release_reserve():
                     raise
                 job.execute()
         except OSError as error:
@@ -120,7 +120,7 @@ class Checkpoints:
         if self._space is None or not is_full(error):
             return False
         self._store.checkpoint_failed()
-        self._space.fill()
+        self._space.refuse_records()
         return True
 
     def _capture(self, metadata: Encoded | None = None) -> tuple[CheckpointJob, int]:

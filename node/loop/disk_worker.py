@@ -56,7 +56,7 @@ def open_probe(directory: Path, space: Space) -> int:
     except OSError as error:
         if not is_full(error):
             raise
-        if not space.exhausted():
+        if not space.release_reserve():
             raise DiskFailed(f"{directory} has no room for {PROBE_BYTES} bytes, and no reserve: "
                              f"free some space, then start the node again") from error
         os.posix_fallocate(file_number, 0, PROBE_BYTES)
@@ -248,7 +248,7 @@ class DiskWorker:
         except OSError as error:
             if self._space is None or not is_full(error):
                 raise
-            self._space.exhausted()
+            self._space.release_reserve()
             await trio.to_thread.run_sync(staged.create_files, False)
 
     async def _unless_full(self, work: Callable[[], None]) -> bool:
@@ -258,7 +258,7 @@ class DiskWorker:
         except OSError as error:
             if self._space is None or not is_full(error):
                 raise
-            self._space.fill()
+            self._space.refuse_records()
             return False
         return True
 

@@ -123,9 +123,9 @@ class DiskWorker:
             self._begin(job.execute, (), lambda: self._checkpointed(job, applied),
                         self._no_checkpoint)
         elif (prepare := store.create_segment_job()) is not None:
-            self._begin(prepare.execute, (), _nothing, self._room.fill)
+            self._begin(prepare.execute, (), _nothing, self._room.refuse_records)
         elif (seal := store.seal_job()) is not None:
-            self._begin(seal.execute, (), lambda: store.sealed(seal), self._room.fill)
+            self._begin(seal.execute, (), lambda: store.sealed(seal), self._room.refuse_records)
 
     def _checkpointed(self, job: CheckpointJob, applied: int) -> None:
         self._store.checkpointed(job)
@@ -135,7 +135,7 @@ class DiskWorker:
     def _no_checkpoint(self) -> None:
         """Handle a checkpoint that failed for lack of disk space: the previous one stays valid."""
         self._store.checkpoint_failed()
-        self._room.fill()
+        self._room.refuse_records()
         self._no_checkpoint_before_ms = self._node.now_ms + NO_ROOM_MS
 
     def _begin(self, work: Callable[[], object], flights: Sequence[Flight],
@@ -276,7 +276,7 @@ class DiskWorker:
         except OSError as error:
             if not is_full(error):
                 raise
-            self._room.exhausted()
+            self._room.release_reserve()
             staged.create_files(False)
 
 

@@ -309,7 +309,7 @@ class Stately(Acquainted):
             try:
                 job.execute()
             except OSError as error:
-                if not is_full(error) or not self._room.exhausted():
+                if not is_full(error) or not self._room.release_reserve():
                     raise
                 job.execute()
         except OSError as error:

@@ -110,17 +110,17 @@ def test_a_reserve_that_a_loss_of_power_brings_back_holds_what_it_owns():
         filesystem = filesystem_with(b"")
         filesystem.make_directory("/data")
         reserve = SimulatedReserve(filesystem, 4096)
-        assert reserve.take() and reserve.held_bytes == 4096
+        assert reserve.allocate() and reserve.held_bytes == 4096
         filesystem.sync_directory("/data")
-        reserve.give_back()
+        reserve.release()
         filesystem.faults.capacity_bytes = filesystem.faults.used_bytes
         filesystem.power_loss(random.Random(seed))
         if filesystem.exists(RESERVE_FILE):
             break
     assert reserve.held_bytes == filesystem.faults.used_bytes == 0
-    assert not reserve.take() and not filesystem.exists(RESERVE_FILE)
+    assert not reserve.allocate() and not filesystem.exists(RESERVE_FILE)
     filesystem.faults.heal()
-    assert reserve.take() and reserve.held_bytes == filesystem.faults.used_bytes == 4096
+    assert reserve.allocate() and reserve.held_bytes == filesystem.faults.used_bytes == 4096
 
 
 def test_clock_runs_at_its_rate_and_never_back():
