@@ -78,7 +78,7 @@ class GroupRecord(NamedTuple):
     prev_term: int
     commit: int
     quarantined: str
-    tail: Any  # ``PartitionStates.snapshot()``
+    states: Any  # ``PartitionStates.snapshot()``
     missing: tuple[tuple[int, int], ...] = ()  # (index, journal position of its damage)
     needs_head_recovery: bool = False
     permanently_quarantined: bool = False
@@ -104,7 +104,7 @@ class GroupRecord(NamedTuple):
                 self.prev_term,
                 self.commit,
                 self.quarantined,
-                self.tail,
+                self.states,
                 self.missing,
                 self.needs_head_recovery,
                 self.permanently_quarantined,
@@ -127,7 +127,7 @@ class GroupRecord(NamedTuple):
         fields = cbor2.loads(data)
         shapes.check(fields, _SHAPES.get(len(fields), _RECORD), "a group's record")
         (group, incarnation, configuration, hard_state, first_index, prev_term, commit,
-         quarantined, tail, *later) = fields
+         quarantined, states, *later) = fields
         completed: list[Any] = later + list(_LATER_FIELDS[len(later):])
         (
             missing,
@@ -147,7 +147,7 @@ class GroupRecord(NamedTuple):
         return cls(
             int(group), int(incarnation), Configuration(voters, learners, outgoing),
             HardState(*map(int, hard_state)), int(first_index), int(prev_term), int(commit),
-            str(quarantined), tail,
+            str(quarantined), states,
             tuple((int(index), int(position)) for index, position in missing),
             bool(needs_head_recovery), bool(permanently_quarantined), int(cleared_position),
             tuple((int(begin), int(end)) for begin, end in cleared_ranges),
@@ -163,7 +163,7 @@ class Checkpoint:
     position: int = 0  # everything of the journal before it was durable
     journal_start: int = 0  # start of the first segment
     records: dict[int, GroupRecord] = field(default_factory=dict)
-    tails: dict[int, PartitionStates] = field(default_factory=dict)
+    partition_states: dict[int, PartitionStates] = field(default_factory=dict)
     extra: Any = None
 
     def installed(self) -> dict[int, int]:
@@ -176,8 +176,10 @@ class Checkpoint:
 
     def applied(self) -> dict[tuple[int, int], int]:
         """(group, incarnation) -> applied index."""
-        return {(record.group, record.incarnation): self.tails[record.group].applied_index
-                for record in self.records.values()}
+        return {
+            (record.group, record.incarnation): self.partition_states[record.group].applied_index
+            for record in self.records.values()
+        }
 
 
 class CheckpointJob:
@@ -245,8 +247,10 @@ def read_checkpoint(filesystem: ReadableFiles, path: str) -> Checkpoint:
         shapes.check(fields, _FILE, "the checkpoint")
         position, journal_start, encoded, extra = fields
         records = {record.group: record for record in map(GroupRecord.decode, encoded)}
-        tails = {group: PartitionStates.restore(record.tail) for group, record in records.items()}
-        return Checkpoint(position, journal_start, records, tails, extra)
+        partition_states = {
+            group: PartitionStates.restore(record.states) for group, record in records.items()
+        }
+        return Checkpoint(position, journal_start, records, partition_states, extra)
     except (cbor2.CBORDecodeError, CodecError, ValueError, TypeError) as error:
         raise CorruptFile(path, f"malformed ({error})") from error
 

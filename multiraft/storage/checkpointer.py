@@ -112,13 +112,13 @@ class Checkpointer:
 
     def _record(self, log: StoredLog, commit: int) -> GroupRecord | bytes:
         """Return the group's record, encoded already when nothing changed since the last one."""
-        tail = self._table.tails[log.group]
+        states = self._table.partition_states[log.group]
         # What is committed but not on this disk yet stays out: a crash may bring back what stood
         # there before, and the checkpoint would call it committed.
-        commit = max(min(commit, tail.applied_index), log.commit)
-        configuration_index, configuration = log.configuration_at(tail.applied_index)
+        commit = max(min(commit, states.applied_index), log.commit)
+        configuration_index, configuration = log.configuration_at(states.applied_index)
         key = (log.incarnation, configuration_index, configuration, log.hard_state,
-               log.index.first_index, commit, log.quarantined, tail.applied_index,
+               log.index.first_index, commit, log.quarantined, states.applied_index,
                tuple(log.missing.items()), log.needs_head_recovery, log.permanently_quarantined,
                log.cleared_position, log.vote_barrier_index, log.removed, log.tombstone_position,
                log.group_incarnation, log.snapshot_position, log.vote_barrier_term)
@@ -134,7 +134,7 @@ class Checkpointer:
             log.index.prev_term,
             commit,
             log.quarantined,
-            tail.snapshot(),
+            states.snapshot(),
             tuple(log.missing.items()),
             log.needs_head_recovery,
             log.permanently_quarantined,

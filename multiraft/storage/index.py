@@ -36,7 +36,7 @@ class Copy(NamedTuple):
     term: int
     position: int
     size: int
-    damaged: int  # journal position of the damaged one; 0 = unknown
+    damaged_position: int  # of the damaged entry; 0 = unknown
     damaged_size: int
     partition: int = 0  # of a batch, with what its partition's index says of it
     base_offset: int = -1
@@ -156,9 +156,9 @@ class GroupIndex:
                 self._run_starts.append(start)
                 self._run_terms.append(term)
 
-    def truncate(self, first_gone: int) -> None:
-        """Forget ``first_gone`` and everything after it."""
-        kept = max(0, first_gone - self.first_index)
+    def truncate(self, first_removed: int) -> None:
+        """Forget ``first_removed`` and everything after it."""
+        kept = max(0, first_removed - self.first_index)
         del self._positions[kept:]
         del self._ends[kept:]
         runs = bisect_left(self._run_starts, self.first_index + kept)
@@ -289,9 +289,9 @@ class PartitionIndex:
             at += 1
         self.end_offset = later.end_offset
 
-    def truncate(self, first_gone: int) -> None:
-        """Forget the batches whose *index* is ``first_gone`` or higher."""
-        kept = bisect_left(self._indexes, first_gone)
+    def truncate(self, first_removed: int) -> None:
+        """Forget the batches whose *index* is ``first_removed`` or higher."""
+        kept = bisect_left(self._indexes, first_removed)
         if kept < len(self._bases):
             self.end_offset = self.batch(kept - 1)[1] if kept else self._bases[0]
             if self._gaps:

@@ -229,7 +229,7 @@ def group_rows(path: Path) -> list[dict[str, object]]:
         rows.append({"group": group, "incarnation": record.incarnation,
                      "term": record.hard_state.term, "vote": record.hard_state.vote,
                      "first_index": record.first_index, "commit": record.commit,
-                     "applied": checkpoint.tails[group].applied_index,
+                     "applied": checkpoint.partition_states[group].applied_index,
                      "voters": list(record.configuration.voters),
                      "learners": list(record.configuration.learners),
                      "outgoing": list(record.configuration.outgoing),

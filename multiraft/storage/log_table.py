@@ -4,8 +4,8 @@ Contract.  The state that ``Store`` and ``LocalRepair`` share.  Owned by the loo
 or writes: reads and writes leave as I/O jobs (``io_jobs.py``).  Recovery fills the table, ``Store``
 adds and removes logs, ``LocalRepair`` replaces damaged entries of logs by copies.
 
-Invariants.  ``logs`` and ``tails`` have the same groups.  ``restored`` has those of them that are
-not removed, as recovery found or ``Store`` created them.
+Invariants.  ``logs`` and ``partition_states`` have the same groups.  ``restored`` has those of them
+that are not removed, as recovery found or ``Store`` created them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LogTable:
         self,
         journal: Journal,
         logs: dict[int, StoredLog],
-        tails: dict[int, PartitionStates],
+        partition_states: dict[int, PartitionStates],
         journal_damage: JournalDamage,
         read_gap_bytes_max: int,
     ):
@@ -38,7 +38,7 @@ class LogTable:
         self.journal = journal
         self.filesystem = journal.filesystem
         self.logs = logs
-        self.tails = tails
+        self.partition_states = partition_states
         self.restored: dict[int, GroupRestored] = {}
         self.journal_damage = journal_damage
         self.staged_sequence = 0  # of the last round
@@ -58,7 +58,7 @@ class LogTable:
     def restore(self, group: int) -> GroupRestored:
         """Describe a group's present state for ``MultiRaft.add_group``, and keep the description in
         ``restored``.  O(runs of terms)."""
-        restored = self.log(group).restored(self.tails[group].applied_index)
+        restored = self.log(group).restored(self.partition_states[group].applied_index)
         self.restored[group] = restored
         return restored
 

@@ -82,7 +82,7 @@ class Store:
         self.incarnation = claimed.incarnation  # of the data directory
         self.lives = claimed.lives  # of the data directory (``lives.Life``), oldest first
         self.groups = table.restored  # as recovered or created
-        self.tails = table.tails
+        self.partition_states = table.partition_states
         self.damage = recovered.damage
         self.strays = recovered.strays  # files that are not this node's: left alone
         self.extra = checkpoint.extra  # what it carries for the node
@@ -145,7 +145,7 @@ class Store:
                             for error in damaged]
         names = [*filesystem.list(directory), *filesystem.others(directory)]
         found.strays[:0] = strays_among_checkpoints(directory, names)
-        table = LogTable(journal, found.logs, found.tails, found.journal_damage,
+        table = LogTable(journal, found.logs, found.partition_states, found.journal_damage,
                          config.read_gap_bytes_max)
         return cls(table, directory, config, claimed, checkpoint, found, lock)
 
@@ -180,7 +180,7 @@ class Store:
             log.cleared_ranges = ((0, log.created_position),)
             if self.recovered.quarantine_all_reason and not is_new:
                 log.require_head_recovery(self.recovered.quarantine_all_reason)
-            self.tails[group] = PartitionStates(group)
+            self.partition_states[group] = PartitionStates(group)
         else:
             if log.removed:
                 log.removed, log.created_position = False, self._journal.position
@@ -189,19 +189,19 @@ class Store:
         return self.table.restore(group)
 
     def install(self, group: int, bounds: LogBounds, configuration_index: int,
-                configuration: Configuration, tail: PartitionStates) -> None:
-        """Install a snapshot: ``tail`` and the node's own state replace all entries up to
+                configuration: Configuration, states: PartitionStates) -> None:
+        """Install a snapshot: ``states`` and the node's own state replace all entries up to
         ``bounds``, and the log begins empty behind it.  In memory only: the next checkpoint makes
         the snapshot durable as a whole, and no acknowledgement may leave before.  No write of the
         group may be staged.
         """
         log = self.table.log(group)
-        assert tail.applied_index == tail.last_index == bounds.last_index, (
-            f"state at {tail.applied_index}..{tail.last_index}, log from {bounds.first_index}")
+        assert states.applied_index == states.last_index == bounds.last_index, (
+            f"state at {states.applied_index}..{states.last_index}, log from {bounds.first_index}")
         # A new segment: recovery skips the group's entries in segments that begin before it, which
         # the snapshot replaces, without a record of its own in the journal.
-        log.restart(bounds, configuration_index, configuration, self._journal.cut_over())
-        self.tails[group] = tail
+        log.restart(bounds, configuration_index, configuration, self._journal.start_segment())
+        self.partition_states[group] = states
         self.table.restore(group)
         self._checkpointer.require_copy()
 
@@ -232,7 +232,7 @@ class Store:
             # A vote or entries that it may have lost are not in the tombstone either, so the
             # group's next replica on this node must not vote before a leader cleared it.
             log.require_head_recovery("it was removed during head recovery")
-        self.tails[log.group] = PartitionStates(log.group)
+        self.partition_states[log.group] = PartitionStates(log.group)
         self.groups.pop(log.group, None)
         return 1 + len(ranges)
 
@@ -306,7 +306,7 @@ class Store:
         assert batch is not None
         partition.append(entry.base_offset, batch.count, entry.index, batch.max_timestamp_ms)
 
-    def begin(self, staged: StagedWrite) -> None:
+    def submitted(self, staged: StagedWrite) -> None:
         """Record that the disk thread has all rounds up to ``staged``, and gets no later one before
         they are durable.
 
@@ -320,7 +320,7 @@ class Store:
         if staged.synced and staged.end > journal.submitted:
             journal.submitted = staged.end
 
-    def flushed(self, position: int) -> None:
+    def fsynced(self, position: int) -> None:
         """Record that all writes before ``position`` whose sync waited have been synced."""
         self._journal.fsynced = max(self._journal.fsynced, position)
 

@@ -323,15 +323,16 @@ class StoredLog:
         if self.index.last_term > self.hard_state.term:
             self.hard_state = HardState(self.index.last_term, 0)
 
-    def truncate(self, first_gone: int) -> None:
-        """Truncate the log from ``first_gone`` on.  O(dropped entries + the group's partitions)."""
-        for index in range(first_gone, self.index.last_index + 1):
+    def truncate(self, first_removed: int) -> None:
+        """Truncate the log from ``first_removed`` on.  O(dropped entries + the group's
+        partitions)."""
+        for index in range(first_removed, self.index.last_index + 1):
             self.cached.pop(index, None)
-        self.index.truncate(first_gone)
+        self.index.truncate(first_removed)
         # A configuration counts as long as its entry is in the log, committed or not (thesis 4.1).
-        while len(self.configurations) > 1 and self.configurations[-1][0] >= first_gone:
+        while len(self.configurations) > 1 and self.configurations[-1][0] >= first_removed:
             self.configurations.pop()
-        for gone in [index for index in self.missing if index >= first_gone]:
+        for gone in [index for index in self.missing if index >= first_removed]:
             self.resolve_missing(gone)
         for partition in self.partitions.values():
-            partition.truncate(first_gone)
+            partition.truncate(first_removed)

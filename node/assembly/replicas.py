@@ -59,9 +59,17 @@ def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
     partial = SnapshotDownload(RealFilesystem(), str(env.config.data_dir), IMAGE_BYTES_MAX)
     snapshots = Snapshots(core, store, metadata.log, checkpoints, peers.bulk, env.config.limits,
                           request_round, log, partial, env.space, replicas.reload)
-    applied = AppliedEntries(store.tails)
-    switching = PartitionSwitcher(core, store.tails, metadata.log, applied, peers.requests,
-                          peers.metadata_requests, request_round, log)
+    applied = AppliedEntries(store.partition_states)
+    switching = PartitionSwitcher(
+        core,
+        store.partition_states,
+        metadata.log,
+        applied,
+        peers.requests,
+        peers.metadata_requests,
+        request_round,
+        log,
+    )
     peers.handlers.update(switching.handlers)
     return ReplicaParts(
         repairs, replicas, checkpoints, snapshots, applied, switching,

@@ -135,5 +135,5 @@ class Checkpoints:
 def _applied(store: Store) -> int:
     """Return the applied index of the metadata group on this node; 0 = this node has no replica of
     it."""
-    tail = store.tails.get(METADATA_GROUP)
+    tail = store.partition_states.get(METADATA_GROUP)
     return tail.applied_index if tail is not None else 0

@@ -153,7 +153,7 @@ class DiskWorker:
             self._relax(jobs, sync, now_ms)
         # Entries staged from now on carry the end of this write as their durable watermark: they
         # reach the disk after this write is durable.
-        self._store.begin(gathering[-1])
+        self._store.submitted(gathering[-1])
         last = jobs[-1][0]
         for file, buffers, position in jobs:
             self._token += 1
@@ -307,7 +307,7 @@ class DiskWorker:
         done, self._in_flight = self._in_flight, []
         self._writing_since_ms = None
         if self._flushing:
-            self._store.flushed(self._flushing)
+            self._store.fsynced(self._flushing)
             self._flushing = 0
         self.last_write_ms = monotonic_ms()
         due = False

@@ -169,7 +169,7 @@ class Snapshots:
 
     async def _take(self, incarnation: int) -> Image:
         bounds, configuration_index, configuration = self._core.snapshot_point(METADATA_GROUP)
-        tail = self._store.tails[METADATA_GROUP]
+        tail = self._store.partition_states[METADATA_GROUP]
         assert tail.applied_index == bounds.last_index, f"{tail.applied_index}, {bounds}"
         values = [configuration_index, list(map(list, configuration)), tail.snapshot(),
                   self._metadata_log.state.snapshot()]
@@ -217,7 +217,9 @@ class Snapshots:
 
     def _is_behind(self, download: PartialSnapshot) -> bool:
         """Return True if this replica has applied everything that the download contains."""
-        tail = self._store.tails.get(METADATA_GROUP)  # None: not created again since the start
+        tail = self._store.partition_states.get(
+            METADATA_GROUP
+        )  # None: not created again since the start
         return tail is not None and tail.applied_index >= download.index
 
     async def _fetch(self, peer: int) -> PartialSnapshot | None:

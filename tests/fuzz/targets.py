@@ -368,7 +368,7 @@ def checkpoint(data: bytes) -> None:
     write_envelope(filesystem, DIRECTORY, "file", CHECKPOINT_MAGIC, CHECKPOINT_VERSION, data)
     found = read_checkpoint(filesystem, f"{DIRECTORY}/file")
     for group, record in found.records.items():
-        found.tails[group]._check()
+        found.partition_states[group]._check()
         record.encode()
     found.applied()
 

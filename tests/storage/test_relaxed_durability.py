@@ -69,7 +69,7 @@ def test_a_flush_is_what_later_entries_call_durable():
     store = filled(disk, 3)
     flushed = store.durable_position
     store.table.journal._active.file.sync()
-    store.flushed(flushed)
+    store.fsynced(flushed)
     worker = Worker(store)
     worker.sequence = 4
     worker.run(write(1, data_entry(1, 5, 1, 100, 3, [b"y"])))
@@ -92,7 +92,7 @@ def test_a_checkpoint_speaks_of_nothing_that_was_not_synced():
     for seed in range(20):
         disk = Disk()
         store = filled(disk, 5)
-        tail = store.tails[1]
+        tail = store.partition_states[1]
         for entry in store.read_job(1, 1, 6).execute():
             tail.append(entry)
         tail.apply(6)
@@ -171,5 +171,5 @@ def test_a_checkpoint_is_due_for_what_it_can_speak_of():
             job.execute()
             store.checkpointed(job)
     assert not store.checkpoint_due
-    store.flushed(store.durable_position)
+    store.fsynced(store.durable_position)
     assert store.checkpoint_due

@@ -64,7 +64,7 @@ def with_logs(filesystem, **config) -> tuple:
                write(OTHER, open_entry(OTHER, 1, 1, 20), data_entry(OTHER, 2, 1, 20, 0, [b"a"]),
                      hard_state=HardState(1, 1)))
     for entry in store.entries(OTHER, 1, 2):
-        store.tails[OTHER].append(entry)
+        store.partition_states[OTHER].append(entry)
     return store, rounds
 
 
@@ -81,7 +81,7 @@ def check_installed(store, index: int) -> None:
     assert restored.configuration == FOUR
     assert restored.commit == restored.applied == index
     assert not restored.quarantined
-    assert store.tails[GROUP].applied_index == index
+    assert store.partition_states[GROUP].applied_index == index
     assert store.extra == "state"
     with pytest.raises(Compacted):
         store.entries(GROUP, index, index)
@@ -89,7 +89,7 @@ def check_installed(store, index: int) -> None:
 
 def check_other(store) -> None:
     assert store.groups[OTHER].bounds == LogBounds(1, 0, 2)
-    assert store.tails[OTHER].next_offset(20) == 1
+    assert store.partition_states[OTHER].next_offset(20) == 1
 
 
 def buried() -> GroupWrite:

@@ -474,7 +474,7 @@ def test_a_restart_finds_everything_and_goes_on(disk):
         assert restored.bounds == (1, 0, last)
         assert restored.hard_state == HardState(1, 1)
         assert store.damage == []
-        assert store.tails[1].next_offset(PARTITION) == 2 * (last - 2)
+        assert store.partition_states[1].next_offset(PARTITION) == 2 * (last - 2)
         entry = data_entry(1, last + 1, 1, PARTITION, 2 * (last - 2), [b"c", b"d"])
         Rounds(store).run(write(1, entry))
         entries.append(entry)
@@ -490,7 +490,7 @@ def test_a_checkpoint_and_index_files_save_the_scan(disk):
     store = open_store(filesystem, directory)
     store.create_group(1, 1, VOTERS)
     entries = fill(Rounds(store), 200)
-    tail = store.tails[1]
+    tail = store.partition_states[1]
     for entry in entries:
         tail.append(entry)
     tail.apply(198)
@@ -503,8 +503,8 @@ def test_a_checkpoint_and_index_files_save_the_scan(disk):
     assert store.extra == {"metadata": [1, 2, 3]}
     assert store.recovered.scanned_segments == 1
     assert store.recovered.indexed_segments >= 3
-    assert store.tails[1].high_watermark(PARTITION) == 2 * 196
-    assert store.tails[1].next_offset(PARTITION) == 2 * 198
+    assert store.partition_states[1].high_watermark(PARTITION) == 2 * 196
+    assert store.partition_states[1].next_offset(PARTITION) == 2 * 198
     assert store.fetch(1, PARTITION, 0, 1 << 20, 1 << 30).next_offset == 396
     store.close()
 
@@ -543,10 +543,10 @@ def test_a_checkpoint_does_not_call_committed_what_a_crash_may_replace(simulated
     old = [noop_entry(1, 1, 1), noop_entry(1, 2, 1)]
     rounds.run(write(1, *old, hard_state=HardState(1, 0)))
     for entry in old:
-        store.tails[1].append(entry)
-    store.tails[1].apply(1)
-    store.tails[1].truncate(2)
-    store.tails[1].append(noop_entry(1, 2, 2))
+        store.partition_states[1].append(entry)
+    store.partition_states[1].apply(1)
+    store.partition_states[1].truncate(2)
+    store.partition_states[1].append(noop_entry(1, 2, 2))
     checkpoint(store, commits={1: 2})
     simulated.power_loss(random.Random(1))
     restored = open_store(simulated, "/node").groups[1]

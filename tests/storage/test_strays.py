@@ -36,9 +36,9 @@ def node(tmp_path):
                 for index in range(2, ENTRIES + 1)]
     for entry in entries:
         rounds.run(round_of(1, entry))
-        store.tails[1].append(entry)
+        store.partition_states[1].append(entry)
         if entry.index in (10, 20):
-            store.tails[1].apply(entry.index)
+            store.partition_states[1].apply(entry.index)
             checkpoint(store, {1: entry.index})
     store.close()
     assert len(segments(directory)) > 3

@@ -117,7 +117,7 @@ class DiskWorker:
         """Begin a checkpoint, or else prepare the next segment, or else seal a full one."""
         store = self._store
         if store.checkpoint_due and self._node.now_ms >= self._no_checkpoint_before_ms:
-            tail = store.tails.get(METADATA_GROUP)
+            tail = store.partition_states.get(METADATA_GROUP)
             applied = tail.applied_index if tail is not None else 0
             job = store.checkpoint_job(self._node.commits(), self._node.extra())
             self._begin(job.execute, (), lambda: self._checkpointed(job, applied),
@@ -262,7 +262,7 @@ class DiskWorker:
             self._node.later(FLUSH_PAUSE_US, self._flush, file)
             return
         position, self._unsynced = self._store.durable_position, None
-        self._begin(file.sync, (), lambda: self._store.flushed(position))
+        self._begin(file.sync, (), lambda: self._store.fsynced(position))
 
     def _create(self, staged: StagedWrite) -> None:
         """Create the files of a round.

@@ -237,7 +237,7 @@ class Stately(Acquainted):
 
     def _take_image(self) -> Image:
         bounds, index, configuration = self._raft.snapshot_point(METADATA_GROUP)
-        tail = self._store.tails[METADATA_GROUP]
+        tail = self._store.partition_states[METADATA_GROUP]
         return Image(bounds, marshal.dumps([index, [*map(list, configuration)], tail.snapshot(),
                                             self.extra()]))
 

@@ -217,7 +217,7 @@ class Journal:
             at += count
         return placed
 
-    def place_whole(self, entries: list[Entry]) -> Placed:
+    def place_in_one_segment(self, entries: list[Entry]) -> Placed:
         """Place entries that explain each other, as ``place`` does, but all in one segment."""
         total = sum((_ENTRY_HEADER_BYTES + len(entry.payload) + _ALIGN) & ~_ALIGN
                     for entry in entries)
@@ -271,7 +271,7 @@ class Journal:
         segment.zeroed = end + free
         return [*buffers, self._zeros[:free]]
 
-    def cut_over(self) -> int:
+    def start_segment(self) -> int:
         """Start a new segment for all entries placed from now on, and return its start position.
 
         A segment without entries does not exist after a crash, so the caller must record that

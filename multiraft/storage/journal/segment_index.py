@@ -35,10 +35,10 @@ REPAIR_STRUCT = struct.Struct("<QQ")
 RANGE_STRUCT = struct.Struct("<QQ")
 
 
-def void_copies(copies: list[Copy], first_gone: int = 0) -> list[Copy]:
-    """Return the copies with index 0 from ``first_gone`` on, because their entries were
+def void_copies(copies: list[Copy], first_removed: int = 0) -> list[Copy]:
+    """Return the copies with index 0 from ``first_removed`` on, because their entries were
     truncated.  They still tell the contents of their damaged ranges."""
-    return [copy._replace(index=0) if copy.index >= first_gone else copy for copy in copies]
+    return [copy._replace(index=0) if copy.index >= first_removed else copy for copy in copies]
 
 
 @final
@@ -104,9 +104,9 @@ class SegmentRun:
     def _truncate_before(self, entry: Entry) -> None:
         if self.index is None:
             return
-        first_gone = self.index.first_conflict(entry.index, entry.term)
-        if first_gone <= self.index.last_index:
-            self.truncate(first_gone)
+        first_removed = self.index.first_conflict(entry.index, entry.term)
+        if first_removed <= self.index.last_index:
+            self.truncate(first_removed)
 
     def note_batch(self, partition: int, base_offset: int, index: int, batch: BatchInfo) -> None:
         """Add a batch of the run to its partition's index."""
@@ -115,22 +115,22 @@ class SegmentRun:
             known = self.partitions[partition] = PartitionIndex(partition, self.group)
         known.append(base_offset, batch.count, index, batch.max_timestamp_ms)
 
-    def truncate(self, first_gone: int) -> None:
+    def truncate(self, first_removed: int) -> None:
         """Apply a truncation in journal order.  A run without entries continues at the end of the
         segments before it."""
-        if self.index is None or first_gone <= self.index.first_index:
-            self.truncated_from = min(self.truncated_from or first_gone, first_gone)
+        if self.index is None or first_removed <= self.index.first_index:
+            self.truncated_from = min(self.truncated_from or first_removed, first_removed)
             self.index = None
         else:
-            self.index.truncate(first_gone)
-        for gone in [index for index in self.missing if index >= first_gone]:
+            self.index.truncate(first_removed)
+        for gone in [index for index in self.missing if index >= first_removed]:
             del self.missing[gone]
             self.term_unknown.discard(gone)
         for partition in self.partitions.values():
-            partition.truncate(first_gone)
-        while self.unapplied_entries and self.unapplied_entries[-1].index >= first_gone:
+            partition.truncate(first_removed)
+        while self.unapplied_entries and self.unapplied_entries[-1].index >= first_removed:
             self.unapplied_entries.pop()
-        self.copies = void_copies(self.copies, first_gone)
+        self.copies = void_copies(self.copies, first_removed)
 
     def apply_tombstone(self, left: Tombstone, position: int) -> None:
         """Empty the run at a tombstone: entries before it belong to a removed replica."""

@@ -263,10 +263,10 @@ class _Scanner:
         run.copies.append(copy)
         run.copy_entries[copy.index] = entry
 
-    def _void_damaged_copies(self, group: int, first_gone: int = 0) -> None:
+    def _void_damaged_copies(self, group: int, first_removed: int = 0) -> None:
         """Void the damaged copies of truncated entries, as ``void_copies`` does intact ones."""
         self._damaged_ranges = [each._replace(index=0) if each.copy_group == group
-                        and each.index >= first_gone else each for each in self._damaged_ranges]
+                        and each.index >= first_removed else each for each in self._damaged_ranges]
 
     def _decide(self, run: SegmentRun, unmarked: core.ScannedEntry,
                 then: core.ScannedEntry | None) -> None:

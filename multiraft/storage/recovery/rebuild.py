@@ -122,8 +122,8 @@ class _Rebuilding:
         log = self._result.logs.get(run.group)
         # Of any incarnation: a damaged place with a copy concerns no other group.
         for copy in run.copies:
-            if copy.damaged:
-                self._journal_damage.repaired_ranges[copy.damaged] = copy.damaged_size
+            if copy.damaged_position:
+                self._journal_damage.repaired_ranges[copy.damaged_position] = copy.damaged_size
         if log is not None and run.incarnation < log.incarnation:
             return
         if log is None or run.incarnation > log.incarnation:
@@ -157,14 +157,14 @@ class _Rebuilding:
         if run.broken_reason:
             self._note_broken_log(segment, log, run.broken_reason)
 
-    def _truncate(self, log: StoredLog, first_gone: int, unapplied_entries: list[Entry]) -> None:
-        log.truncate(first_gone)
+    def _truncate(self, log: StoredLog, first_removed: int, unapplied_entries: list[Entry]) -> None:
+        log.truncate(first_removed)
         self._pending_copies[log.group] = [item for item in self._pending_copies.get(log.group, ())
-                                  if item[0].index < first_gone]
+                                  if item[0].index < first_removed]
         self._first_positions[log.group] = {
             at: place for at, place in self._first_positions.get(log.group, {}).items()
-            if at < first_gone}
-        while unapplied_entries and unapplied_entries[-1].index >= first_gone:
+            if at < first_removed}
+        while unapplied_entries and unapplied_entries[-1].index >= first_removed:
             unapplied_entries.pop()
 
     def _forget_copies(self, group: int) -> None:
@@ -229,15 +229,15 @@ class _Rebuilding:
         index = run.index
         assert index is not None
         first_term = index.term(index.first_index)
-        first_gone = log.index.first_conflict(index.first_index, first_term)
-        if first_gone < log.index.first_index or first_term < log.index.prev_term:
+        first_removed = log.index.first_conflict(index.first_index, first_term)
+        if first_removed < log.index.first_index or first_term < log.index.prev_term:
             return self._note_broken_log(
                 segment, log, f"index {index.first_index}, term {first_term} where the log begins "
                 f"with index {log.index.first_index}")
-        if first_gone > log.index.last_index:  # what lies between is lost, and may have copies
-            first_gone = index.first_index
+        if first_removed > log.index.last_index:  # what lies between is lost, and may have copies
+            first_removed = index.first_index
         # If there are entries to truncate, the record of that is lost.
-        self._truncate(log, first_gone, unapplied_entries)
+        self._truncate(log, first_removed, unapplied_entries)
         last = log.index.last_index
         if index.first_index > last + 1 and first_term == log.index.last_term:
             log.missing.update(dict.fromkeys(range(last + 1, index.first_index), UNKNOWN_POSITION))
@@ -295,15 +295,15 @@ class _Rebuilding:
             record = self._checkpoint.records.get(group)
             if (record is not None and record.incarnation == log.incarnation
                     and group not in self._tombstone_positions):
-                tail = self._checkpoint.tails[group]
+                states = self._checkpoint.partition_states[group]
             else:
-                tail = PartitionStates(group)
-            self._result.tails[group] = tail
+                states = PartitionStates(group)
+            self._result.partition_states[group] = states
             self._find_configurations(log)
-            why = self._replay(log, tail)
+            why = self._replay(log, states)
             if why:
                 self._result.damage.append(Damage("log", self._directory, 0, group,
-                                                  tail.last_index + 1, why))
+                                                  states.last_index + 1, why))
                 log.quarantine_permanently(why)
 
     def _find_configurations(self, log: StoredLog) -> None:
@@ -316,22 +316,24 @@ class _Rebuilding:
                     return log.quarantine_permanently(f"entry {entry.index}: {why}")
                 log.configurations.append((entry.index, joint_quorum.decode(entry.payload)))
 
-    def _replay(self, log: StoredLog, tail: PartitionStates) -> str:
+    def _replay(self, log: StoredLog, states: PartitionStates) -> str:
         """Append entries to the partition states; return why the states do not reach the log's end,
         or an empty string.  They stop before a missing entry until that is repaired."""
         # An applied entry may be missing too, as perhaps truncated: then its successors may be.
-        if min(log.missing, default=tail.last_index + 1) <= tail.last_index:
+        if min(log.missing, default=states.last_index + 1) <= states.last_index:
             return ""
-        first_missing = min((index for index in log.missing if index > tail.last_index), default=0)
+        first_missing = min(
+            (index for index in log.missing if index > states.last_index), default=0
+        )
         for entry in self._unapplied_entries.get(log.group, ()):
             if 0 < first_missing <= entry.index:
                 return ""
-            why = tail.verify(entry)
+            why = states.verify(entry)
             if why:
                 return why
-            tail.append(entry)
-        if tail.last_index != log.index.last_index and tail.last_index + 1 != first_missing:
-            return (f"applied state and entries reach index {tail.last_index}, the log "
+            states.append(entry)
+        if states.last_index != log.index.last_index and states.last_index + 1 != first_missing:
+            return (f"applied state and entries reach index {states.last_index}, the log "
                     f"{log.index.last_index}")
         return ""
 

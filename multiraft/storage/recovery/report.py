@@ -41,7 +41,7 @@ class Recovered:
     """Logs that recovery rebuilt, and what it found and did."""
 
     logs: dict[int, StoredLog] = field(default_factory=dict)
-    tails: dict[int, PartitionStates] = field(default_factory=dict)
+    partition_states: dict[int, PartitionStates] = field(default_factory=dict)
     damage: list[Damage] = field(default_factory=list)
     strays: list[Stray] = field(default_factory=list)  # files that are not this node's
     quarantine_all_reason: str = ""  # why every group of the journal is quarantined, or empty

@@ -251,20 +251,20 @@ class RepairCoordinator:
         """Truncate the log where it conflicts with a committed entry that a peer sent, because the
         record of that truncation is lost; return False if it does not.  Requested again, the entry
         will fit."""
-        first_gone = self._store.repair.first_conflict(group, given)
-        if not first_gone or not self._core.repair.may_forget(group, first_gone):
+        first_removed = self._store.repair.first_conflict(group, given)
+        if not first_removed or not self._core.repair.may_forget(group, first_removed):
             return False
-        self._truncate(group, first_gone)
+        self._truncate(group, first_removed)
         return True
 
-    def _truncate(self, group: int, first_gone: int) -> None:
+    def _truncate(self, group: int, first_removed: int) -> None:
         """Truncate the log from an index on.  First record which of its entries were damaged, so
         that their ranges are not taken for another group's."""
         repair = self._store.repair
-        for index in repair.unreadable(group, first_gone):
+        for index in repair.unreadable(group, first_removed):
             self._record_unneeded(group, index)
         repair.require_head_recovery(group)
-        self._core.repair.forget(group, first_gone)
+        self._core.repair.forget(group, first_removed)
 
     def _give_up(self, group: int, absent: Sequence[int], compacted: Sequence[int]) -> None:
         """Give up entries that the leader does not have, or has compacted."""

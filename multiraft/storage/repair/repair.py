@@ -221,7 +221,7 @@ class LocalRepair:
         each, as many as fit into ``bytes_max`` and at least one.  O(wanted)."""
         log, total = self._table.log(group), 0
         jobs: list[ReadJob] = []
-        first, applied = log.index.first_index, self._table.tails[group].applied_index
+        first, applied = log.index.first_index, self._table.partition_states[group].applied_index
         for index, term in wanted:
             if term == ANY_COMMITTED:
                 known = first <= index <= applied
@@ -261,7 +261,7 @@ class LocalRepair:
             size = log.index.size(entry.index) if damaged else 0
             record = Entry(EntryKind.REPAIR, group, log.incarnation, entry.term, entry.index,
                          payload=REPAIR_STRUCT.pack(damaged, size))
-            placed = self._table.journal.place_whole([record, entry])
+            placed = self._table.journal.place_in_one_segment([record, entry])
             parts += placed.parts
             copies.append((Copy(entry.index, entry.term, placed.positions[1], placed.sizes[1],
                                 damaged, size), entry))
@@ -281,13 +281,13 @@ class LocalRepair:
         repaired_ranges[position] = size
         record = Entry(EntryKind.REPAIR, group, log.incarnation, log.index.term(index), index,
                      payload=REPAIR_STRUCT.pack(position, size))
-        placed = self._table.journal.place_whole([record])
+        placed = self._table.journal.place_in_one_segment([record])
         return self._table.stage_records(placed.parts, lambda: None)
 
     def _use(self, log: StoredLog, copies: list[tuple[Copy, Entry]],
              then: Callable[[], None]) -> None:
         for copy, entry in copies:
-            self._table.journal_damage.repaired_ranges[copy.damaged] = copy.damaged_size
+            self._table.journal_damage.repaired_ranges[copy.damaged_position] = copy.damaged_size
             if log.repair(copy):
                 self.entries_repaired += 1
                 if entry.kind == EntryKind.DATA:
@@ -318,9 +318,9 @@ class LocalRepair:
         """Return group -> last forgotten entry of the groups that have applied an entry behind it.
         A checkpoint with that applied state lets the next start do without the forgotten entries;
         without it, the group needs a leader to say so.  O(groups with forgotten entries)."""
-        tails = self._table.tails
+        partition_states = self._table.partition_states
         return {group: index for group, index in self._forgotten.items()
-                if group in tails and tails[group].applied_index > index}
+                if group in partition_states and partition_states[group].applied_index > index}
 
     def checkpointed(self, behind: dict[int, int]) -> None:
         """Record that a checkpoint is durable that was captured when ``applied_past_forgotten``
@@ -334,8 +334,8 @@ class LocalRepair:
         missing, a bounded number; None when the states are at the log's end.  ``last_index``: of
         the log in consensus, which may have truncated a suffix that is still here until its next
         round is staged."""
-        log, tail = self._table.log(group), self._table.tails[group]
-        first, last = tail.last_index + 1, min(log.index.last_index, last_index)
+        log, states = self._table.log(group), self._table.partition_states[group]
+        first, last = states.last_index + 1, min(log.index.last_index, last_index)
         if first > last:
             return None
         return self._table.read_job(
@@ -344,17 +344,17 @@ class LocalRepair:
     def replay(self, group: int, entries: Sequence[Entry], last_index: int) -> str:
         """Append the entries that ``replay_job`` read to the partition states, as far as they were
         not truncated since.  Return why an entry does not fit the states, or an empty string."""
-        log, tail = self._table.log(group), self._table.tails[group]
+        log, states = self._table.log(group), self._table.partition_states[group]
         for entry in entries:
-            if (entry.index != tail.last_index + 1 or entry.index > last_index
+            if (entry.index != states.last_index + 1 or entry.index > last_index
                     or not log.index.holds(entry.index, entry.term)):
                 return ""
             is_change = entry.kind == EntryKind.MEMBERSHIP
-            why = tail.verify(entry) or (joint_quorum.fault(entry.payload) if is_change else "")
+            why = states.verify(entry) or (joint_quorum.fault(entry.payload) if is_change else "")
             if why:
                 log.quarantine_permanently(why)
                 return why
-            tail.append(entry)
+            states.append(entry)
             # The start could not read the configuration in an entry that was missing.
             configuration = joint_quorum.decode(entry.payload) if is_change else None
             log.set_configuration(entry.index, configuration)
@@ -394,7 +394,7 @@ class LocalRepair:
         damage = self._table.journal_damage
         found = len(damage.unattributed_ranges)
         ranges = self._ranges_to_clear(merged([*log.cleared_ranges, *damage.unattributed_ranges]))
-        placed = self._table.journal.place_whole([
+        placed = self._table.journal.place_in_one_segment([
             Entry(EntryKind.HARD_STATE, group, log.incarnation, term, 0,
                   payload=vote.to_bytes(4, "little")),
             *_incarnation(log),

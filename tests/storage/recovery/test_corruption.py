@@ -204,7 +204,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so():
         assert store.extra == 20, f"byte {at}"
         assert [found.kind for found in store.damage] == ["checkpoint"]
         assert store.groups[1].applied == 20
-        assert store.tails[1].last_index == 39
+        assert store.partition_states[1].last_index == 39
         assert observed(store) == comparable(model.state(len(model.items)))
         checkpoint(store, {1: 20}, "new")
         store.close()
@@ -222,7 +222,7 @@ def test_without_any_checkpoint_everything_is_rebuilt_from_the_journal():
     assert len(store.damage) == 2
     assert observed(store) == comparable(model.state(len(model.items)))
     assert store.groups[1].applied == 0
-    assert store.tails[1].next_offset(100) == 38
+    assert store.partition_states[1].next_offset(100) == 38
     store.close()
 
 

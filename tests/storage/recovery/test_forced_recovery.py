@@ -43,8 +43,8 @@ def begun(disk: Disk) -> tuple[Store, Rounds, list[Entry]]:
                data_entry(1, 3, 1, 7, 0, [b"acknowledged"]), noop_entry(1, 4, 1)]
     for entry in entries:
         rounds.run(write(1, entry, hard_state=HardState(1, 2)))
-        store.tails[1].append(entry)
-    store.tails[1].apply(2)
+        store.partition_states[1].append(entry)
+    store.partition_states[1].apply(2)
     checkpoint(store, {1: 2})
     return store, rounds, entries
 
@@ -68,7 +68,7 @@ def started(disk: Disk) -> tuple[Store, MultiRaft, RepairCoordinator, list]:
     """The node's next life; and what is staged there."""
     store, staged = open_store(disk.filesystem, DIRECTORY), []
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
-    core.add_group(1, 1, store.groups[1], store.tails[1])
+    core.add_group(1, 1, store.groups[1], store.partition_states[1])
     return store, core, RepairCoordinator(1, store, core, staged.append), staged
 
 
@@ -126,9 +126,9 @@ def test_a_lift_says_in_which_incarnation_the_group_is(damaged, then):
     put(store, store.repair.stage_clear(1, lambda: None))
     rounds.run(write(1, noop_entry(1, 7, 3)))
     if then:
-        store.tails[1].append(noop_entry(1, 5, 3))
-        store.tails[1].append(store.entries(1, 6, 6)[0])
-        store.tails[1].apply(6)
+        store.partition_states[1].append(noop_entry(1, 5, 3))
+        store.partition_states[1].append(store.entries(1, 6, 6)[0])
+        store.partition_states[1].apply(6)
         checkpoint(store, {1: 6})
     store.close()
     restored = open_store(disk.filesystem, DIRECTORY).groups[1]

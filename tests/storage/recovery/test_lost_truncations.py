@@ -92,7 +92,7 @@ class Core:
         self._write(group, common + 1, self._true[common:])
 
     def _write(self, group: int, first_gone: int, entries: list[Entry]) -> None:
-        tail = self._store.tails[group]
+        tail = self._store.partition_states[group]
         if tail.last_index >= first_gone:
             tail.truncate(first_gone)
         for entry in entries:
@@ -162,8 +162,8 @@ def lived(changes: list[tuple[int, int]], checkpoint_after: int, applied: int) -
                            if mine.term != last.term), min(len(true), len(final)))
             upto = min(applied, common)
             for entry in true[:upto]:
-                store.tails[1].append(entry)
-            store.tails[1].apply(upto)
+                store.partition_states[1].append(entry)
+            store.partition_states[1].apply(upto)
             checkpoint(store, {1: upto}, upto)
     places.append(store.table.journal.position)
     rounds.run(write(1, hard_state=HardState(len(changes) + 1, 2)))  # says that all that is durable
@@ -173,8 +173,8 @@ def lived(changes: list[tuple[int, int]], checkpoint_after: int, applied: int) -
     peer.create_group(1, 1, VOTERS)
     Rounds(peer).run(write(1, *true, hard_state=HardState(len(changes) + 1, 2)))
     for entry in true:
-        peer.tails[1].append(entry)
-    peer.tails[1].apply(len(true))
+        peer.partition_states[1].append(entry)
+    peer.partition_states[1].apply(len(true))
     return History(disk, true, places, peer)
 
 
@@ -267,9 +267,9 @@ def append(store, history: History, term: int) -> None:
     added = follow_on(history.true, term, 1)
     history.true.extend(added)
     for each in (store, history.peer):
-        each.tails[1].append(added[0])
+        each.partition_states[1].append(added[0])
         Rounds(each).run(write(1, *added, hard_state=HardState(term, 2)))
-    history.peer.tails[1].apply(len(history.true))
+    history.peer.partition_states[1].apply(len(history.true))
 
 
 def scrub(store, history: History, begin: int, end: int) -> None:

@@ -77,7 +77,7 @@ class Story:
 
     def apply(self, entries, upto: int) -> None:
         """The tail takes what a restart would replay, and applies it."""
-        tail = self.store.tails[1]
+        tail = self.store.partition_states[1]
         for entry in entries:
             if entry.index > tail.last_index:
                 tail.append(entry)
@@ -149,7 +149,7 @@ def test_a_second_life_is_not_mixed_with_the_first(disk, restarts, checkpoints):
     assert restored.bounds.last_index == 3
     assert (restored.hard_state, restored.vote_barrier_index) == (HardState(3, 2), 60)
     assert (restored.configuration, restored.changes) == (NOBODY, ((3, LEFT),))
-    assert story.store.tails[1].last_index == 3
+    assert story.store.partition_states[1].last_index == 3
     story.apply(second, 3)
     story.run(write(1, noop_entry(1, 4, 3)))
     story.apply([noop_entry(1, 4, 3)], 3)

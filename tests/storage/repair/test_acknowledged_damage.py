@@ -423,7 +423,7 @@ def test_damage_of_a_replica_that_is_not_taken_up_yet_is_told_to_who_takes_it_up
     for found in scrubbed(store):
         repairer.on_damage(found)
     for group, restored in store.groups.items():
-        core.add_group(group, 1, restored, store.tails[group])
+        core.add_group(group, 1, restored, store.partition_states[group])
     assert repairer.groups == {1, 2} if whose == "a term" else {1}
     for group in repairer.groups:
         assert core.status.of(group).quarantined
@@ -435,7 +435,7 @@ def test_an_answer_that_comes_between_a_replicas_removal_and_its_tombstone_is_fo
     """Its group was recovered by force meanwhile, or an operator took it away."""
     disk, store, _, _ = two_groups()
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
-    core.add_group(1, 1, store.groups[1], store.tails[1])
+    core.add_group(1, 1, store.groups[1], store.partition_states[1])
     store.repair.record_damage(1, 2, "found by the scrub")
     repairer = RepairCoordinator(1, store, core, partial(put, store))
     wanted = store.repair.wanted(1, 8)

@@ -185,9 +185,9 @@ def test_terms_never_fall_while_entries_of_unknown_term_come_back_in_pieces(piec
     originals = [noop_entry(1, index, term)
                  for index, term in enumerate((1, 1, 2, 2, 3, 3, 4, 4), 1)]
     for entry in originals:
-        store.tails[1].append(entry)
+        store.partition_states[1].append(entry)
         rounds.run(write(1, entry))
-    store.tails[1].apply(len(originals))
+    store.partition_states[1].apply(len(originals))
     checkpoint(store, {1: len(originals)}, len(originals))
     lost = range(store.table.logs[1].index.position(3), store.table.logs[1].index.position(7))
     store.close()
@@ -436,7 +436,7 @@ def test_what_consensus_has_dropped_is_no_part_of_the_tail():
     action = repairer.step(1)
     assert isinstance(action, ReplayEntries)
     repairer.on_replay_read(1, action.job.execute())
-    assert store.tails[1].last_index == 3
+    assert store.partition_states[1].last_index == 3
     assert not isinstance(repairer.step(1), ReplayEntries), "it waits for the round"
 
 
@@ -446,13 +446,13 @@ def test_what_is_dropped_while_it_is_read_is_no_part_of_the_tail():
     assert [entry.index for entry in read] == [2, 3, 4, 5]
     core.last_index = 4
     repairer.on_replay_read(1, read)
-    assert store.tails[1].last_index == 4
+    assert store.partition_states[1].last_index == 4
     store, core, repairer = repaired_but_for_the_tail()
     read = repairer.step(1).job.execute()
     Rounds(store).run(write(1, noop_entry(1, 4, 2), drop_from=4))
     core.last_index = 4
     repairer.on_replay_read(1, read)
-    assert store.tails[1].last_index == 3
+    assert store.partition_states[1].last_index == 3
     assert not store.table.logs[1].permanently_quarantined
 
 

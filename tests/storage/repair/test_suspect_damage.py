@@ -42,12 +42,14 @@ def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_o
     """The second lift went by what the leader had said before the damage was found."""
     _, store, _, entries = two_groups()
     for entry in entries:
-        store.tails[1].append(entry)
+        store.partition_states[1].append(entry)
     at = store.table.logs[1].index.position(1) + 64
     store.repair.suspect_all(at, at + 72, "found by the scrub")
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     for group in (1, 2):
-        core.add_group(group, 1, store.create_group(group, 1, VOTERS), store.tails[group])
+        core.add_group(
+            group, 1, store.create_group(group, 1, VOTERS), store.partition_states[group]
+        )
     staged = []
     repairer = RepairCoordinator(1, store, core, staged.append)
     core._group(1).recovery_grant = (3, 4, True)
@@ -168,7 +170,7 @@ def test_a_segment_that_has_to_be_scanned_has_lost_nothing_behind_the_end_of_its
     put(store, store.repair.stage_copies(2, [entry], lambda: None))
     put(store, store.repair.stage_clear(2, lambda: None))
     for _ in range(2):
-        store.table.journal.cut_over()
+        store.table.journal.start_segment()
         for _ in range(2):
             rounds.run(write(1, hard_state=HardState(9, 2)))
     assert seal(store) == 2
@@ -178,7 +180,7 @@ def test_a_segment_that_has_to_be_scanned_has_lost_nothing_behind_the_end_of_its
     disk.filesystem.remove(second.path.replace(".segment", ".index"))
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
-    store.tails[2].apply(1)
+    store.partition_states[2].apply(1)
     checkpoint(store)
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
@@ -209,7 +211,7 @@ def test_a_damaged_copy_of_what_was_dropped_is_history(then):
     put(store, store.repair.stage_clear(1, lambda: None))
     copy = store.table.logs[1].index.position(4)
     if then.endswith("later segment"):
-        store.table.journal.cut_over()
+        store.table.journal.start_segment()
     if then.startswith("dropped"):
         rounds.run(write(1, drop_from=4))
     elif then.startswith("removed"):
@@ -252,7 +254,7 @@ def test_who_asks_for_lost_entries_says_in_which_term_it_is():
     _, store, rounds, _ = two_groups()
     rounds.run(write(1, hard_state=HardState(5, 1)))
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
-    core.add_group(1, 1, store.create_group(1, 1, VOTERS), store.tails[1])
+    core.add_group(1, 1, store.create_group(1, 1, VOTERS), store.partition_states[1])
     repairer = RepairCoordinator(1, store, core, lambda staged: None)
     repairer.on_damage(CorruptRange(1, 2, "found by a read"))
     assert repairer.step(1).request == RepairRequest(1, 1, ((2, 1),), 5)
@@ -266,8 +268,8 @@ def before_a_hole(disk: Disk, *entries: Entry) -> Store:
     rounds = Rounds(store)
     for entry in entries:
         rounds.run(write(1, entry, hard_state=HardState(entry.term, 0)))
-        store.tails[1].append(entry)
-    store.tails[1].apply(len(entries))
+        store.partition_states[1].append(entry)
+    store.partition_states[1].apply(len(entries))
     checkpoint(store, {1: len(entries)})
     lost = noop_entry(1, len(entries) + 1, 2)
     rounds.run(write(1, lost, hard_state=HardState(2, 0)))
@@ -285,7 +287,7 @@ def test_the_leader_is_asked_though_the_log_that_is_left_does_not_name_it():
     store = before_a_hole(Disk(), noop_entry(1, 1, 1), change)
     assert store.repair.wanted(1, 8) == ((2, 0),)
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
-    core.add_group(1, 1, store.groups[1], store.tails[1])
+    core.add_group(1, 1, store.groups[1], store.partition_states[1])
     staged = []
     repairer = RepairCoordinator(1, store, core, staged.append)
     assert {repairer.step(1).peer for _ in range(6)} == {2, 3}
@@ -315,7 +317,7 @@ def test_who_asks_for_its_vote_is_asked_though_the_log_that_is_left_does_not_nam
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
-    core.add_group(1, 1, store.groups[1], store.tails[1])
+    core.add_group(1, 1, store.groups[1], store.partition_states[1])
     repairer = RepairCoordinator(1, store, core, lambda staged: None)
     assert {repairer.step(1).peer for _ in range(6)} == {2, 3}
     core.step(7, VoteRequest(1, 1, 2, 3, 1, True, False))
@@ -331,9 +333,9 @@ def test_what_its_leader_had_when_it_was_damaged_and_has_compacted_since_is_give
     rounds = Rounds(store)
     for index in (1, 2, 3):
         rounds.run(write(1, noop_entry(1, index, 1), hard_state=HardState(1, 2)))
-        store.tails[1].append(noop_entry(1, index, 1))
+        store.partition_states[1].append(noop_entry(1, index, 1))
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
-    core.add_group(1, 1, store.create_group(1, 1, VOTERS), store.tails[1])
+    core.add_group(1, 1, store.create_group(1, 1, VOTERS), store.partition_states[1])
     core.step(2, Append(1, 1, 1, 3, 1, 3, 1, (), 1))
     repairer = RepairCoordinator(1, store, core, lambda staged: None)
     repairer.on_damage(CorruptRange(1, 2, "found by a read"))
@@ -354,11 +356,11 @@ def test_what_is_applied_and_compacted_by_any_member_is_forgotten_without_a_lead
     rounds = Rounds(store)
     for index in range(1, 6):
         rounds.run(write(1, noop_entry(1, index, index), hard_state=HardState(index, 2)))
-        store.tails[1].append(noop_entry(1, index, index))
-    store.tails[1].apply(applied)
+        store.partition_states[1].append(noop_entry(1, index, index))
+    store.partition_states[1].apply(applied)
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     restored = store.create_group(1, 1, VOTERS)._replace(commit=5, applied=applied)
-    core.add_group(1, 1, restored, store.tails[1])
+    core.add_group(1, 1, restored, store.partition_states[1])
     repairer = RepairCoordinator(1, store, core, partial(put, store))
     for index in (2, 3):
         repairer.on_damage(CorruptRange(1, index, "found by a read"))
@@ -385,13 +387,13 @@ def test_what_was_forgotten_is_in_the_way_of_no_start_once_what_is_behind_it_is_
     rounds = Rounds(store)
     for index in range(1, 4):
         rounds.run(write(1, noop_entry(1, index, index), hard_state=HardState(index, 2)))
-        store.tails[1].append(noop_entry(1, index, index))
-    store.tails[1].apply(2)
+        store.partition_states[1].append(noop_entry(1, index, index))
+    store.partition_states[1].apply(2)
     assert not store.checkpoint_due, "what was written is too little for one"
     store.repair.record_damage(1, 2, "found by a read")
     assert store.repair.forget_below(1, 3) == [2]
     assert not store.checkpoint_due, "it would have applied nothing behind it"
-    store.tails[1].apply(3)
+    store.partition_states[1].apply(3)
     assert store.checkpoint_due
     store.checkpoint_job({}, None)
     assert not store.checkpoint_due, "one at a time"
