@@ -43,9 +43,8 @@ def renew_life(config: NodeConfig) -> tuple[Life, ...]:
                           1 + secrets.randbelow(_STEP_MAX))
 
 
-def open_store(
-    config: NodeConfig, life: int = 0, progress: RecoveryProgress | None = None
-) -> Store:
+def open_store(config: NodeConfig, life: int = 0,
+               progress: RecoveryProgress | None = None) -> Store:
     """Lock and recover the data directory. ``life`` 0: the store is used offline and never meets
     other nodes. On a full disk the reserve is freed first. Raises ``BadDirectory``."""
     who = Identity(config.cluster_id, config.node.id, life=life)

@@ -168,11 +168,8 @@ class Checkpoint:
 
     def installed(self) -> dict[int, int]:
         """group -> ``snapshot_position``, of those whose log begins with a snapshot.  O(groups)."""
-        return {
-            group: record.snapshot_position
-            for group, record in self.records.items()
-            if record.snapshot_position
-        }
+        return {group: record.snapshot_position for group, record in self.records.items()
+                if record.snapshot_position}
 
     def applied(self) -> dict[tuple[int, int], int]:
         """(group, incarnation) -> applied index."""

@@ -96,11 +96,8 @@ class DiskSpaceGuard:
             return
         free = self.free
         if self.full:
-            if (
-                free >= self.resume_bytes
-                and self._preallocate_files(free)
-                and self._allocate_reserve()
-            ):
+            if (free >= self.resume_bytes and self._preallocate_files(free)
+                    and self._allocate_reserve()):
                 self.full = False
                 self.on_space_freed(free)
         elif (free < self.low_bytes or not self._preallocate_files(free)

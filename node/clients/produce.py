@@ -58,17 +58,10 @@ BATCHES_AT_ONCE = 64
 class ProduceHandler:
     """The handler of ``Produce`` requests of all sessions."""
 
-    def __init__(
-        self,
-        core: MultiRaft,
-        partition_states: dict[int, PartitionStates],
-        directory: Router,
-        pending: PendingAppends,
-        timeout_ms_max: int,
-        staged: StagedBatches,
-        space: Space | None = None,
-        counts: LoadCounts | None = None,
-    ):
+    def __init__(self, core: MultiRaft, partition_states: dict[int, PartitionStates],
+                 directory: Router, pending: PendingAppends, timeout_ms_max: int,
+                 staged: StagedBatches, space: Space | None = None,
+                 counts: LoadCounts | None = None):
         self._space = space
         self._counts = counts  # None = loads are not published
         self._core = core

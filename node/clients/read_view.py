@@ -72,9 +72,8 @@ class Refused(Exception):
 class ReadView:
     """The read-only view of the partitions that have replicas on this node."""
 
-    def __init__(
-        self, core: MultiRaft, partition_states: dict[int, PartitionStates], directory: Router
-    ):
+    def __init__(self, core: MultiRaft, partition_states: dict[int, PartitionStates],
+                 directory: Router):
         self._core = core
         self._partition_states = partition_states
         self._directory = directory

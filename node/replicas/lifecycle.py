@@ -95,9 +95,8 @@ class Replicas:
 
     def _add(self, group: int, restored: GroupRestored) -> None:
         self._recoveries_seen = -1  # it may be of an incarnation that is over
-        self._core.add_group(
-            group, FIRST_GROUP_INCARNATION, restored, self._store.partition_states[group]
-        )
+        self._core.add_group(group, FIRST_GROUP_INCARNATION, restored,
+                             self._store.partition_states[group])
 
     def wanted(self, group: int, incarnation: int, sender: int, term: int, index: int) -> None:
         """Create the replica for which ``sender`` sent an append: it leads a group with this node

@@ -165,9 +165,8 @@ def _read_request(header: dict) -> RepairRequest:
     return RepairRequest(group, incarnation, _places(header.get("wanted")), term)
 
 
-def _read_answer(
-    request: RepairRequest, header: dict, payload: memoryview
-) -> RepairResponse | None:
+def _read_answer(request: RepairRequest, header: dict,
+                 payload: memoryview) -> RepairResponse | None:
     """Decode the reply of a peer; None = the peer does not know the group. Raises ``Malformed``."""
     if header.get("op") != OPERATION or not header.get("known"):
         return None
@@ -175,15 +174,9 @@ def _read_answer(
         entries = tuple(parse_entries(payload)) if len(payload) else ()
     except CorruptEntry as error:
         raise Malformed(f"a copy from a peer: {error}") from error
-    return RepairResponse(
-        request.group,
-        request.incarnation,
-        entries,
-        _places(header.get("absent")),
-        header.get("leads") is True,
-        _places(header.get("compacted", [])),
-        request.wanted,
-    )
+    return RepairResponse(request.group, request.incarnation, entries,
+                          _places(header.get("absent")), header.get("leads") is True,
+                          _places(header.get("compacted", [])), request.wanted)
 
 
 def _places(rows: object) -> tuple[tuple[int, int], ...]:

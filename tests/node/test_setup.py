@@ -233,9 +233,8 @@ def clear(config, monkeypatch):
 
 def test_a_refused_directory_is_not_started_and_nothing_of_it_changes(config):
     init(config)
-    refusal_record.write(
-        FILESYSTEM, str(config.data_dir), RefusalRecord("node 3: it is a copy", LATER, 5)
-    )
+    refusal_record.write(FILESYSTEM, str(config.data_dir),
+                         RefusalRecord("node 3: it is a copy", LATER, 5))
     before = {path: path.read_bytes() for path in config.data_dir.rglob("*") if path.is_file()}
     for _ in range(3):
         with pytest.raises(NodeRefused, match="it is a copy.*clear-refusal") as raised:
@@ -248,9 +247,8 @@ def test_a_refused_directory_is_not_started_and_nothing_of_it_changes(config):
 def test_a_refusal_is_cleared_on_the_operator_s_word_only(config, clear):
     init(config)
     assert "nothing to clear" in clear().output
-    refusal_record.write(
-        FILESYSTEM, str(config.data_dir), RefusalRecord("node 3: it is a copy", LATER, 5)
-    )
+    refusal_record.write(FILESYSTEM, str(config.data_dir),
+                         RefusalRecord("node 3: it is a copy", LATER, 5))
     refused = clear()
     assert refused.exit_code == 1 and "it is a copy" in refused.output
     assert "--accept-data-loss" in refused.output and "acknowledged" in refused.output

@@ -165,9 +165,8 @@ class Acquainted(Ailing):
             raise Violation("NoOriginalIsRefused", f"n{self.node}: {verdict.text}")
         self._world.faults["copy-refused" if self.is_copy else "wiped-refused"] += 1
         if self.is_copy:
-            refusal_record.write(
-                self._filesystem, DIRECTORY, refusal_record.RefusalRecord(verdict.text)
-            )
+            refusal_record.write(self._filesystem, DIRECTORY,
+                                 refusal_record.RefusalRecord(verdict.text))
         self.crash(False)
 
     def _was_refused(self) -> bool:

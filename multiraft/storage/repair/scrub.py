@@ -261,10 +261,8 @@ class Scrubber:
         errors = self._owned(begin, end, why)
         if why == "payload" or self._store.repair.is_damage_cleared(begin, end):
             return errors
-        return [
-            *errors,
-            CorruptJournalRange(self._begin(suspect), end, f"found by the scrub: {why}"),
-        ]
+        return [*errors,
+                CorruptJournalRange(self._begin(suspect), end, f"found by the scrub: {why}")]
 
     def _begin(self, suspect: SuspectRange) -> int:
         """Return the position at which the next start will see the range begin.  Without a

@@ -34,15 +34,9 @@ class ClusterView:
         self.core = MultiRaft(1, RaftConfig(), self.store, random.Random(1), 0)
         state = Replica(RecoverGroup(GROUP, survivor, 2)).state
         self.repairer = RepairCoordinator(1, self.store, self.core, lambda staged: None)
-        self.replicas = Replicas(
-            self.core,
-            self.store,
-            SimpleNamespace(state=state),
-            8,
-            lambda: None,
-            silent_log(),
-            created=self.repairer.on_replica_created,
-        )
+        self.replicas = Replicas(self.core, self.store, SimpleNamespace(state=state), 8,
+                                 lambda: None, silent_log(),
+                                 created=self.repairer.on_replica_created)
         self.replicas.load()
         self.replicas.settle()
         round_of(self.store, self.core)

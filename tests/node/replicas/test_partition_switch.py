@@ -78,9 +78,8 @@ class Node:
         partition_states = {group: found.tail for group, found in world.groups.items()}
         self.applied = AppliedEntries(partition_states)
         leader = SimpleNamespace(ask=lambda request: self.ask_metadata(request))
-        self.driver = PartitionSwitcher(
-            self, partition_states, self, self.applied, self, leader, self.round, silent_log()
-        )
+        self.driver = PartitionSwitcher(self, partition_states, self, self.applied, self, leader,
+                                        self.round, silent_log())
 
     # the core
     def is_leader(self, group: int) -> bool:

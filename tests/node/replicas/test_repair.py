@@ -46,9 +46,8 @@ class Damaged:
 
     def step(self, group: int) -> SendRequest:
         self._turn[group] += 1
-        return SendRequest(
-            (SILENT, ALIVE)[(self._turn[group] - 1) % 2], RepairRequest(group, 1, ((1, 1),))
-        )
+        return SendRequest((SILENT, ALIVE)[(self._turn[group] - 1) % 2],
+                           RepairRequest(group, 1, ((1, 1),)))
 
     def on_response(self, answer) -> None:
         self.groups.discard(answer.group)

@@ -207,16 +207,9 @@ def test_a_record_of_the_version_before_knows_the_index_of_a_bar_alone():
 def test_an_index_of_the_version_before_knows_the_index_of_a_bar_alone():
     left = Tombstone(HardState(3, 2), 9, 1, 4)
     forced_recovery = ForcedRecovery(2, NOBODY)
-    run = segment_index.SegmentRun(
-        1,
-        1,
-        tombstone=left,
-        tombstone_position=64,
-        removed=True,
-        forced_recovery=forced_recovery,
-        forced_recovery_at=(128, 9),
-        forced_recovery_term=6,
-    )
+    run = segment_index.SegmentRun(1, 1, tombstone=left, tombstone_position=64, removed=True,
+                                   forced_recovery=forced_recovery, forced_recovery_at=(128, 9),
+                                   forced_recovery_term=6)
     index = segment_index.SegmentIndex(0, 1, 256, 7, 0, 0, {1: run})
     assert index_file.decode("index", index_file.encode(index)) == index
     fields = cbor2.loads(index_file.encode(index))

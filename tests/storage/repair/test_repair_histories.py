@@ -272,14 +272,8 @@ class Core:
 
     def of(self, group: int) -> Status:
         store, known = self._life.store, self._life.members[group].known
-        return Status(
-            1,
-            store.table.logs[group].index.last_index,
-            store.partition_states[group].applied_index,
-            known,
-            2,
-            VOTERS,
-        )
+        return Status(1, store.table.logs[group].index.last_index,
+                      store.partition_states[group].applied_index, known, 2, VOTERS)
 
     def is_settled(self, group: int) -> bool:
         return False

@@ -47,9 +47,8 @@ def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_o
     store.repair.suspect_all(at, at + 72, "found by the scrub")
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     for group in (1, 2):
-        core.add_group(
-            group, 1, store.create_group(group, 1, VOTERS), store.partition_states[group]
-        )
+        core.add_group(group, 1, store.create_group(group, 1, VOTERS),
+                       store.partition_states[group])
     staged = []
     repairer = RepairCoordinator(1, store, core, staged.append)
     core._group(1).recovery_grant = (3, 4, True)
