@@ -227,8 +227,8 @@ class ResourceOutcome(NamedTuple):
 
     ``bound_ppm`` is a lower bound over all placements of the same loads on the same bins; ``bound``
     names its source (mean, largest, pigeonhole, racks).  ``level_ppm`` is the share that bins
-    without a giant can have, at which balancing aims within the band.  ``moved`` is the load that
-    changes bins, ``moved_bound`` the load that has to."""
+    without an oversized item can have, at which balancing aims within the band.  ``moved`` is the
+    load that changes bins, ``moved_bound`` the load that has to."""
 
     resource: str
     band_permille: int

@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from placement import cluster, plan
+from placement.bounded_hash import POOL_SIZE_MAX
 from placement.cluster import GroupRow, NodeRow, Snapshot
 from placement.errors import InvalidChange, LimitExceeded
-from placement.overflow import POOL_SIZE_MAX
 from placement.policy import Options
 from placement.rendezvous import replicas
 from placement.topology import NodePlace, Topology

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from placement.policy import DISK, Band
 from placement.shares import Bins, shares_of
-from placement.shedding import (
+from placement.shed import (
     Item,
     assign,
     by_load,
     by_urgency,
     fitting_cap,
-    relieving,
     shed,
+    shed_candidates,
     too_large,
     urgent_first,
 )
@@ -51,7 +51,7 @@ def test_what_is_shed_covers_the_excess_with_little_more(items, excess, cap):
 @given(ITEMS, st.integers(-5, 300), st.integers(0, 80))
 def test_who_is_relieved_names_a_small_item_of_each_power_of_two_as_well(items, excess, cap):
     chosen = shed(items, excess, cap)
-    found = relieving(items, excess, cap)
+    found = shed_candidates(items, excess, cap)
     assert found[:len(chosen)] == chosen
     smallest = {item.load.bit_length(): item for item in items if 0 < item.load <= cap}
     assert set(found) == {*chosen, *smallest.values()} and len(found) == len(set(found))
@@ -94,7 +94,7 @@ class Looked(list):
 def test_of_a_million_items_few_are_looked_at():
     """A bin may be a column of millions of rows."""
     items = Looked(Item(load, 1_000_000 - load) for load in range(1_000_000, 0, -1))
-    found = relieving(items, 3_000_000, 900_000)
+    found = shed_candidates(items, 3_000_000, 900_000)
     assert total(found) >= 3_000_000
     assert items.count < 10_000
 
