@@ -26,7 +26,7 @@ from multiraft.storage.errors import StorageError
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.identity import NODE_FILE, Found, Identity, create, read
 from multiraft.storage.refusal_record import RefusalRecord
-from multiraft.storage.store import LANE_DIRECTORY
+from multiraft.storage.store import JOURNAL_DIRECTORY
 from multiraft.wire.errors import RequestError
 from multiraft.wire.nodes import JoinClusterReply, NodeRow
 from node import bootstrap
@@ -155,7 +155,7 @@ def _existing(filesystem: Filesystem, config: NodeConfig) -> Found | None:
 
 
 def _has_data(filesystem: Filesystem, directory: str) -> bool:
-    journal = f"{directory}/{LANE_DIRECTORY}"
+    journal = f"{directory}/{JOURNAL_DIRECTORY}"
     return bool(checkpoint_names(filesystem, directory)
                 or filesystem.exists(journal) and filesystem.list(journal))
 

@@ -20,7 +20,7 @@ BUGS = (
         "a node whose disk hangs keeps its leases: its groups stand still (hashicorp/raft #503)",
         Seeds((3,), faults=("disk-hung",))),
     Bug("no-room-reserved", "multiraft.storage.journal.journal", "Segment.create",
-        "if reserve:",
+        "if preallocate:",
         "if False:",
         "a segment finds no room in the middle of a gathered write",
         Seeds((5,), faults=("disk-full", "disk-full", "kill"))),

@@ -260,7 +260,7 @@ def newest_checkpoint(filesystem: Filesystem,
     for name in reversed(checkpoint_names(filesystem, directory)):
         found = _intact(filesystem, directory, name, damaged)
         if found is not None:
-            damaged += _keep_two(filesystem, directory, name, found)
+            damaged += _keep_copy(filesystem, directory, name, found)
             return found, damaged
     return Checkpoint(), damaged
 
@@ -281,7 +281,7 @@ def _intact(filesystem: Filesystem, directory: str, name: str,
         return None
 
 
-def _keep_two(filesystem: Filesystem, directory: str, name: str,
+def _keep_copy(filesystem: Filesystem, directory: str, name: str,
               newest: Checkpoint) -> list[CorruptFile]:
     """See the module's invariant; what was found damaged.  Without room for a copy there is none:
     a node that is full has to start."""

@@ -110,7 +110,7 @@ def files_of(path: Path) -> list[tuple[str, Path]]:
     if not path.is_dir():
         return [(_kind_of(path), path)]
     strays = {stray.path for stray in strays_of(path)}
-    found = [(_kind_of(child), child) for directory in (path, *_lanes(path))
+    found = [(_kind_of(child), child) for directory in (path, *_journal_directories(path))
              for child in sorted(directory.iterdir())
              if _is_file(child) and _is_ours(child) and str(child) not in strays]
     if not found:
@@ -126,7 +126,7 @@ def strays_of(path: Path) -> list[Stray]:
         return []
     found = strays_among_checkpoints(str(path), [child.name for child in sorted(path.iterdir())])
     known_to = max((checkpoint_position(child.name) or 0 for child in path.iterdir()), default=0)
-    for journal in _lanes(path):
+    for journal in _journal_directories(path):
         children = sorted(journal.iterdir())
         names = [child.name for child in children if _is_file(child)]
         found += strays_in_journal(str(journal), names)
@@ -139,7 +139,7 @@ def strays_of(path: Path) -> list[Stray]:
     return found
 
 
-def _lanes(path: Path) -> list[Path]:
+def _journal_directories(path: Path) -> list[Path]:
     return [journal for journal in sorted(path.glob("lane-*")) if journal.is_dir()]
 
 
@@ -210,7 +210,7 @@ def _index_facts(path: Path) -> dict[str, object]:
 
 def _checkpoint_facts(path: Path) -> dict[str, object]:
     checkpoint = load_checkpoint(path)
-    return {"position": checkpoint.position, "lane_start": checkpoint.journal_start,
+    return {"position": checkpoint.position, "journal_start": checkpoint.journal_start,
             "groups": len(checkpoint.records),
             "quarantined": [group for group, record in sorted(checkpoint.records.items())
                             if record.quarantined]}

@@ -58,15 +58,15 @@ class StagedWrite:
                 return False
         return True
 
-    def create_files(self, reserve: bool = True) -> None:
+    def create_files(self, preallocate: bool = True) -> None:
         """Blocking: make every file of this round exist, so that it is ``native_ready``; without
-        its room when that is short (``reserve``)."""
+        its blocks when the disk is short of them (``preallocate``)."""
         for part in self._parts:
-            self._create(part.segment, reserve)
+            self._create(part.segment, preallocate)
 
-    def _create(self, segment: Segment, reserve: bool = True) -> None:
+    def _create(self, segment: Segment, preallocate: bool = True) -> None:
         if segment.file is None:
-            segment.create(self._filesystem, self._journal.header_of(segment), reserve)
+            segment.create(self._filesystem, self._journal.header_of(segment), preallocate)
 
     @property
     def parts(self) -> list[WritePart]:
@@ -104,7 +104,7 @@ class CreateSegmentJob:
         self._segment.create(self._filesystem, self._header)
 
 
-class Wanted(NamedTuple):
+class SpanEntry(NamedTuple):
     """One entry inside a span."""
 
     index: int  # type: ignore[assignment]
@@ -119,7 +119,7 @@ class Span(NamedTuple):
     path: str
     position: int
     length: int
-    wanted: list[Wanted]
+    wanted: list[SpanEntry]
 
 
 def spans_of(journal: Journal, places: Sequence[tuple[int, int, int, int]],
@@ -128,7 +128,7 @@ def spans_of(journal: Journal, places: Sequence[tuple[int, int, int, int]],
     O(entries)."""
     spans: list[Span] = []
     segment: Segment | None = None
-    wanted: list[Wanted] = []
+    wanted: list[SpanEntry] = []
     end, start = -1, 0
     for index, term, position, size in places:
         # A repaired entry is elsewhere than the entries before and behind it.
@@ -137,7 +137,7 @@ def spans_of(journal: Journal, places: Sequence[tuple[int, int, int, int]],
             if segment is not None:
                 spans.append(Span(segment.path, start - segment.start, end - start, wanted))
             segment, start, wanted = journal.segment_of(position), position, []
-        wanted.append(Wanted(index, term, position - start, size))
+        wanted.append(SpanEntry(index, term, position - start, size))
         end = position + size
     if segment is not None:
         spans.append(Span(segment.path, start - segment.start, end - start, wanted))

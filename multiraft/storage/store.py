@@ -55,7 +55,7 @@ from multiraft.storage.journal.journal import Journal, Placed, SegmentHeader
 from multiraft.storage.journal.segment_index import TRUNCATED_IN_HEAD_RECOVERY
 from multiraft.storage.log_table import LogTable
 from multiraft.storage.recovery.recovery import recover
-from multiraft.storage.recovery.report import Damage, Recovered, RecoveryProgress
+from multiraft.storage.recovery.report import Damage, RecoveryProgress, RecoveryReport
 from multiraft.storage.repair.repair import LocalRepair
 from multiraft.storage.segment_seal import SealJob
 from multiraft.storage.stored_log import StoredLog
@@ -63,7 +63,7 @@ from multiraft.storage.strays import strays_among_checkpoints
 from multiraft.types import Configuration, Entry, EntryKind
 
 LOCK_FILE = "LOCK"
-LANE_DIRECTORY = "lane-0"
+JOURNAL_DIRECTORY = "lane-0"
 
 _ENTRY_HEADER_BYTES = layout.ENTRY_HEADER_BYTES
 
@@ -72,7 +72,7 @@ class Store:
     """Logs, indexes, recent entries and checkpoints of one node, opened with ``Store.open``."""
 
     def __init__(self, table: LogTable, directory: str, config: StorageConfig, claimed: Claimed,
-                 checkpoint: Checkpoint, recovered: Recovered, lock: Any):
+                 checkpoint: Checkpoint, recovered: RecoveryReport, lock: Any):
         """``table``: as recovery left it; ``checkpoint``: the one that recovery began with;
         ``lock``: of the directory, owned from now on."""
         self.table = table
@@ -113,7 +113,7 @@ class Store:
         an exception: see ``damage`` and each group's ``quarantined``.
         """
         config.validate()
-        journal_directory = f"{directory}/{LANE_DIRECTORY}"
+        journal_directory = f"{directory}/{JOURNAL_DIRECTORY}"
         filesystem.make_directory(directory)
         lock = filesystem.lock(f"{directory}/{LOCK_FILE}")
         try:
@@ -127,7 +127,7 @@ class Store:
     def _recover(cls, directory: str, filesystem: Filesystem, identity: Identity,
                  config: StorageConfig, progress: RecoveryProgress | None, lock: Any) -> Store:
         """Build a store from the contents of a locked directory."""
-        journal_directory = f"{directory}/{LANE_DIRECTORY}"
+        journal_directory = f"{directory}/{JOURNAL_DIRECTORY}"
         has_data = bool(
             filesystem.list(journal_directory) or checkpoint_names(filesystem, directory)
         )
@@ -143,7 +143,7 @@ class Store:
         found = recover(journal, header, checkpoint, progress)
         found.damage[:0] = [Damage("checkpoint", error.path, 0, -1, 0, error.why)
                             for error in damaged]
-        names = [*filesystem.list(directory), *filesystem.others(directory)]
+        names = [*filesystem.list(directory), *filesystem.non_files(directory)]
         found.strays[:0] = strays_among_checkpoints(directory, names)
         table = LogTable(journal, found.logs, found.partition_states, found.journal_damage,
                          config.read_gap_bytes_max)
@@ -389,7 +389,7 @@ class Store:
     def entries(self, group: int, first: int, last: int) -> tuple[Entry, ...] | None:
         """Return the entries first..last when all are in memory, else None.  Raise ``Compacted``.
         """
-        cached = self._hot(group, first)
+        cached = self._cached(group, first)
         if cached is None:
             return None
         return tuple([cached[index].entry for index in range(first, last + 1)])
@@ -397,7 +397,7 @@ class Store:
     def framed(self, group: int, first: int, last: int) -> list[Buffer] | None:
         """Return the buffers that were written to the journal (header, payload, padding of each
         entry), for a peer frame; None when not all are in memory.  Raise ``Compacted``."""
-        cached = self._hot(group, first)
+        cached = self._cached(group, first)
         if cached is None:
             return None
         framed: list[Buffer] = []
@@ -406,7 +406,7 @@ class Store:
             framed += buffers[slot:slot + 3]
         return framed
 
-    def _hot(self, group: int, first: int) -> dict | None:
+    def _cached(self, group: int, first: int) -> dict | None:
         """Return the group's entries in memory if ``first`` is one of them; then all later entries
         are too.  None otherwise."""
         log = self._logs.get(group) or self.table.log(group)

@@ -31,7 +31,7 @@ COPY = ".copy"
 
 #: No journal is so long: at 1 GB per second it would take a hundred years.  What is added to
 #: a position stays a number of 64 bits.
-LANE_POSITION_MAX = 1 << 62
+JOURNAL_POSITION_MAX = 1 << 62
 #: Stray files of one directory that are named one by one; who has more has copied a directory.
 STRAYS_NAMED_MAX = 20
 
@@ -77,8 +77,8 @@ def checkpoint_position(name: str) -> int | None:
 
 def _position(pattern: re.Pattern[str], name: str) -> int | None:
     found = pattern.fullmatch(name)
-    position = int(found[1]) if found else LANE_POSITION_MAX
-    return position if position < LANE_POSITION_MAX else None
+    position = int(found[1]) if found else JOURNAL_POSITION_MAX
+    return position if position < JOURNAL_POSITION_MAX else None
 
 
 def is_unfinished(name: str) -> bool:

@@ -159,7 +159,7 @@ def test_the_operating_system_says_what_a_file_has(tmp_path):
     whole.create(filesystem, header)
     assert whole.unallocated_bytes() == 0
     bare = Segment(str(tmp_path / "bare.segment"), 0, 1 << 20, 7)
-    bare.create(filesystem, header, reserve=False)
+    bare.create(filesystem, header, preallocate=False)
     assert 0 < bare.unallocated_bytes() < 1 << 20, "its header has a block"
     bare.preallocate()
     assert bare.unallocated_bytes() == 0

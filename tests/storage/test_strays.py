@@ -10,7 +10,7 @@ import pytest
 from multiraft.storage import inspect
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.strays import (
-    LANE_POSITION_MAX,
+    JOURNAL_POSITION_MAX,
     SeenSegment,
     checkpoint_position,
     is_unfinished,
@@ -66,8 +66,8 @@ def opened_with_all(directory):
 
 
 FAR = [str(number).zfill(20) for number in (
-    99_999_999_999_999_999_999, (1 << 64) - 1, 1 << 64, 1 << 63, LANE_POSITION_MAX,
-    LANE_POSITION_MAX - 8, 1 << 45)]
+    99_999_999_999_999_999_999, (1 << 64) - 1, 1 << 64, 1 << 63, JOURNAL_POSITION_MAX,
+    JOURNAL_POSITION_MAX - 8, 1 << 45)]
 NAMES = ["1.segment", "000000000000000000001.segment", "+0000000000000004096.segment",
          "-0000000000000000001.segment", " 0000000000000004096.segment",
          "0000000000000000 096.segment", "٠" * 20 + ".segment", "copy.segment", ".segment",

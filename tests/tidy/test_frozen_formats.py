@@ -396,7 +396,7 @@ LIFE = (1 << 63) + 5
 def test_the_directory_has_its_files():
     names = (store.LOCK_FILE, identity.NODE_FILE, registry.KNOWN_NODES_FILE,
              refusal_record.REFUSED_FILE, scrub.STATE_FILE, snapshot_download.PARTIAL_FILE,
-             disk_space.RESERVE_FILE, store.LANE_DIRECTORY)
+             disk_space.RESERVE_FILE, store.JOURNAL_DIRECTORY)
     assert names == FILES
 
 

@@ -55,7 +55,7 @@ class SimulatedReserve:
         exists = self._filesystem.exists(RESERVE_FILE)
         file = (self._filesystem.open if exists else self._filesystem.create)(RESERVE_FILE)
         try:
-            file.reserve(self._bytes_wanted)
+            file.preallocate(self._bytes_wanted)
         except OSError as error:
             if not is_full(error):
                 raise
@@ -235,14 +235,14 @@ class Ailing(Armed):
         exists = self._filesystem.exists(PROBE_FILE)
         file = self._filesystem.open(PROBE_FILE) if exists else self._filesystem.create(PROBE_FILE)
         try:
-            file.reserve(len(PROBE))
+            file.preallocate(len(PROBE))
         except OSError as error:
             if not is_full(error):
                 raise
             if not self._room.release_reserve():
                 self.disk_failed(error)
                 return False
-            file.reserve(len(PROBE))
+            file.preallocate(len(PROBE))
         return True
 
     # ---- disk space ------------------------------------------------------------------------

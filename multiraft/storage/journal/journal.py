@@ -94,7 +94,8 @@ class Segment:
         self.file: File | None = None
         self.is_allocated = False  # all blocks that it will need are its own, as far as is known
 
-    def create(self, filesystem: Filesystem, header: SegmentHeader, reserve: bool = True) -> None:
+    def create(self, filesystem: Filesystem, header: SegmentHeader,
+               preallocate: bool = True) -> None:
         """Make the file exist durably, header included, and with all the room that it will need
         unless told otherwise; nothing when it was done ahead.  When it fails there is no file.
 
@@ -104,8 +105,8 @@ class Segment:
             return
         file = filesystem.create(self.path)
         try:
-            if reserve:
-                file.reserve(self.capacity)
+            if preallocate:
+                file.preallocate(self.capacity)
             file.write([header.pack()], 0, True)
         except OSError:
             # Removed, so that the same name can be created again when the disk has room.
@@ -113,7 +114,7 @@ class Segment:
             filesystem.remove(self.path)
             raise
         filesystem.sync_directory(self.path.rpartition("/")[0])
-        self.file, self.is_allocated = file, reserve
+        self.file, self.is_allocated = file, preallocate
 
     def unallocated_bytes(self) -> int:
         """Return the bytes of blocks that the file still lacks, because it was created on a full
@@ -127,7 +128,7 @@ class Segment:
     def preallocate(self) -> None:
         """Give it what is missing.  Raises ``OSError``; part of it may be taken then."""
         if not self.is_allocated and self.file is not None:
-            self.file.reserve(self.capacity)
+            self.file.preallocate(self.capacity)
             self.is_allocated = True
 
 

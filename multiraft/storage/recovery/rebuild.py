@@ -34,7 +34,7 @@ from multiraft.storage.recovery.lost_truncations import (
     mark_maybe_truncated,
     newest_copies,
 )
-from multiraft.storage.recovery.report import Damage, Recovered, RecoveryProgress
+from multiraft.storage.recovery.report import Damage, RecoveryProgress, RecoveryReport
 from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Entry, EntryKind
 
@@ -43,8 +43,8 @@ FoundDamage = tuple[DamagedRange, Damage]
 
 
 def rebuild(found: list[FoundSegment], damage: list[FoundDamage], checkpoint: Checkpoint,
-            applied: Mapping[tuple[int, int], int], result: Recovered, progress: RecoveryProgress,
-            directory: str) -> None:
+            applied: Mapping[tuple[int, int], int], result: RecoveryReport,
+            progress: RecoveryProgress, directory: str) -> None:
     """Fill ``result`` from a checkpoint and the journal's segments; ``applied`` says per group and
     incarnation what the checkpoint has applied.  O(groups + segments * groups in them + entries
     that are not applied + damage * groups)."""
@@ -55,7 +55,7 @@ def rebuild(found: list[FoundSegment], damage: list[FoundDamage], checkpoint: Ch
 
 class _Rebuilding:
     def __init__(self, checkpoint: Checkpoint, applied: Mapping[tuple[int, int], int],
-                 result: Recovered, directory: str):
+                 result: RecoveryReport, directory: str):
         self._checkpoint = checkpoint
         self._applied = applied
         self._result = result

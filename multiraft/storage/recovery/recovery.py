@@ -70,7 +70,7 @@ from multiraft.storage.journal.segment_scan import (
     scan_segment,
 )
 from multiraft.storage.recovery.rebuild import FoundDamage, rebuild
-from multiraft.storage.recovery.report import Damage, Recovered, RecoveryProgress
+from multiraft.storage.recovery.report import Damage, RecoveryProgress, RecoveryReport
 from multiraft.storage.strays import (
     SET_ASIDE,
     SeenSegment,
@@ -96,7 +96,7 @@ class _Found:
 
 
 def recover(journal: Journal, header: SegmentHeader, checkpoint: Checkpoint,
-            progress: RecoveryProgress | None = None) -> Recovered:
+            progress: RecoveryProgress | None = None) -> RecoveryReport:
     """Read the journal's directory, cut the torn tail that a crash left, and make ``journal`` ready
     to append; keep ``progress`` up to date meanwhile.
 
@@ -114,10 +114,10 @@ class _Recovery:
         self._header = header
         self._checkpoint = checkpoint
         self._applied = checkpoint.applied()
-        self._result = Recovered()
+        self._result = RecoveryReport()
         self._found_damage: list[FoundDamage] = []
 
-    def run(self) -> Recovered:
+    def run(self) -> RecoveryReport:
         files = self._segment_files()
         self._progress.segments_total = len(files)
         found = self._without_strays([self._examine(*item) for item in files])
@@ -145,7 +145,7 @@ class _Recovery:
         names = self._filesystem.list(directory)
         self._result.strays += strays_in_journal(directory, names)
         self._result.strays += [Stray(f"{directory}/{name}", "it is no file")
-                                for name in self._filesystem.others(directory)]
+                                for name in self._filesystem.non_files(directory)]
         starts = sorted(start for name in names if (start := segment_start(name)) is not None)
         files = []
         for ordinal, start in enumerate(starts):

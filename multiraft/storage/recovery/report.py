@@ -37,7 +37,7 @@ class RecoveryProgress:
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveryReport:
     """Logs that recovery rebuilt, and what it found and did."""
 
     logs: dict[int, StoredLog] = field(default_factory=dict)

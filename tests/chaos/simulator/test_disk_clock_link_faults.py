@@ -86,9 +86,9 @@ def test_room_is_taken_by_files_and_given_back():
     filesystem = filesystem_with(b"a" * 1000)
     filesystem.faults.capacity_bytes = 3000
     file = filesystem.create("/d/g")
-    file.reserve(2000)
+    file.preallocate(2000)
     file.write([b"b" * 2000], 0, sync=True)
-    for grow in (lambda: file.write([b"c"], 2000, sync=False), lambda: file.reserve(2001)):
+    for grow in (lambda: file.write([b"c"], 2000, sync=False), lambda: file.preallocate(2001)):
         with pytest.raises(OSError) as failed:
             grow()
         assert failed.value.errno == errno.ENOSPC
