@@ -78,7 +78,7 @@ def refused_before(config_path: Path) -> tuple[NodeConfig, RefusalRecord | None]
     """Return the configuration, and the refusal that its data directory records, if any. Raises
     ``NodeError``."""
     config = load(config_path)
-    return config, setup.mark_of(RealFilesystem(), config)
+    return config, setup.refusal_of(RealFilesystem(), config)
 
 
 def clear_refusal(config: NodeConfig, record: RefusalRecord) -> None:

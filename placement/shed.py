@@ -44,7 +44,7 @@ def by_load(item: Item) -> tuple[int, int]:
 def fitting_cap(headroom: Iterable[int]) -> int:
     """The largest load that a tenth of the bins with room (at least one) can take; 0 when none has
     room.  O(bins log bins)."""
-    ordered = sorted((headroom for headroom in headroom if headroom > 0), reverse=True)
+    ordered = sorted((load for load in headroom if load > 0), reverse=True)
     return ordered[len(ordered) // 10] if ordered else 0
 
 
@@ -220,13 +220,13 @@ def too_large(items: Sequence[Item], load: int, high: int, cap: int) -> list[Ite
 
 def assign(items: Iterable[Item], headroom: dict[int, int]) -> list[tuple[Item, int]]:
     """Each item that fits somewhere, with the bin that takes it: largest first, into the bin with
-    most room, ties by id.  ``headroom`` is not changed.  O((items + bins) log bins)."""
-    heap = [(-headroom, bin_) for bin_, headroom in headroom.items() if headroom > 0]
+    most headroom, ties by id.  ``headroom`` is not changed.  O((items + bins) log bins)."""
+    heap = [(-free, bin_) for bin_, free in headroom.items() if free > 0]
     heapq.heapify(heap)
     placed = []
     for item in sorted(items, key=by_load):
         if heap and item.load <= -heap[0][0]:
-            headroom, bin_ = heap[0]
+            free, bin_ = heap[0]
             placed.append((item, bin_))
-            heapq.heapreplace(heap, (headroom + item.load, bin_))
+            heapq.heapreplace(heap, (free + item.load, bin_))
     return placed

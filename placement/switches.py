@@ -355,10 +355,10 @@ def _descend(pool: _Pool) -> bool:
     if not headroom:
         return False
     emptiest = max(headroom, key=lambda group: (headroom[group], -group))
-    room = headroom[emptiest]
+    free = headroom[emptiest]
 
     def remains(item: Item) -> int:
-        return max(0, before - item.load) ** 2 + max(0, item.load - room) ** 2
+        return max(0, before - item.load) ** 2 + max(0, item.load - free) ** 2
 
     for group in pool.overloaded():
         before = pool.excess(group)

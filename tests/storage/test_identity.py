@@ -42,7 +42,7 @@ def test_as_many_lives_are_kept_as_the_limit_says():
     assert identity.read(disk, "/d").lives == claimed.lives, "the file is not too large to be read"
 
 
-@pytest.record.parametrize("crash", ["power_loss", "process_death"])
+@pytest.mark.parametrize("crash", ["power_loss", "process_death"])
 def test_a_crash_at_any_operation_of_a_start_makes_no_copy_of_the_directory(crash):
     """A peer remembers a boot id that was claimed: it is one of the directory's own at every later
     start."""
@@ -77,7 +77,7 @@ def test_a_directory_of_the_last_release_goes_on(tmp_path):
     assert json.loads((tmp_path / NODE_FILE).read_text())["format_version"] == 2
 
 
-@pytest.record.parametrize("lives", [[[1]], [[1, 2]], [[1, "x"]], [["a", "b"]], 5, [5],
+@pytest.mark.parametrize("lives", [[[1]], [[1, 2]], [[1, "x"]], [["a", "b"]], 5, [5],
                                    [[1, "1", 2]]])
 def test_lives_that_are_none_are_corruption(tmp_path, lives):
     starts(RealFilesystem(), str(tmp_path), 1)

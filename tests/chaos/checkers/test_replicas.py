@@ -212,7 +212,7 @@ def test_what_a_snapshot_stands_for_is_left_out():
     checkpoint_rows = [
         {"file": "checkpoint", "facts": {"position": 90}},
         {"checkpoint_group": GROUP, "group": GROUP, "commit": 6, "applied": 6, "quarantined": "",
-         "voters": [1], "learners": [], "outgoing": [], "removed": False, "since": 50,
+         "voters": [1], "learners": [], "outgoing": [], "removed": False, "snapshot_position": 50,
          "first_index": 6}]
     rows = [*checkpoint_rows, SEGMENT, row("noop", 1), row("noop", 2),
             {"file": "segment", "facts": {"start": 50}}, row("noop", 6), row("noop", 7)]
