@@ -540,9 +540,9 @@ def _append_journal_entries(write: GroupWrite, entries: list[Entry], log: Stored
     if write.drop_from:
         in_head_recovery = log.needs_head_recovery and (
             write.mark or write.drop_from <= log.index.last_index)
+        payload = TRUNCATED_IN_HEAD_RECOVERY if in_head_recovery else b""
         entries.append(Entry(EntryKind.SUFFIX_DROP, write.group, write.incarnation, 0,
-                             write.drop_from,
-                             payload=TRUNCATED_IN_HEAD_RECOVERY if in_head_recovery else b""))
+                             write.drop_from, payload=payload))
     entries.extend(write.entries)
     if write.hard_state is not None:
         term, vote = write.hard_state

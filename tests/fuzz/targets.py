@@ -445,7 +445,7 @@ def inspected(data: bytes) -> None:
                 list(inspect.rows(path, 0))
             elif kind == inspect.INDEX:
                 inspect.verify_index(path)
-        inspect.durable_mark(inspect.files_of(Path(directory)))
+        inspect.durable_watermark(inspect.files_of(Path(directory)))
 
 
 def history(data: bytes) -> None:

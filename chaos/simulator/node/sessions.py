@@ -234,7 +234,7 @@ class Sessions:
             high_watermark = min(high_watermark, limit)
         found = self._store.fetch(group, partition, offset, bytes_max, high_watermark)
         try:
-            batches = found.buffers if found.plan is None else found.plan.execute()
+            batches = found.buffers if found.job is None else found.job.execute()
         except CorruptRange as error:
             self._damaged(error)
             return offset

@@ -27,7 +27,7 @@ class Staged:
 
 
 def idle_store():
-    return SimpleNamespace(prepare_due=False, seals_waiting=0, begin=lambda staged: None,
+    return SimpleNamespace(prepare_due=False, seals_waiting=0, submitted=lambda staged: None,
                            create_segment_job=lambda: None, seal_job=lambda: None)
 
 
@@ -286,7 +286,7 @@ def test_a_start_without_room_for_the_probe_says_so(tmp_path, monkeypatch, reser
             raise refusals.pop()
 
     monkeypatch.setattr(os, "posix_fallocate", posix_fallocate)
-    space = SimpleNamespace(exhausted=lambda: reserve)
+    space = SimpleNamespace(release_reserve=lambda: reserve)
     if reserve:
         os.close(open_probe(tmp_path, space))
     else:
