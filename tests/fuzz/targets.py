@@ -223,7 +223,7 @@ def repair_frame(data: bytes) -> None:
         repair._read_request(fields)
     except Malformed:
         pass  # it may be an answer
-    repair._read_answer(repair.Request(1, 1, ((1, 1),)), fields, memoryview(data)[2 + length:])
+    repair._read_answer(repair.RepairRequest(1, 1, ((1, 1),)), fields, memoryview(data)[2 + length:])
 
 
 def bulk_requests(data: bytes) -> None:
