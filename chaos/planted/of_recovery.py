@@ -27,7 +27,7 @@ BUGS = (
         "*_incarnation(log),",
         "",
         "a survivor whose damage is settled is recovered by force once more, beside its members",
-        Tests((f"{FORCED}::test_a_lift_says_in_which_incarnation_the_group_is",)),
+        Tests((f"{FORCED}::test_a_clear_record_repeats_the_incarnation_of_the_group",)),
     ),
     Bug(
         "doubt-ends-with-the-replica",

@@ -59,7 +59,7 @@ BUGS = (
         Tests(
             (
                 "tests/storage/repair/test_acknowledged_damage.py"
-                "::test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared",
+                "::test_a_replica_that_gave_up_entries_needs_head_recovery_until_it_is_cleared",
             )
         ),
     ),
@@ -129,7 +129,7 @@ BUGS = (
         Tests(
             (
                 "tests/storage/repair/test_repair.py::"
-                "test_a_second_repair_forgets_nothing_that_the_first_has_settled",
+                "test_a_second_repair_keeps_the_ranges_that_the_first_has_cleared",
             )
         ),
         Seeds((28,), faults=ROT),
@@ -192,7 +192,7 @@ BUGS = (
         Tests(
             (
                 "tests/storage/repair/test_acknowledged_damage.py::"
-                "test_a_replica_that_comes_settles_damage_that_only_others_know_of",
+                "test_a_new_replica_clears_damage_that_only_others_know_of",
             )
         ),
     ),

@@ -223,7 +223,8 @@ def repair_frame(data: bytes) -> None:
         repair._read_request(fields)
     except Malformed:
         pass  # it may be an answer
-    repair._read_answer(repair.RepairRequest(1, 1, ((1, 1),)), fields, memoryview(data)[2 + length:])
+    request = repair.RepairRequest(1, 1, ((1, 1),))
+    repair._read_answer(request, fields, memoryview(data)[2 + length:])
 
 
 def bulk_requests(data: bytes) -> None:

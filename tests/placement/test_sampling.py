@@ -91,7 +91,7 @@ def test_listing_what_is_asked_for_relieves_as_listing_everything_does(seed):
     assert not found.unrelieved or every.after_ppm > 1_021_000
 
 
-def test_groups_with_room_are_asked_what_they_would_pass_on_for_a_large_partition():
+def test_groups_with_headroom_are_asked_what_they_would_pass_on_for_a_large_partition():
     """Two partitions of two thirds of a target in one group, and no other group has such room."""
     rates = [MIB] * 400
     before = cluster(nodes(3), GROUPS, rates)

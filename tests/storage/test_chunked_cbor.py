@@ -31,7 +31,7 @@ def test_long_lists_and_maps_are_the_same_bytes(count):
     assert chunked_cbor.loads(data) == cbor2.loads(data)
 
 
-def test_no_call_of_the_codec_is_given_more_than_a_piece(monkeypatch):
+def test_no_call_of_the_codec_is_given_more_than_a_chunk(monkeypatch):
     most = []
     inner = cbor2.dumps
 

@@ -174,7 +174,7 @@ def test_a_lost_batch_that_is_repaired_leaves_the_index_as_if_it_had_never_been_
         assert index.pack() == partition_of(script).pack()
 
 
-def test_a_last_batch_that_is_disowned_leaves_no_hole_before_it():
+def test_a_removed_last_batch_leaves_no_gap_before_it():
     index = PartitionIndex(7, 1)
     index.append(0, 2, 2, 1)
     index.append(7, 2, 7, 1)  # what lies between is lost

@@ -63,7 +63,7 @@ def test_what_was_appended_is_there_and_goes_on():
     assert partial(filesystem).load() == PartialSnapshot(7, 3, 40, 0xDEADBEEF, bytearray(DATA))
 
 
-def test_a_new_image_takes_the_place_of_the_old_one():
+def test_a_new_snapshot_takes_the_place_of_the_old_one():
     filesystem = written()
     partial(filesystem).begin(PartialSnapshot(9, 4, 10, 5, bytearray(b"x")))
     assert partial(filesystem).load() == PartialSnapshot(9, 4, 10, 5, bytearray(b"x"))
@@ -83,7 +83,7 @@ def test_a_file_that_was_torn_is_a_prefix_and_goes_on():
         assert partial(filesystem).load().data == DATA
 
 
-def test_no_flipped_byte_is_taken_for_the_image():
+def test_no_flipped_byte_is_taken_for_the_snapshot():
     whole = contents(written())
     for at in range(len(whole)):
         damaged = bytearray(whole)
@@ -95,7 +95,7 @@ def test_no_flipped_byte_is_taken_for_the_image():
 
 
 @pytest.mark.parametrize("total, bytes_max, found", [(40, 40, True), (40, 39, False)])
-def test_more_than_the_bound_is_no_image(total, bytes_max, found):
+def test_a_snapshot_above_the_bound_is_refused(total, bytes_max, found):
     filesystem = written(total=total)
     assert (partial(filesystem, bytes_max).load() is not None) == found == filesystem.exists(PATH)
 

@@ -148,7 +148,7 @@ def test_a_round_for_an_unknown_group_is_refused(rounds):
         rounds.stage(write(5, noop_entry(5, 1, 1)))
 
 
-def test_a_dropped_suffix_is_overwritten(rounds):
+def test_a_truncated_suffix_is_overwritten(rounds):
     fill(rounds, 10)
     new = [noop_entry(1, 6, 2), data_entry(1, 7, 2, PARTITION, 6, [b"new"])]
     rounds.run(write(1, *new, drop_from=6, hard_state=HardState(2, 2)))

@@ -119,8 +119,8 @@ class ReadBack:
             return None
         index = log.index
         count = min(_common(look.positions, index._positions), _common(look.ends, index._ends))
-        changed = sorted({at for begin, end in self._changed for at in index.indexes_within(begin, end)
-                          if at <= count})
+        changed = sorted({at for begin, end in self._changed
+                          for at in index.indexes_within(begin, end) if at <= count})
         known = look.log.copy()
         known.drop_from(self._first_other(store, log.group, known, changed, count + 1))
         return known

@@ -310,7 +310,7 @@ def test_hostile_files_end_in_a_typed_error_or_are_set_aside(body):
 
 
 @pytest.mark.parametrize("by_a_start", [False, True])
-def test_an_entry_that_was_dropped_is_not_taken_for_the_one_in_whose_place_it_was_written(
+def test_a_truncated_entry_is_not_taken_for_the_one_that_it_replaced(
         by_a_start):
     """A misdirected write: group and index are right, and so are the checksums."""
     disk = Disk()

@@ -112,7 +112,7 @@ def test_a_survivor_gives_up_what_stands_before_where_it_was_recovered():
 
 @pytest.mark.parametrize("then", ["", "checkpoint"])
 @pytest.mark.parametrize("damaged", [True, False])
-def test_a_lift_says_in_which_incarnation_the_group_is(damaged, then):
+def test_a_clear_record_repeats_the_incarnation_of_the_group(damaged, then):
     """The record of it was damaged in front of the last checkpoint, and settled like other damage.
     The next start was permanently in the incarnation before, and continued from its log alone once
     more."""
@@ -137,7 +137,7 @@ def test_a_lift_says_in_which_incarnation_the_group_is(damaged, then):
     assert members[-1] == (6, Configuration((1, 2, 3)))
 
 
-def test_a_lift_says_from_where_on_a_replica_of_a_later_incarnation_may_vote():
+def test_a_clear_record_repeats_the_vote_barrier_of_a_later_incarnation():
     disk = Disk()
     store, rounds, _ = begun(disk)
     rounds.run(GroupWrite(1, 1, 0, (), None, tombstone(1, 1, Tombstone(HardState(1, 2), 4, 1))))

@@ -98,7 +98,7 @@ def two_groups() -> tuple[Disk, object, Rounds, list]:
     return disk, store, rounds, entries
 
 
-def test_what_copies_explain_never_takes_the_room_of_a_hole_in_a_lift():
+def test_repaired_ranges_never_displace_unexplained_ones_in_a_clear_record():
     """Seed 790000000483: after 64 places the oldest hole was left out, and every start from then on
     doubted for it."""
     disk, store, _, _ = two_groups()
@@ -125,7 +125,7 @@ def test_what_copies_explain_never_takes_the_room_of_a_hole_in_a_lift():
     assert store.damage and not [*store.repair.quarantined_groups()]
 
 
-def test_what_is_settled_as_one_place_stays_so_however_many_copies_stand_in_it():
+def test_a_cleared_range_stays_cleared_however_many_copies_it_holds():
     """Seed 790000007187: the age of a log is one such place, and a LIFT could not hold all of its
     parts between copies.  Each start found damage in it, and the replica needed head recovery
     again."""
@@ -226,7 +226,7 @@ def test_only_what_is_unreadable_is_told_of_a_replica_that_goes():
     )
 
 
-def test_a_hole_with_more_than_entries_is_doubted_when_it_is_found():
+def test_damage_beside_entries_requires_head_recovery_when_it_is_found():
     """Not at the start after that, when a peer may be damaged."""
     disk, store, _, entries = two_groups()
     index = store.table.logs[1].index
@@ -248,7 +248,7 @@ def test_a_hole_with_more_than_entries_is_doubted_when_it_is_found():
     assert again.groups[1].hard_state == HardState(3, 1)
 
 
-def test_damage_beside_a_settled_place_is_doubted_for_itself_alone():
+def test_damage_beside_a_cleared_range_requires_head_recovery_for_itself():
     disk, store, _, entries = two_groups()
     index = store.table.logs[1].index
     first, second, third = (index.position(at) for at in (1, 2, 3))
@@ -329,7 +329,7 @@ def test_a_replica_that_is_created_later_has_nothing_to_do_with_old_damage(resta
 
 @pytest.mark.parametrize("group", [2, 3])
 @pytest.mark.parametrize("doubted", [False, True])
-def test_a_replica_that_comes_settles_damage_that_only_others_know_of(group, doubted):
+def test_a_new_replica_clears_damage_that_only_others_know_of(group, doubted):
     """Seed 790000000640: damage behind an index file is known only to the scrub, and to the lifts
     of replicas that existed when the scrub found it.  A removed replica (2) was added again, and
     needed head recovery at the next scrub, as the only voter without end.  The same holds for a new
@@ -379,7 +379,7 @@ def test_a_replica_that_came_back_had_nothing_in_damage_from_while_it_was_away(r
     assert scrubbed(store) == []
 
 
-def test_a_replica_that_was_here_before_settles_nothing_that_only_others_were_cleared_of():
+def test_an_earlier_replica_clears_nothing_that_only_others_were_cleared_of():
     """The damaged records may have truncated entries of it, which a later start without the index
     file would bring back."""
     disk, store, rounds, entries = two_groups()
@@ -396,7 +396,7 @@ def test_a_replica_that_was_here_before_settles_nothing_that_only_others_were_cl
     assert [(each.begin, each.end) for each in scrubbed(store)] == [(found.begin, found.end)]
 
 
-def test_damage_that_one_replica_has_not_settled_is_doubted_by_that_one_alone():
+def test_damage_requires_head_recovery_only_of_the_replica_that_has_not_cleared_it():
     disk, store, rounds, _ = two_groups()
     first, second = (store.table.logs[1].index.position(at) for at in (1, 2))
     disk.filesystem.overwrite(FIRST, first + 64, bytes(second - first - 64))
@@ -445,7 +445,7 @@ def test_an_answer_that_comes_between_a_replicas_removal_and_its_tombstone_is_fo
     assert store.repair.wanted(1, 8) == wanted
 
 
-def test_a_lift_is_void_when_more_damage_was_found_meanwhile():
+def test_a_clear_record_is_void_when_more_damage_was_found_meanwhile():
     disk, store, _, _ = two_groups()
     store.repair.suspect_all(64, 72, "found by the scrub")
     assert [*store.repair.quarantined_groups()] == []  # an entry's own place
@@ -459,7 +459,7 @@ def test_a_lift_is_void_when_more_damage_was_found_meanwhile():
     assert store.repair.quarantined(1) is None
 
 
-def test_what_was_dropped_never_comes_back_as_if_nothing_were_lost():
+def test_truncated_entries_never_come_back_as_if_nothing_were_lost():
     """The record of the drop is lost; what was dropped and what replaced it stand there."""
     disk = Disk()
     store = open_store(disk.filesystem, DIRECTORY)
@@ -562,7 +562,7 @@ class Compacted:
 
 
 @pytest.mark.parametrize("then", ["at once", "sealed", "checkpoint", "lifted"])
-def test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared(then):
+def test_a_replica_that_gave_up_entries_needs_head_recovery_until_it_is_cleared(then):
     """Its leader has compacted what was damaged.  The entries behind that may be committed by its
     own acknowledgement, and after a restart nothing else tells that it ever had them."""
     disk, store, rounds, _ = two_groups()

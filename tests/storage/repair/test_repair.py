@@ -177,7 +177,7 @@ def test_copies_of_another_term_are_refused():
 
 @pytest.mark.parametrize("pieces", [((2, 3), (4,), (5,), (6,)), ((2,), (3,), (4, 5), (6,)),
                                     ((2, 3, 4, 5, 6),)])
-def test_terms_never_fall_while_entries_of_unknown_term_come_back_in_pieces(pieces):
+def test_terms_never_fall_while_entries_of_unknown_term_are_repaired_in_parts(pieces):
     disk = Disk()
     store = open_store(disk.filesystem, DIRECTORY)
     store.create_group(1, 1, VOTERS)
@@ -243,7 +243,7 @@ def test_who_the_members_are_is_known_again_when_that_was_lost():
     assert repaired_members(disk, change) == others
 
 
-def test_a_change_of_members_that_was_dropped_is_forgotten_when_that_comes_to_light():
+def test_a_truncated_change_of_members_is_forgotten_when_the_truncation_is_learned():
     disk = Disk()
     store = open_store(disk.filesystem, DIRECTORY)
     store.create_group(1, 1, VOTERS)
@@ -259,7 +259,7 @@ def test_a_change_of_members_that_was_dropped_is_forgotten_when_that_comes_to_li
     assert repaired_members(disk, noop_entry(1, 1, 1), noop_entry(1, 2, 2)) == VOTERS
 
 
-def test_a_lift_is_void_while_an_entry_is_missing():
+def test_a_clear_record_is_void_while_an_entry_is_missing():
     disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
     store.repair.record_damage(1, 5, "found by a read")
@@ -269,7 +269,7 @@ def test_a_lift_is_void_while_an_entry_is_missing():
     assert store.repair.quarantined(1) is not None
 
 
-def test_a_second_repair_forgets_nothing_that_the_first_has_settled():
+def test_a_second_repair_keeps_the_ranges_that_the_first_has_cleared():
     """Else the next scrub doubts all groups once more, perhaps while another node is damaged."""
     disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
@@ -428,7 +428,7 @@ def repaired_but_for_the_tail() -> tuple[Store, Core, RepairCoordinator]:
     return store, core, RepairCoordinator(1, store, core, lambda staged: None)
 
 
-def test_what_consensus_has_dropped_is_no_part_of_the_tail():
+def test_entries_that_consensus_has_truncated_are_not_replayed():
     """It stands in the store until the next round is staged.  Seed 549488459653: the tail took it
     behind what had replaced it, and the replica was lost for good."""
     store, core, repairer = repaired_but_for_the_tail()
@@ -440,7 +440,7 @@ def test_what_consensus_has_dropped_is_no_part_of_the_tail():
     assert not isinstance(repairer.step(1), ReplayEntries), "it waits for the round"
 
 
-def test_what_is_dropped_while_it_is_read_is_no_part_of_the_tail():
+def test_entries_truncated_while_they_are_read_are_not_replayed():
     store, core, repairer = repaired_but_for_the_tail()
     read = repairer.step(1).job.execute()
     assert [entry.index for entry in read] == [2, 3, 4, 5]
@@ -474,7 +474,7 @@ def test_damage_of_unknown_ownership_is_nothing_to_a_replica_that_was_removed():
     assert repairer.groups == {1}
 
 
-def test_a_replica_that_begins_in_doubt_is_under_repair():
+def test_a_replica_that_begins_in_head_recovery_is_under_repair():
     disk, _, _ = small_journal()
     disk.put(FIRST, flipped(disk.read(FIRST), model_position(disk, 1) + 20))
     store = open_store(disk.filesystem, DIRECTORY)

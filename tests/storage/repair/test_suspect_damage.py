@@ -38,7 +38,7 @@ from tests.storage.world import (
 )
 
 
-def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_own():
+def test_damage_found_while_a_clear_record_is_written_needs_a_record_of_its_own():
     """The second lift went by what the leader had said before the damage was found."""
     _, store, _, entries = two_groups()
     for entry in entries:
@@ -62,7 +62,7 @@ def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_o
     assert core.repair.is_following(1)
 
 
-def test_a_lift_that_is_void_ends_no_lasting_quarantine_at_the_next_start():
+def test_a_void_clear_record_ends_no_permanent_quarantine_at_the_next_start():
     disk, store, _, _ = two_groups()
     store.repair.record_damage(1, 2, "found by a read")
     store.repair.forget_below(1, 3)
@@ -128,7 +128,7 @@ def doubted_once_lifted(disk: Disk, store: Store) -> list[int]:
     return [*open_store(disk.filesystem, DIRECTORY).repair.quarantined_groups()]
 
 
-def test_what_a_segment_lost_at_its_end_is_found_by_every_start_until_it_is_settled():
+def test_loss_at_the_end_of_a_segment_is_found_by_every_start_until_it_is_cleared():
     """The start that found it wrote an index file that ended there.  When the first entry of the
     segment behind it rotted, too, the next start believed the file: the lift that followed settled
     the second place alone, and the first was doubted once more when the file was gone."""
@@ -199,7 +199,7 @@ def test_a_segment_that_has_to_be_scanned_has_lost_nothing_behind_the_end_of_its
 
 @pytest.mark.parametrize("then", ["dropped", "dropped in a later segment", "removed",
                                   "removed in a later segment", "reborn"])
-def test_a_damaged_copy_of_what_was_dropped_is_history(then):
+def test_a_damaged_copy_of_a_truncated_entry_is_obsolete(then):
     """The scrub passes it over, no log points to it.  The next start doubted every replica, as if
     the copy were all that tells of an entry."""
     disk, store, rounds, _ = two_groups()
