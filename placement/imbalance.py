@@ -60,7 +60,8 @@ class Balancer:
         self.single_node = changes.options.scope == SCOPE_NODE
         if self.single_node:
             self._restrict_to(self.state.index[changes.options.node])
-        # Those that take replicas, most room for their share first: kept up to date by ``move``.
+        # Nodes that take replicas, most headroom for their share first: kept up to date by
+        # ``move``.
         self.by_headroom = {position: SortedList(
             (self._fullness(node, position), node) for node in range(len(self.is_target))
             if self.is_target[node]) for position in self.positions}

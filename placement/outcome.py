@@ -241,7 +241,7 @@ def _passed_on(displaced: Iterable[int], headroom: Iterable[int], narrowest: int
     moves to the bin with most free capacity, and so on.  An item above the ``narrowest`` target is
     alone."""
     pairs = zip(sorted(displaced, reverse=True), sorted(headroom, reverse=True), strict=False)
-    return sum(max(0, min(item, narrowest) - room) for item, room in pairs)
+    return sum(max(0, min(item, narrowest) - free) for item, free in pairs)
 
 
 def _groups_outcome(start: State, end: State, band: Band, options: Options) -> ResourceOutcome:

@@ -60,7 +60,7 @@ REASONS = (REPAIR_DEAD, UNDER_REPLICATED, DRAIN, MAINTENANCE, RACK_VIOLATION, DI
 
 # Reasons of what was not moved.
 SPLIT = "SPLIT"  # one partition alone is above a group's share: more partitions help, moves do not
-TOO_LARGE = "TOO_LARGE"  # larger than the room of any receiver
+TOO_LARGE = "TOO_LARGE"  # larger than the headroom of any receiver
 NO_SLACK = "NO_SLACK"  # no permitted node has free capacity
 COOL_DOWN = "COOL_DOWN"  # moved a short while ago
 EXCLUDED = "EXCLUDED"  # the policy says so

@@ -113,7 +113,8 @@ def _target_for(changes: ReplicaChanges, group: int, leaving: int) -> int:
 
 
 def _largest_first(state: State) -> list[int]:
-    """Groups by what their replicas weigh: the largest are placed while there is room."""
+    """Return groups in descending order of replica size: the largest are placed while space is
+    left."""
     return sorted(state.groups, key=lambda group: (-state.groups[group].bytes,
                                                    -state.ingress[group], group))
 

@@ -8,7 +8,7 @@ partitions of a few groups.  Both are called a few times, and their results are 
 Theory.  Shares, targets and bounds of groups follow from the groups' sums and from the partitions
 that are not negligible (``shares.negligible_load``), so both are exact with these listed.  The
 relief of a group is a choice among its own partitions, given its excess and the loads that fit
-elsewhere, so it can be computed where they are stored.  Only making room for a large partition
+elsewhere, so it can be computed where they are stored.  Only making headroom for a large partition
 needs small ones of other groups.  The groups with most free capacity are asked for those in the
 next round.
 """
@@ -24,7 +24,7 @@ from placement.shares import negligible_load
 from placement.state import State
 from placement.switches import Relief, balance_groups, relief
 
-#: Two rounds suffice for most skewed loads; later ones make room for large partitions.
+#: Two rounds suffice for most skewed loads; later ones make headroom for large partitions.
 ROUNDS_MAX = 4
 
 #: (least load) -> the partitions above it.

@@ -93,7 +93,7 @@ class _Sequencer:
         self.limits = [_limits(start, end, resource) for resource in range(len(NODE_RESOURCES))]
         self.group_limit = max([*start.ingress.values(), *end.ingress.values()], default=0)
         self.departed: dict[int, list[tuple[int, int]]] = {}  # node -> [(seq, bytes)]
-        self.relied: dict[int, list[int]] = {}  # node -> seqs whose room has been given away
+        self.relied: dict[int, list[int]] = {}  # node -> seqs whose disk space is in use again
         self.filled = [load[R_DISK] for load in start.load]  # with every copy, and no removal
         self.moves: list[Move] = []
         self.wave = _Wave(1)

@@ -8,11 +8,11 @@ once with what was shed, which is a small set.
 
 Theory.  Placing from scratch, by hashing with bounded loads or longest processing time first, is
 balanced and moves nearly everything.  What must move is only each bin's excess over its target.
-Shedding the largest items first covers it with few moves; an item larger than the room of (nearly)
-every receiver would be shed in vain, so only items up to a cap are considered: with the largest
-excluded by the cap of the tenth part of the receivers that have most room, skewed loads reach the
-band where shedding without it stalls (placement study, 5.2).  ``assign`` is longest processing time
-first into the room that is left (Graham 1969): its error is at most one item.
+Shedding the largest items first covers it with few moves; an item larger than the headroom of
+(nearly) every receiver would be shed in vain, so only items up to a cap are considered: with the
+largest excluded by the cap of the tenth part of the receivers that have most headroom, skewed loads
+reach the band where shedding without it stalls (placement study, 5.2).  ``assign`` is longest
+processing time first into the headroom that is left (Graham 1969): its error is at most one item.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def by_load(item: Item) -> tuple[int, int]:
 
 
 def fitting_cap(headroom: Iterable[int]) -> int:
-    """The largest load that a tenth of the bins with room (at least one) can take; 0 when none has
-    room.  O(bins log bins)."""
+    """Return the largest load that a tenth of the bins with headroom (at least one) can take; 0
+    when none has headroom.  O(bins log bins)."""
     ordered = sorted((load for load in headroom if load > 0), reverse=True)
     return ordered[len(ordered) // 10] if ordered else 0
 

@@ -53,7 +53,7 @@ from placement.state import State
 #: Skewed loads take two or three rounds; each exchange is one.
 ROUNDS_MAX = 256
 
-#: Groups with room, and partitions on either side, that an exchange is looked for among.
+#: Groups with headroom, and partitions on either side, among which an exchange is sought.
 EXCHANGE_GROUPS = 8
 EXCHANGE_ITEMS = 24
 
@@ -253,10 +253,10 @@ def relief(state: State, policy: Policy) -> Relief:
 
 
 def _large_first(pool: _Pool) -> bool:
-    """Large partitions of groups that small ones cannot relieve, while there is most room: later it
-    would have to be made again.  The largest goes where most room is, and so on, which passes on
-    least; what is passed on stays away from groups that large ones are still to come to.  Did
-    anything move?  O(large * groups + items)."""
+    """Move large partitions of groups that small ones cannot relieve while there is most headroom:
+    later it would have to be made again.  The largest goes to the group with most headroom, and so
+    on, which passes on least; what is passed on stays away from groups that large ones are still to
+    come to.  True if any partition moved.  O(large * groups + items)."""
     headroom = pool.headroom()
     by_headroom = sorted(headroom, key=lambda group: (-headroom[group], group))
     cap = fitting_cap(headroom.values())
@@ -303,8 +303,8 @@ def _most_urgent(pool: _Pool, leaving: dict[int, list[Item]],
 
 
 def _make_headroom(pool: _Pool) -> bool:
-    """Large partitions that fit nowhere, where the group with most room can pass small ones on to
-    the others.  True if any partition moved.  O(groups + items of two groups) per move."""
+    """Move large partitions that fit nowhere, if the group with most headroom can pass small ones
+    on to the others.  True if any partition moved.  O(groups + items of two groups) per move."""
     moved = False
     for group in pool.overloaded():
         while pool.excess(group):
@@ -341,7 +341,7 @@ def _displace(pool: _Pool, item: Item, target: int, awaiting: Collection[int] = 
 
 
 def _descent(pool: _Pool) -> bool:
-    """Moves that fit nowhere and make things better all the same: out of the fullest group that has
+    """Make moves that fit nowhere and still improve the balance: out of the fullest group that has
     one, into the emptiest.  True if any partition moved.  O(groups + items of a group) per move."""
     moved = False
     while _descend(pool):
@@ -369,8 +369,9 @@ def _descend(pool: _Pool) -> bool:
 
 
 def _exchange(pool: _Pool) -> bool:
-    """A partition of an overloaded group against a smaller one of a group with room, where that
-    makes things better: few large partitions leave no other way.  True if any partition moved."""
+    """Exchange a partition of an overloaded group for a smaller one of a group with headroom, if
+    that improves the balance: few large partitions leave no other way.  True if any partition
+    moved."""
     if pool.is_full:
         return False
     headroom = pool.headroom()

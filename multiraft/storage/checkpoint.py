@@ -283,7 +283,8 @@ def _intact(filesystem: Filesystem, directory: str, name: str,
 
 def _keep_copy(filesystem: Filesystem, directory: str, name: str,
               newest: Checkpoint) -> list[CorruptFile]:
-    """See the module's invariant; what was found damaged.  Without room for a copy there is none:
+    """Write a copy of the newest checkpoint if the module's invariant requires it; return the
+    errors of damaged ones.  On a full disk there is no copy:
     a node that is full has to start."""
     damaged: list[CorruptFile] = []
     installed = newest.installed()

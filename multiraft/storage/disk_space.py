@@ -125,7 +125,7 @@ class DiskSpaceGuard:
             self.on_full(free)
 
     def _preallocate_files(self, free: int) -> bool:
-        """Allocate the missing blocks of files; return False if there is no room for all.  Nothing
+        """Allocate the missing blocks of files; return False if there is too little space.  Nothing
         is tried then: a part of the blocks would be taken from the writes that still continue."""
         missing = self._files.unallocated_bytes()
         if missing > free:

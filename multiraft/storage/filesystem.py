@@ -78,8 +78,8 @@ class File(Protocol):
         ...
 
     def preallocate(self, size: int) -> None:
-        """Take blocks for the first ``size`` bytes, so that writing them cannot fail for lack of
-        room; what can be read does not change.  Nothing where the system cannot."""
+        """Allocate blocks for the first ``size`` bytes, so that writing them cannot fail for lack
+        of space; the readable content does not change.  Do nothing where the system cannot."""
         ...
 
     def fileno(self) -> int:

@@ -32,7 +32,7 @@ UNKNOWN_POSITION = 0
 class Copy(NamedTuple):
     """An entry that was written once more because its first place is damaged."""
 
-    index: int  # type: ignore[assignment]  # 0 = it was dropped since
+    index: int  # type: ignore[assignment]  # 0 = it was truncated since
     term: int
     position: int
     size: int

@@ -261,22 +261,24 @@ def durable_watermark(files: list[tuple[str, Path]]) -> int:
 
 def rows(path: Path, durable: int, payloads: bool = False) -> Iterator[Row]:
     """Yield every entry of a segment in order, and every place without a readable one, judged by
-    the highest ``durable`` mark; with the payloads if these are requested."""
+    the highest ``durable`` watermark; with the payloads if these are requested."""
     data = path.read_bytes()
     header = SegmentHeader.parse(data[:_HEADER_BYTES])
     start = header.start if header is not None else _start_of(path)
-    at, mark = _HEADER_BYTES, 0
+    at, watermark = _HEADER_BYTES, 0
     if header is None:
         yield _problem(start, "segment header", durable)
-        at = _next(data, at, start, mark)
+        at = _next(data, at, start, watermark)
     prev_crc = header.seed if header is not None else _prev_crc(data, at)
     while 0 <= at < len(data):
         scan = core.scan_entries(data, at, prev_crc)
         for found in scan.entries:
-            mark = max(mark, found.durable)
+            watermark = max(watermark, found.durable)
             yield _row(found, data, start, durable, payloads)
         stopped = scan.stopped_at
-        at = _next(data, stopped + layout.ENTRY_ALIGNMENT * (scan.reason == "chain"), start, mark)
+        at = _next(
+            data, stopped + layout.ENTRY_ALIGNMENT * (scan.reason == "chain"), start, watermark
+        )
         if at < 0:
             if any(data[stopped:]):
                 yield _problem(start + stopped, scan.reason, durable)
@@ -289,7 +291,7 @@ def _start_of(path: Path) -> int:
     return segment_start(path.name) or 0
 
 
-def _next(data: bytes, at: int, start: int, mark: int) -> int:
+def _next(data: bytes, at: int, start: int, watermark: int) -> int:
     """Return the position of the next entry behind an unreadable place that may have been written
     there, by recovery's rule; -1 = none."""
     while True:
@@ -298,7 +300,7 @@ def _next(data: bytes, at: int, start: int, mark: int) -> int:
             return -1
         whole = at + _U32.unpack_from(data, at + layout.ENTRY_LENGTH_AT)[0] <= len(data)
         durable = _U64.unpack_from(data, at + layout.ENTRY_DURABLE_AT)[0]
-        if whole and mark <= durable <= start + at:
+        if whole and watermark <= durable <= start + at:
             return at
         at += layout.ENTRY_ALIGNMENT
 

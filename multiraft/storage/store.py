@@ -219,15 +219,17 @@ class Store:
     def _apply_lifecycle_record(self, log: StoredLog, write: GroupWrite, position: int) -> int:
         """Apply a tombstone or the record of a forced recovery to the log; return how many journal
         entries it takes."""
-        mark = write.mark
-        assert mark is not None
-        if mark.kind == EntryKind.REINCARNATION:
-            log.apply_forced_recovery(parse_reincarnation(mark.payload), mark.index, mark.term)
+        record = write.mark
+        assert record is not None
+        if record.kind == EntryKind.REINCARNATION:
+            log.apply_forced_recovery(
+                parse_reincarnation(record.payload), record.index, record.term
+            )
             return 1
         ranges, needs_head_recovery = log.unreadable_ranges(), log.needs_head_recovery
         repaired = self.table.journal_damage.repaired_ranges
         repaired.update((begin, end - begin) for begin, end in ranges)
-        log.apply_tombstone(parse_tombstone(mark.term, mark.index, mark.payload), position)
+        log.apply_tombstone(parse_tombstone(record.term, record.index, record.payload), position)
         if needs_head_recovery and write.drop_from:
             # A vote or entries that it may have lost are not in the tombstone either, so the
             # group's next replica on this node must not vote before a leader cleared it.
@@ -279,7 +281,7 @@ class Store:
             at += self._apply_lifecycle_record(log, write, placed.positions[at])
         if write.drop_from:
             # Truncation comes first, as in the journal: the round's entries may have the indexes of
-            # those that are dropped.
+            # those that are truncated.
             log.truncate(write.drop_from)
             at += 1
         append, add, framed = log.index.append, self._cache.add, placed.framed
@@ -370,7 +372,7 @@ class Store:
 
     def preallocate(self) -> None:
         """Allocate the active segment's missing bytes, with one system call that writes no data;
-        safe while a write runs.  Raise ``OSError``, also when the disk has no room for all."""
+        safe while a write runs.  Raise ``OSError``, also when the disk has too little space."""
         self._journal.preallocate()
 
     def seal_job(self) -> SealJob | None:
@@ -534,7 +536,8 @@ class Store:
 
 
 def _append_journal_entries(write: GroupWrite, entries: list[Entry], log: StoredLog) -> None:
-    """Add one group's part of a round as journal entries: mark, drop, entries, hard state."""
+    """Add one group's part of a round as journal entries: lifecycle record, truncation, entries,
+    hard state."""
     if write.mark is not None:
         entries += [write.mark, *log.records_after_tombstone(write.mark)]
     if write.drop_from:

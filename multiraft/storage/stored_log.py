@@ -324,7 +324,7 @@ class StoredLog:
             self.hard_state = HardState(self.index.last_term, 0)
 
     def truncate(self, first_removed: int) -> None:
-        """Truncate the log from ``first_removed`` on.  O(dropped entries + the group's
+        """Truncate the log from ``first_removed`` on.  O(removed entries + the group's
         partitions)."""
         for index in range(first_removed, self.index.last_index + 1):
             self.cached.pop(index, None)

@@ -10,7 +10,7 @@ segment's successor starts at start + capacity, so the rest of a segment that co
 next entry is a gap without bytes.  Every entry carries the position known durable when it was
 framed, its durable watermark; since parts are synced one by one, the first entry of a segment
 carries the end of the one before it, which proves to recovery that nothing is missing between two
-files. Marks never fall along a journal.
+files.  Watermarks never fall along a journal.
 
 Theory.  An entry's ``prev_crc`` chains it to the one before it in its file, seeded by a number
 that differs for every segment and boot.  Bytes that a torn write left behind can thus join the
@@ -96,7 +96,7 @@ class Segment:
 
     def create(self, filesystem: Filesystem, header: SegmentHeader,
                preallocate: bool = True) -> None:
-        """Make the file exist durably, header included, and with all the room that it will need
+        """Make the file exist durably, header included, and with all blocks that it will need
         unless told otherwise; nothing when it was done ahead.  When it fails there is no file.
 
         The name is durable before the first entry is written, so a segment with entries cannot
@@ -109,7 +109,7 @@ class Segment:
                 file.preallocate(self.capacity)
             file.write([header.pack()], 0, True)
         except OSError:
-            # Removed, so that the same name can be created again when the disk has room.
+            # Removed, so that the same name can be created again when the disk has space again.
             file.close()
             filesystem.remove(self.path)
             raise
@@ -239,7 +239,7 @@ class Journal:
 
     def _frame(self, entries: list[Entry], placed: Placed) -> None:
         """Append to the active segment."""
-        # The mark is what recovery believes (recovery.py): it must be durable when these bytes
+        # The watermark is what recovery believes (recovery.py): it must be durable when these bytes
         # reach the disk, and with ``submitted`` it is, because the write up to there ends before.
         framed = core.frame_entries(entries, self._last_crc, max(self.fsynced, self.submitted))
         buffers, starts, total, self._last_crc = framed

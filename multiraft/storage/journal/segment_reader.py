@@ -8,7 +8,7 @@ damage.
 Theory.  A segment has entries of many groups, and at a start a few of them are usually behind: one
 without a leader, or whose entries came after the checkpoint.  A scan parses every entry of all of
 them; the index names the places of those that are wanted.  What it names was in the log when the
-segment was sealed, suffix drops considered, so it is what a scan would find, in the same order.
+segment was sealed, truncations considered, so it is what a scan would find, in the same order.
 O(groups + wanted entries), and the bytes between wanted entries that are not worth a read of their
 own.
 """

@@ -133,7 +133,7 @@ class _Scanner:
         self._hard_states: dict[int, core.ScannedEntry] = {}  # the last of each group's life
         self._damaged_ranges: list[DamagedRange] = []
         self._first_durable = -1
-        self._durable = 0  # of the last entry: marks never fall along a journal
+        self._durable = 0  # of the last entry: watermarks never fall along a journal
         self._repair: core.ScannedEntry | None = None  # its copy comes next
         self._behind_at = -1  # where the last unreadable place ends
         #: What stood right behind one, of a group: perhaps a copy whose REPAIR record was in it.
@@ -322,8 +322,9 @@ class _Scanner:
         """Return the position of the next believable entry behind an unreadable place; -1 = none.
 
         Bytes that look like an entry may be a record's content, of a segment file that was
-        published to a topic.  Durable marks never fall along a journal and never exceed their own
-        position, so an entry that was not written at its position rarely has a mark in that range.
+        published to a topic.  Durable watermarks never fall along a journal and never exceed their
+        own position, so an entry that was not written at its position rarely has a mark in that
+        range.
         """
         if len(self._data) - at < _HEADER_BYTES or _all_zeros(self._data, at):
             return -1

@@ -144,7 +144,7 @@ class _Rebuilding:
             if not log.permanently_quarantined:
                 log.clear_quarantine()
         if run.head_recovery_truncate_position > log.cleared_position:
-            log.require_head_recovery("it gave up entries that it may have acknowledged")
+            log.require_head_recovery("it truncated entries that it may have acknowledged")
         if run.truncated_from:
             if run.truncated_from <= log.index.last_index + 1:
                 log.broken_reason = ""
@@ -193,7 +193,7 @@ class _Rebuilding:
     def _take_copy(self, log: StoredLog, copy: Copy, entry: Entry | None,
                    unapplied_entries: list[Entry]) -> None:
         if not copy.index:
-            return  # dropped since
+            return  # truncated since
         if log.index.holds(copy.index, copy.term):
             self._first_positions.setdefault(log.group, {}).setdefault(
                 copy.index, log.index.position(copy.index))

@@ -9,26 +9,26 @@ The decision, per place P of the journal where no intact entry follows the one b
 highest journal position that anything intact (an entry's durable watermark, a checkpoint) calls
 durable.
 
-    what is at P                     P below D                       P at or above D
-    -------------------------------  ------------------------------  -----------------------------
-    anything but an intact header    damage: all groups of the journal  torn tail: cut at P, the
-    rest
-      (zeros, garbage, wrong chain)    are quarantined                 goes, intact or not
-    intact header, damaged batch     damage: its group is            torn tail: the same
-                                       quarantined, the entry stays
-    a segment's own header           damage: all groups              never finished: file removed
-    the journal's end                   damage: bytes are missing,      the clean end; what is
-    behind
-                                       all groups                      it and not zeros is cut off
-    between two segments (the next   damage: bytes are missing,      the same
-      one's first mark is not P)       all groups
-    an entry whose index or term     it is taken, what contradicts   the same
-      contradicts those before it      it was dropped (lost_truncations.py)
+    at P                            P below D                        P at or above D
+    ------------------------------  -------------------------------  -----------------------------
+    anything but an intact header   damage: all groups of the        torn tail: cut at P, the rest
+      (zeros, garbage, wrong chain)   journal are quarantined          goes, intact or not
+    intact header, damaged batch    damage: its group is             torn tail: the same
+                                      quarantined, the entry stays
+    a segment's own header          damage: all groups               unfinished: file removed
+    the journal's end               damage: bytes are missing,       the clean end; bytes behind it
+                                      all groups                       that are not zeros are cut
+    between two segments (the next  damage: bytes are missing,       the same
+      one's first watermark is        all groups
+      not P)
+    an entry in conflict with       it is taken; entries that        the same
+      those before it (index, term)   conflict with it were truncated
+                                      (lost_truncations.py)
 
-Why.  One write is in flight at a time and its marks say what was durable *before* it.  So a later
-entry that calls P durable proves that P once was readable: that is corruption.  Later entries of
-the same write prove nothing, because pages reach the disk in any order.  What remains unprovable is
-the newest write of a node that never came to start another one (docs/decisions/0002).
+Why.  One write is in flight at a time and its watermarks say what was durable *before* it.  So a
+later entry that calls P durable proves that P once was readable: that is corruption.  Later entries
+of the same write prove nothing, because pages reach the disk in any order.  What remains unprovable
+is the newest write of a node that never came to start another one (docs/decisions/0002).
 
 The cut is durable before anything is appended: later segments are removed newest first, then the
 file is truncated.  Intact bytes above D are written once more and synced: after a failed sync the
@@ -121,8 +121,8 @@ class _Recovery:
         files = self._segment_files()
         self._progress.segments_total = len(files)
         found = self._without_strays([self._examine(*item) for item in files])
-        # All that can be proved durable: marks of intact entries, and the checkpoint, which was
-        # written only when the journal before its position was synced.
+        # All that can be proved durable: watermarks of intact entries, and the checkpoint, which
+        # was written only when the journal before its position was synced.
         durable = max([self._checkpoint.position]
                       + [each.scan.index.highest_durable for each in found])
         found = self._set_aside(found, durable)
@@ -261,8 +261,9 @@ class _Recovery:
                 self._result.unindexed = [other for other in self._result.unindexed
                                           if other.end < reached or other is each.segment]
             for damaged in each.scan.damaged_ranges:
-                # Torn tail: nothing intact says that this place was ever durable.  Below the mark
-                # the same bytes are corruption: a later write began, so this one had been synced.
+                # Torn tail: nothing intact says that this place was ever durable.  Below the
+                # watermark the same bytes are corruption: a later write began, so this one had been
+                # synced.
                 if damaged.position >= durable:
                     return damaged.position
                 self._note_damage(each.segment.path, damaged)
@@ -311,7 +312,7 @@ class _Recovery:
         if first_watermark > each.segment.start:  # of what is before that entry no more is known
             first_watermark = previous.scan.index.end + layout.ENTRY_HEADER_BYTES
             if reached == previous.scan.index.end and first_watermark > each.segment.start:
-                return []  # the segment before had no room for another entry
+                return []  # the segment before could not hold another entry
         return [DamagedRange(reached, why, -1, 0, first_watermark)]
 
     def _note_damage(self, path: str, damaged: DamagedRange) -> None:

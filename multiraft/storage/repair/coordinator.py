@@ -210,7 +210,7 @@ class RepairCoordinator:
         log = repair.quarantined(group)
         if (log is None or response.incarnation != repair.incarnation(group)
                 or group in self._writing
-                or group not in self._core.status.groups()):  # let go, its tombstone is on its way
+                or group not in self._core.status.groups()):  # removed, its tombstone is on its way
             return
         wanted = repair.still_wanted(group, response.wanted)
         given = [entry for entry in response.entries if entry.index in wanted

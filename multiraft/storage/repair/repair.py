@@ -413,10 +413,10 @@ class LocalRepair:
         if len(explained) <= CLEARED_RANGES_MAX:
             return tuple(explained)
         # Ranges stay whole: without the parts that copies explain, one could become more ranges
-        # than a LIFT has room for.
+        # than a LIFT may name.
         bare = [each for each in ranges if damage.unexplained(*each)]
-        room = max(0, CLEARED_RANGES_MAX - len(bare))
-        return tuple(merged([*bare[-CLEARED_RANGES_MAX:], *explained[len(explained) - room:]]))
+        spare = max(0, CLEARED_RANGES_MAX - len(bare))
+        return tuple(merged([*bare[-CLEARED_RANGES_MAX:], *explained[len(explained) - spare:]]))
 
     def _apply_clear(self, log: StoredLog, position: int, ranges: tuple[ByteRange, ...], found: int,
               then: Callable[[], None]) -> None:

@@ -129,8 +129,8 @@ class ScrubJob:
         (as ``segment_scan``): what a misdirected write left is none."""
         found = core.find_entry(data, at + layout.ENTRY_ALIGNMENT)
         while found >= 0:
-            mark = _U64.unpack_from(data, found + layout.ENTRY_DURABLE_AT)[0]
-            if self.durable <= mark <= self.position + found:
+            watermark = _U64.unpack_from(data, found + layout.ENTRY_DURABLE_AT)[0]
+            if self.durable <= watermark <= self.position + found:
                 break
             found = core.find_entry(data, found + layout.ENTRY_ALIGNMENT)
         resumed = self.position + found if found >= 0 else min(self.position + len(data),
@@ -235,9 +235,9 @@ class Scrubber:
 
     def _overwritten(self, job: ScrubJob) -> list[CorruptRange]:
         """Return the logs' entries that a piece's entries behind damage overwrote: none of these is
-        at a position that an index names, so they were not written there, though their marks may be
-        right (all entries of one write have the same).  An entry at its position vouches for all
-        that are chained to it.  If they begin inside an entry, they also overwrote bytes that no
+        at a position that an index names, so they were not written there, although their watermarks
+        may be right (all entries of one write have the same).  An entry at its position vouches for
+        all that are chained to it.  If they begin inside an entry, they also overwrote bytes that no
         index names."""
         if not job.resumed:
             return []
