@@ -28,7 +28,7 @@ from placement.plan import Plan, TopicSwitch
 from placement.planner import make_plan
 from placement.policy import Options
 from placement.topology import WEIGHT_DEFAULT, WEIGHT_MAX
-from placement.whatif import Change, Place, drained, imagined, places
+from placement.whatif import Change, Place, drained, hypothetical, places
 
 #: Partitions of a named topic shown unless all are asked for.
 SHOWN_MAX = 20
@@ -141,7 +141,7 @@ def _imagine(client: Any, session: Session, change: Change, topics: tuple[str, .
     change = change._replace(joins=tuple(_with_disk(row, gathered.disk_total)
                                           for row in change.joins))
     try:
-        start = imagined(before, change)
+        start = hypothetical(before, change)
         made = make_plan(start, policy, drained(change, Options()))
         after = outcome.planned(start, made)
     except PlacementError as error:

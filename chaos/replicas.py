@@ -266,7 +266,7 @@ class _Reader:
         if kind == "hard_state":
             (vote,) = struct.unpack("<I", _payload(row)) if not row["problem"] else (0,)
             log.votes.append((term, vote))
-        elif self._segment < self._newest().get(group, {}).get("since", 0):
+        elif self._segment < self._newest().get(group, {}).get("snapshot_position", 0):
             return  # a snapshot replaced the entries of this log
         elif kind == "suffix_drop":
             log.drop_from(index)

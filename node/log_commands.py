@@ -74,7 +74,7 @@ def inspect(path: Path, group: int | None, partition: int | None, from_position:
     printer = _Printer(as_json)
     strays = inspection.strays_of(path)
     printer.strays(strays)
-    durable = inspection.durable_mark(files)
+    durable = inspection.durable_watermark(files)
     damaged = 0
     for kind, file in files:
         found = inspection.summary(kind, file)

@@ -118,7 +118,7 @@ class Node:
                                         state.initial_configuration(group))
         replicas = self.replicas
         replicas.replicas.load()
-        replicas.repairs.look()
+        replicas.repairs.add_quarantined()
         replicas.snapshots.compact()  # entries that the recovered checkpoint covers
         self.metadata.admission.taking_part.set()
 

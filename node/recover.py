@@ -84,12 +84,12 @@ def recover(store: Store, config: NodeConfig, rng: RandomSource) -> int:
     node = config.node.id
     core = MultiRaft(node, config.raft, store, rng, 0)
     core.add_group(METADATA_GROUP, FIRST_GROUP_INCARNATION, store.groups[METADATA_GROUP],
-                   store.tails[METADATA_GROUP])
+                   store.partition_states[METADATA_GROUP])
     core.repair.reincarnate(METADATA_GROUP, replica.incarnation + 1, Configuration((node,)))
     _write(core, store)
-    plan = store.checkpoint_plan({}, store.extra)
-    plan.execute()
-    store.checkpointed(plan)
+    job = store.checkpoint_job({}, store.extra)
+    job.execute()
+    store.checkpointed(job)
     _use_up(core, store)  # after the checkpoint, which would need the state that follows
     return replica.incarnation + 1
 

@@ -20,13 +20,13 @@ import multiraft
 from multiraft.client import blocking
 from multiraft.client.tls import TlsSettings
 from multiraft.errors import MultiRaftError
-from multiraft.storage import refusal
+from multiraft.storage import refusal_record
 from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import StorageError
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.identity import NODE_FILE, Found, Identity, create, read
-from multiraft.storage.refusal import Mark
-from multiraft.storage.store import LANE_DIRECTORY
+from multiraft.storage.refusal_record import RefusalRecord
+from multiraft.storage.store import JOURNAL_DIRECTORY
 from multiraft.wire.errors import RequestError
 from multiraft.wire.nodes import JoinClusterReply, NodeRow
 from node import bootstrap
@@ -79,18 +79,20 @@ def identity_of(filesystem: Filesystem, config: NodeConfig) -> Found:
             f"before, its disk is not mounted, or its data is lost: a wiped node comes back only "
             f"as a new one. A node of a new cluster needs `multiraft node init --config FILE` "
             f"once; one that joins, `multiraft node start --config FILE --join HOST:PORT`")
-    mark = mark_of(filesystem, config)
-    if mark is not None:
+    record = refusal_of(filesystem, config)
+    if record is not None:
         raise NodeRefused(
             f"{config.data_dir} was refused by the cluster at an earlier start and is not started "
-            f"again: {mark.reason}. If that is wrong: `multiraft node clear-refusal --config FILE`")
+            f"again: {record.reason}. If that is wrong: `multiraft node clear-refusal "
+            f"--config FILE`"
+        )
     return found
 
 
-def mark_of(filesystem: Filesystem, config: NodeConfig) -> Mark | None:
+def refusal_of(filesystem: Filesystem, config: NodeConfig) -> RefusalRecord | None:
     """Return the refusal that the data directory records, if any. Raises ``BadDirectory``."""
     try:
-        return refusal.read(filesystem, str(config.data_dir))
+        return refusal_record.read(filesystem, str(config.data_dir))
     except (StorageError, OSError) as error:
         raise BadDirectory(f"cannot read why node {config.node.id} was refused: {error}") from error
 
@@ -153,7 +155,7 @@ def _existing(filesystem: Filesystem, config: NodeConfig) -> Found | None:
 
 
 def _has_data(filesystem: Filesystem, directory: str) -> bool:
-    journal = f"{directory}/{LANE_DIRECTORY}"
+    journal = f"{directory}/{JOURNAL_DIRECTORY}"
     return bool(checkpoint_names(filesystem, directory)
                 or filesystem.exists(journal) and filesystem.list(journal))
 

@@ -6,7 +6,7 @@ machine, in every process, permanently.  ``testdata`` of the tests holds golden 
 function.  Placement *proposes*: the metadata state machine and the Raft memberships decide.
 
     hashing      64-bit mixing and the jump consistent hash
-    overflow     partition -> group, with a cap on how full a group may get
+    bounded_hash partition -> group, with a cap on how full a group may get
     topology     nodes, racks, weights, checked once
     rendezvous   group -> replicas, racks first
     describe     placements and plans as text
@@ -20,14 +20,16 @@ Rebalancing (docs/placement.md), modules to import by name:
     plan         the plan, its file, differences between two
     verify       every invariant of a plan, and the progress of its moves
     outcome      the planned cluster, and the figures before and after
-    listing      choice of the partitions that a planner needs, when there are millions
+    sampling     choice of the partitions that a planner needs, when there are millions
     whatif       the cluster after a hypothetical change of its nodes or its pool
 
-and the parts of the planner: state (placement and loads), shares (targets and bounds), shedding
-(the core of balancing), switches, ledger, repair, balance, leaders (the levers), sequence (the
-order), canonical (JSON and digests).
+and the parts of the planner: state (placement and loads), shares (targets and bounds), shed
+(the core of balancing), switches, repair, balance, leaders (the levers), replica_changes (what the
+levers share), imbalance and fill (parts of balance), sequence (the order), canonical (JSON and
+digests).
 """
 
+from placement.bounded_hash import POOL_SIZE_MAX, Assignment, assign, default_group, group_cap
 from placement.errors import (
     InvalidTopology,
     LimitExceeded,
@@ -35,7 +37,6 @@ from placement.errors import (
     PlacementError,
 )
 from placement.hashing import jump_hash, mix64, partition_key
-from placement.overflow import POOL_SIZE_MAX, Assignment, assign, default_group, group_cap
 from placement.rendezvous import replicas, replicas_of_pool
 from placement.topology import NodePlace, Topology
 

@@ -3,18 +3,18 @@
 Contract.  ``balance_replicas`` moves only out of nodes above their target or into nodes below it,
 or exchanges replicas with one of these.  Each step makes the sum of squared deviations from the
 band, over all nodes and balanced resources, smaller.  So it ends, it cannot cycle, and it does
-nothing when started again on its result.  Hard rules are the ledger's.
+nothing when started again on its result.  Hard rules are those of ``ReplicaChanges``.
 
 First in each round
 
-    part       large replicas that have to leave a larger one, to the node with most free capacity
+    place large    large replicas that have to leave a larger one, to the node with most capacity
 
 and then four steps, repeated until none does anything:
 
-    shed       the excess of each overloaded node, largest replicas first among those that fit
-    fill       nodes below the band, which are new or were emptied (``placement.filling``)
-    make room  large replicas that fit nowhere, to nodes that can pass small ones on to others
-    descend    single moves, then exchanges, that fit nowhere and still improve the balance
+    shed           the excess of each overloaded node, largest replicas first among those that fit
+    fill           nodes below the band, which are new or were emptied (``placement.fill``)
+    make headroom  large replicas that fit nowhere, to nodes that can pass small ones on to others
+    descend        single moves, then exchanges, that fit nowhere and still improve the balance
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 
-from placement.describe import rests
-from placement.deviations import NAMES, Balance
-from placement.filling import fill
-from placement.ledger import Ledger
+from placement.describe import cool_down_text
+from placement.fill import fill
+from placement.imbalance import NAMES, Balancer
 from placement.plan import (
     BUDGET,
     COOL_DOWN,
@@ -38,17 +37,18 @@ from placement.plan import (
     TOO_LARGE,
     Skipped,
 )
+from placement.replica_changes import ReplicaChanges
 from placement.shares import PPM
-from placement.shedding import Item, by_load, fitting_cap, shed, too_large
-from placement.state import NOBODY
+from placement.shed import Item, by_load, fitting_cap, shed, too_large
+from placement.state import NO_NODE
 
-#: Shares are computed again when giants have moved; two rounds are usual.
+#: Shares are computed again when oversized replicas have moved; two rounds are usual.
 ROUNDS_MAX = 64
 
 #: Targets that ``descend`` considers for each replica: those with most free capacity.
 DESCENT_TARGETS = 8
 
-#: Large replicas of an overloaded node for which ``make room`` is tried.
+#: Large replicas of an overloaded node for which ``_make_headroom`` is tried.
 DISPLACED_MAX = 4
 
 #: Replicas of either side that ``descend`` considers for an exchange.
@@ -58,228 +58,232 @@ EXCHANGE_ITEMS = 24
 SKIPPED_PER_NODE = 3
 
 
-def balance_replicas(ledger: Ledger) -> bool:
-    """Balance the resources for which the ledger has shares.  True if nothing is left to do.
+def balance_replicas(changes: ReplicaChanges) -> bool:
+    """Balance the resources for which ``changes`` has shares.  True if nothing is left to do.
     O(steps * (replicas of a node) * nodes)."""
     for _ in range(ROUNDS_MAX):
-        ledger.reckon()
-        balance = Balance(ledger)
-        moved = _part(balance)
-        while (_shed(balance) or fill(balance) or _make_room(balance)
-               or _descend(balance)):
+        changes.compute_shares()
+        balancer = Balancer(changes)
+        moved = _place_large(balancer)
+        while (_shed_excess(balancer) or fill(balancer) or _make_headroom(balancer)
+               or _descend(balancer)):
             moved = True
         if not moved:
             return True
     return False
 
 
-def _part(balance: Balance) -> bool:
+def _place_large(balancer: Balancer) -> bool:
     """Place large replicas that have to leave their node and fit nowhere, before others take the
     capacity.  True if any replica moved.
 
     They go to the node with most free capacity; replicas that are too much there are shed
     afterwards."""
     moved = False
-    caps = _caps(balance)
-    for _, node, position in balance.overloaded():
-        if not balance.gives[node] or balance.one_node:
+    caps = _caps(balancer)
+    for _, node, position in balancer.overloaded():
+        if not balancer.is_source[node] or balancer.single_node:
             continue
-        load, high = balance.state.load[node][position], balance.ledger.shares[position].high[node]
-        for item in too_large(balance.items(node, position), load, high, caps[position]):
-            for _, target in balance.roomiest[position]:
-                if balance.permits(item.id, node, target):
-                    balance.move(item.id, node, target, position, OVERLOAD)
+        load = balancer.state.load[node][position]
+        high = balancer.changes.shares[position].high[node]
+        for item in too_large(balancer.items(node, position), load, high, caps[position]):
+            for _, target in balancer.by_headroom[position]:
+                if balancer.may_move(item.id, node, target):
+                    balancer.move(item.id, node, target, position, OVERLOAD)
                     moved = True
                     break
     return moved
 
 
-def _caps(balance: Balance) -> dict[int, int]:
+def _caps(balancer: Balancer) -> dict[int, int]:
     """Return resource -> load of the largest replica that is worth shedding."""
-    return {position: fitting_cap(balance.room(target, position)
-                                  for target in range(len(balance.takes)) if balance.takes[target])
-            for position in balance.positions}
+    return {position: fitting_cap(balancer.headroom(target, position)
+                                  for target in range(len(balancer.is_target))
+                                  if balancer.is_target[target])
+            for position in balancer.positions}
 
 
-def _shed(balance: Balance) -> bool:
+def _shed_excess(balancer: Balancer) -> bool:
     """Make one pass over the overloaded nodes.  True if any replica moved.
 
     The replicas that all of them shed are placed together, largest first (Graham's longest
     processing time).  The smallest come last and fill the gaps nearly to the byte, so that few
     nodes stay below the band, which others would have to fill."""
-    caps = _caps(balance)
-    shedding = [(item, node, position) for _, node, position in balance.overloaded()
-                if balance.gives[node]
-                for item in shed(balance.items(node, position), balance.over(node, position),
+    caps = _caps(balancer)
+    shedding = [(item, node, position) for _, node, position in balancer.overloaded()
+                if balancer.is_source[node]
+                for item in shed(balancer.items(node, position), balancer.excess(node, position),
                                  caps[position])]
 
     def largest_first(found: tuple[Item, int, int]) -> int:
         """Return the part of the total load; equal parts are ordered by the node's excess."""
         item, _, position = found
-        return -(item.load * PPM * PPM // balance.ledger.shares[position].total)
+        return -(item.load * PPM * PPM // balancer.changes.shares[position].total)
 
     moved = False
     for item, node, position in sorted(shedding, key=largest_first):
-        if balance.over(node, position) and item.id in balance.state.held[node]:
-            moved = _place(balance, item, node, position) or moved
+        if balancer.excess(node, position) and item.id in balancer.state.held[node]:
+            moved = _place(balancer, item, node, position) or moved
     return moved
 
 
-def _place(balance: Balance, item: Item, node: int, position: int) -> bool:
+def _place(balancer: Balancer, item: Item, node: int, position: int) -> bool:
     """Move a replica to the permitted node with most free capacity, relative to its share."""
-    for target in _ranked(balance, item, position):
-        if balance.fits(item.id, target) and balance.permits(item.id, node, target):
-            balance.move(item.id, node, target, position, OVERLOAD)
+    for target in _ranked(balancer, item, position):
+        if balancer.fits(item.id, target) and balancer.may_move(item.id, node, target):
+            balancer.move(item.id, node, target, position, OVERLOAD)
             return True
     return False
 
 
-def _ranked(balance: Balance, item: Item, position: int) -> Iterator[int]:
+def _ranked(balancer: Balancer, item: Item, position: int) -> Iterator[int]:
     """Yield the nodes that a replica fits on, most free capacity first.
 
     The preference is evaluated only between equals: it is a hash, and callers seldom need more than
     the first node."""
-    roomy = ((order, target) for order, target in balance.roomiest[position]
-             if balance.room(target, position) >= item.load)
-    for _, equal in groupby(roomy, key=itemgetter(0)):
+    with_headroom = ((order, target) for order, target in balancer.by_headroom[position]
+                     if balancer.headroom(target, position) >= item.load)
+    for _, equal in groupby(with_headroom, key=itemgetter(0)):
         targets = [target for _, target in equal]
         if len(targets) > 1:
-            targets.sort(key=lambda target: balance.ledger.preference(item.id, target))
+            targets.sort(key=lambda target: balancer.changes.preference(item.id, target))
         yield from targets
 
 
-def _make_room(balance: Balance) -> bool:
+def _make_headroom(balancer: Balancer) -> bool:
     """Move a large replica to the node with most free capacity, and small ones from there to other
     nodes.  True if any replica moved."""
-    if balance.one_node:
+    if balancer.single_node:
         return False
-    for _, node, position in balance.overloaded():
-        if not balance.gives[node]:
+    for _, node, position in balancer.overloaded():
+        if not balancer.is_source[node]:
             continue
-        targets = sorted((target for target in range(len(balance.takes)) if balance.takes[target]
-                          and balance.gives[target] and target != node),
-                         key=lambda target: (-balance.room(target, position), target))
-        items = balance.items(node, position)
+        targets = sorted((target for target in range(len(balancer.is_target))
+                          if balancer.is_target[target] and balancer.is_source[target]
+                          and target != node),
+                         key=lambda target: (-balancer.headroom(target, position), target))
+        items = balancer.items(node, position)
         whole = max((item.load for item in items), default=0)
-        for item in sorted(shed(items, balance.over(node, position), whole),
+        for item in sorted(shed(items, balancer.excess(node, position), whole),
                            key=by_load)[:DISPLACED_MAX]:
             allowed = (target for target in targets
-                       if item.load <= balance.ledger.shares[position].high[target]
-                       and balance.ledger.may_take(item.id, target, node))
+                       if item.load <= balancer.changes.shares[position].high[target]
+                       and balancer.changes.may_take(item.id, target, node))
             for target, _ in zip(allowed, range(DESCENT_TARGETS), strict=False):
-                if _displace(balance, item, node, target, position):
+                if _displace(balancer, item, node, target, position):
                     return True
     return False
 
 
-def _displace(balance: Balance, item: Item, node: int, target: int, position: int) -> bool:
+def _displace(balancer: Balancer, item: Item, node: int, target: int, position: int) -> bool:
     """Move a replica and displace smaller ones; undo everything if the target stays above a
     target."""
-    if not balance.affordable(item.id, node, target):
+    if not balancer.fits_budget(item.id, node, target):
         return False
-    mark = balance.mark()
-    before = balance.cost(node) + balance.cost(target)
-    balance.move(item.id, node, target, position, OVERLOAD)
-    for each in balance.positions:
-        excess = balance.over(target, each)
-        cap = fitting_cap(balance.room(other, each) for other in range(len(balance.takes))
-                          if balance.takes[other] and other != target)
-        small = [other for other in balance.items(target, each) if other.id != item.id]
+    savepoint = balancer.savepoint()
+    before = balancer.cost(node) + balancer.cost(target)
+    balancer.move(item.id, node, target, position, OVERLOAD)
+    for each in balancer.positions:
+        excess = balancer.excess(target, each)
+        cap = fitting_cap(balancer.headroom(other, each) for other in range(len(balancer.is_target))
+                          if balancer.is_target[other] and other != target)
+        small = [other for other in balancer.items(target, each) if other.id != item.id]
         for other in sorted(shed(small, excess, cap), key=by_load):
-            if balance.over(target, each):
-                _place(balance, other, target, each)
-    if any(balance.over(target, each) for each in balance.positions) \
-            or balance.cost(node) + balance.cost(target) >= before:
-        balance.back_to(mark)
+            if balancer.excess(target, each):
+                _place(balancer, other, target, each)
+    if any(balancer.excess(target, each) for each in balancer.positions) \
+            or balancer.cost(node) + balancer.cost(target) >= before:
+        balancer.rollback(savepoint)
         return False
     return True
 
 
-def _descend(balance: Balance) -> bool:
+def _descend(balancer: Balancer) -> bool:
     """Make the best single move, or else the best exchange, for the worst node that has one."""
-    if balance.one_node:
+    if balancer.single_node:
         return False  # it might leave the node above its target, and a next plan would go back
-    for _, node, position in balance.overloaded():
-        if not balance.gives[node]:
+    for _, node, position in balancer.overloaded():
+        if not balancer.is_source[node]:
             continue
-        targets = sorted((target for target in range(len(balance.takes))
-                          if balance.takes[target] and target != node),
-                         key=lambda target: (balance.ledger.ppm(target, position), target))
-        if _best_move(balance, node, targets, position) \
-                or _best_exchange(balance, node, targets[:DESCENT_TARGETS], position):
+        targets = sorted((target for target in range(len(balancer.is_target))
+                          if balancer.is_target[target] and target != node),
+                         key=lambda target: (balancer.changes.ppm(target, position), target))
+        if _best_move(balancer, node, targets, position) \
+                or _best_exchange(balancer, node, targets[:DESCENT_TARGETS], position):
             return True
     return False
 
 
-def _best_move(balance: Balance, node: int, targets: list[int], position: int) -> bool:
-    best = (0, NOBODY, NOBODY)
-    for item in balance.items(node, position):
-        allowed = (target for target in targets if balance.ledger.may_take(item.id, target, node)
-                   and balance.affordable(item.id, node, target)
-                   and not balance.undershoots(item.id, node))
+def _best_move(balancer: Balancer, node: int, targets: list[int], position: int) -> bool:
+    best = (0, NO_NODE, NO_NODE)
+    for item in balancer.items(node, position):
+        allowed = (target for target in targets if balancer.changes.may_take(item.id, target, node)
+                   and balancer.fits_budget(item.id, node, target)
+                   and not balancer.would_underfill(item.id, node))
         for target, _ in zip(allowed, range(DESCENT_TARGETS), strict=False):
-            gain = balance.gain(item.id, node, target)
-            if gain > best[0] and balance.spares(target, node, item.id):
+            gain = balancer.gain(item.id, node, target)
+            if gain > best[0] and balancer.does_not_overload(target, node, item.id):
                 best = (gain, item.id, target)
     if best[0]:
-        balance.move(best[1], node, best[2], position, OVERLOAD)
+        balancer.move(best[1], node, best[2], position, OVERLOAD)
     return best[0] > 0
 
 
-def _best_exchange(balance: Balance, node: int, targets: list[int], position: int) -> bool:
+def _best_exchange(balancer: Balancer, node: int, targets: list[int], position: int) -> bool:
     """Return the best exchange of a replica of ``node`` for a smaller one of another node."""
     best: tuple[int, ...] = (0,)
-    mine = balance.items(node, position)[:EXCHANGE_ITEMS]
+    mine = balancer.items(node, position)[:EXCHANGE_ITEMS]
     for target in targets:
-        if not (balance.gives[target] and balance.takes[node]):
+        if not (balancer.is_source[target] and balancer.is_target[node]):
             continue
-        theirs = balance.items(target, position)[-EXCHANGE_ITEMS:]
+        theirs = balancer.items(target, position)[-EXCHANGE_ITEMS:]
         for item in mine:
-            if item.id in balance.state.held[target]:
+            if item.id in balancer.state.held[target]:
                 continue
             for other in theirs:
-                if other.load >= item.load or other.id in balance.state.held[node]:
+                if other.load >= item.load or other.id in balancer.state.held[node]:
                     continue
-                gain = balance.exchange_gain(item.id, node, other.id, target)
-                if gain > best[0] and balance.may_exchange(item.id, node, other.id, target):
+                gain = balancer.exchange_gain(item.id, node, other.id, target)
+                if gain > best[0] and balancer.may_exchange(item.id, node, other.id, target):
                     best = (gain, item.id, other.id, target)
     if best[0]:
         _, group, other_group, target = best
-        balance.move(group, node, target, position, OVERLOAD)
-        balance.move(other_group, target, node, position, OVERLOAD)
+        balancer.move(group, node, target, position, OVERLOAD)
+        balancer.move(other_group, target, node, position, OVERLOAD)
     return best[0] > 0
 
 
-def explain_nodes(ledger: Ledger) -> list[Skipped]:
+def explain_nodes(changes: ReplicaChanges) -> list[Skipped]:
     """Return why nodes are still above their target.  O(overloaded * replicas of a node)."""
-    ledger.reckon()
-    balance = Balance(ledger)
+    changes.compute_shares()
+    balancer = Balancer(changes)
     skipped = []
-    for _, node, position in balance.overloaded():
-        if balance.one_node and ledger.state.ids[node] != ledger.options.node:
+    for _, node, position in balancer.overloaded():
+        if balancer.single_node and changes.state.ids[node] != changes.options.node:
             continue  # it was not asked for
-        largest_room = max((balance.room(target, position) for target in range(len(balance.takes))
-                            if balance.takes[target] and target != node), default=0)
-        groups = sorted(ledger.state.held[node],
-                        key=lambda group: (-ledger.state.replica_load(group, position), group))
-        skipped += [_non_move(balance, group, node, position, largest_room)
+        largest_headroom = max((balancer.headroom(target, position)
+                                for target in range(len(balancer.is_target))
+                                if balancer.is_target[target] and target != node), default=0)
+        groups = sorted(changes.state.held[node],
+                        key=lambda group: (-changes.state.replica_load(group, position), group))
+        skipped += [_non_move(balancer, group, node, position, largest_headroom)
                     for group in groups[:SKIPPED_PER_NODE]]
     return skipped
 
 
-def _non_move(balance: Balance, group: int, node: int, position: int,
-              largest_room: int) -> Skipped:
-    load = balance.state.replica_load(group, position)
-    reason = balance.refusal(group) or ("" if balance.gives[node] else EXCLUDED)
-    if not reason and balance.ledger.options.budget_bytes and not balance.affordable(
-            group, node, NOBODY):
+def _non_move(balancer: Balancer, group: int, node: int, position: int,
+              largest_headroom: int) -> Skipped:
+    load = balancer.state.replica_load(group, position)
+    reason = balancer.refusal(group) or ("" if balancer.is_source[node] else EXCLUDED)
+    if not reason and balancer.changes.options.budget_bytes and not balancer.fits_budget(
+            group, node, NO_NODE):
         reason = BUDGET
     if not reason:
-        reason = TOO_LARGE if load > largest_room else NO_SLACK
-    why = _WORDS[reason] if reason != COOL_DOWN else rests(
-        balance.state.groups[group].moved_ms, balance.ledger.policy.cool_down_ms)
-    return Skipped(reason, f"g{group}", balance.state.ids[node], NAMES[position], load,
-                   f"group {group} stays on node {balance.state.ids[node]}: {why}")
+        reason = TOO_LARGE if load > largest_headroom else NO_SLACK
+    why = _WORDS[reason] if reason != COOL_DOWN else cool_down_text(
+        balancer.state.groups[group].moved_ms, balancer.changes.policy.cool_down_ms)
+    return Skipped(reason, f"g{group}", balancer.state.ids[node], NAMES[position], load,
+                   f"group {group} stays on node {balancer.state.ids[node]}: {why}")
 
 
 _WORDS = {

@@ -20,9 +20,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from placement import canonical
+from placement.bounded_hash import POOL_SIZE_MAX
 from placement.errors import InvalidDocument, InvalidSnapshot, LimitExceeded
 from placement.hashing import HASH_VERSION
-from placement.overflow import POOL_SIZE_MAX
 from placement.rendezvous import REPLICATION_FACTOR_MAX
 from placement.topology import NODES_MAX, WEIGHT_DEFAULT, NodePlace, check_node
 

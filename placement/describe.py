@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 
-from placement.overflow import group_cap
+from placement.bounded_hash import group_cap
 from placement.plan import LeaderTransfer, Move, Plan, TopicSwitch
 from placement.topology import Topology
 
@@ -19,7 +19,7 @@ def iso(ms: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def rests(moved_ms: int, cool_down_ms: int) -> str:
+def cool_down_text(moved_ms: int, cool_down_ms: int) -> str:
     """Return ``COOL_DOWN`` in words."""
     return (f"a plan moved it lately, and it rests until {iso(moved_ms + cool_down_ms)}; to move "
             f"it before, a smaller cool_down_ms in --policy")

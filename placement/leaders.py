@@ -20,12 +20,12 @@ from placement.plan import DRAIN, LEADER_SKEW, Why
 from placement.plan import MAINTENANCE as MAINTENANCE_REASON
 from placement.policy import EGRESS, LEADERS, SCOPE_NODE, Options, Policy
 from placement.shares import PPM, Shares, node_shares
-from placement.state import NOBODY, R_EGRESS, R_LEADERS, State
+from placement.state import NO_NODE, R_EGRESS, R_LEADERS, State
 
 LEADER_RESOURCES = ((EGRESS, R_EGRESS), (LEADERS, R_LEADERS))
 _NAMES = {position: name for name, position in LEADER_RESOURCES}
 
-#: Shares are computed again when giants have moved; two rounds are usual.
+#: Shares are computed again when oversized items have moved; two rounds are usual.
 ROUNDS_MAX = 64
 
 #: Groups per node that a chain of two transfers considers on each side.
@@ -38,17 +38,18 @@ class _Leaders:
     def __init__(self, state: State, policy: Policy, options: Options):
         self.state = state
         self.policy = policy
-        self.only = state.index[options.node] if options.scope == SCOPE_NODE else NOBODY
+        self.only = state.index[options.node] if options.scope == SCOPE_NODE else NO_NODE
         self.why: dict[int, Why] = {}
         self.shares: dict[int, Shares] = {}
-        self.reckon()
+        self.compute_shares()
         self.led: list[dict[int, None]] = [{} for _ in state.nodes]
         for group in sorted(state.leader):
-            if state.leader[group] != NOBODY:
+            if state.leader[group] != NO_NODE:
                 self.led[state.leader[group]][group] = None
 
-    def reckon(self) -> None:
-        """Compute the shares of the present state, which depend on the places of giants.
+    def compute_shares(self) -> None:
+        """Compute the shares of the present state, which depend on the places of
+        oversized items.
         O(groups)."""
         self.shares = {position: node_shares(self.state, band)
                        for name, position in LEADER_RESOURCES
@@ -56,7 +57,7 @@ class _Leaders:
 
     def cost(self, node: int, egress: int = 0, leaders: int = 0) -> int:
         """Return the node's squared excesses with additional load."""
-        if not self.state.nodes[node].holds:
+        if not self.state.nodes[node].has_share:
             return 0
         return (self._excess(node, R_EGRESS, egress) ** 2
                 + self._excess(node, R_LEADERS, leaders) ** 2)
@@ -90,16 +91,16 @@ class _Leaders:
     def may_get(self, group: int, target: int, source: int) -> bool:
         """True if balancing may make ``target`` the group's leader."""
         node = self.state.nodes[target]
-        if not node.takes or node.id in self.policy.excluded_nodes:
+        if not node.accepts_replicas or node.id in self.policy.excluded_nodes:
             return False
         if self.only == target:  # filled up to its target only, or a next plan would go back
             return all(self.state.load[target][position] + more <= shares.high[target]
                        for position, more in ((R_EGRESS, self.state.leader_egress(group)),
                                               (R_LEADERS, 1))
                        if (shares := self.shares.get(position)) is not None)
-        return self.only == NOBODY or self.only == source == self.state.initial_leader(group)
+        return self.only == NO_NODE or self.only == source == self.state.initial_leader(group)
 
-    def spares(self, target: int, source: int, egress: int, leaders: int) -> bool:
+    def does_not_overload(self, target: int, source: int, egress: int, leaders: int) -> bool:
         """True if the target with the additional load stays below its target, or less full than the
         source was."""
         for position, more in ((R_EGRESS, egress), (R_LEADERS, leaders)):
@@ -112,7 +113,7 @@ class _Leaders:
                 return False
         return True
 
-    def lead(self, group: int, target: int, reason: str, position: int = R_LEADERS) -> None:
+    def transfer(self, group: int, target: int, reason: str, position: int = R_LEADERS) -> None:
         """Make ``target`` the group's leader, for the resource at ``position``."""
         source = self.state.leader[group]
         before = self.ppm(source, position)
@@ -133,22 +134,22 @@ def balance_leaders(state: State, policy: Policy, options: Options) -> tuple[dic
     """Return the reasons of the transfers by group, and whether nothing is left to do.  O(groups *
     replicas) per step at worst."""
     leaders = _Leaders(state, policy, options)
-    leave_nodes(leaders)
+    vacate_nodes(leaders)
     for _ in range(ROUNDS_MAX):
-        leaders.reckon()
+        leaders.compute_shares()
         moved = False
-        while _hand_over(leaders) or _hand_over_by_two(leaders):
+        while _transfer_best(leaders) or _transfer_pairs(leaders):
             moved = True
         if not moved:
             return leaders.why, True
     return leaders.why, False
 
 
-def leave_nodes(leaders: _Leaders) -> None:
+def vacate_nodes(leaders: _Leaders) -> None:
     """Transfer leaders off the nodes that may not lead."""
     state = leaders.state
     for place, node in enumerate(state.nodes):
-        if node.may_lead or node.state == DEAD or leaders.only not in (NOBODY, place):
+        if node.may_lead or node.state == DEAD or leaders.only not in (NO_NODE, place):
             continue
         for group in sorted(leaders.led[place], key=lambda each: (-state.leader_egress(each),
                                                                   each)):
@@ -160,7 +161,7 @@ def leave_nodes(leaders: _Leaders) -> None:
                     leaders.cost(voter, state.leader_egress(group), 1),
                     leaders.ppm(voter, R_EGRESS), leaders.ppm(voter, R_LEADERS), voter))
                 reason = MAINTENANCE_REASON if node.state == MAINTENANCE else DRAIN
-                leaders.lead(group, target, reason)
+                leaders.transfer(group, target, reason)
 
 
 def _overloaded(leaders: _Leaders) -> list[int]:
@@ -171,42 +172,43 @@ def _overloaded(leaders: _Leaders) -> list[int]:
             if cost and leaders.state.ids[node] not in excluded]
 
 
-def _hand_over(leaders: _Leaders) -> bool:
+def _transfer_best(leaders: _Leaders) -> bool:
     """Make the best transfer of each overloaded node until no transfer helps."""
     moved = False
     for node in _overloaded(leaders):
         while (best := _best_transfer(leaders, node))[0] > 0:
-            leaders.lead(best[1], best[2], LEADER_SKEW, leaders.worst(node))
+            leaders.transfer(best[1], best[2], LEADER_SKEW, leaders.worst(node))
             moved = True
     return moved
 
 
 def _best_transfer(leaders: _Leaders, node: int) -> tuple[int, int, int]:
     """Return (gain, group, target), ties by group and target."""
-    best = (0, NOBODY, NOBODY)
+    best = (0, NO_NODE, NO_NODE)
     for group in sorted(leaders.led[node]):
         if not leaders.movable(group):
             continue
         for target in leaders.state.voters[group]:
             if target != node and leaders.may_get(group, target, node):
                 gain = leaders.gain(group, node, target)
-                if gain > best[0] and leaders.spares(target, node, leaders.state.leader_egress(
-                        group), 1):
+                if gain > best[0] and leaders.does_not_overload(target, node,
+                                                                leaders.state.leader_egress(group),
+                                                                1):
                     best = (gain, group, target)
     return best
 
 
-def _hand_over_by_two(leaders: _Leaders) -> bool:
+def _transfer_pairs(leaders: _Leaders) -> bool:
     """Make one chain of two transfers over a node between, or one exchange.  True if one was
     found."""
-    if leaders.only != NOBODY:
+    if leaders.only != NO_NODE:
         return False
     for node in _overloaded(leaders):
         for group in _largest(leaders, node):
             for between in leaders.state.voters[group]:
                 if between == node or not leaders.may_get(group, between, node):
                     continue
-                if _pass_on(leaders, node, group, between):
+                if _transfer_chain(leaders, node, group, between):
                     return True
     return False
 
@@ -217,24 +219,24 @@ def _largest(leaders: _Leaders, node: int) -> list[int]:
                                               group))[:CHAIN_GROUPS]
 
 
-def _pass_on(leaders: _Leaders, node: int, group: int, between: int) -> bool:
+def _transfer_chain(leaders: _Leaders, node: int, group: int, between: int) -> bool:
     """Transfer ``group`` to ``between``, which in turn transfers the group with the largest total
     gain, to a third node or in exchange."""
     state = leaders.state
     egress = state.leader_egress(group)
     node_gains = leaders.cost(node) - leaders.cost(node, -egress, -1)
-    best = (0, NOBODY, NOBODY)
+    best = (0, NO_NODE, NO_NODE)
     for other in _largest(leaders, between):
         passed = state.leader_egress(other)
         between_gains = leaders.cost(between) - leaders.cost(between, egress - passed)
-        if not leaders.spares(between, node, egress - passed, 0):
+        if not leaders.does_not_overload(between, node, egress - passed, 0):
             continue
         for target in state.voters[other]:
             if target == between or not leaders.may_get(other, target, between):
                 continue
             if target == node:
                 gain = between_gains + leaders.cost(node) - leaders.cost(node, passed - egress)
-            elif leaders.spares(target, node, passed, 1):
+            elif leaders.does_not_overload(target, node, passed, 1):
                 gain = (node_gains + between_gains
                         + leaders.cost(target) - leaders.cost(target, passed, 1))
             else:
@@ -243,6 +245,6 @@ def _pass_on(leaders: _Leaders, node: int, group: int, between: int) -> bool:
                 best = (gain, other, target)
     if best[0] > 0:
         position = leaders.worst(node)
-        leaders.lead(best[1], best[2], LEADER_SKEW, position)
-        leaders.lead(group, between, LEADER_SKEW, position)
+        leaders.transfer(best[1], best[2], LEADER_SKEW, position)
+        leaders.transfer(group, between, LEADER_SKEW, position)
     return best[0] > 0

@@ -32,7 +32,7 @@ from placement.policy import (
     Policy,
 )
 from placement.shares import POSITION, Shares, group_shares, node_shares
-from placement.state import NOBODY, R_DISK, R_EGRESS, R_INGRESS, R_LEADERS, State
+from placement.state import NO_NODE, R_DISK, R_EGRESS, R_INGRESS, R_LEADERS, State
 
 #: Scopes in which a node's resource is balanced.
 BALANCED_BY = {position: (SCOPE_ALL, SCOPE_NODE) if position in (R_DISK, R_INGRESS)
@@ -126,7 +126,7 @@ def apply_move(state: State, move: Move, rows: dict[int, PartitionRow],
         voters, leader = ((move.old_voters, move.from_leader) if backwards
                           else (move.new_voters, move.to_leader))
         state.set_members(move.group, [state.index[node] for node in voters],
-                          state.index.get(leader, NOBODY))
+                          state.index.get(leader, NO_NODE))
 
 
 # ---- figures ------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def _nodes_outcome(start: State, end: State, before: Before, band: Band,
     shares = node_shares(end, band)
     position = POSITION[band.resource]
     weights = [node.weight for node in end.nodes]
-    judged = [node.holds and (node.may_lead or position in (R_DISK, R_INGRESS))
+    judged = [node.has_share and (node.may_lead or position in (R_DISK, R_INGRESS))
               for node in end.nodes]
     at_first = [node.state != DEAD for node in start.nodes]
     held = (_replicas_held(start, end, position) if position in (R_DISK, R_INGRESS)
@@ -158,7 +158,7 @@ def _nodes_outcome(start: State, end: State, before: Before, band: Band,
         _worst(shares, (load[position] for load in start.load), weights, at_first),
         _worst(shares, (load[position] for load in end.load), weights, judged),
         shares.bound_ppm, shares.bound, shares.level_ppm, _moved(start, end, before, position),
-        _moved_bound(held, shares, [node.leaves for node in end.nodes],
+        _moved_bound(held, shares, [node.is_evacuated for node in end.nodes],
                      [counts and options.node in (0, node.id)
                       for counts, node in zip(judged, end.nodes, strict=True)],
                      options.scope in BALANCED_BY[position]))
@@ -173,7 +173,7 @@ def _led(end: State, before: Before, position: int) -> list[list[int]]:
     """Return the cost of each node's leaders before leaders were moved."""
     held: list[list[int]] = [[] for _ in end.nodes]
     for group, leader in before.leader.items():
-        if leader != NOBODY:
+        if leader != NO_NODE:
             held[leader].append(1 if position == R_LEADERS else end.leader_egress(group))
     return held
 
@@ -195,14 +195,14 @@ def _moved(start: State, end: State, before: Before, position: int) -> int:
 
 
 def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence[bool],
-                 judged: Sequence[bool], balances: bool, sand: Sequence[int] = ()) -> int:
+                 judged: Sequence[bool], balances: bool, negligible: Sequence[int] = ()) -> int:
     """Return a lower bound of the load that has to change its bin so that every bin is inside the
     band.
 
     That is the load of bins that are left and the load above targets, and at least the load that is
     missing elsewhere.  ``held`` are the items of each bin; one that is larger than the target may
-    stay, alone.  ``sand`` is other load of each bin: items too small and too many to be listed, of
-    which any part can move.  O(items).
+    stay, alone.  ``negligible`` is other load of each bin: items too small and too many to be
+    listed, of which any part can move.  O(items).
 
     Nothing less than an item can move, and no bin keeps two *large* items, of more than half of any
     target.  All but one of them leave, each to a bin that gets no other, and that bin has to pass
@@ -213,9 +213,9 @@ def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence
     targets = [high for high, counts in zip(shares.high, judged, strict=True) if counts]
     half = max(targets, default=0) // 2
     excess = missing = 0
-    homeless: list[int] = []  # large items that have to leave
-    rooms: list[int] = []  # free capacity below each target, after only the obligatory moves
-    loose = sand or (0,) * len(held)
+    displaced: list[int] = []  # large items that have to leave
+    headroom: list[int] = []  # free capacity below each target, after only the obligatory moves
+    loose = negligible or (0,) * len(held)
     for items, rest, high, low, counts in zip(held, loose, shares.high, shares.low, judged,
                                               strict=True):
         if counts:
@@ -227,21 +227,21 @@ def _moved_bound(held: Sequence[Sequence[int]], shares: Shares, leaves: Sequence
             leaving = max(leaving, sum(large))
             excess += leaving
             missing += max(0, low - load)
-            homeless += large
-            rooms.append(high - load + leaving)
+            displaced += large
+            headroom.append(high - load + leaving)
   # a plan for one node does not judge where its items move
-    passed_on = _passed_on(homeless, rooms, min(targets)) if len(targets) > 1 else 0
+    passed_on = _passed_on(displaced, headroom, min(targets)) if len(targets) > 1 else 0
     return max(forced + excess + passed_on, missing)
 
 
-def _passed_on(homeless: Iterable[int], rooms: Iterable[int], narrowest: int) -> int:
+def _passed_on(displaced: Iterable[int], headroom: Iterable[int], narrowest: int) -> int:
     """Return the least load that has to leave bins for items of which each needs a bin of its own.
 
     The excess is convex in item minus free capacity: the sum is smallest when the largest item
     moves to the bin with most free capacity, and so on.  An item above the ``narrowest`` target is
     alone."""
-    pairs = zip(sorted(homeless, reverse=True), sorted(rooms, reverse=True), strict=False)
-    return sum(max(0, min(item, narrowest) - room) for item, room in pairs)
+    pairs = zip(sorted(displaced, reverse=True), sorted(headroom, reverse=True), strict=False)
+    return sum(max(0, min(item, narrowest) - free) for item, free in pairs)
 
 
 def _groups_outcome(start: State, end: State, band: Band, options: Options) -> ResourceOutcome:
@@ -297,6 +297,6 @@ def warnings(end: State) -> Iterator[str]:
     if many:
         yield (f"{len(many)} groups have more voters than the replication factor of {factor}, "
                f"the first is group {many[0]}: plans leave them as they are")
-    leaderless = sorted(group for group, leader in end.leader.items() if leader == NOBODY)
+    leaderless = sorted(group for group, leader in end.leader.items() if leader == NO_NODE)
     if leaderless:
         yield f"{len(leaderless)} groups have no leader, the first is group {leaderless[0]}"

@@ -60,7 +60,7 @@ REASONS = (REPAIR_DEAD, UNDER_REPLICATED, DRAIN, MAINTENANCE, RACK_VIOLATION, DI
 
 # Reasons of what was not moved.
 SPLIT = "SPLIT"  # one partition alone is above a group's share: more partitions help, moves do not
-TOO_LARGE = "TOO_LARGE"  # larger than the room of any receiver
+TOO_LARGE = "TOO_LARGE"  # larger than the headroom of any receiver
 NO_SLACK = "NO_SLACK"  # no permitted node has free capacity
 COOL_DOWN = "COOL_DOWN"  # moved a short while ago
 EXCLUDED = "EXCLUDED"  # the policy says so
@@ -227,8 +227,8 @@ class ResourceOutcome(NamedTuple):
 
     ``bound_ppm`` is a lower bound over all placements of the same loads on the same bins; ``bound``
     names its source (mean, largest, pigeonhole, racks).  ``level_ppm`` is the share that bins
-    without a giant can have, at which balancing aims within the band.  ``moved`` is the load that
-    changes bins, ``moved_bound`` the load that has to."""
+    without an oversized item can have, at which balancing aims within the band.  ``moved`` is the
+    load that changes bins, ``moved_bound`` the load that has to."""
 
     resource: str
     band_permille: int

@@ -23,7 +23,6 @@ from placement.balance import balance_replicas, explain_nodes
 from placement.cluster import DEAD, MAINTENANCE, Snapshot, checked
 from placement.errors import InvalidPolicy
 from placement.leaders import balance_leaders
-from placement.ledger import Ledger
 from placement.plan import (
     DISK_PEAK,
     KINDS,
@@ -51,6 +50,7 @@ from placement.repair import (
     repair_dead,
     spread_over_racks,
 )
+from placement.replica_changes import ReplicaChanges
 from placement.sequence import Reasons, Sequence, sequenced
 from placement.state import State
 from placement.switches import Switches, balance_groups
@@ -139,40 +139,40 @@ def _run_stages(snapshot: Snapshot, policy: Policy, options: Options) -> _Stages
     state = State(snapshot, policy, options.drain)
     switches = balance_groups(state, policy) if options.scope == SCOPE_ALL else Switches(
         {}, [], True)
-    ledger = Ledger(state, policy, options)
-    complete = _replica_stages(ledger, options.scope)
+    changes = ReplicaChanges(state, policy, options)
+    complete = _replica_stages(changes, options.scope)
     if options.scope in (SCOPE_ALL, SCOPE_NODE):
-        ledger.skipped += explain_nodes(ledger)
+        changes.skipped += explain_nodes(changes)
     leader_before = dict(state.leader)
     led, balanced = balance_leaders(state, policy, options) if options.scope in (
         SCOPE_ALL, SCOPE_LEADERS, SCOPE_NODE) else ({}, True)
-    reasons = Reasons(ledger.why, led, switches.why)
+    reasons = Reasons(changes.why, led, switches.why)
     return _Stages(state, outcome.Before(leader_before), reasons,
-                   [*switches.skipped, *ledger.skipped], ledger.infeasible,
+                   [*switches.skipped, *changes.skipped], changes.infeasible,
                    complete and switches.complete and balanced
-                   and not (ledger.cut_by_budget or ledger.turned))
+                   and not (changes.cut_by_budget or changes.direction_changed))
 
 
-def _replica_stages(ledger: Ledger, scope: str) -> bool:
+def _replica_stages(changes: ReplicaChanges, scope: str) -> bool:
     """Run the stages until nothing changes.  False if that took too many rounds."""
     if scope == SCOPE_LEADERS:
         return True
     for _ in range(ROUNDS_MAX):
-        before = {group: tuple(voters) for group, voters in ledger.state.voters.items()}
-        ledger.infeasible.clear()
-        settled = True
-        ledger.reckon()
+        before = {group: tuple(voters) for group, voters in changes.state.voters.items()}
+        changes.infeasible.clear()
+        finished = True
+        changes.compute_shares()
         if scope in (SCOPE_ALL, SCOPE_REPAIR):
-            repair_dead(ledger)
+            repair_dead(changes)
         if scope in (SCOPE_ALL, SCOPE_DRAIN):
-            drain(ledger)
+            drain(changes)
         if scope in (SCOPE_ALL, SCOPE_REPAIR):
-            spread_over_racks(ledger)
-            empty_full_disks(ledger)
+            spread_over_racks(changes)
+            empty_full_disks(changes)
         if scope in (SCOPE_ALL, SCOPE_NODE):
-            settled = balance_replicas(ledger)
-        if before == {group: tuple(voters) for group, voters in ledger.state.voters.items()}:
-            return settled
+            finished = balance_replicas(changes)
+        if before == {group: tuple(voters) for group, voters in changes.state.voters.items()}:
+            return finished
     return False
 
 

@@ -1,6 +1,6 @@
 """Replicas that must not stay where they are: dead nodes, drained nodes, racks, full disks.
 
-Contract.  Each function changes the ledger's state towards fewer violations and never makes one;
+Contract.  Each function changes the planned state towards fewer violations and never makes one;
 what cannot be done is recorded with its cause and what would help.  Beginning again where they
 ended does nothing.
 
@@ -11,7 +11,6 @@ by force is an operator's decision.
 from __future__ import annotations
 
 from placement.cluster import DEAD
-from placement.ledger import Ledger
 from placement.plan import (
     CAPACITY,
     DISK_HARD,
@@ -29,91 +28,93 @@ from placement.plan import (
     Why,
 )
 from placement.policy import DISK
-from placement.shedding import Item, by_load, shed
-from placement.state import NOBODY, R_DISK, State
+from placement.replica_changes import ReplicaChanges
+from placement.shed import Item, by_load, shed
+from placement.state import NO_NODE, R_DISK, State
 
 #: Subjects that one explanation names; the number is always said.
 NAMED_MAX = 8
 
 
-def repair_dead(ledger: Ledger) -> None:
+def repair_dead(changes: ReplicaChanges) -> None:
     """Replace replicas on dead nodes, and fill up groups with too few voters."""
-    state = ledger.state
+    state = changes.state
     factor = state.snapshot.replication_factor
     for group in _largest_first(state):
         dead = [node for node in state.voters[group] if state.nodes[node].state == DEAD]
         if not dead and len(state.voters[group]) >= factor:
             continue
-        if not _may_change(ledger, group):
+        if not _may_change(changes, group):
             continue
         for node in dead:
-            _replace(ledger, group, node, Why(REPAIR_DEAD, "", state.ids[node]))
+            _replace(changes, group, node, Why(REPAIR_DEAD, "", state.ids[node]))
         while len(state.voters[group]) < factor:
-            target = ledger.best_target(group)
-            if target == NOBODY:
-                _no_target(ledger, group, NOBODY)
+            target = changes.best_target(group)
+            if target == NO_NODE:
+                _no_target(changes, group, NO_NODE)
                 break
-            ledger.add(group, target, Why(UNDER_REPLICATED))
+            changes.add(group, target, Why(UNDER_REPLICATED))
 
 
-def drain(ledger: Ledger) -> None:
+def drain(changes: ReplicaChanges) -> None:
     """Replace the replicas of draining nodes."""
-    state = ledger.state
+    state = changes.state
     for group in _largest_first(state):
         leaving = [node for node in state.voters[group]
-                   if state.nodes[node].leaves and state.nodes[node].state != DEAD]
-        if leaving and _may_change(ledger, group):
+                   if state.nodes[node].is_evacuated and state.nodes[node].state != DEAD]
+        if leaving and _may_change(changes, group):
             for node in leaving:
-                _replace(ledger, group, node, Why(DRAIN, "", state.ids[node]))
+                _replace(changes, group, node, Why(DRAIN, "", state.ids[node]))
 
 
-def spread_over_racks(ledger: Ledger) -> None:
+def spread_over_racks(changes: ReplicaChanges) -> None:
     """Move replicas out of racks that have more of a group than their part."""
-    state = ledger.state
+    state = changes.state
     for group in _largest_first(state):
         crowded = _crowded(state, group)
         while crowded:
-            if not _may_change(ledger, group):
+            if not _may_change(changes, group):
                 break
-            leaving = max(crowded, key=lambda node: (ledger.fullness(group, node),
+            leaving = max(crowded, key=lambda node: (changes.fullness(group, node),
                                                      state.ids[node]))
-            if not _replace(ledger, group, leaving, Why(RACK_VIOLATION, "", state.ids[leaving])):
+            if not _replace(changes, group, leaving, Why(RACK_VIOLATION, "", state.ids[leaving])):
                 break
             crowded = _crowded(state, group)
 
 
-def empty_full_disks(ledger: Ledger) -> None:
+def empty_full_disks(changes: ReplicaChanges) -> None:
     """Bring nodes above the disk cap below it, with the least load."""
-    state = ledger.state
+    state = changes.state
     for node in range(len(state.nodes)):
         excess = state.load[node][R_DISK] - state.nodes[node].cap[R_DISK]
-        if excess <= 0 or state.nodes[node].leaves:
+        if excess <= 0 or state.nodes[node].is_evacuated:
             continue
         items = sorted((Item(state.groups[group].bytes, group) for group in state.held[node]
                         if not state.groups[group].in_joint and state.has_quorum(group)
-                        and _room_for(ledger, group, node) != NOBODY), key=by_load)
-        before = ledger.ppm(node, R_DISK)
+                        and _target_for(changes, group, node) != NO_NODE), key=by_load)
+        before = changes.ppm(node, R_DISK)
         for item in sorted(shed(items, excess, excess + max(
                 (item.load for item in items), default=0)), key=by_load):
-            target = _room_for(ledger, item.id, node)
-            if target != NOBODY:
-                after = ledger.ppm(node, R_DISK, -item.load)
-                ledger.replace(item.id, node, target, Why(DISK_HARD, DISK, state.ids[node],
+            target = _target_for(changes, item.id, node)
+            if target != NO_NODE:
+                after = changes.ppm(node, R_DISK, -item.load)
+                changes.replace(item.id, node, target, Why(DISK_HARD, DISK, state.ids[node],
                                                           before, after))
         left = state.load[node][R_DISK] - state.nodes[node].cap[R_DISK]
         if left > 0:
-            ledger.infeasible.append(Infeasible(
+            changes.infeasible.append(Infeasible(
                 CAPACITY, f"n{state.ids[node]}", f"node {state.ids[node]} stays {left} bytes above "
                 f"the cap of its disk: no other node has room for more of it",
                 "add a node or disk space; deleting topics makes no room yet"))
 
 
-def _room_for(ledger: Ledger, group: int, leaving: int) -> int:
-    return ledger.best_target(group, leaving)
+def _target_for(changes: ReplicaChanges, group: int, leaving: int) -> int:
+    return changes.best_target(group, leaving)
 
 
 def _largest_first(state: State) -> list[int]:
-    """Groups by what their replicas weigh: the largest are placed while there is room."""
+    """Return groups in descending order of replica size: the largest are placed while space is
+    left."""
     return sorted(state.groups, key=lambda group: (-state.groups[group].bytes,
                                                    -state.ingress[group], group))
 
@@ -122,46 +123,46 @@ def _crowded(state: State, group: int) -> list[int]:
     """Voters in racks that have more of the group than their part."""
     voters = state.voters[group]
     limit = state.rack_limit[len(voters)]
-    return [node for node in voters if not state.nodes[node].leaves
+    return [node for node in voters if not state.nodes[node].is_evacuated
             and state.in_rack(group, state.nodes[node].rack) > limit]
 
 
-def _may_change(ledger: Ledger, group: int) -> bool:
+def _may_change(changes: ReplicaChanges, group: int) -> bool:
     """True if the group's members can be changed now; otherwise records why not."""
-    state = ledger.state
+    state = changes.state
     if not state.has_quorum(group):
         cause = Infeasible(
             NO_QUORUM, f"g{group}", f"group {group} has no majority of living voters, so its "
             f"members cannot be changed", "bring a dead node back, or recover the group by force "
             "(multiraft group recover), which may lose records")
-        if cause not in ledger.infeasible:
-            ledger.infeasible.append(cause)
+        if cause not in changes.infeasible:
+            changes.infeasible.append(cause)
         return False
     if state.groups[group].in_joint:
         skipped = Skipped(IN_CHANGE, f"g{group}", 0, "", 0,
                           f"group {group} is in the middle of a change of members; plan again "
                           f"when it has ended")
-        if skipped not in ledger.skipped:
-            ledger.skipped.append(skipped)
+        if skipped not in changes.skipped:
+            changes.skipped.append(skipped)
         return False
     return True
 
 
-def _replace(ledger: Ledger, group: int, leaving: int, why: Why) -> bool:
-    target = ledger.best_target(group, leaving)
-    if target == NOBODY:
-        _no_target(ledger, group, leaving)
+def _replace(changes: ReplicaChanges, group: int, leaving: int, why: Why) -> bool:
+    target = changes.best_target(group, leaving)
+    if target == NO_NODE:
+        _no_target(changes, group, leaving)
         return False
-    ledger.replace(group, leaving, target, why)
+    changes.replace(group, leaving, target, why)
     return True
 
 
-def _no_target(ledger: Ledger, group: int, leaving: int) -> None:
+def _no_target(changes: ReplicaChanges, group: int, leaving: int) -> None:
     """Record that a replica has nowhere to go, and what each node lacks."""
-    state = ledger.state
+    state = changes.state
     lacks: dict[str, int] = {}
     for target, node in enumerate(state.nodes):
-        if not node.takes:
+        if not node.accepts_replicas:
             word = "take no replicas"
         elif group in state.held[target]:
             word = "have one already"
@@ -172,14 +173,14 @@ def _no_target(ledger: Ledger, group: int, leaving: int) -> None:
         else:
             word = "have no room for its appends"
         lacks[word] = lacks.get(word, 0) + 1
-    from_node = "" if leaving == NOBODY else f" of node {state.ids[leaving]}"
+    from_node = "" if leaving == NO_NODE else f" of node {state.ids[leaving]}"
     cause = Infeasible(
         NO_TARGET, f"g{group}", f"the replica{from_node} of group {group} has nowhere to go: of "
         f"{len(state.nodes)} nodes " + ", ".join(f"{count} {word}" for word, count
                                                  in sorted(lacks.items())),
         "add a node with room, in a rack of its own if racks are what is missing")
-    if cause not in ledger.infeasible:
-        ledger.infeasible.append(cause)
+    if cause not in changes.infeasible:
+        changes.infeasible.append(cause)
 
 
 def drain_faults(state: State, fewer_racks: bool) -> list[Infeasible]:
@@ -187,16 +188,16 @@ def drain_faults(state: State, fewer_racks: bool) -> list[Infeasible]:
 
     Draining nodes that hold nothing are empty, whatever other nodes are left.  O(nodes)."""
     draining = [node for place, node in enumerate(state.nodes)
-                if node.leaves and node.state != DEAD and state.held[place]]
+                if node.is_evacuated and node.state != DEAD and state.held[place]]
     if not draining:
         return []
     subject = " ".join(f"n{node.id}" for node in draining[:NAMED_MAX])
     named = _named([node.id for node in draining])
-    takes = [node for node in state.nodes if node.takes]
-    holders = sum(node.holds for node in state.nodes)
+    takes = [node for node in state.nodes if node.accepts_replicas]
+    holders = sum(node.has_share for node in state.nodes)
     voters = max((len(state.voters[group]) for group in state.groups), default=0)
     faults = []
-    racks_after = {node.rack for node in state.nodes if node.holds}
+    racks_after = {node.rack for node in state.nodes if node.has_share}
     racks_before = racks_after | {node.rack for node in draining if node.weight}
     if holders < voters:
         faults.append(Infeasible(
@@ -213,9 +214,9 @@ def drain_faults(state: State, fewer_racks: bool) -> list[Infeasible]:
             f"would go: replicas stand in {min(voters, len(racks_before))} racks now and would "
             f"stand in {len(racks_after)}", "add a node in another rack first"))
     room = sum(max(0, node.cap[R_DISK] - state.load[place][R_DISK])
-               for place, node in enumerate(state.nodes) if node.takes)
+               for place, node in enumerate(state.nodes) if node.accepts_replicas)
     need = sum(state.load[place][R_DISK] for place, node in enumerate(state.nodes)
-               if node.leaves and node.state != DEAD)
+               if node.is_evacuated and node.state != DEAD)
     if need > room:
         faults.append(Infeasible(
             CAPACITY, subject, f"{named} {'hold' if len(draining) > 1 else 'holds'} {need} bytes "

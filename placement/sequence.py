@@ -38,7 +38,7 @@ from placement.plan import (
     Why,
 )
 from placement.policy import NODE_RESOURCES, Options, Policy
-from placement.state import DEAD, NOBODY, R_DISK, State
+from placement.state import DEAD, NO_NODE, R_DISK, State
 
 #: Milliseconds that an election or a switch takes, for estimates of time.
 TRANSFER_MS = 500
@@ -93,7 +93,7 @@ class _Sequencer:
         self.limits = [_limits(start, end, resource) for resource in range(len(NODE_RESOURCES))]
         self.group_limit = max([*start.ingress.values(), *end.ingress.values()], default=0)
         self.departed: dict[int, list[tuple[int, int]]] = {}  # node -> [(seq, bytes)]
-        self.relied: dict[int, list[int]] = {}  # node -> seqs whose room has been given away
+        self.relied: dict[int, list[int]] = {}  # node -> seqs whose disk space is in use again
         self.filled = [load[R_DISK] for load in start.load]  # with every copy, and no removal
         self.moves: list[Move] = []
         self.wave = _Wave(1)
@@ -119,10 +119,10 @@ class _Sequencer:
         by one move's load at most."""
         nodes = touched(self.state, move)
         before = [list(self.state.load[node]) for node in nodes]
-        ingress = self.state.ingress.get(getattr(move, "to_group", NOBODY), 0)
+        ingress = self.state.ingress.get(getattr(move, "to_group", NO_NODE), 0)
         apply_move(self.state, move, self.rows)
         after = [list(self.state.load[node]) for node in nodes]
-        ingress_after = self.state.ingress.get(getattr(move, "to_group", NOBODY), 0)
+        ingress_after = self.state.ingress.get(getattr(move, "to_group", NO_NODE), 0)
         apply_move(self.state, move, self.rows, backwards=True)
         if ingress_after > self.group_limit and not (relaxed and ingress <= self.group_limit):
             return False
@@ -256,7 +256,7 @@ def _limits(start: State, end: State, resource: int) -> list[int]:
     for state in (start, end):
         for place, node in enumerate(end.nodes):
             load = state.load[place][resource]
-            if node.weight and (node.holds or state is start) and node.state != DEAD \
+            if node.weight and (node.has_share or state is start) and node.state != DEAD \
                     and load * worst[1] > worst[0] * node.weight:
                 worst = (load, node.weight)
     return [worst[0] * node.weight // worst[1] if node.weight
@@ -266,7 +266,7 @@ def _limits(start: State, end: State, resource: int) -> list[int]:
 
 def _moves_between(start: State, end: State, reasons: Reasons) -> Iterable[Move]:
     """Return one move for each subject with another place at the end."""
-    ids = [*end.ids, 0]  # ``ids[NOBODY]`` is 0
+    ids = [*end.ids, 0]  # ``ids[NO_NODE]`` is 0
     for group in sorted(end.groups):
         row = end.groups[group]
         old, new = start.voters[group], end.voters[group]

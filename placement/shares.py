@@ -4,10 +4,10 @@ Contract.  ``node_shares`` and ``group_shares`` compute a resource's ``Shares`` 
 in whole numbers, O(items + bins log bins).  A share is by weight, corrected in two ways:
 
 * A rack takes at most its even part of each group.  So racks with little weight per replica are
-  full before the others, and the others share the rest (water filling).  * A bin with a *giant*, an
-  item larger than the share of any bin, holds nothing else; the others share the remaining load.
-  Without that, "the worst node is at the lower bound" would be said of any placement as soon as one
-  partition is hot.
+  full before the others, and the others share the rest (water filling).
+* A bin with an *oversized* item, which is larger than the share of any bin, holds nothing else; the
+  others share the remaining load.  Without that, "the worst node is at the lower bound" would be
+  said of any placement as soon as one partition is hot.
 
 ``bound_ppm`` is a true lower bound of the worst bin, over all placements of the same items: the
 mean; the racks; the largest item; two of the N + 1 largest, which share a bin (pigeonhole).
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from placement.policy import DISK, EGRESS, INGRESS, LEADERS, PERMILLE, Band
-from placement.state import NOBODY, R_DISK, R_EGRESS, R_INGRESS, R_LEADERS, State
+from placement.state import NO_NODE, R_DISK, R_EGRESS, R_INGRESS, R_LEADERS, State
 
 PPM = 1_000_000
 
@@ -35,8 +35,8 @@ _WEIGHT_BITS = 40
 #: The level of a rack without bins.
 NO_WEIGHT = (0, 0)
 
-#: Items below this part of a bin's mean share are no giants and bind no bound: were they giants,
-#: the others would have to hold fifteen sixteenths of everything.
+#: Items below this part of a bin's mean share are negligible: they are not oversized, and no bound
+#: follows from them.  If they were oversized, the others would have to hold fifteen sixteenths.
 _SMALL_PART = 16
 
 
@@ -72,56 +72,56 @@ class Shares(NamedTuple):
         return -(-load * self.weight * PPM // (self.total * weight))
 
 
-def shares_of(bins: Bins, held: Sequence[Sequence[int]], homeless: Sequence[int], fixed: int,
+def shares_of(bins: Bins, held: Sequence[Sequence[int]], displaced: Sequence[int], fixed: int,
               band: Band) -> Shares:
-    """Shares of ``bins`` that hold items of these loads; ``homeless`` ones have to leave their bin
+    """Shares of ``bins`` that hold items of these loads; ``displaced`` ones have to leave their bin
     anyhow, and ``fixed`` load is not worth listing.  Items in bins of weight 0 do not count."""
     counted = [items if weight else () for items, weight in zip(held, bins.weights, strict=True)]
-    total = sum(map(sum, counted)) + sum(homeless) + fixed
+    total = sum(map(sum, counted)) + sum(displaced) + fixed
     weight = sum(bins.weights)
     if not total or not weight:
         zero = (0,) * len(bins.weights)
         one = (1,) * len(zero)
         return Shares(total, weight, zero, (band.floor,) * len(zero), zero, one, 0, 0, MEAN)
-    pieces = _large_pieces(bins, counted, homeless, total, weight)
+    pieces = _large_pieces(bins, counted, displaced, total, weight)
     bound, bound_ppm = _bound(bins, pieces, total, weight)
     levels = _levels(bins, pieces, total)
-    share = tuple(levels[rack][0] * heavy // levels[rack][1]
-                  for rack, heavy in zip(bins.racks, bins.weights, strict=True))
-    high = tuple(_high(levels[rack], heavy, band)
-                 for rack, heavy in zip(bins.racks, bins.weights, strict=True))
+    share = tuple(levels[rack][0] * bin_weight // levels[rack][1]
+                  for rack, bin_weight in zip(bins.racks, bins.weights, strict=True))
+    high = tuple(_high(levels[rack], bin_weight, band)
+                 for rack, bin_weight in zip(bins.racks, bins.weights, strict=True))
     low = tuple(part * max(0, PERMILLE - band.permille) // PERMILLE if part > band.floor else 0
                 for part in share)
-    unit = tuple(max(1, total * heavy // weight) for heavy in bins.weights)
-    level_ppm = max(-(-load * weight * PPM // (heavy * total)) for load, heavy in levels)
+    unit = tuple(max(1, total * bin_weight // weight) for bin_weight in bins.weights)
+    level_ppm = max(-(-load * weight * PPM // (bin_weight * total)) for load, bin_weight in levels)
     return Shares(total, weight, share, high, low, unit, level_ppm, bound_ppm, bound)
 
 
-def small_load(total: int, weight: int, weights: int) -> int:
-    """The load up to which an item is sand for a bin of ``weight`` among bins of ``weights`` in
-    all: it is no giant and no bound follows from it, so it may be left out of the items as long as
-    it is in the ``fixed`` load."""
+def negligible_load(total: int, weight: int, weights: int) -> int:
+    """Return the load up to which an item is negligible for a bin of ``weight`` among bins of
+    ``weights`` in all: it is not oversized and no bound follows from it, so it may be left out of
+    the items as long as it is in the ``fixed`` load."""
     return total * weight // (_SMALL_PART * weights)
 
 
-def _large_pieces(bins: Bins, held: Sequence[Sequence[int]], homeless: Sequence[int], total: int,
+def _large_pieces(bins: Bins, held: Sequence[Sequence[int]], displaced: Sequence[int], total: int,
                   weight: int) -> list[tuple[int, int]]:
-    """(load, bin) of the items that may be giants, largest first; a
-    homeless one counts for the heaviest bin.  At most _SMALL_PART times as many as bins."""
+    """(load, bin) of the items that may be oversized, largest first; a
+    displaced one counts for the heaviest bin.  At most _SMALL_PART times as many as bins."""
     heaviest = max(range(len(bins.weights)), key=lambda each: (bins.weights[each], -each))
     found = []
-    for bin_, items in ((heaviest, homeless), *enumerate(held)):
-        least = small_load(total, bins.weights[bin_], weight)
+    for bin_, items in ((heaviest, displaced), *enumerate(held)):
+        least = negligible_load(total, bins.weights[bin_], weight)
         found += [(load, bin_) for load in items if load > least]
     found.sort(key=lambda piece: (-piece[0], piece[1]))
     return found
 
 
 def _high(level: tuple[int, int], weight: int, band: Band) -> int:
-    load, heavy = level
-    target = load * weight * (PERMILLE + band.permille) // (heavy * PERMILLE)
+    load, bin_weight = level
+    target = load * weight * (PERMILLE + band.permille) // (bin_weight * PERMILLE)
     if band.resource == LEADERS:  # whole leaders: the mean rounded up is no excess
-        target = max(target, -(-load * weight // heavy))
+        target = max(target, -(-load * weight // bin_weight))
     return max(target, band.floor)
 
 
@@ -131,7 +131,7 @@ def _bound(bins: Bins, pieces: Sequence[tuple[int, int]], total: int,
            weight: int) -> tuple[str, int]:
     """The best of the lower bounds and its name."""
     heaviest = max(bins.weights)
-    count = sum(heavy > 0 for heavy in bins.weights)
+    count = sum(bin_weight > 0 for bin_weight in bins.weights)
     largest = heapq.nlargest(count + 1, (load for load, _ in pieces))
     found = [(MEAN, total, weight)]
     found += [(RACKS, *level) for level in _fill(bins, bins.weights, total, bins.rack_caps)
@@ -141,8 +141,8 @@ def _bound(bins: Bins, pieces: Sequence[tuple[int, int]], total: int,
     if len(largest) == count + 1:
         found.append((PIGEONHOLE, largest[-1] + largest[-2], heaviest))
     best = (MEAN, 0)
-    for name, load, heavy in found:
-        ppm = load * weight * PPM // (heavy * total)
+    for name, load, bin_weight in found:
+        ppm = load * weight * PPM // (bin_weight * total)
         if ppm > best[1]:
             best = (name, ppm)
     return best
@@ -155,19 +155,19 @@ def _fill(bins: Bins, weights: Sequence[int], total: int,
     Racks whose cap is reached first are full; the others share what is left.  When all are full,
     the last takes the rest.
     """
-    heavy = [0] * len(caps)
+    bin_weight = [0] * len(caps)
     for rack, weight in zip(bins.racks, weights, strict=True):
-        heavy[rack] += weight
-    order = sorted((rack for rack in range(len(caps)) if heavy[rack]),
-                   key=lambda rack: ((caps[rack] << _WEIGHT_BITS) // heavy[rack], rack))
-    rest, open_weight = total, sum(heavy)
+        bin_weight[rack] += weight
+    order = sorted((rack for rack in range(len(caps)) if bin_weight[rack]),
+                   key=lambda rack: ((caps[rack] << _WEIGHT_BITS) // bin_weight[rack], rack))
+    rest, open_weight = total, sum(bin_weight)
     levels = [NO_WEIGHT] * len(caps)
     for place, rack in enumerate(order):
         last = place == len(order) - 1
-        if not last and caps[rack] * open_weight < rest * heavy[rack]:
-            levels[rack] = (caps[rack], heavy[rack])
+        if not last and caps[rack] * open_weight < rest * bin_weight[rack]:
+            levels[rack] = (caps[rack], bin_weight[rack])
             rest -= caps[rack]
-            open_weight -= heavy[rack]
+            open_weight -= bin_weight[rack]
             continue
         for other in order[place:]:
             levels[other] = (rest, open_weight)
@@ -175,10 +175,10 @@ def _fill(bins: Bins, weights: Sequence[int], total: int,
     return levels
 
 
-# ---- giants -------------------------------------------------------------------------------------
+# ---- oversized items ----------------------------------------------------------------------------
 
 def _levels(bins: Bins, pieces: Sequence[tuple[int, int]], total: int) -> list[tuple[int, int]]:
-    """(load, weight) of each rack for the bins without giants."""
+    """(load, weight) of each rack for the bins without oversized items."""
     weights = list(bins.weights)
     caps = list(bins.rack_caps)
     rest = total
@@ -186,18 +186,18 @@ def _levels(bins: Bins, pieces: Sequence[tuple[int, int]], total: int) -> list[t
     levels = _fill(bins, weights, rest, caps)
     for piece, bin_ in pieces:
         rack = bins.racks[bin_]
-        load, heavy = levels[rack]
-        if piece * heavy <= load * heaviest:
+        load, bin_weight = levels[rack]
+        if piece * bin_weight <= load * heaviest:
             continue  # there are bins that it fits into
         rest -= piece
         caps[rack] -= min(piece, caps[rack])
-        if not weights[bin_]:  # a second giant there needs a bin of its own, of that rack if it can
+        if not weights[bin_]:  # a second one there needs a bin of its own, of that rack if it can
             bin_ = max(range(len(weights)), key=lambda each: (
                 weights[each] > 0, bins.racks[each] == rack, weights[each], -each))
         weights[bin_] = 0
         if not any(weights):
             break
-        if rest < sum(weights):  # all load is in giants: an empty bin may take as much as the least
+        if rest < sum(weights):  # all load is oversized: an empty bin may take as much as the least
             levels = [(piece, heaviest)] * len(caps)
             break
         levels = _fill(bins, weights, rest, caps)
@@ -215,36 +215,39 @@ def node_shares(state: State, band: Band) -> Shares:
     position = POSITION[band.resource]
     racks = tuple(node.rack for node in state.nodes)
     if position in (R_DISK, R_INGRESS):
-        weights = tuple(node.weight if node.holds else 0 for node in state.nodes)
+        weights = tuple(node.weight if node.has_share else 0 for node in state.nodes)
         held = [[state.replica_load(group, position) for group in groups] for groups in state.held]
         cap = sum(state.replica_load(group, position) * state.rack_limit[len(voters)]
                   for group, voters in state.voters.items())
-        homeless = [load for node, loads in zip(state.nodes, held, strict=True) if node.leaves
-                    for load in loads]
+        displaced = [load for node, loads in zip(state.nodes, held, strict=True)
+                     if node.is_evacuated for load in loads]
     else:  # leaders may all be in one rack: racks have no cap
-        weights = tuple(node.weight if node.holds and node.may_lead else 0 for node in state.nodes)
-        held, homeless = _leaderships(state, position)
-        cap = sum(map(sum, held)) + sum(homeless)
-    return shares_of(Bins(weights, racks, (cap,) * len(state.racks)), held, homeless, 0, band)
+        weights = tuple(
+            node.weight if node.has_share and node.may_lead else 0 for node in state.nodes
+        )
+        held, displaced = _leaderships(state, position)
+        cap = sum(map(sum, held)) + sum(displaced)
+    return shares_of(Bins(weights, racks, (cap,) * len(state.racks)), held, displaced, 0, band)
 
 
 def _leaderships(state: State, position: int) -> tuple[list[list[int]], list[int]]:
     """Return the leaders' cost of each node, and of the leaders on nodes that may not lead."""
     held: list[list[int]] = [[] for _ in state.nodes]
-    homeless = []
+    displaced = []
     for group, leader in state.leader.items():
         load = 1 if position == R_LEADERS else state.leader_egress(group)
-        if leader == NOBODY:
+        if leader == NO_NODE:
             continue
         if state.nodes[leader].may_lead:
             held[leader].append(load)
         else:
-            homeless.append(load)
-    return held, homeless
+            displaced.append(load)
+    return held, displaced
 
 
 def group_shares(state: State, band: Band) -> tuple[list[int], Shares]:
-    """The pool's groups and their shares, which are equal but for giants.  O(partitions)."""
+    """The pool's groups and their shares, which are equal except for oversized items.
+    O(partitions)."""
     groups = sorted(group for group in state.groups if group)
     items: dict[int, list[int]] = {group: [] for group in groups}
     for row in state.snapshot.partitions:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 R_DISK, R_INGRESS, R_EGRESS, R_LEADERS = range(len(NODE_RESOURCES))
 
 #: No capacity is known: nothing is too much.
-BOUNDLESS = 1 << 80
+UNLIMITED = 1 << 80
 
-NOBODY = -1
+NO_NODE = -1
 
 
 class Node(NamedTuple):
@@ -41,12 +41,12 @@ class Node(NamedTuple):
     cap: tuple[int, ...]
 
     @property
-    def takes(self) -> bool:
+    def accepts_replicas(self) -> bool:
         """True if the node may get replicas."""
         return self.state == ALIVE and self.weight > 0
 
     @property
-    def holds(self) -> bool:
+    def has_share(self) -> bool:
         """True if the node has a share of the cluster's load."""
         return self.state in (ALIVE, MAINTENANCE) and self.weight > 0
 
@@ -56,7 +56,7 @@ class Node(NamedTuple):
         return self.state == ALIVE
 
     @property
-    def leaves(self) -> bool:
+    def is_evacuated(self) -> bool:
         """True if the node's replicas have to move to other nodes."""
         return self.state in (DEAD, DRAINING)
 
@@ -87,8 +87,8 @@ class State:
         self.leader: dict[int, int] = {}
         for group in snapshot.groups:
             self.voters[group.id] = [self.index[node] for node in group.voters]
-            leader = self.index.get(group.leader, NOBODY)
-            self.leader[group.id] = leader if leader in self.voters[group.id] else NOBODY
+            leader = self.index.get(group.leader, NO_NODE)
+            self.leader[group.id] = leader if leader in self.voters[group.id] else NO_NODE
             self._add(group.id, 1)
         self._initial = {group: tuple(voters) for group, voters in self.voters.items()}
         self._initial_leader = dict(self.leader)
@@ -108,7 +108,7 @@ class State:
                 self.held[node][group] = None
             else:
                 del self.held[node][group]
-        if leader != NOBODY:
+        if leader != NO_NODE:
             self.load[leader][R_EGRESS] += sign * self.leader_egress(group)
             self.load[leader][R_LEADERS] += sign
 
@@ -145,19 +145,19 @@ class State:
         living = sum(self.nodes[node].state != DEAD for node in voters)
         return 2 * living > len(voters)
 
-    def in_rack(self, group: int, rack: int, without: int = NOBODY) -> int:
+    def in_rack(self, group: int, rack: int, without: int = NO_NODE) -> int:
         """Voters in a rack, ``without`` not counted, nor those on nodes that are left."""
         return sum(self.nodes[node].rack == rack and node != without
-                   and not self.nodes[node].leaves for node in self.voters[group])
+                   and not self.nodes[node].is_evacuated for node in self.voters[group])
 
     def sender(self, group: int) -> int:
         """The node that copies to a new replica: the leader, else the first living voter;
-        ``NOBODY`` when all are dead."""
+        ``NO_NODE`` when all are dead."""
         leader = self.leader[group]
-        if leader != NOBODY and self.nodes[leader].state != DEAD:
+        if leader != NO_NODE and self.nodes[leader].state != DEAD:
             return leader
         return next((node for node in self.voters[group] if self.nodes[node].state != DEAD),
-                    NOBODY)
+                    NO_NODE)
 
     def is_emptier(self, node: int, load: int, other: int, resource: int) -> bool:
         """True if ``node`` with this load would be less full for its weight than ``other`` is
@@ -178,7 +178,7 @@ class State:
         sizes allow."""
         sizes: dict[int, int] = {}
         for node in self.nodes:
-            if node.holds:
+            if node.has_share:
                 sizes[node.rack] = sizes.get(node.rack, 0) + 1
         most = max((len(voters) for voters in self.voters.values()), default=1)
         most = max(most, self.snapshot.replication_factor)
@@ -198,7 +198,7 @@ class State:
                 load[node][R_DISK] += self.groups[group].bytes
                 load[node][R_INGRESS] += self.ingress[group]
                 assert group in self.held[node]
-            if self.leader[group] != NOBODY:
+            if self.leader[group] != NO_NODE:
                 assert self.leader[group] in voters, f"group {group} is led by a stranger"
                 load[self.leader[group]][R_EGRESS] += self.leader_egress(group)
                 load[self.leader[group]][R_LEADERS] += 1
@@ -209,8 +209,8 @@ def _node(row: NodeRow, rack: int, drained: bool, policy: Policy) -> Node:
     state = DRAINING if drained and row.state != DEAD else row.state
     disk = row.disk_capacity * policy.disk_cap_permille // PERMILLE
     return Node(row.id, rack, row.weight, state,
-                (disk or BOUNDLESS, row.ingress_capacity or BOUNDLESS,
-                 row.egress_capacity or BOUNDLESS, BOUNDLESS))
+                (disk or UNLIMITED, row.ingress_capacity or UNLIMITED,
+                 row.egress_capacity or UNLIMITED, UNLIMITED))
 
 
 def rack_limit(sizes: list[int], voters: int) -> int:

@@ -19,7 +19,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from placement.cluster import PartitionRow
-from placement.describe import rests
+from placement.describe import cool_down_text
 from placement.plan import (
     CHAIN_FULL,
     COOL_DOWN,
@@ -38,7 +38,7 @@ from placement.plan import (
 )
 from placement.policy import GROUP_INGRESS, PERMILLE, Band, Policy
 from placement.shares import PPM, group_shares
-from placement.shedding import (
+from placement.shed import (
     Item,
     assign,
     by_load,
@@ -53,7 +53,7 @@ from placement.state import State
 #: Skewed loads take two or three rounds; each exchange is one.
 ROUNDS_MAX = 256
 
-#: Groups with room, and partitions on either side, that an exchange is looked for among.
+#: Groups with headroom, and partitions on either side, among which an exchange is sought.
 EXCHANGE_GROUPS = 8
 EXCHANGE_ITEMS = 24
 
@@ -88,9 +88,9 @@ class _Pool:
         self.movable = [Item(row.ingress, row.incarnation) for row in state.snapshot.partitions
                         if row.ingress and not self._fixed(row)]
         self.closed = {group: self._closed(group) for group in state.groups}
-        self.reckon()
+        self.compute_shares()
 
-    def reckon(self) -> None:
+    def compute_shares(self) -> None:
         """Shares, rooms and items as they are now.  O(partitions log partitions)."""
         self.groups, self.shares = group_shares(self.state, self.band)
         self.high = dict(zip(self.groups, self.shares.high, strict=True))
@@ -144,7 +144,7 @@ class _Pool:
             return IN_CHANGE
         return "" if self.state.has_quorum(group) else NO_QUORUM
 
-    def rooms(self) -> dict[int, int]:
+    def headroom(self) -> dict[int, int]:
         """Return the load that each receiving group can take up to its target."""
         return {group: self.high[group] - self.state.ingress[group] for group in self.groups
                 if self.state.ingress[group] < self.high[group] and not self.closed[group]}
@@ -202,26 +202,26 @@ def balance_groups(state: State, policy: Policy) -> Switches:
     if band is None or not any(group for group in state.groups):
         return Switches({}, [], True)
     pool = _Pool(state, policy, band)
-    settled = False
+    finished = False
     for _ in range(ROUNDS_MAX):
         placed = False
         while _large_first(pool):  # again: what fits easily is another thing afterwards
             placed = True
-        if not (_shed_round(pool) or placed or _make_room(pool) or _descent(pool)
+        if not (_shed_round(pool) or placed or _make_headroom(pool) or _descent(pool)
                 or _exchange(pool)):
-            settled = True
+            finished = True
             break
-        pool.reckon()
+        pool.compute_shares()
     return Switches({id_: why for id_, why in pool.why.items()
                      if state.where[id_] != pool.rows[id_].group}, _explain(pool),
-                    settled and not pool.cut)
+                    finished and not pool.cut)
 
 
 class Relief(NamedTuple):
     """Request for the partitions that would relieve groups above their targets.
 
     It holds how much each group has to shed, of items of at most ``cap``, and how much of that is
-    ``urgent`` when a plan may not have all switches that it takes (``shedding.by_urgency``).  It
+    ``urgent`` when a plan may not have all switches that it takes (``shed.by_urgency``).  It
     also holds how much groups with free capacity would have to pass on to admit large partitions
     that fit nowhere."""
 
@@ -240,30 +240,30 @@ def relief(state: State, policy: Policy) -> Relief:
     if band is None or not any(group for group in state.groups):
         return Relief({}, {}, 0, {})
     pool = _Pool(state, policy, band)
-    rooms = pool.rooms()
+    headroom = pool.headroom()
     excess = {group: pool.excess(group) for group in pool.overloaded() if not pool.closed[group]}
-    largest_room = max(rooms.values(), default=0)
+    largest_headroom = max(headroom.values(), default=0)
     large = sorted((item.load for group in excess for item in pool.items[group]
-                    if largest_room < item.load <= pool.high[group]), reverse=True)
-    roomiest = sorted(rooms, key=lambda group: (-rooms[group], group))
-    passed_on = {group: load - rooms[group]
-                 for load, group in zip(large, roomiest, strict=False)}
+                    if largest_headroom < item.load <= pool.high[group]), reverse=True)
+    by_headroom = sorted(headroom, key=lambda group: (-headroom[group], group))
+    passed_on = {group: load - headroom[group]
+                 for load, group in zip(large, by_headroom, strict=False)}
     urgent = {group: above for group in excess if (above := pool.urgency(group))}
-    return Relief(excess, passed_on, fitting_cap(rooms.values()), urgent)
+    return Relief(excess, passed_on, fitting_cap(headroom.values()), urgent)
 
 
 def _large_first(pool: _Pool) -> bool:
-    """Large partitions of groups that small ones cannot relieve, while there is most room: later it
-    would have to be made again.  The largest goes where most room is, and so on, which passes on
-    least; what is passed on stays away from groups that large ones are still to come to.  Did
-    anything move?  O(large * groups + items)."""
-    rooms = pool.rooms()
-    roomiest = sorted(rooms, key=lambda group: (-rooms[group], group))
-    cap = fitting_cap(rooms.values())
+    """Move large partitions of groups that small ones cannot relieve while there is most headroom:
+    later it would have to be made again.  The largest goes to the group with most headroom, and so
+    on, which passes on least; what is passed on stays away from groups that large ones are still to
+    come to.  True if any partition moved.  O(large * groups + items)."""
+    headroom = pool.headroom()
+    by_headroom = sorted(headroom, key=lambda group: (-headroom[group], group))
+    cap = fitting_cap(headroom.values())
     leaving = sorted((item for group in pool.overloaded()
                       for item in too_large(pool.items[group], pool.state.ingress[group],
                                             pool.high[group], cap)), key=by_load)
-    pairs = list(zip(leaving, roomiest, strict=False))
+    pairs = list(zip(leaving, by_headroom, strict=False))
     moved = False
     for place, (item, group) in enumerate(pairs):
         awaiting = {target for _, target in pairs[place + 1:]}
@@ -278,13 +278,13 @@ def _shed_round(pool: _Pool) -> bool:
     shed first, down to a level at which the switches suffice; when they are at the bound of what
     any plan can do, the largest partitions of all groups follow.
     """
-    rooms = pool.rooms()
-    cap = fitting_cap(rooms.values())
+    headroom = pool.headroom()
+    cap = fitting_cap(headroom.values())
     leaving = {group: shed(pool.items[group], pool.excess(group), cap)
                for group in pool.groups if pool.excess(group)}
-    placed = assign(chain.from_iterable(leaving.values()), rooms)
+    placed = assign(chain.from_iterable(leaving.values()), headroom)
     if not pool.may_leave(item for item, _ in placed):
-        placed = _most_urgent(pool, leaving, rooms) or placed
+        placed = _most_urgent(pool, leaving, headroom) or placed
     moved = False
     for item, group in placed:
         moved = pool.move(item, group) or moved
@@ -292,28 +292,28 @@ def _shed_round(pool: _Pool) -> bool:
 
 
 def _most_urgent(pool: _Pool, leaving: dict[int, list[Item]],
-                 rooms: dict[int, int]) -> list[tuple[Item, int]]:
+                 headroom: dict[int, int]) -> list[tuple[Item, int]]:
     """Return the result of ``assign`` for as many items as may be switched, in the order of their
     urgency."""
     ranked = sorted((found for group, items in leaving.items()
                      for found in by_urgency(items, pool.urgency(group))), key=urgent_first)
     rank = {item: place for place, (_, item)
             in enumerate(ranked[:pool.policy.switches_max - pool.switched])}
-    return sorted(assign(rank, rooms), key=lambda placed: rank[placed[0]])
+    return sorted(assign(rank, headroom), key=lambda placed: rank[placed[0]])
 
 
-def _make_room(pool: _Pool) -> bool:
-    """Large partitions that fit nowhere, where the group with most room can pass small ones on to
-    the others.  True if any partition moved.  O(groups + items of two groups) per move."""
+def _make_headroom(pool: _Pool) -> bool:
+    """Move large partitions that fit nowhere, if the group with most headroom can pass small ones
+    on to the others.  True if any partition moved.  O(groups + items of two groups) per move."""
     moved = False
     for group in pool.overloaded():
         while pool.excess(group):
             leaving = shed(pool.items[group], pool.excess(group), pool.high[group])
-            rooms = pool.rooms()
-            if not rooms:
+            headroom = pool.headroom()
+            if not headroom:
                 break
-            roomiest = max(rooms, key=lambda group: (rooms[group], -group))
-            if not any(_displace(pool, item, roomiest) for item in sorted(leaving, key=by_load)):
+            emptiest = max(headroom, key=lambda group: (headroom[group], -group))
+            if not any(_displace(pool, item, emptiest) for item in sorted(leaving, key=by_load)):
                 break
             moved = True
     return moved
@@ -321,17 +321,17 @@ def _make_room(pool: _Pool) -> bool:
 
 def _displace(pool: _Pool, item: Item, target: int, awaiting: Collection[int] = ()) -> bool:
     """Put a partition into a group, if what is too much there then fits elsewhere, but not into
-    groups that are ``awaiting`` others.  A giant stands alone."""
+    groups that are ``awaiting`` others.  An oversized item stands alone."""
     if pool.is_full:
         return False
-    rooms = pool.rooms()
-    if target not in rooms:
+    headroom = pool.headroom()
+    if target not in headroom:
         return False
-    need = min(item.load, pool.high[target]) - rooms.pop(target)
+    need = min(item.load, pool.high[target]) - headroom.pop(target)
     for group in awaiting:
-        rooms.pop(group, None)
-    passed_on = shed(pool.items[target], need, fitting_cap(rooms.values()))
-    placed = assign(passed_on, rooms)
+        headroom.pop(group, None)
+    passed_on = shed(pool.items[target], need, fitting_cap(headroom.values()))
+    placed = assign(passed_on, headroom)
     if sum(small.load for small, _ in placed) < need \
             or not pool.may_switch(len(placed) + 1):
         return False
@@ -341,7 +341,7 @@ def _displace(pool: _Pool, item: Item, target: int, awaiting: Collection[int] = 
 
 
 def _descent(pool: _Pool) -> bool:
-    """Moves that fit nowhere and make things better all the same: out of the fullest group that has
+    """Make moves that fit nowhere and still improve the balance: out of the fullest group that has
     one, into the emptiest.  True if any partition moved.  O(groups + items of a group) per move."""
     moved = False
     while _descend(pool):
@@ -351,14 +351,14 @@ def _descent(pool: _Pool) -> bool:
 
 def _descend(pool: _Pool) -> bool:
     """One such move."""
-    rooms = pool.rooms()
-    if not rooms:
+    headroom = pool.headroom()
+    if not headroom:
         return False
-    emptiest = max(rooms, key=lambda group: (rooms[group], -group))
-    room = rooms[emptiest]
+    emptiest = max(headroom, key=lambda group: (headroom[group], -group))
+    free = headroom[emptiest]
 
     def remains(item: Item) -> int:
-        return max(0, before - item.load) ** 2 + max(0, item.load - room) ** 2
+        return max(0, before - item.load) ** 2 + max(0, item.load - free) ** 2
 
     for group in pool.overloaded():
         before = pool.excess(group)
@@ -369,17 +369,18 @@ def _descend(pool: _Pool) -> bool:
 
 
 def _exchange(pool: _Pool) -> bool:
-    """A partition of an overloaded group against a smaller one of a group with room, where that
-    makes things better: few large partitions leave no other way.  True if any partition moved."""
+    """Exchange a partition of an overloaded group for a smaller one of a group with headroom, if
+    that improves the balance: few large partitions leave no other way.  True if any partition
+    moved."""
     if pool.is_full:
         return False
-    rooms = pool.rooms()
-    roomiest = sorted(rooms, key=lambda group: (-rooms[group], group))[:EXCHANGE_GROUPS]
+    headroom = pool.headroom()
+    by_headroom = sorted(headroom, key=lambda group: (-headroom[group], group))[:EXCHANGE_GROUPS]
     for group in pool.overloaded():
         before = pool.excess(group)
         pairs = ((max(0, before - item.load + other.load) ** 2
-                  + max(0, item.load - other.load - rooms[target]) ** 2, item, other, target)
-                 for target in roomiest
+                  + max(0, item.load - other.load - headroom[target]) ** 2, item, other, target)
+                 for target in by_headroom
                  for item in pool.items[group][:EXCHANGE_ITEMS]
                  for other in pool.items[target][-EXCHANGE_ITEMS:] if other.load < item.load)
         best = min(pairs, default=None)
@@ -394,8 +395,8 @@ def _exchange(pool: _Pool) -> bool:
 def _explain(pool: _Pool) -> list[Skipped]:
     """Why groups that are still above their target are."""
     skipped = []
-    rooms = pool.rooms()
-    largest_room = max(rooms.values(), default=0)
+    headroom = pool.headroom()
+    largest_headroom = max(headroom.values(), default=0)
     overloaded = pool.overloaded()
     inside: dict[int, list[PartitionRow]] = {group: [] for group in overloaded}
     for row in pool.state.snapshot.partitions:
@@ -404,11 +405,13 @@ def _explain(pool: _Pool) -> list[Skipped]:
             inside[group].append(row)
     for group in overloaded:
         rows = sorted(inside[group], key=lambda row: (-row.ingress, row.incarnation))
-        skipped += [_non_move(pool, group, row, largest_room) for row in rows[:SKIPPED_PER_GROUP]]
+        skipped += [
+            _non_move(pool, group, row, largest_headroom) for row in rows[:SKIPPED_PER_GROUP]
+        ]
     return skipped
 
 
-def _non_move(pool: _Pool, group: int, row: PartitionRow, largest_room: int) -> Skipped:
+def _non_move(pool: _Pool, group: int, row: PartitionRow, largest_headroom: int) -> Skipped:
     name = f"{row.topic}/{row.partition}"
     share = pool.shares.ppm(row.ingress, 1)
     if row.ingress > pool.high[group]:
@@ -417,8 +420,8 @@ def _non_move(pool: _Pool, group: int, row: PartitionRow, largest_room: int) -> 
                 f"topic more partitions, moving it helps nobody")
     else:
         reason = pool.refusal(row) or (MOVES_LIMIT if pool.cut else TOO_LARGE
-                                       if row.ingress > largest_room else NO_SLACK)
-        why = (rests(row.moved_ms, pool.policy.cool_down_ms) if reason == COOL_DOWN
+                                       if row.ingress > largest_headroom else NO_SLACK)
+        why = (cool_down_text(row.moved_ms, pool.policy.cool_down_ms) if reason == COOL_DOWN
                else _WORDS[reason])
         text = f"{name} stays in group {group}: {why}"
     return Skipped(reason, f"p{row.incarnation}", group, GROUP_INGRESS, row.ingress, text)

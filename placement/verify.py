@@ -1,7 +1,7 @@
 """Verification of a plan against a snapshot: every invariant, judged apart from how it was made.
 
 Contract.  ``verify`` compares a plan with a snapshot, the one it was made from or a later one, and
-returns the faults, the plan's own first; empty = none.  ``standing`` judges one move by
+returns the faults, the plan's own first; empty = none.  ``move_progress`` judges one move by
 observations: the executor of a plan calls it before each attempt, and after a restart to find the
 moves that are done.  Nothing here changes anything, and nothing is taken from the planner's own
 computations but the arithmetic of loads (``state``).
@@ -17,7 +17,7 @@ from typing import NamedTuple, cast
 
 from placement import cluster, outcome
 from placement.cluster import DEAD, GroupRow, PartitionRow, Snapshot
-from placement.describe import iso, rests
+from placement.describe import cool_down_text, iso
 from placement.errors import PlacementError
 from placement.plan import (
     DISK_HARD,
@@ -106,7 +106,7 @@ def verify(made: Plan, snapshot: Snapshot, now_ms: int,
     state = State(snapshot, policy, made.options.drain)
     for move in made.moves:
         faults += _rule_faults(made, state, known, policy, move)
-    faults += _way_faults(made)
+    faults += _direction_faults(made)
     faults += _limit_faults(made, state, policy)
     if any(fault.code == BAD_VOTERS for fault in faults):
         return tuple(faults)  # what follows carries the moves out, in thought
@@ -214,16 +214,16 @@ class _Known:
             what = f"group {move.group}" if row is None else f"node {_numbers(missing):.80}"
             yield Fault(UNKNOWN, move.move_id, f"there is no {what}")
             return
-        stands = standing_of_group(move, row)
-        if stands == DONE and isinstance(move, LeaderTransfer):
+        progress = group_progress(move, row)
+        if progress == DONE and isinstance(move, LeaderTransfer):
             return  # leaders drift: this one went to where it shall be
-        if stands != PENDING and not row.leader:
+        if progress != PENDING and not row.leader:
             yield Fault(CONF_CHANGED, move.move_id, f"group {move.group} has no leader now: what "
                         f"its configuration is, nobody says")
-        elif stands == DONE:
+        elif progress == DONE:
             yield Fault(CONF_CHANGED, move.move_id, f"group {move.group} has these voters already: "
                         f"{_numbers(row.voters)}")
-        elif stands != PENDING:
+        elif progress != PENDING:
             yield Fault(CONF_CHANGED, move.move_id, f"group {move.group} has the configuration "
                         f"{row.conf_index} of incarnation {row.incarnation}; the plan expects "
                         f"{move.expect_conf_index} of {move.group_incarnation}")
@@ -243,11 +243,11 @@ class _Known:
                         f"in group {move.to_group}: it was switched to another one, or its topic "
                         f"was deleted")
             return
-        stands = standing_of_switch(move, row)
-        if stands == DONE:
+        progress = switch_progress(move, row)
+        if progress == DONE:
             yield Fault(EPOCH_CHANGED, move.move_id, f"{name} is in group {row.group} already, "
                         f"since epoch {row.epoch}")
-        elif stands != PENDING:
+        elif progress != PENDING:
             yield Fault(EPOCH_CHANGED, move.move_id, f"{name} is in group {row.group} at epoch "
                         f"{row.epoch}; the plan expects group {move.from_group} at epoch "
                         f"{move.expect_epoch}")
@@ -259,7 +259,7 @@ def _numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def standing_of_switch(move: TopicSwitch, row: PartitionRow) -> str:
+def switch_progress(move: TopicSwitch, row: PartitionRow) -> str:
     """PENDING: the guard holds; DONE: it is where it should be; else OUTDATED."""
     if row.epoch == move.expect_epoch and row.group == move.from_group:
         return PENDING
@@ -268,7 +268,7 @@ def standing_of_switch(move: TopicSwitch, row: PartitionRow) -> str:
     return OUTDATED
 
 
-def standing_of_group(move: LeaderTransfer | ReplicaChange, row: GroupRow) -> str:
+def group_progress(move: LeaderTransfer | ReplicaChange, row: GroupRow) -> str:
     """The same for a group: a configuration that is later and the wanted one is done."""
     if row.incarnation != move.group_incarnation:
         return OUTDATED
@@ -281,14 +281,14 @@ def standing_of_group(move: LeaderTransfer | ReplicaChange, row: GroupRow) -> st
     return PENDING if row.conf_index == move.expect_conf_index else OUTDATED
 
 
-def standing(move: Move, row: GroupRow | PartitionRow | None) -> str:
+def move_progress(move: Move, row: GroupRow | PartitionRow | None) -> str:
     """Return the progress of a move, judged by the present row of its group or partition.  None =
     the row is gone: OUTDATED."""
     if row is None:
         return OUTDATED
     if isinstance(move, TopicSwitch):
-        return standing_of_switch(move, cast(PartitionRow, row))
-    return standing_of_group(move, cast(GroupRow, row))
+        return switch_progress(move, cast(PartitionRow, row))
+    return group_progress(move, cast(GroupRow, row))
 
 
 # ---- rules of one move --------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def _switch_faults(made: Plan, state: State, known: _Known, policy: Policy,
             group in policy.excluded_groups for group in (move.from_group, move.to_group)):
         yield Fault(EXCLUDED, move.move_id, "its topic or one of the groups is excluded")
     if row.moved_ms and state.snapshot.taken_ms < row.moved_ms + policy.cool_down_ms:
-        yield Fault(COOL_DOWN, move.move_id, rests(row.moved_ms, policy.cool_down_ms))
+        yield Fault(COOL_DOWN, move.move_id, cool_down_text(row.moved_ms, policy.cool_down_ms))
     if row.links >= policy.chain_links_max:
         yield Fault(CHAINS, move.move_id, f"its chain has {row.links} links already")
     if row.copied and not policy.switch_copied:
@@ -370,12 +370,12 @@ def _voters_faults(state: State, policy: Policy, move: ReplicaChange) -> Iterato
         yield Fault(BAD_VOTERS, move.move_id, f"node {move.to_leader} would lead and be no voter")
     for node in move.joining:
         place = state.index[node]
-        if not state.nodes[place].takes:
+        if not state.nodes[place].accepts_replicas:
             yield Fault(NODE_STATE, move.move_id, f"node {node} is {state.nodes[place].state} and "
                         f"takes no replica")
         rack = state.nodes[place].rack
         together = sum(state.nodes[state.index[other]].rack == rack for other in new
-                       if not state.nodes[state.index[other]].leaves)
+                       if not state.nodes[state.index[other]].is_evacuated)
         if together > state.rack_limit[min(len(new), len(state.rack_limit) - 1)]:
             yield Fault(RACKS, move.move_id, f"{together} voters would stand in rack "
                         f"{state.racks[rack]!r}")
@@ -391,14 +391,14 @@ def _change_faults(made: Plan, state: State, policy: Policy, move: ReplicaChange
     left = [state.nodes[state.index[node]] for node in move.leaving]
     if not forced and row.moved_ms and \
             state.snapshot.taken_ms < row.moved_ms + policy.cool_down_ms:
-        yield Fault(COOL_DOWN, move.move_id, rests(row.moved_ms, policy.cool_down_ms))
+        yield Fault(COOL_DOWN, move.move_id, cool_down_text(row.moved_ms, policy.cool_down_ms))
     if not forced and any(node in policy.excluded_nodes for node in (*move.joining,
                                                                      *move.leaving)):
         yield Fault(EXCLUDED, move.move_id, "one of its nodes is excluded")
     scope = made.options.scope
     if scope == SCOPE_LEADERS:
         yield Fault(OUT_OF_SCOPE, move.move_id, "only leaders were asked for")
-    if scope == SCOPE_DRAIN and not all(node.leaves for node in left):
+    if scope == SCOPE_DRAIN and not all(node.is_evacuated for node in left):
         yield Fault(OUT_OF_SCOPE, move.move_id, "it leaves a node that is not drained")
     if scope == SCOPE_NODE:
         yield from _one_node_faults(made.options.node, state, move)
@@ -417,7 +417,7 @@ def _one_node_faults(only: int, state: State, move: ReplicaChange) -> Iterator[F
                     f"{will_lead}, which does not concern node {only}")
 
 
-def _way_faults(made: Plan) -> Iterator[Fault]:
+def _direction_faults(made: Plan) -> Iterator[Fault]:
     """A plan for one node takes replicas from it or brings some there: what it takes away to bring
     other things back is copied for nothing.  Leaders, which copy nothing, go either way: a node
     that leads few large groups may hand one over and get small ones."""
@@ -471,12 +471,12 @@ def _overshoot_faults(made: Plan, snapshot: Snapshot, policy: Policy) -> Iterato
     fullest = max([*state.ingress.values(), *end.ingress.values()], default=0)
     for move, before in zip(made.moves, outcome.walk(state, made.moves), strict=True):
         for node, old in before.items():
-            heavy = state.nodes[node].weight
+            weight = state.nodes[node].weight
             for resource, name in enumerate(NODE_RESOURCES):
                 load = state.load[node][resource]
                 slack[resource] = max(slack[resource], load - old[resource])
-                over = (load - slack[resource]) * worst[resource][1] > worst[resource][0] * heavy
-                if over and heavy and load > old[resource]:
+                over = (load - slack[resource]) * worst[resource][1] > worst[resource][0] * weight
+                if over and weight and load > old[resource]:
                     yield Fault(OVERSHOOT, move.move_id, f"node {state.ids[node]} would have "
                                 f"{load} of {name} for a time, more than before and after")
         if isinstance(move, TopicSwitch):

@@ -1,8 +1,8 @@
 """Hypothetical clusters: nodes that join, leave or are lost, a larger pool.
 
-Contract.  ``imagined`` is the cluster right after such a change, before anything has moved: joining
-nodes hold nothing, lost nodes are dead, and the new groups are where the growth of the pool would
-place them, empty.  ``drained`` are the options under which a plan empties the leaving nodes.
+Contract.  ``hypothetical`` is the cluster right after such a change, before anything has moved:
+joining nodes hold nothing, lost nodes are dead, and the new groups are where the growth of the pool
+would place them, empty.  ``drained`` are the options under which a plan empties the leaving nodes.
 ``planner`` and ``outcome`` do the rest, as for any cluster.  Raises ``InvalidChange`` for an
 impossible change, ``NotEnoughNodes``, ``LimitExceeded`` and ``InvalidTopology``.
 
@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from placement import cluster, plan
+from placement.bounded_hash import POOL_SIZE_MAX
 from placement.cluster import GroupRow, NodeRow, Snapshot
 from placement.errors import InvalidChange, LimitExceeded
-from placement.overflow import POOL_SIZE_MAX
 from placement.policy import Options
 from placement.rendezvous import replicas
 from placement.topology import NodePlace, Topology
@@ -34,7 +34,7 @@ class Change(NamedTuple):
     pool_size: int = 0
 
 
-def imagined(snapshot: Snapshot, change: Change) -> Snapshot:
+def hypothetical(snapshot: Snapshot, change: Change) -> Snapshot:
     """The cluster right after the change.  O(rows + new groups * nodes)."""
     _check(snapshot, change)
     nodes = (*(row._replace(state=cluster.DEAD) if row.id in change.lost else row

@@ -3,7 +3,7 @@
 Contract.  Frames in, small Arrow tables or maps out.  Every result is a function of the rows, not
 of their order, of how they are partitioned, of adaptive execution or of the number of cores: sums
 are of whole numbers, every order is total, and Python workers get all rows of a group together and
-sort them.  The rule of ``placement.shedding`` chooses the items that a group sheds; it runs where
+sort them.  The rule of ``placement.shed`` chooses the items that a group sheds; it runs where
 the rows are.
 """
 
@@ -21,7 +21,7 @@ from pyspark.sql import functions as sf
 
 from placement.cluster import BYTES_MAX, RATE_MAX
 from placement.policy import Policy
-from placement.shedding import Item, by_urgency, relieving
+from placement.shed import Item, by_urgency, shed_candidates
 from placement.switches import SKIPPED_PER_GROUP, Relief
 from spark import gates, schema, tables
 from spark.tables import Head, Ranges
@@ -122,7 +122,7 @@ def shed_sets(frame: DataFrame, wanted: Relief, may_move: Column, known: Set[int
               most: int) -> list[int]:
     """Return incarnations of partitions that relieve the groups of ``wanted``: of each group those
     that it sheds beside the ``known`` ones, and its largest partitions, which are listed although
-    they stay.  At most ``most``, in the order of ``placement.shedding.urgent_first``.  One pass."""
+    they stay.  At most ``most``, in the order of ``placement.shed.urgent_first``.  One pass."""
     excess = {**wanted.passed_on, **wanted.excess}
     if not excess:
         return []
@@ -153,7 +153,7 @@ def scan(wanted: Relief, known: Set[int]) -> Callable[[Batches], Iterator[pa.Rec
             fresh = ~np.isin(ids, listed)
             told = _Rows(loads[fresh][:SKIPPED_PER_GROUP], ids[fresh][:SKIPPED_PER_GROUP])
             inside = fresh & may_move & (loads <= wanted.cap)
-            leaving = relieving(_Rows(loads[inside], ids[inside]), excess[group], wanted.cap)
+            leaving = shed_candidates(_Rows(loads[inside], ids[inside]), excess[group], wanted.cap)
             urgencies = {item: urgency for urgency, item
                          in by_urgency(leaving, wanted.urgent.get(group, 0))}
             found = {**dict.fromkeys(told, 0), **urgencies}

@@ -6,9 +6,9 @@ the order of rows and the number of cores do not change the plan, digest include
 partitions those that matter; ``placement.verify`` finds nothing wrong with it, or ``PlanRejected``
 is raised.
 
-``placement.listing`` asks which partitions matter (decision 0041); this module computes the answers
-where the partitions are.  A cluster of at most ``all_max`` partitions is listed whole: its plan is
-the one that ``multiraft rebalance plan`` makes without Spark.
+``placement.sampling`` asks which partitions matter (decision 0041); this module computes the
+answers where the partitions are.  A cluster of at most ``all_max`` partitions is listed whole: its
+plan is the one that ``multiraft rebalance plan`` makes without Spark.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from placement import cluster, plan
 from placement.errors import PlacementError
-from placement.listing import Listed, listed
 from placement.planner import make_plan
 from placement.policy import SCOPE_ALL, SCOPE_REPAIR, Options, Policy
+from placement.sampling import PartitionSample, sample_partitions
 from placement.switches import SKIPPED_PER_GROUP, Relief
 from placement.verify import verify
 from spark import gates, loads, tables
@@ -136,15 +136,15 @@ def _checked(small: Tables, rows: Iterable[cluster.PartitionRow]) -> cluster.Sna
 # ---- partitions that are listed for the planner -------------------------------------------------
 
 def _listed(frame: DataFrame, small: Tables, policy: Policy, options: Options, all_max: int,
-            clock: _Clock) -> Listed:
+            clock: _Clock) -> PartitionSample:
     """Return the partitions that matter, fetched from Spark."""
     if small.head.partitions <= all_max:
         rows = partition_rows(frame.toArrow())
         clock.ended("list", f"all {len(rows):,} partitions")
-        return Listed(tuple(rows), (), 0)
+        return PartitionSample(tuple(rows), (), 0)
     if options.scope != SCOPE_ALL:
         clock.ended("list", "no partition: none is switched")
-        return Listed((), (), 0)
+        return PartitionSample((), (), 0)
     may_move = loads.movable(policy, small.head.taken_ms)
 
     def above(least: int) -> list[cluster.PartitionRow]:
@@ -161,7 +161,7 @@ def _listed(frame: DataFrame, small: Tables, policy: Policy, options: Options, a
                     f"{len(wanted.excess):,} are above their targets")
         return rows
 
-    return listed(_checked(small, ()), policy, above, shed)
+    return sample_partitions(_checked(small, ()), policy, above, shed)
 
 
 def partition_rows(found: pa.Table) -> list[cluster.PartitionRow]:

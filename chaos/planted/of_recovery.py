@@ -14,7 +14,7 @@ BUGS = (
     Bug(
         "any-incarnation-has-copies",
         "multiraft.storage.repair.coordinator",
-        "RepairCoordinator.answer_plans",
+        "RepairCoordinator.copies_for",
         "known != request.incarnation",
         "False",
         "a damaged replica of a recovered group takes what others had in the incarnation before",
@@ -23,17 +23,17 @@ BUGS = (
     Bug(
         "lift-forgets-the-incarnation",
         "multiraft.storage.repair.repair",
-        "LocalRepair.stage_lift",
+        "LocalRepair.stage_clear",
         "*_incarnation(log),",
         "",
         "a survivor whose damage is settled is recovered by force once more, beside its members",
-        Tests((f"{FORCED}::test_a_lift_says_in_which_incarnation_the_group_is",)),
+        Tests((f"{FORCED}::test_a_clear_record_repeats_the_incarnation_of_the_group",)),
     ),
     Bug(
         "doubt-ends-with-the-replica",
         "multiraft.storage.store",
-        "Store._take_mark",
-        "if doubtful and write.drop_from:",
+        "Store._apply_lifecycle_record",
+        "if needs_head_recovery and write.drop_from:",
         "if False:",
         "who may have lost a vote, and is let go, votes again in that term",
         Tests(
@@ -88,9 +88,9 @@ BUGS = (
     Bug(
         "only-leaders-have-compacted",
         "multiraft.storage.repair.coordinator",
-        "RepairCoordinator.answered",
-        "not self._begin_behind(group, compacted) and answer.leads",
-        "answer.leads",
+        "RepairCoordinator.on_response",
+        "not self._compact_applied(group, compacted) and response.leads",
+        "response.leads",
         "a voter asks a leader for what all others have compacted, and is needed to elect one",
         Tests(
             (
@@ -102,10 +102,10 @@ BUGS = (
     Bug(
         "damage-of-who-goes-is-nobodys",
         "multiraft.storage.stored_log",
-        "StoredLog.left_behind",
-        "if mark.kind != EntryKind.TOMBSTONE:",
+        "StoredLog.records_after_tombstone",
+        "if record.kind != EntryKind.TOMBSTONE:",
         "if True:",
-        "all replicas of a node doubt themselves for an entry of one that was removed",
+        "all replicas of a node need head recovery for an entry of one that was removed",
         Tests(
             (
                 "tests/storage/repair/test_acknowledged_damage.py"
@@ -130,7 +130,7 @@ BUGS = (
     Bug(
         "headers-are-not-scrubbed",
         "multiraft.storage.repair.scrub",
-        "ScrubPlan._check_header",
+        "ScrubJob._check_header",
         "header is None or",
         "False and",
         "headers of segments rot on all nodes before a start reads one",

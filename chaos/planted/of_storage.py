@@ -29,8 +29,8 @@ BUGS = (
         "window-lost-on-restart",
         "multiraft.storage.recovery.rebuild",
         "_Rebuilding._replay",
-        "if tail.last_index != log.index.last_index",
-        "tail._windows.clear()\n    if tail.last_index != log.index.last_index",
+        "if states.last_index != log.index.last_index",
+        "states._windows.clear()\n    if states.last_index != log.index.last_index",
         "producers are forgotten by a restart: retries are doubled or refused for ever",
         Seeds((2,)),
     ),
@@ -41,29 +41,33 @@ BUGS = (
         "write.drop_from, payload",
         "1 << 40, payload",
         "a dropped suffix comes back after a restart",
-        Tests(("tests/storage/recovery/test_replica_records.py::"
-               "test_configurations_are_those_of_the_log",)),
+        Tests(
+            (
+                "tests/storage/recovery/test_replica_records.py::"
+                "test_configurations_are_those_of_the_log",
+            )
+        ),
         Seeds((7,)),
     ),
     Bug(
         "given-up-is-forgotten",
         "multiraft.storage.recovery.rebuild",
         "_Rebuilding._join_run",
-        "if run.given_up > log.lifted:",
+        "if run.head_recovery_truncate_position > log.cleared_position:",
         "if False:",
         "who gave up entries counts again after a restart, without having been cleared",
         Tests(
             (
                 "tests/storage/repair/test_acknowledged_damage.py"
-                "::test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared",
+                "::test_a_replica_that_gave_up_entries_needs_head_recovery_until_it_is_cleared",
             )
         ),
     ),
     Bug(
         "repaired-members-do-not-count",
         "multiraft.storage.repair.repair",
-        "LocalRepair.extend_tail",
-        "log.learn(entry.index, joint_quorum.decode(entry.payload) if is_change else None)",
+        "LocalRepair.replay",
+        "log.set_configuration(entry.index, configuration)",
         "pass",
         "a change of members that a peer gave back is an entry and nothing else",
         Tests(
@@ -76,7 +80,7 @@ BUGS = (
     Bug(
         "recovery-trusts-page-cache",
         "multiraft.storage.recovery.recovery",
-        "_Recovery._settle",
+        "_Recovery._rewrite_unsynced",
         "if begin < end:",
         "if False:",
         "what recovery read was never synced (Rebello et al., ATC 2020)",
@@ -110,7 +114,7 @@ BUGS = (
         "lifted-early",
         "multiraft.storage.repair.coordinator",
         "RepairCoordinator.step",
-        "if log.doubtful and not core.repair.is_cleared(group):",
+        "if log.needs_head_recovery and not core.repair.is_cleared(group):",
         "if False:",
         "a replica comes back before its leader has cleared it",
         Seeds((31, 39), faults=ROT_AND_POWER),
@@ -118,14 +122,14 @@ BUGS = (
     Bug(
         "lift-settles-the-future",
         "multiraft.storage.stored_log",
-        "StoredLog.has_settled",
-        "not any(unknown(*place, self.settled) for place in places)",
-        "bool(self.settled)",
+        "StoredLog.has_cleared",
+        "not any(uncovered(*each, self.cleared_ranges) for each in ranges)",
+        "bool(self.cleared_ranges)",
         "damage that comes after a repair is taken for what was repaired",
         Tests(
             (
                 "tests/storage/repair/test_repair.py::"
-                "test_a_second_repair_forgets_nothing_that_the_first_has_settled",
+                "test_a_second_repair_keeps_the_ranges_that_the_first_has_cleared",
             )
         ),
         Seeds((28,), faults=ROT),
@@ -133,8 +137,8 @@ BUGS = (
     Bug(
         "damage-forgotten-by-restart",
         "multiraft.storage.recovery.rebuild",
-        "_Rebuilding.judge_damage",
-        "log.doubt(why)",
+        "_Rebuilding.report_damage",
+        "log.require_head_recovery(why)",
         "pass",
         "a hole in the journal is taken for the end of nobody's log",
         Tests(
@@ -148,7 +152,7 @@ BUGS = (
     Bug(
         "believes-what-stands-before-a-hole",
         "multiraft.storage.recovery.lost_truncations",
-        "_question_before",
+        "_mark_before",
         "if not at or _is_followed(log, at):",
         "if True:",
         "what was dropped is served when the record of the drop is damaged",
@@ -158,16 +162,16 @@ BUGS = (
         "any-member-confirms",
         "multiraft.storage.repair.repair",
         "_wanted_term",
-        "if index in log.unsure or index in log.questioned:",
-        "if index in log.unsure:",
+        "if index in log.term_unknown or index in log.maybe_truncated:",
+        "if index in log.term_unknown:",
         "what was dropped comes back from a member that has not heard of the drop either",
         Tests(("tests/storage/repair/test_repair_histories.py",)),
     ),
     Bug(
         "cut-at-first-damage",
         "multiraft.storage.recovery.recovery",
-        "_Recovery._judge",
-        "if broken.position >= durable:",
+        "_Recovery._classify_damage",
+        "if damaged.position >= durable:",
         "if True:",
         "the first bad checksum is taken for the log's end, and what follows is cut (S25)",
         Tests(
@@ -182,21 +186,21 @@ BUGS = (
         "old-damage-is-news",
         "multiraft.storage.store",
         "Store.create_group",
-        "log.settled = ((0, log.born),)  # nor what stands behind its tombstone",
+        "log.cleared_ranges = ((0, log.created_position),)  # nor behind its tombstone",
         "pass",
-        "a replica that comes to a journal with settled damage is doubted by the next scrub",
+        "a replica in a journal with cleared damage needs head recovery after the next scrub",
         Tests(
             (
                 "tests/storage/repair/test_acknowledged_damage.py::"
-                "test_a_replica_that_comes_settles_damage_that_only_others_know_of",
+                "test_a_new_replica_clears_damage_that_only_others_know_of",
             )
         ),
     ),
     Bug(
         "snapshot-is-known-once",
         "multiraft.storage.checkpoint",
-        "CheckpointPlan.execute",
-        "if self.twice",
+        "CheckpointJob.execute",
+        "if self.write_copy",
         "if False",
         "an installed snapshot is lost with one checkpoint that rots, and its node counts on",
         Tests(

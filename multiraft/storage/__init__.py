@@ -12,14 +12,15 @@ Modules, by concern:
   ``journal/segment_reader.py`` reads single entries with it.
 - Blocking work: ``io_jobs.py``.
 - Checkpoints: ``checkpointer.py`` decides when and what, ``checkpoint.py`` encodes and writes,
-  ``pieces.py`` is CBOR in pieces, ``atomic_file.py`` replaces a file atomically.
+  ``chunked_cbor.py`` is CBOR in chunks, ``atomic_file.py`` replaces a file atomically.
 - Recovery: ``recovery/recovery.py`` tells a torn tail from corruption, ``recovery/rebuild.py``
   joins segments to logs, ``recovery/lost_truncations.py`` finds entries whose truncation record is
   damaged, ``recovery/report.py`` is the report, ``strays.py`` names files that are not this node's.
 - Repair: ``repair/repair.py`` changes this node's logs, ``repair/coordinator.py`` asks peers,
   ``repair/scrub.py`` reads the disk in search of damage, ``journal_damage.py`` has the damaged
   ranges, ``ranges.py`` computes with ranges.
-- Node: ``identity.py`` (cluster, node, boot epoch), ``refusal.py`` (a start that peers rejected),
+- Node: ``identity.py`` (cluster, node, boot epoch), ``refusal_record.py`` (a start that peers
+rejected),
   ``disk_space.py`` (disk space), ``snapshot_download.py`` (a snapshot that is being received),
   ``inspect.py`` (offline inspection of a directory).
 - Base: ``filesystem.py``, ``config.py``, ``settings.py``, ``errors.py``.

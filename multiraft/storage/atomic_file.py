@@ -71,7 +71,7 @@ def replace_file(filesystem: Filesystem, directory: str, name: str, buffers: lis
     try:
         file.write(buffers, 0, True)  # synced before the rename: the name never has fewer bytes
     except OSError:
-        filesystem.remove(unfinished)  # a disk that is full gets its room back
+        filesystem.remove(unfinished)  # a disk that is full gets its space back
         raise
     finally:
         file.close()

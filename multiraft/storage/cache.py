@@ -22,7 +22,7 @@ from multiraft.types import Entry
 ENTRY_OVERHEAD_BYTES = 512
 
 
-class TailCache:
+class EntryCache:
     """``StoredLog.cached`` of all groups, bounded together."""
 
     __slots__ = ("bytes", "bytes_max", "_order")

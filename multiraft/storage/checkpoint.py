@@ -1,13 +1,13 @@
 """Checkpoints: the applied state of all groups in one file, so that recovery replays only the rest.
 
-Contract.  Captured on the loop (``checkpointer.py``), encoded in pieces and written by a thread,
+Contract.  Captured on the loop (``checkpointer.py``), encoded in chunks and written by a thread,
 durable under its name when ``execute`` returns; the last two are kept.  A damaged one is skipped
 for the one before it, and reported.  Records of groups that did not change since the last
 checkpoint are not encoded again.
 
-Invariant.  An installed snapshot (a record's ``since``), which replaces a log, is in two intact
-checkpoints before it is acknowledged, and again before a start is over: the journal does not have
-it, and what was acknowledged must not depend on one file.  A checkpoint without an intact
+Invariant.  An installed snapshot (a record's ``snapshot_position``), which replaces a log, is in
+two intact checkpoints before it is acknowledged, and again before a start is over: the journal does
+not have it, and what was acknowledged must not depend on one file.  A checkpoint without an intact
 predecessor has a copy (``COPY``), which counts as the predecessor.
 
 Theory.  A checkpoint may be ahead of the journal's durable end in hard states only (a term or vote
@@ -26,7 +26,7 @@ import cbor2
 from multiraft.codec import shapes
 from multiraft.errors import CodecError
 from multiraft.partitions.state import PartitionStates
-from multiraft.storage import pieces
+from multiraft.storage import chunked_cbor
 from multiraft.storage.atomic_file import read_envelope, replace_file, write_envelope
 from multiraft.storage.disk_space import is_full
 from multiraft.storage.errors import CorruptFile
@@ -78,18 +78,18 @@ class GroupRecord(NamedTuple):
     prev_term: int
     commit: int
     quarantined: str
-    tail: Any  # ``PartitionStates.snapshot()``
+    states: Any  # ``PartitionStates.snapshot()``
     missing: tuple[tuple[int, int], ...] = ()  # (index, journal position of its damage)
-    doubtful: bool = False
-    lasting: bool = False
-    lifted: int = 0  # journal position of the last LIFT
-    settled: tuple[tuple[int, int], ...] = ()  # places of the journal whose damage it settled
+    needs_head_recovery: bool = False
+    permanently_quarantined: bool = False
+    cleared_position: int = 0  # journal position of the last LIFT
+    cleared_ranges: tuple[tuple[int, int], ...] = ()  # damage that it cleared
     configuration_index: int = 0  # of the entry that says who the members are
     vote_barrier_index: int = 0  # see ``replica_records.Tombstone``
     removed: bool = False  # only a tombstone is left of the replica
-    buried_at: int = 0  # journal position of the last tombstone
+    tombstone_position: int = 0  # journal position of the last tombstone
     group_incarnation: int = 0  # of the group if it differs from the log's
-    since: int = 0  # journal position: segments that begin before it do not concern this log
+    snapshot_position: int = 0  # of an installed snapshot: earlier segments do not concern the log
     vote_barrier_term: int = 0  # see ``replica_records.Tombstone``
 
     def encode(self) -> bytes:
@@ -104,18 +104,18 @@ class GroupRecord(NamedTuple):
                 self.prev_term,
                 self.commit,
                 self.quarantined,
-                self.tail,
+                self.states,
                 self.missing,
-                self.doubtful,
-                self.lasting,
-                self.lifted,
-                self.settled,
+                self.needs_head_recovery,
+                self.permanently_quarantined,
+                self.cleared_position,
+                self.cleared_ranges,
                 self.configuration_index,
                 self.vote_barrier_index,
                 self.removed,
-                self.buried_at,
+                self.tombstone_position,
                 self.group_incarnation,
-                self.since,
+                self.snapshot_position,
                 self.vote_barrier_term,
             )
         )
@@ -127,31 +127,33 @@ class GroupRecord(NamedTuple):
         fields = cbor2.loads(data)
         shapes.check(fields, _SHAPES.get(len(fields), _RECORD), "a group's record")
         (group, incarnation, configuration, hard_state, first_index, prev_term, commit,
-         quarantined, tail, *later) = fields
+         quarantined, states, *later) = fields
         completed: list[Any] = later + list(_LATER_FIELDS[len(later):])
         (
             missing,
-            doubtful,
-            lasting,
-            lifted,
-            settled,
+            needs_head_recovery,
+            permanently_quarantined,
+            cleared_position,
+            cleared_ranges,
             configuration_index,
             vote_barrier_index,
             removed,
-            buried_at,
+            tombstone_position,
             group_incarnation,
-            since,
+            snapshot_position,
             vote_barrier_term,
         ) = completed
         voters, learners, outgoing = (tuple(map(int, nodes)) for nodes in configuration)
-        return cls(int(group), int(incarnation), Configuration(voters, learners, outgoing),
-                   HardState(*map(int, hard_state)), int(first_index), int(prev_term), int(commit),
-                   str(quarantined), tail,
-                   tuple((int(index), int(position)) for index, position in missing),
-                   bool(doubtful), bool(lasting), int(lifted),
-                   tuple((int(begin), int(end)) for begin, end in settled),
-                   int(configuration_index), int(vote_barrier_index), bool(removed), int(buried_at),
-                   int(group_incarnation), int(since), int(vote_barrier_term))
+        return cls(
+            int(group), int(incarnation), Configuration(voters, learners, outgoing),
+            HardState(*map(int, hard_state)), int(first_index), int(prev_term), int(commit),
+            str(quarantined), states,
+            tuple((int(index), int(position)) for index, position in missing),
+            bool(needs_head_recovery), bool(permanently_quarantined), int(cleared_position),
+            tuple((int(begin), int(end)) for begin, end in cleared_ranges),
+            int(configuration_index), int(vote_barrier_index), bool(removed),
+            int(tombstone_position), int(group_incarnation), int(snapshot_position),
+            int(vote_barrier_term))
 
 
 @dataclass(slots=True)
@@ -161,24 +163,27 @@ class Checkpoint:
     position: int = 0  # everything of the journal before it was durable
     journal_start: int = 0  # start of the first segment
     records: dict[int, GroupRecord] = field(default_factory=dict)
-    tails: dict[int, PartitionStates] = field(default_factory=dict)
+    partition_states: dict[int, PartitionStates] = field(default_factory=dict)
     extra: Any = None
 
     def installed(self) -> dict[int, int]:
-        """group -> ``since``, of those whose log begins with a snapshot.  O(groups)."""
-        return {group: record.since for group, record in self.records.items() if record.since}
+        """group -> ``snapshot_position``, of those whose log begins with a snapshot.  O(groups)."""
+        return {group: record.snapshot_position for group, record in self.records.items()
+                if record.snapshot_position}
 
     def applied(self) -> dict[tuple[int, int], int]:
         """(group, incarnation) -> applied index."""
-        return {(record.group, record.incarnation): self.tails[record.group].applied_index
-                for record in self.records.values()}
+        return {
+            (record.group, record.incarnation): self.partition_states[record.group].applied_index
+            for record in self.records.values()
+        }
 
 
-class CheckpointPlan:
-    """Write one checkpoint.  ``encoded`` is, afterwards, each group's record for the next plan."""
+class CheckpointJob:
+    """Write one checkpoint.  ``encoded`` is, afterwards, each group's record for the next job."""
 
-    __slots__ = ("position", "encoded", "size", "sync_first", "twice", "behind", "_filesystem",
-                 "_directory", "_journal_start", "_records", "_extra", "_kept")
+    __slots__ = ("position", "encoded", "size", "sync_first", "write_copy", "past_forgotten",
+                 "_filesystem", "_directory", "_journal_start", "_records", "_extra", "_kept")
 
     def __init__(self, filesystem: Filesystem, directory: str, position: int, journal_start: int,
                  records: dict[int, GroupRecord | bytes], extra: object, kept: int):
@@ -186,9 +191,9 @@ class CheckpointPlan:
         self.encoded: dict[int, bytes] = {}
         self.size = 0
         self.sync_first = ""  # a file with entries of this checkpoint that are not synced yet
-        self.twice = False  # the previous checkpoint lacks an installed snapshot
-        # Entries that repair waits for (``LocalRepair.applied_behind``).
-        self.behind: dict[int, int] = {}
+        self.write_copy = False  # the previous checkpoint lacks an installed snapshot
+        # Entries that repair waits for (``LocalRepair.applied_past_forgotten``).
+        self.past_forgotten: dict[int, int] = {}
         self._filesystem = filesystem
         self._directory = directory
         self._journal_start = journal_start
@@ -210,10 +215,10 @@ class CheckpointPlan:
         for group in sorted(self._records):
             record = self._records[group]
             self.encoded[group] = record if isinstance(record, bytes) else record.encode()
-        body = pieces.dumps([self.position, self._journal_start, list(self.encoded.values()),
+        body = chunked_cbor.dumps([self.position, self._journal_start, list(self.encoded.values()),
                              self._extra])
         name = checkpoint_name(self.position)
-        for ending in ("", COPY) if self.twice else ("",):
+        for ending in ("", COPY) if self.write_copy else ("",):
             self.size = write_envelope(self._filesystem, self._directory, name + ending,
                                        CHECKPOINT_MAGIC, CHECKPOINT_VERSION, body)
         for name in checkpoint_names(self._filesystem, self._directory)[:-self._kept]:
@@ -239,8 +244,10 @@ def read_checkpoint(filesystem: ReadableFiles, path: str) -> Checkpoint:
         shapes.check(fields, _FILE, "the checkpoint")
         position, journal_start, encoded, extra = fields
         records = {record.group: record for record in map(GroupRecord.decode, encoded)}
-        tails = {group: PartitionStates.restore(record.tail) for group, record in records.items()}
-        return Checkpoint(position, journal_start, records, tails, extra)
+        partition_states = {
+            group: PartitionStates.restore(record.states) for group, record in records.items()
+        }
+        return Checkpoint(position, journal_start, records, partition_states, extra)
     except (cbor2.CBORDecodeError, CodecError, ValueError, TypeError) as error:
         raise CorruptFile(path, f"malformed ({error})") from error
 
@@ -253,7 +260,7 @@ def newest_checkpoint(filesystem: Filesystem,
     for name in reversed(checkpoint_names(filesystem, directory)):
         found = _intact(filesystem, directory, name, damaged)
         if found is not None:
-            damaged += _keep_two(filesystem, directory, name, found)
+            damaged += _keep_copy(filesystem, directory, name, found)
             return found, damaged
     return Checkpoint(), damaged
 
@@ -274,9 +281,10 @@ def _intact(filesystem: Filesystem, directory: str, name: str,
         return None
 
 
-def _keep_two(filesystem: Filesystem, directory: str, name: str,
+def _keep_copy(filesystem: Filesystem, directory: str, name: str,
               newest: Checkpoint) -> list[CorruptFile]:
-    """See the module's invariant; what was found damaged.  Without room for a copy there is none:
+    """Write a copy of the newest checkpoint if the module's invariant requires it; return the
+    errors of damaged ones.  On a full disk there is no copy:
     a node that is full has to start."""
     damaged: list[CorruptFile] = []
     installed = newest.installed()

@@ -1,6 +1,6 @@
 """Checkpoints of one store: when the next one is due, and what it has to contain.
 
-Contract.  ``due`` -> ``plan`` -> (a thread executes the plan) -> ``done`` or ``failed``; one
+Contract.  ``due`` -> ``capture`` -> (a thread executes the job) -> ``done`` or ``failed``; one
 checkpoint at a time.  Runs on the loop and touches memory only.  Bytes of a checkpoint:
 ``checkpoint.py``.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from multiraft.storage.checkpoint import INSTALLED_KEPT, CheckpointPlan, GroupRecord
+from multiraft.storage.checkpoint import INSTALLED_KEPT, CheckpointJob, GroupRecord
 from multiraft.storage.config import StorageConfig
 from multiraft.storage.log_table import LogTable
 from multiraft.storage.repair.repair import LocalRepair
@@ -35,7 +35,7 @@ class Checkpointer:
         self._position = position
         self._size = 0  # bytes of the newest one
         self._in_flight = False
-        self._twice = False  # the next one is written in two files
+        self._write_copy = False  # the next one is written in two files
 
     @property
     def position(self) -> int:
@@ -49,22 +49,23 @@ class Checkpointer:
         one, and none is being written.  O(1), O(groups with forgotten entries) while there are any.
         """
         # Only synced bytes count: a checkpoint must not contain records whose sync still waits.
-        grown = self._table.journal.synced - self._position
+        grown = self._table.journal.fsynced - self._position
         enough = max(self._config.checkpoint_bytes,
                      self._config.checkpoint_growth_factor * self._size)
-        return (grown >= enough or bool(self._repair.applied_behind())) and not self._in_flight
+        is_due = grown >= enough or bool(self._repair.applied_past_forgotten())
+        return is_due and not self._in_flight
 
     def require_copy(self) -> None:
         """Write the next checkpoint in two files: a snapshot was installed, and no other file
         describes that group's state, so damage of one file must not lose it."""
-        self._twice = True
+        self._write_copy = True
 
     def replace_damaged(self) -> None:
         """Make a checkpoint due at once, in two files, because one on disk was found damaged: with
         the one before it damaged as well, the next start would know of no installed snapshot."""
-        self._twice, self._position = True, _LONG_AGO
+        self._write_copy, self._position = True, _LONG_AGO
 
-    def plan(self, commits: Mapping[int, int], extra: object) -> CheckpointPlan:
+    def capture(self, commits: Mapping[int, int], extra: object) -> CheckpointJob:
         """Capture the applied state of every group.  ``commits``: commit index of each group that
         has one; ``extra``: CBOR-able state of the node, not to be changed afterwards.  O(groups +
         partitions of changed groups)."""
@@ -75,52 +76,52 @@ class Checkpointer:
         kept = self._config.checkpoints_kept
         for group in sorted(self._table.logs):
             log = self._table.logs[group]
-            if log.buried_at < journal.synced or not log.buried_at:
-                log.record_before = b""
-                if log.since:
+            if log.tombstone_position < journal.fsynced or not log.tombstone_position:
+                log.record_before_tombstone = b""
+                if log.snapshot_position:
                     kept = max(kept, INSTALLED_KEPT)
                 records[group] = self._record(log, commits.get(group, 0))
-            elif log.record_before:
+            elif log.record_before_tombstone:
                 # The tombstone is not durable: after a crash the replica exists, as recorded before
                 # it.
-                records[group] = log.record_before
+                records[group] = log.record_before_tombstone
         start = journal.segments[0].start if journal.segments else journal.position
-        plan = CheckpointPlan(self._table.filesystem, self._directory, journal.synced, start,
+        job = CheckpointJob(self._table.filesystem, self._directory, journal.fsynced, start,
                               records, extra, kept)
-        plan.twice, plan.behind = self._twice, self._repair.applied_behind()
-        if journal.synced < journal.durable:
+        job.write_copy, job.past_forgotten = self._write_copy, self._repair.applied_past_forgotten()
+        if journal.fsynced < journal.durable:
             # The segment of the last written bytes: the newest segment may have no file yet, and
             # those before that are synced before another begins.
-            plan.sync_first = journal.segment_of(journal.durable - 1).path
-        return plan
+            job.sync_first = journal.segment_of(journal.durable - 1).path
+        return job
 
     def failed(self) -> None:
-        """Let another plan be made: the last one found no room, and its predecessor stands."""
+        """Let another job be made: the last one found a full disk, and its predecessor stays."""
         self._in_flight = False
 
-    def done(self, plan: CheckpointPlan) -> None:
-        """Record that the plan was executed and its checkpoint is durable.  O(groups)."""
+    def done(self, job: CheckpointJob) -> None:
+        """Record that the job was executed and its checkpoint is durable.  O(groups)."""
         self._in_flight = False
-        # Still required when the plan was written once: the snapshot came after its capture.
-        self._twice &= not plan.twice
-        self._repair.checkpointed(plan.behind)
-        self._position, self._size = plan.position, plan.size
-        for group, encoded in plan.encoded.items():
+        # Still required when the job was written once: the snapshot came after its capture.
+        self._write_copy &= not job.write_copy
+        self._repair.checkpointed(job.past_forgotten)
+        self._position, self._size = job.position, job.size
+        for group, encoded in job.encoded.items():
             if group in self._table.logs:
                 self._table.logs[group].record = encoded
 
     def _record(self, log: StoredLog, commit: int) -> GroupRecord | bytes:
         """Return the group's record, encoded already when nothing changed since the last one."""
-        tail = self._table.tails[log.group]
+        states = self._table.partition_states[log.group]
         # What is committed but not on this disk yet stays out: a crash may bring back what stood
         # there before, and the checkpoint would call it committed.
-        commit = max(min(commit, tail.applied_index), log.commit)
-        configuration_index, configuration = log.configuration_at(tail.applied_index)
+        commit = max(min(commit, states.applied_index), log.commit)
+        configuration_index, configuration = log.configuration_at(states.applied_index)
         key = (log.incarnation, configuration_index, configuration, log.hard_state,
-               log.index.first_index, commit, log.quarantined, tail.applied_index,
-               tuple(log.missing.items()), log.doubtful,
-               log.lasting, log.lifted, log.vote_barrier_index, log.removed, log.buried_at,
-               log.group_incarnation, log.since, log.vote_barrier_term)
+               log.index.first_index, commit, log.quarantined, states.applied_index,
+               tuple(log.missing.items()), log.needs_head_recovery, log.permanently_quarantined,
+               log.cleared_position, log.vote_barrier_index, log.removed, log.tombstone_position,
+               log.group_incarnation, log.snapshot_position, log.vote_barrier_term)
         if key == log.record_key and log.record:
             return log.record
         log.record_key, log.record = key, b""
@@ -133,17 +134,17 @@ class Checkpointer:
             log.index.prev_term,
             commit,
             log.quarantined,
-            tail.snapshot(),
+            states.snapshot(),
             tuple(log.missing.items()),
-            log.doubtful,
-            log.lasting,
-            log.lifted,
-            log.settled,
+            log.needs_head_recovery,
+            log.permanently_quarantined,
+            log.cleared_position,
+            log.cleared_ranges,
             configuration_index,
             log.vote_barrier_index,
             log.removed,
-            log.buried_at,
+            log.tombstone_position,
             log.group_incarnation,
-            log.since,
+            log.snapshot_position,
             log.vote_barrier_term,
         )

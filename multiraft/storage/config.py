@@ -37,7 +37,7 @@ class StorageConfig:
     #: would write the same places a second time.
     zero_ahead_round_bytes_max: int = 32 << 10
     #: Recent entries of all groups kept in memory: what followers and tailing readers ask for.
-    tail_cache_bytes_max: int = 256 << 20
+    entry_cache_bytes_max: int = 256 << 20
     #: A checkpoint is due after this much of the journal: bounds what recovery has to replay.
     checkpoint_bytes: int = 64 << 20
     #: ... but not before the journal grew by this multiple of the last checkpoint's own size.

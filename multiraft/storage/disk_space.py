@@ -2,9 +2,9 @@
 
 Contract.  Pure policy: the driver reports the free bytes and owns the reserve.  ``full`` is one
 attribute: while it is set the node takes no records, from clients or from leaders; everything else
-continues.  The driver calls ``exhausted`` after a write that failed for lack of space, and tries
-again if it returns True.  It calls ``look`` at intervals, which ends the refusal when there is
-space again.
+continues.  The driver calls ``release_reserve`` after a write that failed for lack of space, and
+tries again if it returns True.  It calls ``check`` at intervals, which ends the refusal when there
+is space again.
 
 Theory.  The reserve is released to the filesystem when space runs out.  Elections, hard states,
 membership, metadata and checkpoints write little, and use it until an operator frees space.
@@ -33,11 +33,11 @@ class Reserve(Protocol):
         """Bytes that it holds now."""
         ...
 
-    def take(self) -> bool:
+    def allocate(self) -> bool:
         """Allocate all of it; False = there is too little space, and nothing is held."""
         ...
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release all of it."""
         ...
 
@@ -58,16 +58,16 @@ class DiskSpaceGuard:
     """Guard of the disk that holds the data directory."""
 
     def __init__(self, reserve: Reserve, reserved_bytes: int, free: Callable[[], int],
-                 unfilled: Preallocatable):
-        """``reserved_bytes``: 0 = no reserve, and no look; ``free``: bytes that files may
-        still take, the reserve not counted; ``unfilled``: asked at each look, and given its
+                 files: Preallocatable):
+        """``reserved_bytes``: 0 = no reserve, and no check; ``free``: bytes that files may
+        still take, the reserve not counted; ``files``: asked at each check, and given its
         blocks before records are taken."""
         self.full = False
         self.refused = 0  # requests and appends that were refused for lack of space
         self._reserve = reserve
         self._reserved_bytes = reserved_bytes
         self._free = free
-        self._unfilled = unfilled
+        self._files = files
 
     @property
     def free(self) -> int:
@@ -80,76 +80,77 @@ class DiskSpaceGuard:
         return self._reserve.held_bytes
 
     @property
-    def low(self) -> int:
+    def low_bytes(self) -> int:
         """Records are refused below so many free bytes."""
         return self._reserved_bytes // LOW_SHARE
 
     @property
-    def enough(self) -> int:
+    def resume_bytes(self) -> int:
         """Free bytes from which on records are accepted again."""
         missing = 0 if self.reserved else self._reserved_bytes
-        return missing + 2 * self.low + self._unfilled.unallocated_bytes()
+        return missing + 2 * self.low_bytes + self._files.unallocated_bytes()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Compare the free bytes with the limits, and begin or end the refusal."""
         if not self._reserved_bytes:
             return
         free = self.free
         if self.full:
-            if free >= self.enough and self._fill_files(free) and self._take_reserve():
+            if (free >= self.resume_bytes and self._preallocate_files(free)
+                    and self._allocate_reserve()):
                 self.full = False
-                self.became_roomy(free)
-        elif (free < self.low or not self._fill_files(free)
-              or not self.reserved and not self._take_reserve()):
-            self._fill(free)
+                self.on_space_freed(free)
+        elif (free < self.low_bytes or not self._preallocate_files(free)
+              or not self.reserved and not self._allocate_reserve()):
+            self._refuse_records(free)
 
-    def exhausted(self) -> bool:
+    def release_reserve(self) -> bool:
         """Refuse records after a write that failed for lack of space, and of which nothing counts.
 
         True if the reserve was released, so that the write can be tried again."""
-        self._fill(self.free)
+        self._refuse_records(self.free)
         if not self.reserved:
             return False
-        self._reserve.give_back()
-        self.gave_back(self.free)
+        self._reserve.release()
+        self.on_reserve_released(self.free)
         return True
 
-    def fill(self) -> None:
+    def refuse_records(self) -> None:
         """Refuse records after a failed allocation that can wait."""
-        self._fill(self.free)
+        self._refuse_records(self.free)
 
-    def _fill(self, free: int) -> None:
+    def _refuse_records(self, free: int) -> None:
         if not self.full:
             self.full = True
-            self.became_full(free)
+            self.on_full(free)
 
-    def _fill_files(self, free: int) -> bool:
-        """Allocate the missing blocks of files; return False if there is no room for all.  Nothing
+    def _preallocate_files(self, free: int) -> bool:
+        """Allocate the missing blocks of files; return False if there is too little space.  Nothing
         is tried then: a part of the blocks would be taken from the writes that still continue."""
-        missing = self._unfilled.unallocated_bytes()
+        missing = self._files.unallocated_bytes()
         if missing > free:
             return False
         if missing:
             try:
-                self._unfilled.preallocate()
+                self._files.preallocate()
             except OSError as error:
                 if not is_full(error):
                     raise
                 return False
         return True
 
-    def _take_reserve(self) -> bool:
-        return self.reserved >= self._reserved_bytes or self._reserve.take()
+    def _allocate_reserve(self) -> bool:
+        return self.reserved >= self._reserved_bytes or self._reserve.allocate()
 
     # ---- reports to the operator ---------------------------------------------------------------
 
-    def became_full(self, free: int) -> None:
+    def on_full(self, free: int) -> None:
         """Report that records are refused from now on."""
 
-    def became_roomy(self, free: int) -> None:
+    def on_space_freed(self, free: int) -> None:
         """Report that records are taken again."""
 
-    def gave_back(self, free: int) -> None:
+    def on_reserve_released(self, free: int) -> None:
         """Report that the reserve was released."""
 
 

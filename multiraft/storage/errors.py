@@ -8,7 +8,7 @@
     |  +- UnknownEntry      an intact entry of a kind this program does not know
     +- CorruptFile          a file that cannot be read and cannot be rebuilt from others
     +- CorruptRange         entries on disk that are not what their CRC says: group and indexes
-    |  +- CorruptPlace      ... of an unknown group and index
+    |  +- CorruptJournalRange  ... of an unknown group and index
     +- EntryTooLarge        over a limit, with limit and value
     +- StaleIncarnation     a group is to be created in an incarnation older than the known one
     +- OffsetTooLow         a fetch below the first offset that this store holds of a partition
@@ -90,9 +90,9 @@ class CorruptRange(StorageError):
         self.why = why
 
 
-class CorruptPlace(CorruptRange):
+class CorruptJournalRange(CorruptRange):
     """A place of the journal that is damaged and that no present log points to: it may have held
-    any group's hard state or drop."""
+    any group's hard state or truncation."""
 
     def __init__(self, begin: int, end: int, why: str):
         super().__init__(-1, 0, f"journal position {begin}: {why}")

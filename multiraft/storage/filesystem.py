@@ -77,9 +77,9 @@ class File(Protocol):
         """Return the bytes of the file's blocks, reserved or written."""
         ...
 
-    def reserve(self, size: int) -> None:
-        """Take blocks for the first ``size`` bytes, so that writing them cannot fail for lack of
-        room; what can be read does not change.  Nothing where the system cannot."""
+    def preallocate(self, size: int) -> None:
+        """Allocate blocks for the first ``size`` bytes, so that writing them cannot fail for lack
+        of space; the readable content does not change.  Do nothing where the system cannot."""
         ...
 
     def fileno(self) -> int:
@@ -127,7 +127,7 @@ class Filesystem(Protocol):
         """Names of the files in a directory, sorted."""
         ...
 
-    def others(self, path: str) -> builtins.list[str]:
+    def non_files(self, path: str) -> builtins.list[str]:
         """Names of all else in it, sorted: directories, links, pipes, sockets."""
         ...
 
@@ -206,7 +206,7 @@ class RealFile:
     def allocated(self) -> int:
         return os.fstat(self._descriptor).st_blocks * _STAT_BLOCK_BYTES
 
-    def reserve(self, size: int) -> None:
+    def preallocate(self, size: int) -> None:
         if _fallocate(self._descriptor, _KEEP_SIZE, 0, size) != 0:
             number = ctypes.get_errno()
             if number not in (errno.EOPNOTSUPP, errno.ENOSYS):
@@ -278,7 +278,7 @@ class RealFilesystem:
         with os.scandir(path) as entries:
             return sorted(each.name for each in entries if each.is_file(follow_symlinks=False))
 
-    def others(self, path: str) -> builtins.list[str]:
+    def non_files(self, path: str) -> builtins.list[str]:
         with os.scandir(path) as entries:
             return sorted(each.name for each in entries if not each.is_file(follow_symlinks=False))
 

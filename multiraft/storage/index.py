@@ -1,12 +1,12 @@
 """Packed indexes: where an entry of a group lies in the journal, which entry holds an offset.
 
 Contract.  Parallel arrays, no Python object per entry: 16 bytes per entry in ``GroupIndex``, 24 per
-batch in ``PartitionIndex``.  Appended when an entry is staged, cut when a suffix is dropped; both
+batch in ``PartitionIndex``.  Appended when an entry is staged, truncated with the log; both
 amortised O(1), look-ups O(log n).  The same classes hold one segment's part (``segment_index.py``)
 and a node's whole: recovery joins parts with ``extend``.
 
 Invariants.  Indexes of a group are dense; terms do not fall; sizes add up in ``_ends``.  Offsets of
-a partition ascend with their indexes; they have a hole where the partition was in another group
+a partition ascend with their indexes; they have a gap where the partition was in another group
 between, or where a batch is lost.
 """
 
@@ -24,19 +24,19 @@ assert sys.byteorder == "little", "index files hold the arrays' own little-endia
 assert array("Q").itemsize == 8, "index files hold 64-bit numbers"
 
 
-#: The place of an entry that is known to exist and cannot be read: no entry stands at a journal's
-#: first byte.
-NOWHERE = 0
+#: Position of an entry that is known to exist and is lost: no entry stands at a journal's first
+#: byte.
+UNKNOWN_POSITION = 0
 
 
 class Copy(NamedTuple):
     """An entry that was written once more because its first place is damaged."""
 
-    index: int  # type: ignore[assignment]  # 0 = it was dropped since
+    index: int  # type: ignore[assignment]  # 0 = it was truncated since
     term: int
     position: int
     size: int
-    damaged: int  # journal position of the damaged one; 0 = unknown
+    damaged_position: int  # of the damaged entry; 0 = unknown
     damaged_size: int
     partition: int = 0  # of a batch, with what its partition's index says of it
     base_offset: int = -1
@@ -68,9 +68,9 @@ class GroupIndex:
         return self.first_index + len(self._positions) - 1
 
     @property
-    def has_lost(self) -> bool:
+    def has_unknown_position(self) -> bool:
         """Return True if the position of an entry is unknown.  O(n)."""
-        return NOWHERE in self._positions
+        return UNKNOWN_POSITION in self._positions
 
     @property
     def last_term(self) -> int:
@@ -100,11 +100,11 @@ class GroupIndex:
         positions.append(position)
         return True
 
-    def fill(self, first: int) -> None:
+    def append_placeholders(self, first: int) -> None:
         """Add entries up to ``first`` (exclusive) that existed and are lost.  They get the term of
         the last entry, an unknown position and, for now, the size of an empty entry."""
         for index in range(self.last_index + 1, first):
-            self.append(index, self.last_term, NOWHERE, layout.ENTRY_HEADER_BYTES)
+            self.append(index, self.last_term, UNKNOWN_POSITION, layout.ENTRY_HEADER_BYTES)
 
     def replace(self, index: int, position: int, size: int) -> None:
         """Set another position and size of an entry.  O(1), O(n) when its size differs."""
@@ -115,7 +115,7 @@ class GroupIndex:
             for at in range(slot, len(ends)):
                 ends[at] += change
 
-    def retag(self, index: int, term: int, until: int) -> None:
+    def set_term(self, index: int, term: int, until: int) -> None:
         """Set the term of a lost entry.  Those behind it, up to ``until`` (exclusive), are lost
         too, and their terms were guesses: they get at least that term.  O(elections)."""
         runs = [(start, value) for start, value in self.term_runs() if not index <= start <= until]
@@ -127,7 +127,7 @@ class GroupIndex:
             runs.insert(at, (until, behind))
         self._run_starts, self._run_terms = map(list, zip(*runs))
 
-    def within(self, begin: int, end: int) -> list[int]:
+    def indexes_within(self, begin: int, end: int) -> list[int]:
         """Indexes of the entries that begin in [begin, end) of the journal.  O(n)."""
         return [slot + self.first_index for slot, position in enumerate(self._positions)
                 if begin <= position < end]
@@ -136,7 +136,7 @@ class GroupIndex:
         """Return True if the log has that entry, readable or not.  O(log n)."""
         return self.first_index <= index <= self.last_index and self.term(index) == term
 
-    def contradicted_by(self, index: int, term: int) -> int:
+    def first_conflict(self, index: int, term: int) -> int:
         """Return the lowest index whose entry cannot stand before an entry of this index and term,
         which was written after all of them, so that it must have been truncated; the last index + 1
         if there is none.  O(log elections)."""
@@ -156,9 +156,9 @@ class GroupIndex:
                 self._run_starts.append(start)
                 self._run_terms.append(term)
 
-    def cut(self, first_gone: int) -> None:
-        """Forget ``first_gone`` and everything after it."""
-        kept = max(0, first_gone - self.first_index)
+    def truncate(self, first_removed: int) -> None:
+        """Forget ``first_removed`` and everything after it."""
+        kept = max(0, first_removed - self.first_index)
         del self._positions[kept:]
         del self._ends[kept:]
         runs = bisect_left(self._run_starts, self.first_index + kept)
@@ -228,7 +228,8 @@ class GroupIndex:
         """Assert every invariant.  O(n)."""
         assert len(self._positions) == len(self._ends)
         assert all(a < b for a, b in zip(self._ends, self._ends[1:]))
-        assert len({*self._positions} - {NOWHERE}) + self._positions.count(NOWHERE) == len(self)
+        lost = self._positions.count(UNKNOWN_POSITION)
+        assert len({*self._positions} - {UNKNOWN_POSITION}) + lost == len(self)
         assert all(a < b for a, b in zip(self._run_starts, self._run_starts[1:]))
         assert all(a < b for a, b in zip(self._run_terms, self._run_terms[1:]))
         assert bool(self._positions) == bool(self._run_starts)
@@ -238,7 +239,7 @@ class GroupIndex:
 class PartitionIndex:
     """(partition, offset) -> index in its group, and first batch of a timestamp."""
 
-    __slots__ = ("partition", "group", "end_offset", "_bases", "_indexes", "_latest", "_holes")
+    __slots__ = ("partition", "group", "end_offset", "_bases", "_indexes", "_latest", "_gaps")
 
     def __init__(self, partition: int, group: int):
         self.partition = partition
@@ -248,7 +249,7 @@ class PartitionIndex:
         self._indexes = array("Q")
         self._latest = array("q")  # highest timestamp up to and including this batch: ascending
         #: Where the next batch does not begin where this one ends: its base offset -> its end.
-        self._holes: dict[int, int] = {}
+        self._gaps: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._bases)
@@ -265,7 +266,7 @@ class PartitionIndex:
         if latest and latest[-1] > max_timestamp_ms:
             max_timestamp_ms = latest[-1]
         if latest and base_offset != self.end_offset:
-            self._holes[self._bases[-1]] = self.end_offset
+            self._gaps[self._bases[-1]] = self.end_offset
         self._bases.append(base_offset)
         self._indexes.append(index)
         latest.append(max_timestamp_ms)
@@ -278,8 +279,8 @@ class PartitionIndex:
         at = len(self._latest)
         highest = self._latest[-1] if self._latest else later._latest[0]
         if at and later.first_offset != self.end_offset:
-            self._holes[self._bases[-1]] = self.end_offset
-        self._holes.update(later._holes)
+            self._gaps[self._bases[-1]] = self.end_offset
+        self._gaps.update(later._gaps)
         self._bases.extend(later._bases)
         self._indexes.extend(later._indexes)
         self._latest.extend(later._latest)
@@ -288,14 +289,14 @@ class PartitionIndex:
             at += 1
         self.end_offset = later.end_offset
 
-    def cut(self, first_gone: int) -> None:
-        """Forget the batches whose *index* is ``first_gone`` or higher."""
-        kept = bisect_left(self._indexes, first_gone)
+    def truncate(self, first_removed: int) -> None:
+        """Forget the batches whose *index* is ``first_removed`` or higher."""
+        kept = bisect_left(self._indexes, first_removed)
         if kept < len(self._bases):
             self.end_offset = self.batch(kept - 1)[1] if kept else self._bases[0]
-            if self._holes:
+            if self._gaps:
                 for base in self._bases[max(0, kept - 1):]:
-                    self._holes.pop(base, None)
+                    self._gaps.pop(base, None)
             del self._bases[kept:]
             del self._indexes[kept:]
             del self._latest[kept:]
@@ -306,26 +307,26 @@ class PartitionIndex:
         slot = bisect_left(self._indexes, index)
         if slot == len(self._indexes) or self._indexes[slot] != index:
             if slot and slot == len(self._indexes) and base_offset != self.end_offset:
-                self._holes[self._bases[-1]] = self.end_offset
+                self._gaps[self._bases[-1]] = self.end_offset
             self._bases.insert(slot, base_offset)
             self._indexes.insert(slot, index)
             self._latest.insert(slot, self._latest[slot - 1] if slot else max_timestamp_ms)
         self._end_at(slot, base_offset + count)
-        if slot and self._holes.get(self._bases[slot - 1]) == base_offset:
-            del self._holes[self._bases[slot - 1]]
+        if slot and self._gaps.get(self._bases[slot - 1]) == base_offset:
+            del self._gaps[self._bases[slot - 1]]
         for at in range(slot, len(self._latest)):
             if self._latest[at] >= max_timestamp_ms and at > slot:
                 break
             self._latest[at] = max(self._latest[at], max_timestamp_ms)
 
-    def disown(self, index: int) -> None:
+    def remove_batch(self, index: int) -> None:
         """Remove the batch of an index, if the partition has it.  O(n)."""
         slot = bisect_left(self._indexes, index)
         if slot == len(self._indexes) or self._indexes[slot] != index:
             return
         base, end, _ = self.batch(slot)
         before = self.batch(slot - 1)[1] if slot else base
-        self._holes.pop(base, None)
+        self._gaps.pop(base, None)
         for column in (self._bases, self._indexes, self._latest):
             del column[slot]
         if slot:
@@ -338,11 +339,11 @@ class PartitionIndex:
         base = self._bases[slot]
         if slot == len(self._bases) - 1:
             self.end_offset = end
-            self._holes.pop(base, None)  # nothing follows that could begin elsewhere
+            self._gaps.pop(base, None)  # nothing follows that could begin elsewhere
         elif self._bases[slot + 1] == end:
-            self._holes.pop(base, None)
+            self._gaps.pop(base, None)
         else:
-            self._holes[base] = end
+            self._gaps[base] = end
 
     def find(self, offset: int) -> int:
         """Slot of the batch that holds ``offset``, or of the last one before it; -1 = none."""
@@ -353,8 +354,8 @@ class PartitionIndex:
         bases = self._bases
         base = bases[slot]
         end = bases[slot + 1] if slot + 1 < len(bases) else self.end_offset
-        if self._holes:
-            end = self._holes.get(base, end)
+        if self._gaps:
+            end = self._gaps.get(base, end)
         return base, end, self._indexes[slot]
 
     def find_timestamp(self, timestamp_ms: int) -> int:
@@ -363,19 +364,19 @@ class PartitionIndex:
 
     def pack(self) -> list:
         return [self.partition, self.end_offset, self._bases.tobytes(), self._indexes.tobytes(),
-                self._latest.tobytes(), [list(hole) for hole in sorted(self._holes.items())]]
+                self._latest.tobytes(), [list(gap) for gap in sorted(self._gaps.items())]]
 
     @classmethod
     def unpack(cls, fields: list, group: int) -> PartitionIndex:
         """Return the index that ``pack`` made these fields of.  Raise ``ValueError`` or
         ``TypeError`` for other fields."""
-        partition, end_offset, bases, indexes, latest, holes = fields
+        partition, end_offset, bases, indexes, latest, gaps = fields
         index = cls(partition, group)
         index.end_offset = end_offset
         index._bases.frombytes(bases)
         index._indexes.frombytes(indexes)
         index._latest.frombytes(latest)
-        index._holes = {base: end for base, end in holes}
+        index._gaps = {base: end for base, end in gaps}
         if not len(index._bases) == len(index._indexes) == len(index._latest):
             raise ValueError("arrays of different length")
         return index
@@ -388,5 +389,5 @@ class PartitionIndex:
         assert all(a <= b for a, b in zip(self._latest, self._latest[1:]))
         assert not self._bases or self._bases[-1] <= self.end_offset
         following = dict(zip(self._bases, self._bases[1:]))
-        for base, end in self._holes.items():
-            assert base < end < following[base], f"no hole between {end} and {following[base]}"
+        for base, end in self._gaps.items():
+            assert base < end < following[base], f"no gap between {end} and {following[base]}"

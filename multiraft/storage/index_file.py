@@ -78,35 +78,40 @@ def decode(path: str, body: bytes) -> SegmentIndex:
 
 def _pack_run(run: SegmentRun) -> list:
     partitions = [run.partitions[partition].pack() for partition in sorted(run.partitions)]
-    return [run.group, run.incarnation, run.cut_from,
+    return [run.group, run.incarnation, run.truncated_from,
             run.index.pack() if run.index is not None else None, partitions,
             list(run.hard_state) if run.hard_state is not None else None,
-            list(map(list, run.copies)), run.lifted,
-            list(map(list, run.settled)), run.given_up, *_pack_marks(run)]
+            list(map(list, run.copies)), run.cleared_position,
+            list(map(list, run.cleared_ranges)), run.head_recovery_truncate_position,
+            *_pack_lifecycle_records(run)]
 
 
-def _pack_marks(run: SegmentRun) -> list:
-    buried, reborn = run.buried, run.reborn
-    return [[*buried.hard_state, buried.vote_barrier_index, buried.incarnation] if buried else None,
-            run.buried_at, run.removed,
-            [reborn.incarnation, joint_quorum.encode(reborn.configuration)] if reborn else None,
-            list(run.reborn_at), [buried.vote_barrier_term if buried else 0, run.reborn_term]]
+def _pack_lifecycle_records(run: SegmentRun) -> list:
+    left, forced = run.tombstone, run.forced_recovery
+    return [[*left.hard_state, left.vote_barrier_index, left.incarnation] if left else None,
+            run.tombstone_position, run.removed,
+            [forced.incarnation, joint_quorum.encode(forced.configuration)] if forced else None,
+            list(run.forced_recovery_at),
+            [left.vote_barrier_term if left else 0, run.forced_recovery_term]]
 
 
 def _unpack_run(fields: list) -> SegmentRun:
-    (group, incarnation, cut_from, index, partitions, hard_state, copies, lifted, settled,
-     given_up, *later) = fields
-    buried, buried_at, removed, reborn, reborn_at, *terms = later
-    buried_term, reborn_term = terms[0] if terms else (0, 0)
+    (group, incarnation, truncated_from, index, partitions, hard_state, copies, cleared_position,
+     cleared_ranges, head_recovery_truncate_position, *later) = fields
+    left, tombstone_position, removed, forced, forced_recovery_at, *terms = later
+    barrier_term, forced_recovery_term = terms[0] if terms else (0, 0)
     unpacked = [PartitionIndex.unpack(partition, group) for partition in partitions]
-    return SegmentRun(group, incarnation, cut_from,
-                    GroupIndex.unpack(index) if index is not None else None,
-                    {partition.partition: partition for partition in unpacked},
-                    HardState(*hard_state) if hard_state is not None else None,
-                    copies=[Copy(*copy) for copy in copies], lifted=lifted,
-                    settled=tuple((begin, end) for begin, end in settled), given_up=given_up,
-                    buried=Tombstone(HardState(buried[0], buried[1]), buried[2], buried[3],
-                                     buried_term) if buried else None,
-                    buried_at=buried_at, removed=removed,
-                    reborn=ForcedRecovery(reborn[0], joint_quorum.decode(reborn[1])) if reborn
-                    else None, reborn_at=tuple(reborn_at), reborn_term=reborn_term)
+    return SegmentRun(
+        group, incarnation, truncated_from,
+        GroupIndex.unpack(index) if index is not None else None,
+        {partition.partition: partition for partition in unpacked},
+        HardState(*hard_state) if hard_state is not None else None,
+        copies=[Copy(*copy) for copy in copies], cleared_position=cleared_position,
+        cleared_ranges=tuple((begin, end) for begin, end in cleared_ranges),
+        head_recovery_truncate_position=head_recovery_truncate_position,
+        tombstone=(Tombstone(HardState(left[0], left[1]), left[2], left[3], barrier_term)
+                   if left else None),
+        tombstone_position=tombstone_position, removed=removed,
+        forced_recovery=(ForcedRecovery(forced[0], joint_quorum.decode(forced[1]))
+                         if forced else None),
+        forced_recovery_at=tuple(forced_recovery_at), forced_recovery_term=forced_recovery_term)

@@ -27,14 +27,14 @@ from multiraft.storage.strays import (
     CHECKPOINT_PREFIX,
     INDEX_SUFFIX,
     SEGMENT_SUFFIX,
-    Seen,
+    SeenSegment,
     Stray,
-    among_checkpoints,
     checkpoint_position,
-    in_journal,
     index_start,
-    not_of_the_journal,
     segment_start,
+    stray_segments,
+    strays_among_checkpoints,
+    strays_in_journal,
 )
 from multiraft.types import EntryKind
 
@@ -110,7 +110,7 @@ def files_of(path: Path) -> list[tuple[str, Path]]:
     if not path.is_dir():
         return [(_kind_of(path), path)]
     strays = {stray.path for stray in strays_of(path)}
-    found = [(_kind_of(child), child) for directory in (path, *_lanes(path))
+    found = [(_kind_of(child), child) for directory in (path, *_journal_directories(path))
              for child in sorted(directory.iterdir())
              if _is_file(child) and _is_ours(child) and str(child) not in strays]
     if not found:
@@ -124,21 +124,22 @@ def strays_of(path: Path) -> list[Stray]:
     position in the journal they are not the node's.  An empty list for a single file."""
     if not path.is_dir():
         return []
-    found = among_checkpoints(str(path), [child.name for child in sorted(path.iterdir())])
+    found = strays_among_checkpoints(str(path), [child.name for child in sorted(path.iterdir())])
     known_to = max((checkpoint_position(child.name) or 0 for child in path.iterdir()), default=0)
-    for journal in _lanes(path):
+    for journal in _journal_directories(path):
         children = sorted(journal.iterdir())
-        found += in_journal(str(journal), [child.name for child in children if _is_file(child)])
+        names = [child.name for child in children if _is_file(child)]
+        found += strays_in_journal(str(journal), names)
         found += [Stray(str(child), "it is no file") for child in children if not _is_file(child)]
         segments = [child for child in children
                     if _is_file(child) and segment_start(child.name) is not None]
-        strays = not_of_the_journal([_seen(child) for child in segments], 0, known_to)
+        strays = stray_segments([_seen(child) for child in segments], 0, known_to)
         found += [Stray(str(segments[at]), f"{why}, and its header is not intact")
                   for at, why in sorted(strays.items())]
     return found
 
 
-def _lanes(path: Path) -> list[Path]:
+def _journal_directories(path: Path) -> list[Path]:
     return [journal for journal in sorted(path.glob("lane-*")) if journal.is_dir()]
 
 
@@ -146,13 +147,14 @@ def _is_file(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def _seen(path: Path) -> Seen:
+def _seen(path: Path) -> SeenSegment:
     """Describe a segment file by its header alone."""
     start = segment_start(path.name)
     assert start is not None, f"{path} is no segment"
     with open(path, "rb") as file:
         header = SegmentHeader.parse(file.read(_HEADER_BYTES))
-    return Seen(start, path.stat().st_size, header is not None and header.start == start, -1, start)
+    is_ours = header is not None and header.start == start
+    return SeenSegment(start, path.stat().st_size, is_ours, -1, start)
 
 
 def _is_ours(path: Path) -> bool:
@@ -208,7 +210,7 @@ def _index_facts(path: Path) -> dict[str, object]:
 
 def _checkpoint_facts(path: Path) -> dict[str, object]:
     checkpoint = load_checkpoint(path)
-    return {"position": checkpoint.position, "lane_start": checkpoint.journal_start,
+    return {"position": checkpoint.position, "journal_start": checkpoint.journal_start,
             "groups": len(checkpoint.records),
             "quarantined": [group for group, record in sorted(checkpoint.records.items())
                             if record.quarantined]}
@@ -227,20 +229,22 @@ def group_rows(path: Path) -> list[dict[str, object]]:
         rows.append({"group": group, "incarnation": record.incarnation,
                      "term": record.hard_state.term, "vote": record.hard_state.vote,
                      "first_index": record.first_index, "commit": record.commit,
-                     "applied": checkpoint.tails[group].applied_index,
+                     "applied": checkpoint.partition_states[group].applied_index,
                      "voters": list(record.configuration.voters),
                      "learners": list(record.configuration.learners),
                      "outgoing": list(record.configuration.outgoing),
                      "configuration_index": record.configuration_index,
-                     "removed": record.removed, "buried_at": record.buried_at,
-                     "since": record.since, "quarantined": record.quarantined})
+                     "removed": record.removed,
+                     "tombstone_position": record.tombstone_position,
+                     "snapshot_position": record.snapshot_position,
+                     "quarantined": record.quarantined})
     return rows
 
 
 # ---- entries ------------------------------------------------------------------------------------
 
 
-def durable_mark(files: list[tuple[str, Path]]) -> int:
+def durable_watermark(files: list[tuple[str, Path]]) -> int:
     """Return the highest journal position that an intact entry or checkpoint calls durable.
     O(bytes of all segments)."""
     highest = 0
@@ -257,22 +261,24 @@ def durable_mark(files: list[tuple[str, Path]]) -> int:
 
 def rows(path: Path, durable: int, payloads: bool = False) -> Iterator[Row]:
     """Yield every entry of a segment in order, and every place without a readable one, judged by
-    the highest ``durable`` mark; with the payloads if these are requested."""
+    the highest ``durable`` watermark; with the payloads if these are requested."""
     data = path.read_bytes()
     header = SegmentHeader.parse(data[:_HEADER_BYTES])
     start = header.start if header is not None else _start_of(path)
-    at, mark = _HEADER_BYTES, 0
+    at, watermark = _HEADER_BYTES, 0
     if header is None:
         yield _problem(start, "segment header", durable)
-        at = _next(data, at, start, mark)
+        at = _next(data, at, start, watermark)
     prev_crc = header.seed if header is not None else _prev_crc(data, at)
     while 0 <= at < len(data):
         scan = core.scan_entries(data, at, prev_crc)
         for found in scan.entries:
-            mark = max(mark, found.durable)
+            watermark = max(watermark, found.durable)
             yield _row(found, data, start, durable, payloads)
         stopped = scan.stopped_at
-        at = _next(data, stopped + layout.ENTRY_ALIGNMENT * (scan.reason == "chain"), start, mark)
+        at = _next(
+            data, stopped + layout.ENTRY_ALIGNMENT * (scan.reason == "chain"), start, watermark
+        )
         if at < 0:
             if any(data[stopped:]):
                 yield _problem(start + stopped, scan.reason, durable)
@@ -285,7 +291,7 @@ def _start_of(path: Path) -> int:
     return segment_start(path.name) or 0
 
 
-def _next(data: bytes, at: int, start: int, mark: int) -> int:
+def _next(data: bytes, at: int, start: int, watermark: int) -> int:
     """Return the position of the next entry behind an unreadable place that may have been written
     there, by recovery's rule; -1 = none."""
     while True:
@@ -294,7 +300,7 @@ def _next(data: bytes, at: int, start: int, mark: int) -> int:
             return -1
         whole = at + _U32.unpack_from(data, at + layout.ENTRY_LENGTH_AT)[0] <= len(data)
         durable = _U64.unpack_from(data, at + layout.ENTRY_DURABLE_AT)[0]
-        if whole and mark <= durable <= start + at:
+        if whole and watermark <= durable <= start + at:
             return at
         at += layout.ENTRY_ALIGNMENT
 

@@ -58,15 +58,15 @@ class StagedWrite:
                 return False
         return True
 
-    def create_files(self, reserve: bool = True) -> None:
+    def create_files(self, preallocate: bool = True) -> None:
         """Blocking: make every file of this round exist, so that it is ``native_ready``; without
-        its room when that is short (``reserve``)."""
+        its blocks when the disk is short of them (``preallocate``)."""
         for part in self._parts:
-            self._create(part.segment, reserve)
+            self._create(part.segment, preallocate)
 
-    def _create(self, segment: Segment, reserve: bool = True) -> None:
+    def _create(self, segment: Segment, preallocate: bool = True) -> None:
         if segment.file is None:
-            segment.create(self._filesystem, self._journal.header_of(segment), reserve)
+            segment.create(self._filesystem, self._journal.header_of(segment), preallocate)
 
     @property
     def parts(self) -> list[WritePart]:
@@ -104,7 +104,7 @@ class CreateSegmentJob:
         self._segment.create(self._filesystem, self._header)
 
 
-class Wanted(NamedTuple):
+class SpanEntry(NamedTuple):
     """One entry inside a span."""
 
     index: int  # type: ignore[assignment]
@@ -119,16 +119,16 @@ class Span(NamedTuple):
     path: str
     position: int
     length: int
-    wanted: list[Wanted]
+    wanted: list[SpanEntry]
 
 
-def plan_spans(journal: Journal, places: Sequence[tuple[int, int, int, int]],
+def spans_of(journal: Journal, places: Sequence[tuple[int, int, int, int]],
                gap_bytes_max: int) -> list[Span]:
     """Return the reads for (index, term, journal position, size) in ascending order.
     O(entries)."""
     spans: list[Span] = []
     segment: Segment | None = None
-    wanted: list[Wanted] = []
+    wanted: list[SpanEntry] = []
     end, start = -1, 0
     for index, term, position, size in places:
         # A repaired entry is elsewhere than the entries before and behind it.
@@ -137,7 +137,7 @@ def plan_spans(journal: Journal, places: Sequence[tuple[int, int, int, int]],
             if segment is not None:
                 spans.append(Span(segment.path, start - segment.start, end - start, wanted))
             segment, start, wanted = journal.segment_of(position), position, []
-        wanted.append(Wanted(index, term, position - start, size))
+        wanted.append(SpanEntry(index, term, position - start, size))
         end = position + size
     if segment is not None:
         spans.append(Span(segment.path, start - segment.start, end - start, wanted))
@@ -259,11 +259,11 @@ class FetchJob:
 
 
 def _batches(entries: tuple[Entry, ...]) -> list[Buffer]:
-    assert all(entry.kind == EntryKind.DATA for entry in entries), "a fetch plans data only"
+    assert all(entry.kind == EntryKind.DATA for entry in entries), "a fetch reads data only"
     return [entry.payload for entry in entries]
 
 
-class VerifyPlan:
+class VerifyJob:
     """Check both copies of an entry that a client reported as damaged: the file's and memory's."""
 
     __slots__ = ("_read", "_index", "_payload")
@@ -298,10 +298,10 @@ def read_exactly(filesystem: Filesystem, path: str, position: int, length: int) 
 
 
 class Fetch(NamedTuple):
-    """Whole batches from the one that holds the offset on.  Exactly one of ``buffers`` and ``plan``
+    """Whole batches from the one that holds the offset on.  Exactly one of ``buffers`` and ``job``
     says where they are; both empty = nothing readable yet."""
 
     buffers: list[Buffer]
-    plan: FetchJob | None  # cold: execute it on a thread, it returns the buffers
+    job: FetchJob | None  # cold: execute it on a thread, it returns the buffers
     next_offset: int  # after the last record of the batches
     bytes: int  # of the batches, rounded up to the journal's alignment

@@ -1,4 +1,4 @@
-"""Damaged byte ranges of a journal, and the ranges of which a copy or a record tells the contents.
+"""Damaged byte ranges of a journal, and the ranges whose contents a copy or a record tells.
 
 Contract.  Owned by the loop; filled by recovery, extended by repair when the scrub or a read finds
 more.  Ranges are [begin, end) in journal positions.  Nothing here is written to disk: REPAIR and
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from multiraft.storage.ranges import ByteRange, unknown
+from multiraft.storage.ranges import ByteRange, uncovered
 
 
 @dataclass(slots=True)
@@ -19,26 +19,26 @@ class JournalDamage:
 
     #: Begin -> size of a damaged entry that has an intact copy, or that no replica needs; size 0 =
     #: unknown.
-    copied: dict[int, int] = field(default_factory=dict)
+    repaired_ranges: dict[int, int] = field(default_factory=dict)
     #: Ranges that may have held any group's records, in the order in which they were found.
-    holes: list[ByteRange] = field(default_factory=list)
+    unattributed_ranges: list[ByteRange] = field(default_factory=list)
 
-    def without_copy(self, begin: int, end: int) -> list[ByteRange]:
+    def unexplained(self, begin: int, end: int) -> list[ByteRange]:
         """Return the parts of a damaged range that no copy explains, ascending.
         O(copies log copies)."""
-        return unknown(begin, end, self.explained())
+        return uncovered(begin, end, self.explained())
 
-    def without_copies(self, found: Iterable[ByteRange]) -> list[tuple[int, list[ByteRange]]]:
+    def unexplained_ranges(self, found: Iterable[ByteRange]) -> list[tuple[int, list[ByteRange]]]:
         """Return, in journal order, the begin and the unexplained parts of every damaged range that
         copies do not explain entirely.  O(n²)."""
         return [(begin, parts) for begin, end in sorted(set(found))
-                if (parts := self.without_copy(begin, end))]
+                if (parts := self.unexplained(begin, end))]
 
     def explained(self) -> list[ByteRange]:
         """Return the ranges of damaged entries of which a copy or record tells the contents."""
-        return [(at, at + size) for at, size in self.copied.items() if size]
+        return [(at, at + size) for at, size in self.repaired_ranges.items() if size]
 
-    def is_inside_copied(self, position: int) -> bool:
+    def is_inside_repaired(self, position: int) -> bool:
         """Return True if a position lies inside a damaged entry that has a copy, behind its first
         byte.  O(copies)."""
         return any(begin < position < end for begin, end in self.explained())

@@ -4,8 +4,8 @@ Contract.  The state that ``Store`` and ``LocalRepair`` share.  Owned by the loo
 or writes: reads and writes leave as I/O jobs (``io_jobs.py``).  Recovery fills the table, ``Store``
 adds and removes logs, ``LocalRepair`` replaces damaged entries of logs by copies.
 
-Invariants.  ``logs`` and ``tails`` have the same groups.  ``restored`` has those of them that are
-not removed, as recovery found or ``Store`` created them.
+Invariants.  ``logs`` and ``partition_states`` have the same groups.  ``restored`` has those of them
+that are not removed, as recovery found or ``Store`` created them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from multiraft.errors import UnknownGroup
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft.log_reader import GroupRestored
-from multiraft.storage.io_jobs import ReadJob, StagedWrite, plan_spans
+from multiraft.storage.io_jobs import ReadJob, StagedWrite, spans_of
 from multiraft.storage.journal.journal import Journal, Part
 from multiraft.storage.journal_damage import JournalDamage
 from multiraft.storage.stored_log import StoredLog
@@ -29,7 +29,7 @@ class LogTable:
         self,
         journal: Journal,
         logs: dict[int, StoredLog],
-        tails: dict[int, PartitionStates],
+        partition_states: dict[int, PartitionStates],
         journal_damage: JournalDamage,
         read_gap_bytes_max: int,
     ):
@@ -38,7 +38,7 @@ class LogTable:
         self.journal = journal
         self.filesystem = journal.filesystem
         self.logs = logs
-        self.tails = tails
+        self.partition_states = partition_states
         self.restored: dict[int, GroupRestored] = {}
         self.journal_damage = journal_damage
         self.staged_sequence = 0  # of the last round
@@ -58,13 +58,13 @@ class LogTable:
     def restore(self, group: int) -> GroupRestored:
         """Describe a group's present state for ``MultiRaft.add_group``, and keep the description in
         ``restored``.  O(runs of terms)."""
-        restored = self.log(group).restored(self.tails[group].applied_index)
+        restored = self.log(group).restored(self.partition_states[group].applied_index)
         self.restored[group] = restored
         return restored
 
-    def read_plan(self, group: int, first: int, last: int) -> ReadJob:
-        """Plan a blocking, verified read of the entries first..last.  O(entries).  Raise
-        ``Compacted``, ``UnknownGroup``.
+    def read_job(self, group: int, first: int, last: int) -> ReadJob:
+        """Return a job for a blocking, verified read of the entries first..last.  O(entries).
+        Raise ``Compacted``, ``UnknownGroup``.
 
         Entries in memory are taken from there now, because the newest entries of the range may be
         in no file yet: their round is still being written.
@@ -78,18 +78,19 @@ class LogTable:
 
     def read_from_disk(self, log: StoredLog, indexes: Sequence[int],
                        hot: tuple[Entry, ...] = ()) -> ReadJob:
-        """Plan a read of entries from the journal's files, followed by ``hot``, which are in
-        memory.  The plan raises ``CorruptRange`` for the first entry that is missing.  O(entries).
+        """Return a job that reads entries from the journal's files, followed by ``hot``, which are
+        in memory.  The job raises ``CorruptRange`` for the first entry that is missing.
+        O(entries).
         """
         if log.missing and (lost := next(filter(log.missing.__contains__, indexes), 0)):
-            return self.lost_plan(log, lost)
+            return self.lost_job(log, lost)
         at = log.index
         places = [(each, at.term(each), at.position(each), at.size(each)) for each in indexes]
-        spans = plan_spans(self.journal, places, self._read_gap_bytes_max)
+        spans = spans_of(self.journal, places, self._read_gap_bytes_max)
         return ReadJob(log.group, log.incarnation, spans, self.filesystem, hot)
 
-    def lost_plan(self, log: StoredLog, index: int) -> ReadJob:
-        """Return a plan that raises ``CorruptRange`` for an entry that is known to be missing."""
+    def lost_job(self, log: StoredLog, index: int) -> ReadJob:
+        """Return a job that raises ``CorruptRange`` for an entry that is known to be missing."""
         return ReadJob(log.group, log.incarnation, [], self.filesystem, (), index)
 
     def stage_records(self, parts: list[Part], then: Callable[[], None]) -> StagedWrite:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 ByteRange = tuple[int, int]
 
 
-def unknown(begin: int, end: int, known: Iterable[ByteRange]) -> list[ByteRange]:
+def uncovered(begin: int, end: int, known: Iterable[ByteRange]) -> list[ByteRange]:
     """Return the parts of a range that are in none of ``known``, ascending.  O(n log n)."""
     if begin >= end:
         return [] if any(first <= begin <= last for first, last in known) else [(begin, begin)]
@@ -28,10 +28,10 @@ def unknown(begin: int, end: int, known: Iterable[ByteRange]) -> list[ByteRange]
     return [*parts, (begin, end)] if begin < end else parts
 
 
-def merged(places: Iterable[ByteRange]) -> list[ByteRange]:
+def merged(ranges: Iterable[ByteRange]) -> list[ByteRange]:
     """Return the ranges ascending, with those that overlap or touch joined.  O(n log n)."""
     found: list[ByteRange] = []
-    for begin, end in sorted(places):
+    for begin, end in sorted(ranges):
         if found and begin <= found[-1][1]:
             found[-1] = found[-1][0], max(end, found[-1][1])
         else:

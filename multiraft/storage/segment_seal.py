@@ -1,6 +1,6 @@
 """The index file of a full segment, made from what the disk has of it.
 
-Contract.  As of ``io_jobs.py``: a ``SealPlan`` is made by ``Store`` on the loop and executed by any
+Contract.  As of ``io_jobs.py``: a ``SealJob`` is made by ``Store`` on the loop and executed by any
 thread; what it found is handed back on the loop.
 
 Invariants.  What an index file says was read from the file, every CRC and the chain checked, never
@@ -32,7 +32,7 @@ from multiraft.types import HardState
 WINDOW_BYTES = 512 << 10
 
 
-class SealPlan:
+class SealJob:
     """Read a sealed segment once more and put its index beside it.  ``damage`` says why not."""
 
     __slots__ = ("segment", "damage", "_filesystem")
@@ -88,8 +88,8 @@ class SealPlan:
             self.damage = "its header is damaged"
             return None
         found = scan_segment(data, segment.start, segment.seed, None, pause=pause)
-        if found.breaks or found.index.end != segment.end:
-            self.damage = f"unreadable at {found.breaks or found.index.end}"
+        if found.damaged_ranges or found.index.end != segment.end:
+            self.damage = f"unreadable at {found.damaged_ranges or found.index.end}"
             return None
         return found.index
 

@@ -1,15 +1,15 @@
 """Snapshot that is being received: its first bytes in a file, to resume after a restart.
 
-    header   magic, version, reserved, index, term, total bytes, CRC of the whole image; a CRC32C
+    header   magic, version, reserved, index, term, total bytes, CRC of the whole snapshot; a CRC32C
     chunk    length, CRC32C of the length and the bytes; the bytes        ... one after the other
 
-Contract.  ``begin`` names an image, ``append`` adds its next bytes, ``load`` returns the bytes that
-the file has after a restart: a prefix of exactly what was appended, or nothing.  ``remove`` ends
-it.  All calls block, and none syncs: bytes lost in a crash are fetched again.
+Contract.  ``begin`` names a snapshot, ``append`` adds its next bytes, ``load`` returns the bytes
+that the file has after a restart: a prefix of exactly what was appended, or nothing.  ``remove``
+ends it.  All calls block, and none syncs: bytes lost in a crash are fetched again.
 
 Invariants.  ``load`` checks chunk by chunk, so a torn or damaged file costs the chunks from there
 on and nothing else; it is cut there, and the download resumes there.  A header that names more than
-``bytes_max``, or is of another release, is no image: a cache is not refused, it is made anew.
+``bytes_max``, or is of another release, holds no snapshot: a cache is not refused, it is made anew.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from multiraft.storage.filesystem import File, Filesystem
 PARTIAL_FILE = "snapshot.partial"
 _MAGIC = b"MRPART\x00\x01"
 _VERSION = 1
-#: magic, version, reserved, index, term, total, CRC of the image
+#: magic, version, reserved, index, term, total, CRC of the snapshot
 _HEAD = struct.Struct("<8sIIQQQI")
 _CRC = struct.Struct("<I")
 _CHUNK = struct.Struct("<II")
@@ -32,7 +32,7 @@ _HEAD_BYTES = _HEAD.size + _CRC.size
 
 
 @dataclass(slots=True)
-class Arrived:
+class PartialSnapshot:
     """Received bytes of a snapshot, which its index, term and CRC identify."""
 
     index: int
@@ -51,7 +51,7 @@ class SnapshotDownload:
         self._bytes_max = bytes_max
         self._end = 0  # of what is intact in the file; 0 = there is none
 
-    def begin(self, arrived: Arrived) -> None:
+    def begin(self, arrived: PartialSnapshot) -> None:
         """Create the file of a snapshot, with its received part.  Raise ``OSError``, and leave no
         file then."""
         self.remove()
@@ -84,7 +84,7 @@ class SnapshotDownload:
             self.remove()
             raise
 
-    def load(self) -> Arrived | None:
+    def load(self) -> PartialSnapshot | None:
         """Return the received part of a snapshot, or None and remove the file if it has no intact
         part.  Raise ``OSError``."""
         if not self._filesystem.exists(self._path):
@@ -106,7 +106,7 @@ class SnapshotDownload:
         if self._filesystem.exists(self._path):
             self._filesystem.remove(self._path)
 
-    def _read(self, file: File) -> Arrived | None:
+    def _read(self, file: File) -> PartialSnapshot | None:
         head = file.read(_HEAD_BYTES, 0)
         if len(head) < _HEAD_BYTES or _CRC.unpack_from(head, _HEAD.size)[0] != core.crc32c(
                 head[:_HEAD.size]):
@@ -114,7 +114,7 @@ class SnapshotDownload:
         magic, version, _, index, term, total, crc = _HEAD.unpack_from(head)
         if magic != _MAGIC or version != _VERSION or total > self._bytes_max:
             return None
-        arrived = Arrived(index, term, total, crc, bytearray())
+        arrived = PartialSnapshot(index, term, total, crc, bytearray())
         self._end = _HEAD_BYTES
         while (chunk := self._read_chunk(file, total - len(arrived.data))) is not None:
             arrived.data += chunk

@@ -30,10 +30,10 @@ from multiraft.raft.log_reader import GroupRestored, LogBounds
 from multiraft.raft.ready import GroupWrite, Writes
 from multiraft.raft.replica_records import parse_reincarnation, parse_tombstone
 from multiraft.storage.atomic_file import remove_unfinished
-from multiraft.storage.cache import TailCache
+from multiraft.storage.cache import EntryCache
 from multiraft.storage.checkpoint import (
     Checkpoint,
-    CheckpointPlan,
+    CheckpointJob,
     checkpoint_names,
     newest_checkpoint,
 )
@@ -49,21 +49,21 @@ from multiraft.storage.io_jobs import (
     FetchJob,
     ReadJob,
     StagedWrite,
-    VerifyPlan,
+    VerifyJob,
 )
 from multiraft.storage.journal.journal import Journal, Placed, SegmentHeader
-from multiraft.storage.journal.segment_index import GIVEN_UP
+from multiraft.storage.journal.segment_index import TRUNCATED_IN_HEAD_RECOVERY
 from multiraft.storage.log_table import LogTable
 from multiraft.storage.recovery.recovery import recover
-from multiraft.storage.recovery.report import Damage, Progress, Recovered
+from multiraft.storage.recovery.report import Damage, RecoveryProgress, RecoveryReport
 from multiraft.storage.repair.repair import LocalRepair
-from multiraft.storage.segment_seal import SealPlan
+from multiraft.storage.segment_seal import SealJob
 from multiraft.storage.stored_log import StoredLog
-from multiraft.storage.strays import among_checkpoints
+from multiraft.storage.strays import strays_among_checkpoints
 from multiraft.types import Configuration, Entry, EntryKind
 
 LOCK_FILE = "LOCK"
-LANE_DIRECTORY = "lane-0"
+JOURNAL_DIRECTORY = "lane-0"
 
 _ENTRY_HEADER_BYTES = layout.ENTRY_HEADER_BYTES
 
@@ -72,7 +72,7 @@ class Store:
     """Logs, indexes, recent entries and checkpoints of one node, opened with ``Store.open``."""
 
     def __init__(self, table: LogTable, directory: str, config: StorageConfig, claimed: Claimed,
-                 checkpoint: Checkpoint, recovered: Recovered, lock: Any):
+                 checkpoint: Checkpoint, recovered: RecoveryReport, lock: Any):
         """``table``: as recovery left it; ``checkpoint``: the one that recovery began with;
         ``lock``: of the directory, owned from now on."""
         self.table = table
@@ -82,7 +82,7 @@ class Store:
         self.incarnation = claimed.incarnation  # of the data directory
         self.lives = claimed.lives  # of the data directory (``lives.Life``), oldest first
         self.groups = table.restored  # as recovered or created
-        self.tails = table.tails
+        self.partition_states = table.partition_states
         self.damage = recovered.damage
         self.strays = recovered.strays  # files that are not this node's: left alone
         self.extra = checkpoint.extra  # what it carries for the node
@@ -93,7 +93,7 @@ class Store:
         self._logs = table.logs
         self._journal = table.journal
         self._filesystem = table.filesystem
-        self._cache = TailCache(config.tail_cache_bytes_max)
+        self._cache = EntryCache(config.entry_cache_bytes_max)
         self._checkpointer = Checkpointer(table, self.repair, directory, config,
                                           checkpoint.position)
         self._sealed = list(recovered.unindexed)  # segments that wait for their index file
@@ -103,7 +103,8 @@ class Store:
 
     @classmethod
     def open(cls, directory: str, filesystem: Filesystem, identity: Identity,
-             config: StorageConfig = StorageConfig(), progress: Progress | None = None) -> Store:
+             config: StorageConfig = StorageConfig(),
+             progress: RecoveryProgress | None = None) -> Store:
         """Lock the directory, check its identity, start a boot epoch and recover the logs.  Block;
         keep ``progress`` up to date meanwhile.
 
@@ -112,7 +113,7 @@ class Store:
         an exception: see ``damage`` and each group's ``quarantined``.
         """
         config.validate()
-        journal_directory = f"{directory}/{LANE_DIRECTORY}"
+        journal_directory = f"{directory}/{JOURNAL_DIRECTORY}"
         filesystem.make_directory(directory)
         lock = filesystem.lock(f"{directory}/{LOCK_FILE}")
         try:
@@ -124,9 +125,9 @@ class Store:
 
     @classmethod
     def _recover(cls, directory: str, filesystem: Filesystem, identity: Identity,
-                 config: StorageConfig, progress: Progress | None, lock: Any) -> Store:
+                 config: StorageConfig, progress: RecoveryProgress | None, lock: Any) -> Store:
         """Build a store from the contents of a locked directory."""
-        journal_directory = f"{directory}/{LANE_DIRECTORY}"
+        journal_directory = f"{directory}/{JOURNAL_DIRECTORY}"
         has_data = bool(
             filesystem.list(journal_directory) or checkpoint_names(filesystem, directory)
         )
@@ -142,9 +143,9 @@ class Store:
         found = recover(journal, header, checkpoint, progress)
         found.damage[:0] = [Damage("checkpoint", error.path, 0, -1, 0, error.why)
                             for error in damaged]
-        names = [*filesystem.list(directory), *filesystem.others(directory)]
-        found.strays[:0] = among_checkpoints(directory, names)
-        table = LogTable(journal, found.logs, found.tails, found.journal_damage,
+        names = [*filesystem.list(directory), *filesystem.non_files(directory)]
+        found.strays[:0] = strays_among_checkpoints(directory, names)
+        table = LogTable(journal, found.logs, found.partition_states, found.journal_damage,
                          config.read_gap_bytes_max)
         return cls(table, directory, config, claimed, checkpoint, found, lock)
 
@@ -174,32 +175,33 @@ class Store:
             if log is not None:
                 log.cached.clear()
             log = self._logs[group] = StoredLog(group, incarnation, configuration)
-            log.born = self._journal.position
-            log.settled = ((0, log.born),)  # nothing before its creation was its own
+            log.created_position = self._journal.position
+            # Nothing before its creation was its own.
+            log.cleared_ranges = ((0, log.created_position),)
             if self.recovered.quarantine_all_reason and not is_new:
-                log.doubt(self.recovered.quarantine_all_reason)
-            self.tails[group] = PartitionStates(group)
+                log.require_head_recovery(self.recovered.quarantine_all_reason)
+            self.partition_states[group] = PartitionStates(group)
         else:
             if log.removed:
-                log.removed, log.born = False, self._journal.position
-                log.settled = ((0, log.born),)  # nor what stands behind its tombstone
-            log.create_with(configuration)
+                log.removed, log.created_position = False, self._journal.position
+                log.cleared_ranges = ((0, log.created_position),)  # nor behind its tombstone
+            log.set_initial_configuration(configuration)
         return self.table.restore(group)
 
     def install(self, group: int, bounds: LogBounds, configuration_index: int,
-                configuration: Configuration, tail: PartitionStates) -> None:
-        """Install a snapshot: ``tail`` and the node's own state replace all entries up to
+                configuration: Configuration, states: PartitionStates) -> None:
+        """Install a snapshot: ``states`` and the node's own state replace all entries up to
         ``bounds``, and the log begins empty behind it.  In memory only: the next checkpoint makes
         the snapshot durable as a whole, and no acknowledgement may leave before.  No write of the
         group may be staged.
         """
         log = self.table.log(group)
-        assert tail.applied_index == tail.last_index == bounds.last_index, (
-            f"state at {tail.applied_index}..{tail.last_index}, log from {bounds.first_index}")
+        assert states.applied_index == states.last_index == bounds.last_index, (
+            f"state at {states.applied_index}..{states.last_index}, log from {bounds.first_index}")
         # A new segment: recovery skips the group's entries in segments that begin before it, which
         # the snapshot replaces, without a record of its own in the journal.
-        log.restart(bounds, configuration_index, configuration, self._journal.cut_over())
-        self.tails[group] = tail
+        log.restart(bounds, configuration_index, configuration, self._journal.start_segment())
+        self.partition_states[group] = states
         self.table.restore(group)
         self._checkpointer.require_copy()
 
@@ -214,24 +216,27 @@ class Store:
         log = self.table.log(group)
         return log.hard_state.term, log.group_incarnation
 
-    def _take_mark(self, log: StoredLog, write: GroupWrite, position: int) -> int:
+    def _apply_lifecycle_record(self, log: StoredLog, write: GroupWrite, position: int) -> int:
         """Apply a tombstone or the record of a forced recovery to the log; return how many journal
         entries it takes."""
-        mark = write.mark
-        assert mark is not None
-        if mark.kind == EntryKind.REINCARNATION:
-            log.reincarnate(parse_reincarnation(mark.payload), mark.index, mark.term)
+        record = write.mark
+        assert record is not None
+        if record.kind == EntryKind.REINCARNATION:
+            log.apply_forced_recovery(
+                parse_reincarnation(record.payload), record.index, record.term
+            )
             return 1
-        places, doubtful = log.unreadable_places(), log.doubtful
-        self.table.journal_damage.copied.update((begin, end - begin) for begin, end in places)
-        log.apply_tombstone(parse_tombstone(mark.term, mark.index, mark.payload), position)
-        if doubtful and write.drop_from:
+        ranges, needs_head_recovery = log.unreadable_ranges(), log.needs_head_recovery
+        repaired = self.table.journal_damage.repaired_ranges
+        repaired.update((begin, end - begin) for begin, end in ranges)
+        log.apply_tombstone(parse_tombstone(record.term, record.index, record.payload), position)
+        if needs_head_recovery and write.drop_from:
             # A vote or entries that it may have lost are not in the tombstone either, so the
             # group's next replica on this node must not vote before a leader cleared it.
-            log.doubt("it was let go in doubt")
-        self.tails[log.group] = PartitionStates(log.group)
+            log.require_head_recovery("it was removed during head recovery")
+        self.partition_states[log.group] = PartitionStates(log.group)
         self.groups.pop(log.group, None)
-        return 1 + len(places)
+        return 1 + len(ranges)
 
     def quarantine(self, group: int, why: str) -> None:
         """Keep a replica quarantined that consensus excluded, across restarts from the next
@@ -239,7 +244,7 @@ class Store:
         mends, so the quarantine is permanent."""
         log = self.table.log(group)
         if not log.quarantined and not log.removed:  # damage is known first; it may be removed
-            log.quarantine_for_good(why)
+            log.quarantine_permanently(why)
 
     # ---- a round ---------------------------------------------------------------------------------
 
@@ -273,11 +278,11 @@ class Store:
         """Index one group's part of a round, whose first journal entry is number ``at``; return the
         number of the entry behind it."""
         if write.mark is not None:
-            at += self._take_mark(log, write, placed.positions[at])
+            at += self._apply_lifecycle_record(log, write, placed.positions[at])
         if write.drop_from:
             # Truncation comes first, as in the journal: the round's entries may have the indexes of
-            # those that are dropped.
-            log.cut(write.drop_from)
+            # those that are truncated.
+            log.truncate(write.drop_from)
             at += 1
         append, add, framed = log.index.append, self._cache.add, placed.framed
         for entry in write.entries:
@@ -303,23 +308,23 @@ class Store:
         assert batch is not None
         partition.append(entry.base_offset, batch.count, entry.index, batch.max_timestamp_ms)
 
-    def begin(self, staged: StagedWrite) -> None:
+    def submitted(self, staged: StagedWrite) -> None:
         """Record that the disk thread has all rounds up to ``staged``, and gets no later one before
         they are durable.
 
         Optional, and useful for a driver that stages while it writes: entries staged from now on
-        carry the end of this write as their durable mark, which is true when they reach the disk.
-        Without this call their mark lags by one more write, and recovery can prove less.
+        carry the end of this write as their durable watermark, which is true when they reach the
+        disk. Without this call their mark lags by one more write, and recovery can prove less.
         """
         journal = self._journal
         # A write whose sync may wait proves nothing to recovery: its bytes can be lost although
         # later ones are on disk.
-        if staged.synced and staged.end > journal.begun:
-            journal.begun = staged.end
+        if staged.synced and staged.end > journal.submitted:
+            journal.submitted = staged.end
 
-    def flushed(self, position: int) -> None:
+    def fsynced(self, position: int) -> None:
         """Record that all writes before ``position`` whose sync waited have been synced."""
-        self._journal.synced = max(self._journal.synced, position)
+        self._journal.fsynced = max(self._journal.fsynced, position)
 
     def finish(self, staged: StagedWrite) -> None:
         """Record that a round is durable, in order of staging.  A round whose write or sync failed
@@ -329,7 +334,7 @@ class Store:
         # A failed fsync is not retried: the kernel may have marked the pages clean, and a second
         # fsync would succeed without having written them.  The node stops instead.
         self._finished_sequence = staged.sequence
-        self._sealed += self._journal.settle(staged.end, staged.synced)
+        self._sealed += self._journal.advance_durable(staged.end, staged.synced)
         if self._cache.bytes > self._cache.bytes_max:
             self._cache.evict(self._journal.durable)
         if staged.then is not None:
@@ -352,9 +357,9 @@ class Store:
         """Count the full segments that still need their index file; any thread.  O(1)."""
         return len(self._sealed)
 
-    def prepare_plan(self) -> CreateSegmentJob | None:
-        """Plan the creation of the next segment, once the active one is half full; None before.
-        Execute the plan on the thread that executes staged writes.  O(1)."""
+    def create_segment_job(self) -> CreateSegmentJob | None:
+        """Return a job that creates the next segment, once the active one is half full; None
+        before. Execute the job on the thread that executes staged writes.  O(1)."""
         segment = self._journal.prepare_next()
         if segment is None:
             return None
@@ -367,26 +372,26 @@ class Store:
 
     def preallocate(self) -> None:
         """Allocate the active segment's missing bytes, with one system call that writes no data;
-        safe while a write runs.  Raise ``OSError``, also when the disk has no room for all."""
+        safe while a write runs.  Raise ``OSError``, also when the disk has too little space."""
         self._journal.preallocate()
 
-    def seal_plan(self) -> SealPlan | None:
-        """Plan the index file of a segment that is full and durable; None when there is none.  Any
-        thread may execute the plan, ``sealed`` takes its result."""
-        return SealPlan(self._filesystem, self._sealed.pop(0)) if self._sealed else None
+    def seal_job(self) -> SealJob | None:
+        """Return a job that writes the index file of a full and durable segment, or None.  Any
+        thread may execute the job, ``sealed`` takes its result."""
+        return SealJob(self._filesystem, self._sealed.pop(0)) if self._sealed else None
 
-    def sealed(self, plan: SealPlan) -> None:
-        """Record damage that the plan found when it read the segment once more."""
-        if plan.damage:
-            self.damage.append(Damage("entry", plan.segment.path, plan.segment.start, -1, 0,
-                                      plan.damage))
+    def sealed(self, job: SealJob) -> None:
+        """Record damage that the job found when it read the segment once more."""
+        if job.damage:
+            self.damage.append(Damage("entry", job.segment.path, job.segment.start, -1, 0,
+                                      job.damage))
 
     # ---- reading ---------------------------------------------------------------------------------
 
     def entries(self, group: int, first: int, last: int) -> tuple[Entry, ...] | None:
         """Return the entries first..last when all are in memory, else None.  Raise ``Compacted``.
         """
-        cached = self._hot(group, first)
+        cached = self._cached(group, first)
         if cached is None:
             return None
         return tuple([cached[index].entry for index in range(first, last + 1)])
@@ -394,7 +399,7 @@ class Store:
     def framed(self, group: int, first: int, last: int) -> list[Buffer] | None:
         """Return the buffers that were written to the journal (header, payload, padding of each
         entry), for a peer frame; None when not all are in memory.  Raise ``Compacted``."""
-        cached = self._hot(group, first)
+        cached = self._cached(group, first)
         if cached is None:
             return None
         framed: list[Buffer] = []
@@ -403,7 +408,7 @@ class Store:
             framed += buffers[slot:slot + 3]
         return framed
 
-    def _hot(self, group: int, first: int) -> dict | None:
+    def _cached(self, group: int, first: int) -> dict | None:
         """Return the group's entries in memory if ``first`` is one of them; then all later entries
         are too.  None otherwise."""
         log = self._logs.get(group) or self.table.log(group)
@@ -412,9 +417,9 @@ class Store:
             return None
         return log.cached
 
-    def read_plan(self, group: int, first: int, last: int) -> ReadJob:
-        """See ``LogTable.read_plan``."""
-        return self.table.read_plan(group, first, last)
+    def read_job(self, group: int, first: int, last: int) -> ReadJob:
+        """See ``LogTable.read_job``."""
+        return self.table.read_job(group, first, last)
 
     def last_within(self, group: int, first_index: int, bytes_max: int) -> int:
         """See ``LogReader``."""
@@ -439,7 +444,7 @@ class Store:
             return Fetch([], None, offset, 0)
         if log.missing:
             # The partition's index may lack the same entries: an answer could skip over records.
-            return Fetch([], FetchJob(self.table.lost_plan(log, min(log.missing))), offset, 0)
+            return Fetch([], FetchJob(self.table.lost_job(log, min(log.missing))), offset, 0)
         first = batches.find(offset)
         if first < 0:
             raise OffsetTooLow(partition, offset, batches.first_offset)
@@ -485,10 +490,10 @@ class Store:
             slot += 1  # no batch has the offset itself: at most once
         return None
 
-    def verify_plan(self, group: int, partition: int, offset: int) -> VerifyPlan | None:
-        """Plan a check of the batch of ``group`` that holds ``offset``: of its bytes on disk, and
-        of those in memory if it is there.  None when this store has no such batch on disk.  Raise
-        ``Compacted``, ``UnknownGroup``."""
+    def verify_job(self, group: int, partition: int, offset: int) -> VerifyJob | None:
+        """Return a job that checks the batch of ``group`` that holds ``offset``: of its bytes on
+        disk, and of those in memory if it is there.  None when this store has no such batch on
+        disk.  Raise ``Compacted``, ``UnknownGroup``."""
         log = self.table.log(group)
         batches = log.partitions.get(partition)
         slot = batches.find(offset) if batches else -1
@@ -498,7 +503,7 @@ class Store:
         if log.index.position(index) + log.index.size(index) > self._journal.durable:
             return None
         cached = log.cached.get(index)
-        return VerifyPlan(self.table.read_from_disk(log, (index,)), index,
+        return VerifyJob(self.table.read_from_disk(log, (index,)), index,
                           cached.entry.payload if cached is not None else None)
 
     # ---- checkpoints -----------------------------------------------------------------------------
@@ -513,13 +518,13 @@ class Store:
         """See ``Checkpointer.position``."""
         return self._checkpointer.position
 
-    def checkpoint_plan(self, commits: Mapping[int, int], extra: object) -> CheckpointPlan:
-        """See ``Checkpointer.plan``."""
-        return self._checkpointer.plan(commits, extra)
+    def checkpoint_job(self, commits: Mapping[int, int], extra: object) -> CheckpointJob:
+        """See ``Checkpointer.capture``."""
+        return self._checkpointer.capture(commits, extra)
 
-    def checkpointed(self, plan: CheckpointPlan) -> None:
+    def checkpointed(self, job: CheckpointJob) -> None:
         """See ``Checkpointer.done``."""
-        self._checkpointer.done(plan)
+        self._checkpointer.done(job)
 
     def checkpoint_failed(self) -> None:
         """See ``Checkpointer.failed``."""
@@ -531,13 +536,16 @@ class Store:
 
 
 def _append_journal_entries(write: GroupWrite, entries: list[Entry], log: StoredLog) -> None:
-    """Add one group's part of a round as journal entries: mark, drop, entries, hard state."""
+    """Add one group's part of a round as journal entries: lifecycle record, truncation, entries,
+    hard state."""
     if write.mark is not None:
-        entries += [write.mark, *log.left_behind(write.mark)]
+        entries += [write.mark, *log.records_after_tombstone(write.mark)]
     if write.drop_from:
-        gives_up = log.doubtful and (write.mark or write.drop_from <= log.index.last_index)
+        in_head_recovery = log.needs_head_recovery and (
+            write.mark or write.drop_from <= log.index.last_index)
+        payload = TRUNCATED_IN_HEAD_RECOVERY if in_head_recovery else b""
         entries.append(Entry(EntryKind.SUFFIX_DROP, write.group, write.incarnation, 0,
-                             write.drop_from, payload=GIVEN_UP if gives_up else b""))
+                             write.drop_from, payload=payload))
     entries.extend(write.entries)
     if write.hard_state is not None:
         term, vote = write.hard_state

@@ -14,9 +14,9 @@ from multiraft.codec import layout
 from multiraft.raft.log_reader import GroupRestored, LogBounds
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone
 from multiraft.storage.filesystem import Buffer
-from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
+from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex, PartitionIndex
 from multiraft.storage.journal.segment_index import REPAIR_STRUCT
-from multiraft.storage.ranges import ByteRange, merged, unknown
+from multiraft.storage.ranges import ByteRange, merged, uncovered
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 
 NO_HARD_STATE = HardState(0, 0)
@@ -44,9 +44,9 @@ class StoredLog:
         "vote_barrier_index",
         "vote_barrier_term",
         "removed",
-        "buried_at",
+        "tombstone_position",
         "group_incarnation",
-        "record_before",
+        "record_before_tombstone",
         "hard_state",
         "index",
         "partitions",
@@ -54,15 +54,15 @@ class StoredLog:
         "commit",
         "quarantined",
         "missing",
-        "unsure",
-        "questioned",
-        "doubtful",
-        "lasting",
-        "lifted",
-        "settled",
-        "born",
-        "since",
-        "broken",
+        "term_unknown",
+        "maybe_truncated",
+        "needs_head_recovery",
+        "permanently_quarantined",
+        "cleared_position",
+        "cleared_ranges",
+        "created_position",
+        "snapshot_position",
+        "broken_reason",
         "record_key",
         "record",
     )
@@ -75,9 +75,10 @@ class StoredLog:
         self.configurations = [(0, configuration)]
         self.vote_barrier_index = self.vote_barrier_term = 0  # see ``replica_records.Tombstone``
         self.removed = False  # a tombstone is all there is
-        self.buried_at = 0  # journal position of the last tombstone: the log begins after it
+        #: Journal position of the last tombstone: the log begins after it.
+        self.tombstone_position = 0
         self.group_incarnation = 0  # of the group, where it differs from the log's
-        self.record_before = b""  # for checkpoints while the tombstone is not durable
+        self.record_before_tombstone = b""  # for checkpoints while the tombstone is not durable
         self.hard_state = NO_HARD_STATE
         self.index = GroupIndex()
         self.partitions: dict[int, PartitionIndex] = {}
@@ -87,20 +88,24 @@ class StoredLog:
         #: Entries that exist and cannot be read: index -> journal position of the damage, 0 =
         #: unknown.
         self.missing: dict[int, int] = {}
-        #: Of the missing: those whose term is a guess; they are committed.
-        self.unsure: set[int] = set()
-        #: Of the missing: those that may have been dropped.  Only what is committed there tells; a
-        #: member that has the same entry may not have heard of the drop either.
-        self.questioned: set[int] = set()
-        self.doubtful = False  # more may be lost than ``missing`` names: the leader has to clear it
-        self.lasting = False  # no repair lifts the quarantine
-        self.lifted = 0  # journal position of the last LIFT
-        #: (begin, end) of the journal: damage there concerns this group no more.  What is damaged
-        #: later, elsewhere, does.
-        self.settled: tuple[ByteRange, ...] = ()
-        self.born = 0  # journal position at which it was created empty; 0 = by an earlier process
-        self.since = 0  # journal position: segments that begin before it say nothing of this log
-        self.broken = ""  # recovery only: why later entries cannot follow
+        #: Subset of ``missing``: entries whose term is a guess; they are committed.
+        self.term_unknown: set[int] = set()
+        #: Subset of ``missing``: entries that may have been truncated.  Only the committed entry of
+        #: the index tells: a member that has the same entry may not have heard of the truncation.
+        self.maybe_truncated: set[int] = set()
+        #: More may be lost than ``missing`` names: the leader has to clear the replica.
+        self.needs_head_recovery = False
+        self.permanently_quarantined = False  # no repair clears the quarantine
+        self.cleared_position = 0  # journal position of the last LIFT
+        #: (begin, end) of the journal: damage there is cleared for this group; later damage
+        #: elsewhere is not.
+        self.cleared_ranges: tuple[ByteRange, ...] = ()
+        #: Journal position at which the log was created empty; 0 = by an earlier process.
+        self.created_position = 0
+        #: Journal position at which a snapshot was installed: segments that begin before it have no
+        #: entries of this log.
+        self.snapshot_position = 0
+        self.broken_reason = ""  # recovery only: why later entries cannot follow
         self.record_key: tuple | None = None  # of the record below
         self.record = b""  # encoded for the last checkpoint
 
@@ -109,7 +114,7 @@ class StoredLog:
         """Configuration of the last membership entry of the log: it is in force at once."""
         return self.configurations[-1][1]
 
-    def create_with(self, configuration: Configuration) -> None:
+    def set_initial_configuration(self, configuration: Configuration) -> None:
         """Set the members before the first entry, unless the log knows them."""
         if self.configurations[0] == (0, NO_CONFIGURATION) and not self.vote_barrier_index:
             self.configurations[0] = (0, configuration)
@@ -121,7 +126,7 @@ class StoredLog:
             del kept[0]
         return kept[0]
 
-    def learn(self, index: int, configuration: Configuration | None) -> None:
+    def set_configuration(self, index: int, configuration: Configuration | None) -> None:
         """Set or remove the configuration of an entry above the applied state, which was missing
         and is known now; ``configuration``: None when the entry has none."""
         kept = [each for each in self.configurations if each[0] != index]
@@ -132,17 +137,18 @@ class StoredLog:
     def apply_tombstone(self, left: Tombstone, position: int) -> None:
         """Empty the log at a tombstone: entries before its journal position belong to a removed
         replica.  Keep the term, vote and vote barrier of the tombstone."""
-        before = self.record_before or self.record
+        before = self.record_before_tombstone or self.record
         self.__init__(self.group, self.incarnation)
-        self.record_before = before
+        self.record_before_tombstone = before
         self.hard_state, self.vote_barrier_index = left.hard_state, left.vote_barrier_index
         self.vote_barrier_term = left.vote_barrier_term
         self.group_incarnation = left.incarnation
         self.removed = True
-        self.buried_at = self.lifted = position
-        self.settled = ((0, position),)
+        self.tombstone_position = self.cleared_position = position
+        self.cleared_ranges = ((0, position),)
 
-    def reincarnate(self, new: ForcedRecovery, index: int, vote_barrier_term: int) -> None:
+    def apply_forced_recovery(self, new: ForcedRecovery, index: int,
+                              vote_barrier_term: int) -> None:
         """Apply a forced recovery at the last ``index`` of this log: the group continues in a new
         incarnation with the named members.  Without members the replica joins a recovered group: it
         may not vote before it has ``index`` of the term ``vote_barrier_term``."""
@@ -168,7 +174,7 @@ class StoredLog:
             min(applied, last),
             configuration,
             self.quarantined,
-            self.doubtful and not self.missing and not self.lasting,
+            self.needs_head_recovery and not self.missing and not self.permanently_quarantined,
             min(index, last),
             tuple(self.configurations[1:]),
             self.vote_barrier_index,
@@ -177,108 +183,110 @@ class StoredLog:
         )
 
     def restart(self, bounds: LogBounds, index: int, configuration: Configuration,
-                since: int) -> None:
+                snapshot_position: int) -> None:
         """Replace the log by a snapshot up to ``bounds``, with the configuration of the entry at
-        ``index``; the log's later entries are in segments from position ``since`` on."""
+        ``index``; the log's later entries are in segments from position ``snapshot_position``
+        on."""
         self.configurations = [(index, configuration)]
         self.index = GroupIndex(bounds.first_index, bounds.prev_term)
         self.partitions = {}
         self.cached.clear()
         self.commit = bounds.last_index
         self.missing.clear()
-        self.unsure.clear()
-        self.questioned.clear()
-        self.since = since
+        self.term_unknown.clear()
+        self.maybe_truncated.clear()
+        self.snapshot_position = snapshot_position
 
     def quarantine(self, why: str) -> None:
         """Exclude the replica from consensus; the first reason is kept."""
         self.quarantined = self.quarantined or why
 
-    def doubt(self, why: str) -> None:
+    def require_head_recovery(self, why: str) -> None:
         """Quarantine the replica until its leader clears it: it may have lost entries, a term or a
         vote that it does not know of."""
         self.quarantine(why)
-        self.doubtful = True
+        self.needs_head_recovery = True
 
-    def quarantine_for_good(self, why: str) -> None:
+    def quarantine_permanently(self, why: str) -> None:
         """Quarantine the replica permanently: it has to be removed and added again."""
         self.quarantine(why)
-        self.lasting = True
+        self.permanently_quarantined = True
 
-    def has_settled(self, places: list[ByteRange]) -> bool:
-        """Return True if damage in these ranges of the journal is settled for this group, by one
-        or several ranges of ``settled``."""
-        return not any(unknown(*place, self.settled) for place in places)
+    def has_cleared(self, ranges: list[ByteRange]) -> bool:
+        """Return True if damage in these ranges of the journal is cleared for this group, by one
+        or several of ``cleared_ranges``."""
+        return not any(uncovered(*each, self.cleared_ranges) for each in ranges)
 
-    def lift(self) -> None:
+    def clear_quarantine(self) -> None:
         """End the quarantine."""
         self.quarantined = ""
-        self.doubtful = self.lasting = False
+        self.needs_head_recovery = self.permanently_quarantined = False
 
-    def fits(self, index: int, term: int, taken: dict[int, int] = _NONE_TAKEN) -> bool:
+    def may_have_term(self, index: int, term: int, taken: dict[int, int] = _NONE_TAKEN) -> bool:
         """Return True if a missing entry may be of that term.  Entries of unknown term are repaired
         in ascending order, so that terms never fall along the log; ``taken``: index -> term of
         those that are repaired in the same step.  O(lost)."""
-        if index not in self.unsure:
+        if index not in self.term_unknown:
             return self.index.holds(index, term)
-        behind = self.sure_behind(index)
+        behind = self.next_of_known_term(index)
         before = taken.get(index - 1) or self.index.term(index - 1)
-        return (index == min(self.unsure - taken.keys(), default=0) and before <= term
+        return (index == min(self.term_unknown - taken.keys(), default=0) and before <= term
                 and (behind > self.index.last_index or term <= self.index.term(behind)))
 
-    def sure_behind(self, index: int) -> int:
+    def next_of_known_term(self, index: int) -> int:
         """Return the first index behind ``index`` whose term is known, or the log's end + 1.
         O(lost)."""
         index += 1
-        while index in self.unsure:
+        while index in self.term_unknown:
             index += 1
         return index
 
-    def lose(self, first: int) -> None:
+    def append_lost(self, first: int) -> None:
         """Add entries up to ``first`` (exclusive) that existed and are lost, as missing entries of
         unknown term."""
         lost = range(self.index.last_index + 1, first)
-        self.index.fill(first)
-        self.missing.update(dict.fromkeys(lost, NOWHERE))
-        self.unsure.update(lost)
+        self.index.append_placeholders(first)
+        self.missing.update(dict.fromkeys(lost, UNKNOWN_POSITION))
+        self.term_unknown.update(lost)
 
-    def unreadable_places(self) -> list[ByteRange]:
+    def unreadable_ranges(self) -> list[ByteRange]:
         """Return the journal ranges of missing entries, ascending, without those that are missing
         only because they may have been truncated.  O(missing)."""
         return merged((at, at + self.index.size(index)) for index in self.missing
-                      if index not in self.questioned
-                      and (at := self.index.position(index)) != NOWHERE)
+                      if index not in self.maybe_truncated
+                      and (at := self.index.position(index)) != UNKNOWN_POSITION)
 
-    def left_behind(self, mark: Entry) -> list[Entry]:
-        """Return the REPAIR records to write right behind a mark that removes this replica: without
-        them its damaged entries could have been any other group's.  O(missing)."""
-        if mark.kind != EntryKind.TOMBSTONE:
+    def records_after_tombstone(self, record: Entry) -> list[Entry]:
+        """Return the REPAIR records to write right behind the tombstone of this replica, none
+        behind another lifecycle record: without them its damaged entries could have been any other
+        group's.  O(missing)."""
+        if record.kind != EntryKind.TOMBSTONE:
             return []
         # Behind the tombstone: with records in front of it, a torn write could leave a log that
         # lost its end and does not know.  Without an index: what the group's next replica has of it
         # first is no copy.
         return [Entry(EntryKind.REPAIR, self.group, self.incarnation, 0, 0,
                       payload=REPAIR_STRUCT.pack(begin, end - begin))
-                for begin, end in self.unreadable_places()]
+                for begin, end in self.unreadable_ranges()]
 
-    def question(self, index: int) -> None:
+    def mark_maybe_truncated(self, index: int) -> None:
         """Treat an entry that may have been truncated as missing, until a peer sends the committed
         entry of that index."""
         self.missing.setdefault(index, self.index.position(index))
-        if index not in self.unsure:
-            self.questioned.add(index)
+        if index not in self.term_unknown:
+            self.maybe_truncated.add(index)
 
-    def disown(self, index: int) -> None:
+    def discard_superseded(self, index: int) -> None:
         """Discard an entry that was truncated: the entry that replaced it is lost, of unknown term.
         O(partitions)."""
-        self.index.replace(index, NOWHERE, layout.ENTRY_HEADER_BYTES)
-        self.missing[index] = NOWHERE
-        self.unsure.add(index)
-        self.questioned.discard(index)
+        self.index.replace(index, UNKNOWN_POSITION, layout.ENTRY_HEADER_BYTES)
+        self.missing[index] = UNKNOWN_POSITION
+        self.term_unknown.add(index)
+        self.maybe_truncated.discard(index)
         for partition in self.partitions.values():
-            partition.disown(index)
+            partition.remove_batch(index)
 
-    def replaced(self, index: int, position: int) -> bool:
+    def is_obsolete(self, index: int, position: int) -> bool:
         """Return True if an entry at a journal position is not needed: its index is compacted, or
         an entry of that index was written behind it."""
         kept = self.index
@@ -288,19 +296,19 @@ class StoredLog:
     def repair(self, copy: Copy) -> bool:
         """Read an entry from its copy from now on; return False if the log does not have the entry.
         """
-        if copy.index in self.unsure and self.fits(copy.index, copy.term):
-            self.index.retag(copy.index, copy.term, self.sure_behind(copy.index))
+        if copy.index in self.term_unknown and self.may_have_term(copy.index, copy.term):
+            self.index.set_term(copy.index, copy.term, self.next_of_known_term(copy.index))
         if not self.index.holds(copy.index, copy.term):
             return False
         self.index.replace(copy.index, copy.position, copy.size)
-        self.found(copy.index)
+        self.resolve_missing(copy.index)
         return True
 
-    def found(self, index: int) -> None:
+    def resolve_missing(self, index: int) -> None:
         """Stop counting an entry as missing: it was repaired, or is not needed."""
         self.missing.pop(index, None)
-        self.unsure.discard(index)
-        self.questioned.discard(index)
+        self.term_unknown.discard(index)
+        self.maybe_truncated.discard(index)
 
     def merge_hard_state(self, found: HardState) -> None:
         """Take a hard state from a segment if it is later than the known one."""
@@ -309,21 +317,22 @@ class StoredLog:
         if found.term > known.term or (found.term == known.term and known.vote == 0):
             self.hard_state = found
 
-    def lift_term(self) -> None:
+    def raise_term(self) -> None:
         """Raise the term to that of the last entry.  A round's entries stand before its hard state,
         so a torn write can leave entries without the term; its vote had not been sent."""
         if self.index.last_term > self.hard_state.term:
             self.hard_state = HardState(self.index.last_term, 0)
 
-    def cut(self, first_gone: int) -> None:
-        """Truncate the log from ``first_gone`` on.  O(dropped entries + the group's partitions)."""
-        for index in range(first_gone, self.index.last_index + 1):
+    def truncate(self, first_removed: int) -> None:
+        """Truncate the log from ``first_removed`` on.  O(removed entries + the group's
+        partitions)."""
+        for index in range(first_removed, self.index.last_index + 1):
             self.cached.pop(index, None)
-        self.index.cut(first_gone)
+        self.index.truncate(first_removed)
         # A configuration counts as long as its entry is in the log, committed or not (thesis 4.1).
-        while len(self.configurations) > 1 and self.configurations[-1][0] >= first_gone:
+        while len(self.configurations) > 1 and self.configurations[-1][0] >= first_removed:
             self.configurations.pop()
-        for gone in [index for index in self.missing if index >= first_gone]:
-            self.found(gone)
+        for gone in [index for index in self.missing if index >= first_removed]:
+            self.resolve_missing(gone)
         for partition in self.partitions.values():
-            partition.cut(first_gone)
+            partition.truncate(first_removed)

@@ -1,6 +1,6 @@
 """Names in a data directory: which are ours, and what is said of the others.
 
-Contract.  Pure functions over names, and ``not_of_the_journal`` over what a recovery has seen of
+Contract.  Pure functions over names, and ``stray_segments`` over what a recovery has seen of
 each segment file.  A *stray* file is one that this node did not write there: it is neither counted
 nor changed nor removed, and it is named to the operator.
 
@@ -31,7 +31,7 @@ COPY = ".copy"
 
 #: No journal is so long: at 1 GB per second it would take a hundred years.  What is added to
 #: a position stays a number of 64 bits.
-LANE_POSITION_MAX = 1 << 62
+JOURNAL_POSITION_MAX = 1 << 62
 #: Stray files of one directory that are named one by one; who has more has copied a directory.
 STRAYS_NAMED_MAX = 20
 
@@ -49,13 +49,13 @@ class Stray(NamedTuple):
     why: str
 
 
-class Seen(NamedTuple):
+class SeenSegment(NamedTuple):
     """A segment file in journal order, as a recovery has read it."""
 
     start: int
     size: int
     is_ours: bool  # its header is intact, and says that it begins there
-    first_mark: int  # durable watermark of its first entry; -1 = it has none
+    first_watermark: int  # durable watermark of its first entry; -1 = it has none
     end: int  # journal position after its last entry
 
 
@@ -77,8 +77,8 @@ def checkpoint_position(name: str) -> int | None:
 
 def _position(pattern: re.Pattern[str], name: str) -> int | None:
     found = pattern.fullmatch(name)
-    position = int(found[1]) if found else LANE_POSITION_MAX
-    return position if position < LANE_POSITION_MAX else None
+    position = int(found[1]) if found else JOURNAL_POSITION_MAX
+    return position if position < JOURNAL_POSITION_MAX else None
 
 
 def is_unfinished(name: str) -> bool:
@@ -88,27 +88,28 @@ def is_unfinished(name: str) -> bool:
                                 for pattern in (_INDEX, _CHECKPOINT, _RECORD))
 
 
-def in_journal(directory: str, names: Iterable[str]) -> list[Stray]:
+def strays_in_journal(directory: str, names: Iterable[str]) -> list[Stray]:
     """Return the files in a journal's directory whose names are not a journal's."""
     return [Stray(f"{directory}/{name}", "no segment has that name") for name in names
             if segment_start(name) is None and index_start(name) is None
             and not is_unfinished(name)]
 
 
-def among_checkpoints(directory: str, names: Iterable[str]) -> list[Stray]:
+def strays_among_checkpoints(directory: str, names: Iterable[str]) -> list[Stray]:
     """Return the files in a data directory whose names only resemble those of checkpoints."""
     return [Stray(f"{directory}/{name}", "no checkpoint has that name") for name in names
             if name.startswith(CHECKPOINT_PREFIX) and checkpoint_position(name) is None
             and not name.endswith((SET_ASIDE, UNFINISHED))]
 
 
-def not_of_the_journal(files: Sequence[Seen], journal_start: int, known_to: int) -> dict[int, str]:
+def stray_segments(files: Sequence[SeenSegment], journal_start: int,
+                   known_to: int) -> dict[int, str]:
     """Return slot in ``files`` -> reason of the files that cannot be the journal's.
     ``journal_start``, ``known_to``: what a checkpoint says of the journal's start, and the last
     place of the journal that it knows.  O(files)."""
     found: dict[int, str] = {}
     reach = max(journal_start, known_to) + SEGMENT_BYTES_LIMIT
-    before: Seen | None = None
+    before: SeenSegment | None = None
     for at, each in enumerate(files):
         why = "" if each.is_ours else _why_not(each, before, journal_start, reach)
         if why:
@@ -120,7 +121,7 @@ def not_of_the_journal(files: Sequence[Seen], journal_start: int, known_to: int)
     return found
 
 
-def _why_not(each: Seen, before: Seen | None, journal_start: int, reach: int) -> str:
+def _why_not(each: SeenSegment, before: SeenSegment | None, journal_start: int, reach: int) -> str:
     if each.start < journal_start:
         return f"it would stand before the start of the journal at {journal_start}"
     if each.start > reach:
@@ -130,7 +131,7 @@ def _why_not(each: Seen, before: Seen | None, journal_start: int, reach: int) ->
     return ""
 
 
-def _between(files: Sequence[Seen], found: dict[int, str]) -> None:
+def _between(files: Sequence[SeenSegment], found: dict[int, str]) -> None:
     """Add the files between two segments of which the later one continues the earlier."""
     last, between = None, []
     for at, each in enumerate(files):
@@ -139,7 +140,7 @@ def _between(files: Sequence[Seen], found: dict[int, str]) -> None:
         if not each.is_ours:
             between.append(at)
             continue
-        if last is not None and each.first_mark == last.end:
+        if last is not None and each.first_watermark == last.end:
             found.update(dict.fromkeys(
                 between, f"the segment that begins at {each.start} continues the one that begins "
                          f"at {last.start}"))

@@ -33,11 +33,11 @@ PARTITIONS_PER_STEP = 32
 class PlacementAdmin:
     """Handlers of requests about placement."""
 
-    def __init__(self, core: MultiRaft, tails: dict[int, PartitionStates],
+    def __init__(self, core: MultiRaft, partition_states: dict[int, PartitionStates],
                  metadata_log: MetadataLog, turns: Turns):
         self._turns = turns
         self._core = core
-        self._tails = tails
+        self._partition_states = partition_states
         self._metadata_log = metadata_log
 
     @property
@@ -88,7 +88,7 @@ class PlacementAdmin:
             groups[place.switch.to_group] = None
         rows = []
         for group in groups:
-            tail = self._tails.get(group)
+            tail = self._partition_states.get(group)
             if tail is None or not self._core.status.has_group(group):
                 continue
             state = tail.applied(request.incarnation)

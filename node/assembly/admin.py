@@ -38,7 +38,7 @@ def build_admin(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, pe
     """Build these parts, and add the handlers of requests from other nodes to ``peers``."""
     config, core, log, turns = env.config, env.core, metadata.log, env.turns
     nodes = NodeAdmin(core, log, metadata.known, config.node.id, storage.scrub, turns)
-    placements = PlacementAdmin(core, env.store.tails, log, turns)
+    placements = PlacementAdmin(core, env.store.partition_states, log, turns)
     pool = Pool(core, log, config.limits.groups_max, env.log, turns)
     sinks = SinkAdmin(
         core, log, reads.read_index_requests, config.limits.run_timeout_ms, env.log, turns

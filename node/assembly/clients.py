@@ -33,8 +33,9 @@ def build_clients(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads
     config, limits, request_round = env.config, env.config.limits, env.loop.request
     pending = PendingAppends(ambiguous, acknowledged)
     staged = StagedBatches(metadata.log, peers.metadata_requests, reads.background, request_round)
-    produce_handler = ProduceHandler(env.core, env.store.tails, metadata.directory, pending,
-                          limits.append_timeout_ms_max, staged, env.space, reads.counts)
+    produce_handler = ProduceHandler(env.core, env.store.partition_states, metadata.directory,
+                                     pending, limits.append_timeout_ms_max, staged, env.space,
+                                     reads.counts)
     sessions = Sessions(
         produce_handler=produce_handler, fetch_handler=reads.fetch_handler, offsets=reads.offsets,
         complaints=reads.complaints, admin=admin.requests, directory=metadata.directory,

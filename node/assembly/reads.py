@@ -37,9 +37,9 @@ def build_reads(env: NodeEnv, storage: StorageParts, metadata: MetadataParts) ->
     limits, metrics = env.config.limits, env.config.metrics
     damaged = storage.damage_found.notify
     counts = LoadCounts(metrics.partitions_max) if metrics.publish else None
-    read_view = ReadView(core, store.tails, metadata.directory)
+    read_view = ReadView(core, store.partition_states, metadata.directory)
     background = Background(limits)
-    read_index_requests = ReadIndexRequests(core, store.tails, request_round)
+    read_index_requests = ReadIndexRequests(core, store.partition_states, request_round)
     later = Later(env.turns, request_round)
     behind = MetadataWaiter(metadata.log, metadata.directory, background, request_round)
     fetch_handler = FetchHandler(

@@ -43,17 +43,17 @@ def build_replicas(env: NodeEnv, storage: StorageParts, metadata: MetadataParts,
     sent to a peer."""
     core, store, request_round, log = env.core, env.store, env.loop.request, env.log
     repairs = Repairs(storage.repairer, peers.bulk, request_round, log)
-    storage.damage_found.subscribe(repairs.damaged)
+    storage.damage_found.subscribe(repairs.on_damage)
     replicas = Replicas(core, store, metadata.log, metadata.known.facts.groups, request_round, log,
-                        takes_part=metadata.admission.taking_part.is_set, created=repairs.created,
-                        removed=storage.repairer.groups.discard)
+                        takes_part=metadata.admission.taking_part.is_set,
+                        created=repairs.on_replica_created, removed=storage.repairer.groups.discard)
     checkpoints = Checkpoints(store, core, metadata.log, env.space)
     partial = SnapshotDownload(RealFilesystem(), str(env.config.data_dir), IMAGE_BYTES_MAX)
     snapshots = Snapshots(core, store, metadata.log, checkpoints, peers.bulk, env.config.limits,
                           request_round, log, partial, env.space, replicas.reload)
-    applied = AppliedEntries(store.tails)
-    switching = PartitionSwitcher(core, store.tails, metadata.log, applied, peers.requests,
-                          peers.metadata_requests, request_round, log)
+    applied = AppliedEntries(store.partition_states)
+    switching = PartitionSwitcher(core, store.partition_states, metadata.log, applied,
+                                  peers.requests, peers.metadata_requests, request_round, log)
     peers.handlers.update(switching.handlers)
     return ReplicaParts(
         repairs, replicas, checkpoints, snapshots, applied, switching,

@@ -19,7 +19,7 @@ from node.clients.read_view import ReadView, Refused
 from node.errors import DiskFailed
 
 if TYPE_CHECKING:
-    from multiraft.storage.io_jobs import VerifyPlan
+    from multiraft.storage.io_jobs import VerifyJob
     from multiraft.storage.store import Store
     from node.clients.session import Answer
     from node.loop.background import Background
@@ -48,13 +48,13 @@ class CorruptionReports:
         self.received += 1
         try:
             span = self._read_view.span(request.incarnation, seen_index, ANY, request.offset)
-            plan = self._store.verify_plan(span.group, request.incarnation, request.offset)
+            job = self._store.verify_job(span.group, request.incarnation, request.offset)
         except Refused as refused:
             answer.refuse(refused.code, refused.detail)
             return
         except Compacted:
-            plan = None
-        if plan is None:
+            job = None
+        if job is None:
             answer(ComplainReply(False))  # this disk has no such batch
         elif self._at_work >= COMPLAINTS_MAX:
             answer.refuse(Code.QUEUE_FULL, ErrorDetail(
@@ -62,14 +62,14 @@ class CorruptionReports:
                 value=self._at_work + 1))
         else:
             self._at_work += 1
-            if not self._background.start(self._verify, plan, answer):
+            if not self._background.start(self._verify, job, answer):
                 self._at_work -= 1
                 answer.refuse(Code.QUEUE_FULL, ErrorDetail(text="too many requests at work"))
 
-    async def _verify(self, plan: VerifyPlan, answer: Answer) -> None:
+    async def _verify(self, job: VerifyJob, answer: Answer) -> None:
         damaged = False
         try:
-            await self._background.read(plan)
+            await self._background.read(job)
         except CorruptRange as error:
             damaged = True
             self.confirmed += 1

@@ -328,14 +328,14 @@ class FetchHandler:
         reads_left = RESIDENT_READS_MAX
         for slot, taken in found:
             buffers = taken.buffers
-            if taken.plan is not None:
+            if taken.job is not None:
                 buffers = None
-                if taken.plan.bytes <= resident_left and reads_left:
+                if taken.job.bytes <= resident_left and reads_left:
                     reads_left -= 1
-                    resident_left -= taken.plan.bytes
-                    buffers = self._read_resident(slot, taken.plan, results)
+                    resident_left -= taken.job.bytes
+                    buffers = self._read_resident(slot, taken.job, results)
                 if buffers is None:
-                    cold.append((slot, taken.plan))
+                    cold.append((slot, taken.job))
                     continue
             read.append((slot, buffers))
         if not cold:
@@ -348,10 +348,10 @@ class FetchHandler:
                                          "too many reads from disk wait")
             yield from self._finish(fetch, results, read)
 
-    def _read_resident(self, slot: int, plan: FetchJob, results: list) -> list | None:
+    def _read_resident(self, slot: int, job: FetchJob, results: list) -> list | None:
         """Return the batches if they are in the page cache; None = a thread must read them."""
         try:
-            buffers = plan.run_from_page_cache()
+            buffers = job.run_from_page_cache()
         except CorruptRange as error:
             self._found_damage(slot, error, results)
             return []
@@ -362,7 +362,7 @@ class FetchHandler:
     async def _serve_cold(self, fetch: WaitingFetch, results: list, read: list,
                           cold: list) -> None:
         try:
-            ranges = await self._background.read_each([plan for _slot, plan in cold])
+            ranges = await self._background.read_each([job for _slot, job in cold])
         except OSError as error:
             raise DiskFailed(f"the journal cannot be read: {error}") from error
         for (slot, _plan), found in zip(cold, ranges, strict=True):

@@ -58,13 +58,14 @@ BATCHES_AT_ONCE = 64
 class ProduceHandler:
     """The handler of ``Produce`` requests of all sessions."""
 
-    def __init__(self, core: MultiRaft, tails: dict[int, PartitionStates], directory: Router,
-                 pending: PendingAppends, timeout_ms_max: int, staged: StagedBatches,
-                 space: Space | None = None, counts: LoadCounts | None = None):
+    def __init__(self, core: MultiRaft, partition_states: dict[int, PartitionStates],
+                 directory: Router, pending: PendingAppends, timeout_ms_max: int,
+                 staged: StagedBatches, space: Space | None = None,
+                 counts: LoadCounts | None = None):
         self._space = space
         self._counts = counts  # None = loads are not published
         self._core = core
-        self._tails = tails  # group -> PartitionTail
+        self._partition_states = partition_states  # group -> its partitions
         self._directory = directory
         self._producer_ids = ProducerIds(directory)
         self._pending = pending
@@ -148,7 +149,7 @@ class ProduceHandler:
         place = self._directory.locate(partition)
         if place is None:
             raise self._directory.unknown(partition, seen_index)
-        group, tail = place.group, self._tails.get(place.group)
+        group, tail = place.group, self._partition_states.get(place.group)
         if place.switch is not None or tail is None or not self._core.status.is_leader(group):
             group, tail = self._leading(place, partition)
         if self._space is not None and self._space.full:
@@ -190,11 +191,11 @@ class ProduceHandler:
         ``Redirect``."""
         switch = place.switch
         if switch is not None:
-            tail = self._tails.get(switch.to_group)
+            tail = self._partition_states.get(switch.to_group)
             if (tail is not None and tail.epoch_of(partition) >= switch.epoch
                     and self._core.status.is_leader(switch.to_group)):
                 return switch.to_group, tail
-        tail = self._tails.get(place.group)
+        tail = self._partition_states.get(place.group)
         if tail is not None and self._core.status.is_leader(place.group):
             return place.group, tail
         raise (self._elsewhere(place, partition)
@@ -203,7 +204,7 @@ class ProduceHandler:
     def _elsewhere(self, place: Location, partition: int) -> Redirect | None:
         """Return the redirect of a partition whose seal is applied here; None = its new group is
         not known here."""
-        tail = self._tails.get(place.group)
+        tail = self._partition_states.get(place.group)
         state = tail.applied(partition) if tail is not None else None
         if place.switch is None or state is None or not state.sealed or state.epoch != place.epoch:
             return None

@@ -52,10 +52,10 @@ class _Question:
 class ReadIndexRequests:
     """The waiting requests of one node, by token of the core."""
 
-    def __init__(self, core: MultiRaft, tails: dict[int, PartitionStates],
+    def __init__(self, core: MultiRaft, partition_states: dict[int, PartitionStates],
                  request_round: Callable[[], None]):
         self._core = core
-        self._tails = tails
+        self._partition_states = partition_states
         self._request_round = request_round
         self.waiting: dict[int, _Question] = {}  # by token; empty = ``committed`` is not needed
         self.earliest_ms = NEVER_MS  # no deadline of a request is before it
@@ -117,7 +117,7 @@ class ReadIndexRequests:
             self._end(question, False)
 
     def _settle(self, question: _Question) -> None:
-        tail = self._tails.get(question.group)
+        tail = self._partition_states.get(question.group)
         if tail is not None and tail.applied_index >= question.index:
             self.confirmed += 1
             self._end(question, True)

@@ -72,9 +72,10 @@ class Refused(Exception):
 class ReadView:
     """The read-only view of the partitions that have replicas on this node."""
 
-    def __init__(self, core: MultiRaft, tails: dict[int, PartitionStates], directory: Router):
+    def __init__(self, core: MultiRaft, partition_states: dict[int, PartitionStates],
+                 directory: Router):
         self._core = core
-        self._tails = tails
+        self._partition_states = partition_states
         self._directory = directory
 
     def span(
@@ -104,7 +105,7 @@ class ReadView:
         is_last = at + 1 == len(place.chain)
         end = END if is_last else place.chain[at + 1].start_offset
         group = link.group
-        tail = self._tails.get(group)
+        tail = self._partition_states.get(group)
         leads = tail is not None and core.status.is_leader(group)
         if not leads:
             if tail is None or replica != ANY or not core.status.has_group(group):
@@ -172,7 +173,7 @@ class ReadView:
         A reply about an earlier link must not show a lower end than this node has shown before.
         O(links)."""
         for at in range(len(place.chain) - 1, -1, -1):
-            tail, link = self._tails.get(place.chain[at].group), place.chain[at]
+            tail, link = self._partition_states.get(place.chain[at].group), place.chain[at]
             if tail is None:
                 continue
             state = tail.applied(partition)

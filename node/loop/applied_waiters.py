@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class AppliedEntries:
     """The waiting tasks of one node, by group."""
 
-    def __init__(self, tails: dict[int, PartitionStates]):
-        self._tails = tails  # group -> PartitionTail
+    def __init__(self, partition_states: dict[int, PartitionStates]):
+        self._partition_states = partition_states  # group -> its partitions
         self.waiting: dict[int, trio.Event] = {}  # empty = ``told`` has nothing to do
 
     def told(self, group: int) -> None:
@@ -39,5 +39,5 @@ class AppliedEntries:
         return self._has(group, index)
 
     def _has(self, group: int, index: int) -> bool:
-        tail = self._tails.get(group)
+        tail = self._partition_states.get(group)
         return tail is not None and tail.applied_index >= index

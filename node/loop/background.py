@@ -3,7 +3,7 @@
 Contract. ``start`` begins a task, or returns False at ``TASKS_MAX``; ``run`` owns the nursery.
 Blocking reads go through ``read`` and use at most ``cold_readers_max`` threads and
 ``cold_read_bytes_max`` bytes at a time, whatever the clients request. A read that waits for its
-turn holds its plan but no bytes.
+turn holds its job but no bytes.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ class Background:
         finally:
             self.tasks -= 1
 
-    async def read(self, plan: Any) -> Any:
-        """Return ``plan.execute()``, run on a thread, in turn. Raises what ``execute`` raises."""
-        return await self._on_thread(plan.bytes, plan.execute)
+    async def read(self, job: Any) -> Any:
+        """Return ``job.execute()``, run on a thread, in turn. Raises what ``execute`` raises."""
+        return await self._on_thread(job.bytes, job.execute)
 
-    async def read_each(self, plans: Sequence) -> list:
-        """Run all plans on threads, in order, many small ones in one hand-over. Return for each its
+    async def read_each(self, jobs: Sequence) -> list:
+        """Run all jobs on threads, in order, many small ones in one hand-over. Return for each its
         result, or the ``CorruptRange`` that it raised. Raises ``OSError``."""
         read: list = []
-        for portion in _portions(plans):
-            read += await self._on_thread(sum(plan.bytes for plan in portion), _execute_each,
+        for portion in _portions(jobs):
+            read += await self._on_thread(sum(job.bytes for job in portion), _execute_each,
                                           portion)
         return read
 
@@ -91,25 +91,25 @@ class Background:
                     self._room.notify_all()
 
 
-def _portions(plans: Sequence) -> Iterator[Sequence]:
-    """Yield ``plans`` in their order, in portions of one hand-over each.  O(plans)."""
+def _portions(jobs: Sequence) -> Iterator[Sequence]:
+    """Yield ``jobs`` in their order, in portions of one hand-over each.  O(jobs)."""
     start, size = 0, 0
-    for at, plan in enumerate(plans):
+    for at, job in enumerate(jobs):
         if at > start and (at - start >= PLANS_PER_READ_MAX
-                           or size + plan.bytes > BYTES_PER_READ_MAX):
-            yield plans[start:at]
+                           or size + job.bytes > BYTES_PER_READ_MAX):
+            yield jobs[start:at]
             start, size = at, 0
-        size += plan.bytes
-    if start < len(plans):
-        yield plans[start:]
+        size += job.bytes
+    if start < len(jobs):
+        yield jobs[start:]
 
 
-def _execute_each(plans: Sequence) -> list:
-    """Run the plans on this thread.  Return for each its result or its ``CorruptRange``."""
+def _execute_each(jobs: Sequence) -> list:
+    """Run the jobs on this thread.  Return for each its result or its ``CorruptRange``."""
     results: list = []
-    for plan in plans:
+    for job in jobs:
         try:
-            results.append(plan.execute())
+            results.append(job.execute())
         except CorruptRange as error:
             results.append(error)
     return results

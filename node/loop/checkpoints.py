@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from multiraft.storage.pieces import Encoded
+from multiraft.storage.chunked_cbor import Encoded
 from multiraft.types import METADATA_GROUP
 from node.errors import DiskFailed
 from node.loop.disk_space import Space, is_full
@@ -21,7 +21,7 @@ from node.subscribers import Subscribers
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
-    from multiraft.storage.checkpoint import CheckpointPlan
+    from multiraft.storage.checkpoint import CheckpointJob
     from multiraft.storage.store import Store
 
 #: Interval at which the store is asked for a due checkpoint, in seconds; asking is O(1).
@@ -72,45 +72,45 @@ class Checkpoints:
         """Write a checkpoint before the loop continues, using the disk reserve if no other space is
         left. ``metadata``: the encoded state of the metadata group, if the caller has it. Raises
         ``DiskFailed``."""
-        plan, applied = self._plan(metadata)
+        job, applied = self._capture(metadata)
         try:
             try:
-                plan.execute()
+                job.execute()
             except OSError as error:
-                if self._space is None or not is_full(error) or not self._space.exhausted():
+                if self._space is None or not is_full(error) or not self._space.release_reserve():
                     raise
-                plan.execute()
+                job.execute()
         except OSError as error:
             raise DiskFailed(f"a checkpoint could not be written: {error}") from error
-        self._written(plan, applied)
+        self._written(job, applied)
 
     async def _write(self) -> bool:
         """Write a checkpoint on a thread. Return False if the disk had no space for it."""
-        plan, applied = self._plan()
+        job, applied = self._capture()
         try:
-            await trio.to_thread.run_sync(plan.execute)
+            await trio.to_thread.run_sync(job.execute)
         except OSError as error:
             if not self._finds_no_room(error):
                 raise DiskFailed(f"a checkpoint could not be written: {error}") from error
             return False
-        self._written(plan, applied)
+        self._written(job, applied)
         self.completed.notify()
         return True
 
     def write_last(self) -> None:
         """Write a checkpoint at a clean stop, when no task runs any longer. Raises
         ``DiskFailed``."""
-        plan, applied = self._plan()
+        job, applied = self._capture()
         try:
-            plan.execute()
+            job.execute()
         except OSError as error:
             if not self._finds_no_room(error):
                 raise DiskFailed(f"the last checkpoint could not be written: {error}") from error
             return  # no space: the next start replays more of the journal
-        self._written(plan, applied)
+        self._written(job, applied)
 
-    def _written(self, plan: CheckpointPlan, applied: int) -> None:
-        self._store.checkpointed(plan)
+    def _written(self, job: CheckpointJob, applied: int) -> None:
+        self._store.checkpointed(job)
         self.written += 1
         self.metadata_applied = applied
 
@@ -120,20 +120,20 @@ class Checkpoints:
         if self._space is None or not is_full(error):
             return False
         self._store.checkpoint_failed()
-        self._space.fill()
+        self._space.refuse_records()
         return True
 
-    def _plan(self, metadata: Encoded | None = None) -> tuple[CheckpointPlan, int]:
-        """Return the plan and the applied index of the metadata group in it."""
+    def _capture(self, metadata: Encoded | None = None) -> tuple[CheckpointJob, int]:
+        """Return the job and the applied index of the metadata group in it."""
         status = self._core.status
         commits = {group: status.commit_index(group) for group in status.groups()}
-        plan = self._store.checkpoint_plan(
+        job = self._store.checkpoint_job(
             commits, self._metadata_log.state.snapshot() if metadata is None else metadata)
-        return plan, _applied(self._store)
+        return job, _applied(self._store)
 
 
 def _applied(store: Store) -> int:
     """Return the applied index of the metadata group on this node; 0 = this node has no replica of
     it."""
-    tail = store.tails.get(METADATA_GROUP)
+    tail = store.partition_states.get(METADATA_GROUP)
     return tail.applied_index if tail is not None else 0

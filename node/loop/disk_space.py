@@ -40,7 +40,7 @@ class ReserveFile:
         except FileNotFoundError:
             return 0
 
-    def take(self) -> bool:
+    def allocate(self) -> bool:
         """Preallocate the whole reserve. Return False if there is no space for it; the reserve
         holds nothing then. Raises ``OSError``."""
         descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -55,7 +55,7 @@ class ReserveFile:
             os.close(descriptor)
         return True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Delete the file, which frees the reserve."""
         self._path.unlink()
 
@@ -64,35 +64,35 @@ class Space(DiskSpaceGuard):
     """The guard of the disk that holds the data directory."""
 
     def __init__(self, directory: Path, reserved_bytes: int, log: logging.Logger,
-                 unfilled: Preallocatable, free: Callable[[Path], int] | None = None):
+                 files: Preallocatable, free: Callable[[Path], int] | None = None):
         super().__init__(ReserveFile(directory / RESERVE_FILE, reserved_bytes), reserved_bytes,
-                         lambda: (free or free_bytes)(directory), unfilled)
+                         lambda: (free or free_bytes)(directory), files)
         self._directory = directory
         self._log = log
 
     def describe(self) -> str:
         """Return the reason for which records are refused."""
         return (f"the disk of {self._directory} is full: {self.free} bytes are free, appends are "
-                f"taken again from {self.enough} on")
+                f"taken again from {self.resume_bytes} on")
 
     def open(self) -> None:
         """Take the reserve if there is space for it."""
-        self.look()
+        self.check()
 
-    def became_full(self, free: int) -> None:
+    def on_full(self, free: int) -> None:
         self._log.error("the disk is full", extra={"free": free, "reserve": self.reserved})
 
-    def became_roomy(self, free: int) -> None:
+    def on_space_freed(self, free: int) -> None:
         self._log.info("there is room again", extra={"free": free})
 
-    def gave_back(self, free: int) -> None:
+    def on_reserve_released(self, free: int) -> None:
         self._log.warning("the reserve is given back", extra={"free": free})
 
     async def run(self) -> None:
         """Check the free space until cancelled."""
         while True:
             await trio.sleep(LOOK_S)
-            self.look()
+            self.check()
 
 
 def free_bytes(directory: Path) -> int:

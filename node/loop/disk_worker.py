@@ -56,7 +56,7 @@ def open_probe(directory: Path, space: Space) -> int:
     except OSError as error:
         if not is_full(error):
             raise
-        if not space.exhausted():
+        if not space.release_reserve():
             raise DiskFailed(f"{directory} has no room for {PROBE_BYTES} bytes, and no reserve: "
                              f"free some space, then start the node again") from error
         os.posix_fallocate(file_number, 0, PROBE_BYTES)
@@ -153,7 +153,7 @@ class DiskWorker:
             self._relax(jobs, sync, now_ms)
         # Entries staged from now on carry the end of this write as their durable watermark: they
         # reach the disk after this write is durable.
-        self._store.begin(gathering[-1])
+        self._store.submitted(gathering[-1])
         last = jobs[-1][0]
         for file, buffers, position in jobs:
             self._token += 1
@@ -213,8 +213,8 @@ class DiskWorker:
             try:
                 if missing is not None:
                     await self._create(missing)
-                elif (plan := self._store.prepare_plan()) is not None:
-                    await self._unless_full(plan.execute)
+                elif (job := self._store.create_segment_job()) is not None:
+                    await self._unless_full(job.execute)
             except OSError as error:
                 raise DiskFailed(f"a segment could not be prepared: {error}") from error
             self._preparing = False
@@ -226,10 +226,10 @@ class DiskWorker:
         while True:
             await self._seal_due.wait()
             self._seal_due = trio.Event()
-            while (plan := self._store.seal_plan()) is not None:
+            while (job := self._store.seal_job()) is not None:
                 try:
-                    if await self._unless_full(partial(plan.execute, self._give_way)):
-                        self._store.sealed(plan)
+                    if await self._unless_full(partial(job.execute, self._give_way)):
+                        self._store.sealed(job)
                 except OSError as error:
                     raise DiskFailed(f"a full segment could not be indexed: {error}") from error
 
@@ -248,7 +248,7 @@ class DiskWorker:
         except OSError as error:
             if self._space is None or not is_full(error):
                 raise
-            self._space.exhausted()
+            self._space.release_reserve()
             await trio.to_thread.run_sync(staged.create_files, False)
 
     async def _unless_full(self, work: Callable[[], None]) -> bool:
@@ -258,7 +258,7 @@ class DiskWorker:
         except OSError as error:
             if self._space is None or not is_full(error):
                 raise
-            self._space.fill()
+            self._space.refuse_records()
             return False
         return True
 
@@ -307,7 +307,7 @@ class DiskWorker:
         done, self._in_flight = self._in_flight, []
         self._writing_since_ms = None
         if self._flushing:
-            self._store.flushed(self._flushing)
+            self._store.fsynced(self._flushing)
             self._flushing = 0
         self.last_write_ms = monotonic_ms()
         due = False

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from multiraft.storage.repair.scrub import CheckpointsPlan, Scrubber, ScrubPlan
+from multiraft.storage.repair.scrub import Scrubber, ScrubCheckpointsJob, ScrubJob
 from multiraft.storage.settings import StorageSettings
 from node.clock import wall_ms
 from node.errors import DiskFailed
@@ -143,32 +143,32 @@ class Scrub:
     async def _pass(self) -> None:
         self.active = True
         due = trio.current_time()
-        while (plan := self._next_plan()) is not None:
+        while (job := self._next_job()) is not None:
             due = min(due, trio.current_time())  # a restarted pass ignores the old schedule
             await self._wait_for_disk()
             try:
-                await trio.to_thread.run_sync(plan.execute)
+                await trio.to_thread.run_sync(job.execute)
             except OSError as error:
                 raise DiskFailed(f"the journal cannot be read: {error}") from error
-            for damage in self._scrubber.done(plan):
+            for damage in self._scrubber.done(job):
                 self.found += 1
                 self._damaged(damage)
             if self.bytes - self._kept_bytes >= KEEP_BYTES:
                 self._kept_bytes = self.bytes
                 self._keep()
-            due = max(due + plan.bytes / self._pace, trio.current_time())
+            due = max(due + job.bytes / self._pace, trio.current_time())
             await self._sleep_until(due)
         self.active, self.requested_pace = False, 0
         self.passes += 1
         self.completed_ms = wall_ms()
         self._keep()
 
-    def _next_plan(self) -> ScrubPlan | CheckpointsPlan | None:
+    def _next_job(self) -> ScrubJob | ScrubCheckpointsJob | None:
         self._wake = trio.Event()
         if self._anew:
             self._anew = False
             self._scrubber.restart()
-        return self._scrubber.next_plan()
+        return self._scrubber.next_job()
 
     async def _sleep_until(self, due: float) -> None:
         """Sleep until ``due``, or until ``begin`` requests a pass."""

@@ -74,7 +74,7 @@ class Entries(Protocol):
 
     def entries(self, group: int, first: int, last: int) -> tuple[Entry, ...] | None: ...
 
-    def read_plan(self, group: int, first: int, last: int) -> ReadEntries: ...
+    def read_job(self, group: int, first: int, last: int) -> ReadEntries: ...
 
 
 class _Waiting:
@@ -119,7 +119,7 @@ class MetadataLog:
         """
         entries = self._store.entries(METADATA_GROUP, first, last)
         if entries is None:
-            entries = self._store.read_plan(METADATA_GROUP, first, last).execute()
+            entries = self._store.read_job(METADATA_GROUP, first, last).execute()
         if self._begins_anew:
             self._begins_anew, self.state = False, MetadataState()
         for entry in entries:

@@ -137,7 +137,7 @@ class LoadPublisher:
             record = {**fields, "part": part,
                       "groups": load_records.group_columns(self._core, self._store, groups),
                       "partitions": load_records.partition_columns(
-                          self._metadata_log.state, self._store.tails,
+                          self._metadata_log.state, self._store.partition_states,
                           islice(rows, ROWS_PER_RECORD))}
             batch = load_records.encoded(self._place.id, record,
                                          window.begin_ms + window.interval_ms)
@@ -241,7 +241,7 @@ class LoadPublisher:
                 or not self._core.status.is_leader(place.group)
             ):
                 continue
-            applied = self._store.tails[place.group].applied(incarnation)
+            applied = self._store.partition_states[place.group].applied(incarnation)
             if applied is None or applied.sealed or applied.epoch != place.epoch:
                 continue
             kept = self._store.first_at(

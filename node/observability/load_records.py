@@ -102,7 +102,7 @@ def group_columns(core: MultiRaft, store: Store,
     return _by_column(GROUP_COLUMNS, rows)
 
 
-def partition_columns(state: MetadataState, tails: dict[int, PartitionStates],
+def partition_columns(state: MetadataState, partition_states: dict[int, PartitionStates],
                       rows: Iterable[tuple[int, Sequence[int]]]) -> dict[str, list]:
     """Return columns of partitions with their counts and their metadata from ``state``.
 
@@ -113,7 +113,7 @@ def partition_columns(state: MetadataState, tails: dict[int, PartitionStates],
         place = state.locate(incarnation)
         if place is None:
             continue
-        tail = tails.get(group)
+        tail = partition_states.get(group)
         applied = tail.applied(incarnation) if tail is not None else None
         offsets = (applied.log_start, applied.next_offset) if applied is not None else (0, 0)
         named.append((incarnation, place.topic.name, place.partition, place.group, place.epoch,

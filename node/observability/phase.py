@@ -6,7 +6,7 @@ back.  Reading needs no lock: each attribute is one reference that is replaced.
 
 from __future__ import annotations
 
-from multiraft.storage.recovery.report import Progress
+from multiraft.storage.recovery.report import RecoveryProgress
 from node.clock import monotonic_ms
 
 RECOVERING, STARTING, SERVING, STOPPING = "recovering", "starting", "serving", "stopping"
@@ -17,7 +17,7 @@ class Life:
 
     def __init__(self) -> None:
         self.phase = RECOVERING
-        self.recovery = Progress()  # recovery writes into it, on the main thread
+        self.recovery = RecoveryProgress()  # recovery writes into it, on the main thread
         self.recovery_ms = 0  # duration in milliseconds, 0 = not over
         self.started_ms = monotonic_ms()
 

@@ -361,8 +361,8 @@ class Peers:
                 or not self._core.status.leads(message.group, message.term)):
             return
         try:
-            plan = self._store.read_plan(message.group, message.prev_index + 1, message.last_index)
-            buffers = frame_entries(await self._entries_of(plan), 0, 0)[0]
+            job = self._store.read_job(message.group, message.prev_index + 1, message.last_index)
+            buffers = frame_entries(await self._entries_of(job), 0, 0)[0]
         except Compacted:
             return  # the core detects it by itself, and offers a snapshot
         except CorruptRange as error:
@@ -375,11 +375,11 @@ class Peers:
             link.send([codec.frame([codec.encode(message, size)], buffers)])
 
     @staticmethod
-    async def _entries_of(plan: ReadJob) -> tuple[Entry, ...]:
-        """Read and verify the entries of a plan."""
-        small = plan.count <= RESIDENT_ENTRIES_MAX and plan.bytes <= RESIDENT_BYTES_MAX
-        resident = plan.run_from_page_cache() if small else None
-        return resident if resident is not None else await trio.to_thread.run_sync(plan.execute)
+    async def _entries_of(job: ReadJob) -> tuple[Entry, ...]:
+        """Read and verify the entries of a job."""
+        small = job.count <= RESIDENT_ENTRIES_MAX and job.bytes <= RESIDENT_BYTES_MAX
+        resident = job.run_from_page_cache() if small else None
+        return resident if resident is not None else await trio.to_thread.run_sync(job.execute)
 
     def _connected(self, link: PeerLink) -> None:
         if self._links.get(link.peer) is link:  # else it was removed during its handshake

@@ -172,7 +172,7 @@ class PlanParticipant:
                 await self._take(SLICE)
             if not self._core.status.is_leader(group):
                 continue
-            partitions = list(self._store.tails[group].partitions())
+            partitions = list(self._store.partition_states[group].partitions())
             for first in range(0, len(partitions), SLICE):
                 await self._take(SLICE)
                 rows += filter(None, (self._partition_load(partition, group)
@@ -189,7 +189,7 @@ class PlanParticipant:
         here."""
         state = self._metadata_log.state
         place = state.locate(partition)
-        tail = self._store.tails.get(group)
+        tail = self._store.partition_states.get(group)
         if place is None or place.group != group or tail is None:
             return None
         applied = tail.applied(partition)

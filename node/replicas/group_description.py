@@ -36,7 +36,7 @@ def describe_group(node: int, core: MultiRaft, store: Store, group: int) -> Grou
         quarantined=status.quarantined[:TEXT_MAX // 4], asleep=status.asleep,
         transferee=status.transferee, uncommitted_bytes=status.uncommitted_bytes,
         log_bytes=log_bytes(store, status, status.first_index),
-        partitions=store.tails[group].partitions_count,
+        partitions=store.partition_states[group].partitions_count,
         members=tuple(MemberProgress(
             member.node, member.state, member.match, member.next_index, member.commit_known,
             member.inflight_bytes, log_bytes(store, status, member.match + 1))

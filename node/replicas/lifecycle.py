@@ -85,7 +85,7 @@ class Replicas:
             else:
                 self._add(group, restored)
                 if (group == METADATA_GROUP and restored.incarnation > FIRST_GROUP_INCARNATION
-                        and not self._store.tails[group].applied_index):
+                        and not self._store.partition_states[group].applied_index):
                     self._metadata_log.begin_anew()  # its state is an earlier replica's
         self.due = True
 
@@ -95,7 +95,8 @@ class Replicas:
 
     def _add(self, group: int, restored: GroupRestored) -> None:
         self._recoveries_seen = -1  # it may be of an incarnation that is over
-        self._core.add_group(group, FIRST_GROUP_INCARNATION, restored, self._store.tails[group])
+        self._core.add_group(group, FIRST_GROUP_INCARNATION, restored,
+                             self._store.partition_states[group])
 
     def wanted(self, group: int, incarnation: int, sender: int, term: int, index: int) -> None:
         """Create the replica for which ``sender`` sent an append: it leads a group with this node
@@ -180,7 +181,7 @@ class Replicas:
         contain voters that joined since, and only they can clear it, so it is not made the only
         voter again."""
         alone = Configuration((self._core.node,))
-        named = NOBODY if self._store.repair.is_doubtful(group) else alone
+        named = NOBODY if self._store.repair.needs_head_recovery(group) else alone
         self._core.repair.reincarnate(group, incarnation, named)
 
     def _create_new(self) -> None:

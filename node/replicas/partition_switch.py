@@ -71,12 +71,12 @@ class MetadataCaller(Protocol):
 class PartitionSwitcher:
     """The driver on one node: a task per switch in which this node leads one of the two groups."""
 
-    def __init__(self, core: MultiRaft, tails: dict[int, PartitionStates],
+    def __init__(self, core: MultiRaft, partition_states: dict[int, PartitionStates],
                  metadata_log: MetadataLog, applied: AppliedEntries, peers: PeerCaller,
                  metadata_leader: MetadataCaller, request_round: Callable[[], None],
                  log: logging.Logger):
         self._core = core
-        self._tails = tails
+        self._partition_states = partition_states
         self._metadata_log = metadata_log
         self._applied = applied
         self._peers = peers
@@ -149,7 +149,7 @@ class PartitionSwitcher:
         ``MultiRaftError`` if the step cannot be done now."""
         leads_next = self._core.status.is_leader(switch.to_group)
         if leads_next:
-            opened = self._tails[switch.to_group].applied(partition)
+            opened = self._partition_states[switch.to_group].applied(partition)
             if opened is not None and opened.epoch == switch.epoch:
                 await self._metadata_leader.ask(wire.PublishSwitch(
                     partition, switch.epoch, opened.start_offset, opened.leader_epoch_base))
@@ -170,7 +170,7 @@ class PartitionSwitcher:
 
     def _sealed(self, place: Location, partition: int) -> PartitionSeal | None:
         """Return the applied seal that ends the partition's present epoch, if it is here."""
-        tail = self._tails.get(place.group)
+        tail = self._partition_states.get(place.group)
         sealed = tail.sealed(partition) if tail is not None else None
         return sealed if sealed is not None and sealed.epoch == place.epoch else None
 
@@ -185,7 +185,7 @@ class PartitionSwitcher:
         # the log.
         if not self.has_part(partition, switch) or not self._core.status.is_leader(group):
             return
-        tail = self._tails[group]
+        tail = self._partition_states[group]
         if tail.epoch_of(partition) < place.epoch:
             self._core.propose(group, EntryKind.PARTITION_OPEN, opening_of(place), partition)
         state = tail.tail_state(partition)
@@ -229,7 +229,7 @@ class PartitionSwitcher:
         if not self._is_decided(request):
             return wire.OpenPartitionReply()  # published already
         group = request.to_group
-        tail = self._tails.get(group)
+        tail = self._partition_states.get(group)
         if tail is None or not self._core.status.is_leader(group):
             raise NotLeader(group, self._core.status.leader_hint(group)[0])
         if not self._core.status.is_settled(group):
@@ -281,7 +281,7 @@ class PartitionSwitcher:
                     await trio.lowlevel.checkpoint()
                 if len(chain) == 1 or not self._core.status.is_leader(chain[-1].group):
                     continue
-                state = self._tails[chain[-1].group].applied(partition)
+                state = self._partition_states[chain[-1].group].applied(partition)
                 if (state is None or state.epoch != chain[-1].epoch
                         or state.log_start < chain[1].start_offset):
                     continue

@@ -1,6 +1,6 @@
 """The repair of damaged replicas from their peers, over bulk connections.
 
-Contract. ``damaged`` records damage that a read found. ``run`` is the task that requests copies
+Contract. ``on_damage`` records damage that a read found. ``run`` is the task that requests copies
 from peers, one request at a time, until no repairable replica is quarantined. ``answer`` serves
 copies to other nodes. ``multiraft.storage.repair.coordinator`` decides the next step; this module
 executes it.
@@ -19,11 +19,11 @@ from multiraft.errors import Compacted, CorruptEntry
 from multiraft.storage.errors import CorruptFile, CorruptRange
 from multiraft.storage.repair.coordinator import (
     ENTRIES_PER_REQUEST,
-    Answer,
-    Ask,
-    Extend,
     RepairCoordinator,
-    Request,
+    RepairRequest,
+    RepairResponse,
+    ReplayEntries,
+    SendRequest,
 )
 from multiraft.types import Entry
 from multiraft.wire.schema import Malformed
@@ -61,7 +61,7 @@ class Repairs:
         """Number of replicas repaired since the start."""
         return self._repairer.repaired
 
-    def damaged(self, error: CorruptRange | CorruptFile) -> None:
+    def on_damage(self, error: CorruptRange | CorruptFile) -> None:
         """Quarantine the replica of a damaged entry until a peer has supplied a copy. For a damaged
         checkpoint, which the scrub finds, another one is written."""
         if isinstance(error, CorruptFile):
@@ -69,19 +69,19 @@ class Repairs:
                 "path": error.path})
         else:
             self.found += 1
-        self._repairer.damaged(error)
+        self._repairer.on_damage(error)
         self._wanted.set()
         self._request_round()
 
-    def look(self) -> None:
+    def add_quarantined(self) -> None:
         """Start the repair of recovered replicas, after all of them were added to the core."""
-        self._repairer.look()
+        self._repairer.add_quarantined()
         if self._repairer.groups:
             self._wanted.set()
 
-    def created(self, group: int) -> None:
+    def on_replica_created(self, group: int) -> None:
         """Start the repair of a new replica if it begins as a recovering head."""
-        self._repairer.created(group)
+        self._repairer.on_replica_created(group)
         if self._repairer.groups:
             self._wanted.set()
 
@@ -101,19 +101,19 @@ class Repairs:
 
     async def _step(self, group: int) -> None:
         action = self._repairer.step(group)
-        if isinstance(action, Ask):
+        if isinstance(action, SendRequest):
             await self._ask(action)
-        elif isinstance(action, Extend):
+        elif isinstance(action, ReplayEntries):
             try:
-                entries = await trio.to_thread.run_sync(action.plan.execute)
+                entries = await trio.to_thread.run_sync(action.job.execute)
             except CorruptRange as error:
-                self.damaged(error)
+                self.on_damage(error)
                 return
             except OSError as error:
                 raise DiskFailed(f"the journal cannot be read: {error}") from error
-            self._repairer.tail_read(group, entries)
+            self._repairer.on_replay_read(group, entries)
 
-    async def _ask(self, ask: Ask) -> None:
+    async def _ask(self, ask: SendRequest) -> None:
         request = ask.request
         if ask.peer in self._silent:
             return  # one timeout per pass for a node that hangs; the next request asks another
@@ -128,22 +128,22 @@ class Repairs:
                                                          "reason": str(error)})
             return
         if answer is not None:
-            self._repairer.answered(answer)
+            self._repairer.on_response(answer)
 
     async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, list]:
         """Return the copies that this node has of entries that a peer lacks. Raises
         ``Malformed``."""
         request = _read_request(header)
-        found = self._repairer.answer_plans(request)
+        found = self._repairer.copies_for(request)
         if found is None:
             return {"op": OPERATION, "known": False}, []
-        plans, answer = found
+        jobs, answer = found
         entries: list[Entry] = []
-        for plan in plans:
+        for job in jobs:
             try:
-                entries += await trio.to_thread.run_sync(plan.execute)
+                entries += await trio.to_thread.run_sync(job.execute)
             except CorruptRange as error:
-                self.damaged(error)
+                self.on_damage(error)
             except Compacted:
                 continue
             except OSError as error:
@@ -154,7 +154,7 @@ class Repairs:
                 "compacted": list(map(list, answer.compacted))}, buffers
 
 
-def _read_request(header: dict) -> Request:
+def _read_request(header: dict) -> RepairRequest:
     group: Any = header.get("group")
     incarnation: Any = header.get("incarnation")
     term = header.get("term", 0)  # nodes of earlier builds do not say it
@@ -162,10 +162,11 @@ def _read_request(header: dict) -> Request:
     for value, least in ((group, 0), (incarnation, 1), (term, 0)):
         if type(value) is not int or not least <= value <= _U64:
             raise Malformed("a repair request without group and incarnation, or with a wrong term")
-    return Request(group, incarnation, _places(header.get("wanted")), term)
+    return RepairRequest(group, incarnation, _places(header.get("wanted")), term)
 
 
-def _read_answer(request: Request, header: dict, payload: memoryview) -> Answer | None:
+def _read_answer(request: RepairRequest, header: dict,
+                 payload: memoryview) -> RepairResponse | None:
     """Decode the reply of a peer; None = the peer does not know the group. Raises ``Malformed``."""
     if header.get("op") != OPERATION or not header.get("known"):
         return None
@@ -173,9 +174,9 @@ def _read_answer(request: Request, header: dict, payload: memoryview) -> Answer 
         entries = tuple(parse_entries(payload)) if len(payload) else ()
     except CorruptEntry as error:
         raise Malformed(f"a copy from a peer: {error}") from error
-    return Answer(request.group, request.incarnation, entries, _places(header.get("absent")),
-                  header.get("leads") is True, _places(header.get("compacted", [])),
-                  request.wanted)
+    return RepairResponse(request.group, request.incarnation, entries,
+                          _places(header.get("absent")), header.get("leads") is True,
+                          _places(header.get("compacted", [])), request.wanted)
 
 
 def _places(rows: object) -> tuple[tuple[int, int], ...]:

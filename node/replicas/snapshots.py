@@ -5,7 +5,7 @@ chunks over a bulk connection and installs it. ``answer`` serves chunks to other
 that breaks off resumes at the next offer, if the leader still has the same image; so does the
 download of a node that restarted, from what ``SnapshotDownload`` kept. ``compact`` removes old
 entries once a checkpoint holds their effect. A thread encodes and decodes an image in pieces
-(``multiraft.storage.pieces``); the loop only copies references.
+(``multiraft.storage.chunked_cbor``); the loop only copies references.
 
 Invariants. An image never changes. It is named by the (index, term) of its state, and no image of
 an earlier incarnation of the group is served. The installation is one synchronous step of the loop,
@@ -39,8 +39,8 @@ from multiraft.errors import CodecError
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft import snapshot
 from multiraft.raft.log_reader import LogBounds
-from multiraft.storage import pieces
-from multiraft.storage.snapshot_download import Arrived, SnapshotDownload
+from multiraft.storage import chunked_cbor
+from multiraft.storage.snapshot_download import PartialSnapshot, SnapshotDownload
 from multiraft.types import METADATA_GROUP, Configuration
 from multiraft.wire.schema import Malformed
 from node.errors import DiskFailed
@@ -100,7 +100,7 @@ class Snapshots:
         self._taking = trio.Lock()
         self._partial = partial
         self._space = space
-        self._download: Arrived | None = None
+        self._download: PartialSnapshot | None = None
         self._leader = 0  # leader of the last offer; 0 = none since the last attempt
         self._offer = trio.Event()
         self.installed = 0  # since the start
@@ -169,11 +169,11 @@ class Snapshots:
 
     async def _take(self, incarnation: int) -> Image:
         bounds, configuration_index, configuration = self._core.snapshot_point(METADATA_GROUP)
-        tail = self._store.tails[METADATA_GROUP]
+        tail = self._store.partition_states[METADATA_GROUP]
         assert tail.applied_index == bounds.last_index, f"{tail.applied_index}, {bounds}"
         values = [configuration_index, list(map(list, configuration)), tail.snapshot(),
                   self._metadata_log.state.snapshot()]
-        data = await trio.to_thread.run_sync(pieces.dumps, values)
+        data = await trio.to_thread.run_sync(chunked_cbor.dumps, values)
         return Image(bounds, data, codec.crc32c(data), trio.current_time(), incarnation)
 
     # ---- fetching ------------------------------------------------------------------------------
@@ -215,12 +215,14 @@ class Snapshots:
         """True if every offer has been processed."""
         return self._waits and not self._offer.is_set()
 
-    def _is_behind(self, download: Arrived) -> bool:
+    def _is_behind(self, download: PartialSnapshot) -> bool:
         """Return True if this replica has applied everything that the download contains."""
-        tail = self._store.tails.get(METADATA_GROUP)  # None: not created again since the start
+        tail = self._store.partition_states.get(
+            METADATA_GROUP
+        )  # None: not created again since the start
         return tail is not None and tail.applied_index >= download.index
 
-    async def _fetch(self, peer: int) -> Arrived | None:
+    async def _fetch(self, peer: int) -> PartialSnapshot | None:
         """Download the whole image; None = the peer has none to serve. Raises ``NoAnswer``,
         ``Malformed``."""
         while True:
@@ -248,7 +250,7 @@ class Snapshots:
         known = self._download
         if known is None or (known.index, known.term, known.crc) != (index, term, crc):
             await self._drop()
-            known = self._download = Arrived(index, term, total, crc, bytearray())
+            known = self._download = PartialSnapshot(index, term, total, crc, bytearray())
         if (offset != len(known.data) or total != known.total
                 or not 0 < len(payload) <= total - offset):
             await self._drop()
@@ -256,7 +258,7 @@ class Snapshots:
         known.data += payload
         await self._keep(known, payload)
 
-    async def _keep(self, known: Arrived, chunk: memoryview) -> None:
+    async def _keep(self, known: PartialSnapshot, chunk: memoryview) -> None:
         """Write a chunk to disk for a restart, if enough space is free; otherwise it stays in
         memory only."""
         try:
@@ -280,7 +282,7 @@ class Snapshots:
         except OSError as error:
             raise DiskFailed(f"what arrives of a snapshot cannot be kept: {error}") from error
 
-    async def _install(self, download: Arrived) -> None:
+    async def _install(self, download: PartialSnapshot) -> None:
         configuration_index, configuration, tail, state, encoded = (
             await trio.to_thread.run_sync(_decode, download))
         bounds = LogBounds(download.index + 1, download.term, download.index)
@@ -307,19 +309,19 @@ class Snapshots:
 _IMAGE = (shapes.WHOLE, ([shapes.WHOLE],) * 3, shapes.ANYTHING, shapes.ANYTHING)
 
 
-def _decode(download: Arrived) -> tuple[int, Configuration, PartitionStates, MetadataState,
-                                        pieces.Encoded]:
+def _decode(download: PartialSnapshot) -> tuple[int, Configuration, PartitionStates, MetadataState,
+                                        chunked_cbor.Encoded]:
     """Decode an image, on a thread. Return its parts, and the metadata once more as encoded for a
     checkpoint. Raises ``Malformed`` or ``CodecError``."""
     try:
-        image: Any = pieces.loads(bytes(download.data))
+        image: Any = chunked_cbor.loads(bytes(download.data))
         shapes.check(image, _IMAGE, "the image")
         index, configuration, tail, state = image
         voters, learners, outgoing = map(tuple, configuration)
         restored = PartitionStates.restore(tail)
         read = MetadataState.restore(state)
         decoded = (index, Configuration(voters, learners, outgoing), restored, read,
-                   pieces.Encoded(pieces.dumps(read.snapshot())))
+                   chunked_cbor.Encoded(chunked_cbor.dumps(read.snapshot())))
     except (CBORDecodeError, ValueError, TypeError) as error:
         raise Malformed(f"not a snapshot: {error}") from error
     if restored.applied_index != download.index:

@@ -139,7 +139,7 @@ def test_workers_get_the_packages_that_they_import(tmp_path):
     import zipfile
 
     names = zipfile.ZipFile(session.shipped(tmp_path)).namelist()
-    assert {"placement/shedding.py", "spark/loads.py"} <= {*names}
+    assert {"placement/shed.py", "spark/loads.py"} <= {*names}
 
 
 def test_a_package_that_workers_lack_is_named_with_the_python_that_needs_it():

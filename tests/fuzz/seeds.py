@@ -19,11 +19,11 @@ from multiraft.partitions.records import open_payload, seal_payload
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum, messages
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone, reincarnation, tombstone
-from multiraft.storage import identity, refusal
+from multiraft.storage import identity, refusal_record
 from multiraft.storage.index_file import encode
 from multiraft.storage.journal.journal import SegmentHeader
 from multiraft.storage.journal.segment_scan import scan_segment
-from multiraft.storage.snapshot_download import PARTIAL_FILE, Arrived, SnapshotDownload
+from multiraft.storage.snapshot_download import PARTIAL_FILE, PartialSnapshot, SnapshotDownload
 from multiraft.types import BatchInfo, Configuration, HardState
 from multiraft.wire import messages as wire
 from multiraft.wire import nodes, placements, sinks
@@ -285,7 +285,7 @@ def partial_images() -> list[bytes]:
     disk = SimulatedFilesystem()
     disk.make_directory("/node")
     kept = SnapshotDownload(disk, "/node", 1 << 20)
-    kept.begin(Arrived(7, 1, 30, 5, bytearray(b"ten bytes.")))
+    kept.begin(PartialSnapshot(7, 1, 30, 5, bytearray(b"ten bytes.")))
     kept.append(b"ten others")
     return [disk.open(f"/node/{PARTIAL_FILE}").read(1 << 10, 0)]
 
@@ -404,10 +404,12 @@ def identities() -> list[bytes]:
     disk.make_directory("/node")
     identity.create(disk, "/node", identity.Identity(bytes(16), 1, 77))
     identity.claim(disk, "/node", identity.Identity(bytes(16), 1, life=1 << 63), False)
-    refusal.write(disk, "/node", refusal.Mark("a copy", Life(4, 1 << 63), 5))
+    refusal_record.write(disk, "/node", refusal_record.RefusalRecord("a copy", Life(4, 1 << 63), 5))
     registry.write(disk, "/node", registry.of_new_cluster(bytes(16), 2, 3, NODES))
-    return [disk.open(f"/node/{name}").read(1 << 16, 0)
-            for name in (identity.NODE_FILE, registry.KNOWN_NODES_FILE, refusal.REFUSED_FILE)]
+    return [
+        disk.open(f"/node/{name}").read(1 << 16, 0)
+        for name in (identity.NODE_FILE, registry.KNOWN_NODES_FILE, refusal_record.REFUSED_FILE)
+    ]
 
 
 class _Lines(list):

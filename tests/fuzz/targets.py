@@ -30,7 +30,7 @@ from multiraft.partitions.records import open_payload, parse_open, parse_seal
 from multiraft.raft import joint_quorum
 from multiraft.raft.messages import Append
 from multiraft.raft.replica_records import parse_reincarnation, parse_tombstone
-from multiraft.storage import identity, inspect, pieces, refusal
+from multiraft.storage import chunked_cbor, identity, inspect, refusal_record
 from multiraft.storage.atomic_file import read_envelope, write_envelope
 from multiraft.storage.checkpoint import (
     CHECKPOINT_MAGIC,
@@ -42,7 +42,7 @@ from multiraft.storage.errors import StorageError
 from multiraft.storage.index_file import decode, encode
 from multiraft.storage.journal.journal import SegmentHeader
 from multiraft.storage.journal.segment_scan import scan_segment
-from multiraft.storage.snapshot_download import PARTIAL_FILE, Arrived, SnapshotDownload
+from multiraft.storage.snapshot_download import PARTIAL_FILE, PartialSnapshot, SnapshotDownload
 from multiraft.storage.store import Store
 from multiraft.wire import messages as wire
 from multiraft.wire.connection import (
@@ -223,7 +223,8 @@ def repair_frame(data: bytes) -> None:
         repair._read_request(fields)
     except Malformed:
         pass  # it may be an answer
-    repair._read_answer(repair.Request(1, 1, ((1, 1),)), fields, memoryview(data)[2 + length:])
+    request = repair.RepairRequest(1, 1, ((1, 1),))
+    repair._read_answer(request, fields, memoryview(data)[2 + length:])
 
 
 def bulk_requests(data: bytes) -> None:
@@ -249,10 +250,10 @@ def image_pieces(data: bytes) -> None:
 
 def snapshot_image(data: bytes) -> None:
     """Decode a complete image of the metadata group, with the announced CRC."""
-    download = Arrived(seeds.IMAGE_INDEX, 1, len(data), core.crc32c(data), bytearray(data))
+    download = PartialSnapshot(seeds.IMAGE_INDEX, 1, len(data), core.crc32c(data), bytearray(data))
     _index, _configuration, tail, state, encoded = snapshots._decode(download)
     tail.snapshot()  # an accepted image can be sent to another node
-    assert encoded == pieces.dumps(state.snapshot()), "the checkpoint has another state"
+    assert encoded == chunked_cbor.dumps(state.snapshot()), "the checkpoint has another state"
     tail._check()
 
 
@@ -368,7 +369,7 @@ def checkpoint(data: bytes) -> None:
     write_envelope(filesystem, DIRECTORY, "file", CHECKPOINT_MAGIC, CHECKPOINT_VERSION, data)
     found = read_checkpoint(filesystem, f"{DIRECTORY}/file")
     for group, record in found.records.items():
-        found.tails[group]._check()
+        found.partition_states[group]._check()
         record.encode()
     found.applied()
 
@@ -393,10 +394,10 @@ def known_nodes_file(data: bytes) -> None:
 
 def refusal_file(data: bytes) -> None:
     """Decode refused.json; an accepted file can be written again."""
-    disk = disk_with(refusal.REFUSED_FILE, signed(data))
-    mark = refusal.read(disk, DIRECTORY)
-    refusal.write(disk, DIRECTORY, mark)
-    assert refusal.read(disk, DIRECTORY) == mark
+    disk = disk_with(refusal_record.REFUSED_FILE, signed(data))
+    mark = refusal_record.read(disk, DIRECTORY)
+    refusal_record.write(disk, DIRECTORY, mark)
+    assert refusal_record.read(disk, DIRECTORY) == mark
 
 
 def signed(data: bytes) -> bytes:
@@ -445,7 +446,7 @@ def inspected(data: bytes) -> None:
                 list(inspect.rows(path, 0))
             elif kind == inspect.INDEX:
                 inspect.verify_index(path)
-        inspect.durable_mark(inspect.files_of(Path(directory)))
+        inspect.durable_watermark(inspect.files_of(Path(directory)))
 
 
 def history(data: bytes) -> None:

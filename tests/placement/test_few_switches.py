@@ -7,20 +7,20 @@ import random
 import pytest
 
 from placement.cluster import GroupRow, NodeRow, PartitionRow
-from placement.listing import listed
 from placement.outcome import planned
 from placement.plan import MOVES_LIMIT, TOPIC_SWITCH
 from placement.planner import make_plan
 from placement.policy import GROUP_INGRESS
+from placement.sampling import sample_partitions
 from placement.shares import group_shares
-from placement.shedding import (
+from placement.shed import (
     Item,
     assign,
     by_load,
     by_urgency,
     fitting_cap,
-    relieving,
     shed,
+    shed_candidates,
     urgent_first,
 )
 from placement.state import State
@@ -161,11 +161,12 @@ def test_a_listing_of_the_most_urgent_partitions_leads_to_the_same_worst_group(s
         for group, load in {**wanted.passed_on, **wanted.excess}.items():
             items = sorted((Item(row.ingress, row.incarnation) for row in before.partitions
                             if row.group == group and row.incarnation not in known), key=by_load)
-            found += by_urgency(relieving(items, load, wanted.cap), wanted.urgent.get(group, 0))
+            found += by_urgency(shed_candidates(items, load, wanted.cap),
+                                wanted.urgent.get(group, 0))
         chosen = {item.id for _, item in sorted(found, key=urgent_first)[:80]}
         return [row for row in before.partitions if row.incarnation in chosen]
 
-    found = listed(before._replace(partitions=()), few(40),
+    found = sample_partitions(before._replace(partitions=()), few(40),
                    lambda least: [row for row in before.partitions if row.ingress > least],
                    shed_there)
     some = make_plan(before._replace(partitions=found.partitions), few(40))

@@ -376,7 +376,7 @@ def test_a_new_node_is_not_filled_with_groups_that_hold_nothing():
     assert {move.bytes for move in made.moves if move.kind == plan.REPLICA_CHANGE} == {3 * GIB}
 
 
-def test_many_small_groups_are_no_dust():
+def test_many_small_groups_together_are_not_negligible():
     groups = [GroupRow(group, 1, 10, (1, 2, 3), 1 + group % 3, bytes=16 * MIB)
               for group in range(1025)]
     made = checked_plan(grown(snapshot(nodes(3), groups), NodeRow(4, "")), Policy(cool_down_ms=0))

@@ -15,7 +15,7 @@ from placement.plan import MOVES_MAX, ReplicaChange, load, save
 from placement.planner import make_plan
 from placement.policy import NODE_RESOURCES, Options, Policy
 from placement.state import State
-from placement.verify import DONE, standing, verify
+from placement.verify import DONE, move_progress, verify
 from tests.placement.clusters import asked, clusters, policies
 
 TESTDATA = Path(__file__).parent / "testdata"
@@ -105,7 +105,7 @@ def test_each_move_is_pending_before_and_done_after(question):
         for move in made.moves:
             row = (by_partition[move.incarnation] if move.kind == "topic_switch"
                    else by_group[move.group])
-            assert standing(move, row) == expected
+            assert move_progress(move, row) == expected
 
 
 @given(clusters(states=(ALIVE,)), policies())

@@ -19,7 +19,7 @@ from placement.plan import (
 )
 from placement.planner import make_plan
 from placement.policy import DISK, EGRESS, GROUP_INGRESS, Band, Options, Policy
-from placement.verify import DONE, OUTDATED, PENDING, standing, verify
+from placement.verify import DONE, OUTDATED, PENDING, move_progress, verify
 from tests.placement.clusters import (
     MIB,
     NOW_MS,
@@ -226,20 +226,20 @@ def _piles_up(before, moves):
 def test_standings_follow_what_is_observed():
     group = next(row for row in SNAPSHOT.groups if row.id == CHANGE.group)
     later = {"conf_index": group.conf_index + 3}
-    assert standing(CHANGE, group) == PENDING
-    assert standing(CHANGE, group._replace(voters=CHANGE.new_voters, **later)) == DONE
-    assert standing(CHANGE, group._replace(voters=CHANGE.new_voters, in_joint=True,
+    assert move_progress(CHANGE, group) == PENDING
+    assert move_progress(CHANGE, group._replace(voters=CHANGE.new_voters, **later)) == DONE
+    assert move_progress(CHANGE, group._replace(voters=CHANGE.new_voters, in_joint=True,
                                            **later)) == OUTDATED
-    assert standing(CHANGE, group._replace(**later)) == OUTDATED
-    assert standing(CHANGE, group._replace(incarnation=2)) == OUTDATED
-    assert standing(CHANGE, None) == OUTDATED
+    assert move_progress(CHANGE, group._replace(**later)) == OUTDATED
+    assert move_progress(CHANGE, group._replace(incarnation=2)) == OUTDATED
+    assert move_progress(CHANGE, None) == OUTDATED
     row = PartitionRow(SWITCH.incarnation, SWITCH.topic, 0, SWITCH.from_group)
-    assert isinstance(SWITCH, TopicSwitch) and standing(SWITCH, row) == PENDING
-    assert standing(SWITCH, row._replace(group=SWITCH.to_group, epoch=2)) == DONE
-    assert standing(SWITCH, row._replace(epoch=2)) == OUTDATED
+    assert isinstance(SWITCH, TopicSwitch) and move_progress(SWITCH, row) == PENDING
+    assert move_progress(SWITCH, row._replace(group=SWITCH.to_group, epoch=2)) == DONE
+    assert move_progress(SWITCH, row._replace(epoch=2)) == OUTDATED
     led = next(row for row in SNAPSHOT.groups if row.id == TRANSFER.group)
-    assert standing(TRANSFER, led) == PENDING
-    assert standing(TRANSFER, led._replace(leader=TRANSFER.to_node, **later)) == DONE
+    assert move_progress(TRANSFER, led) == PENDING
+    assert move_progress(TRANSFER, led._replace(leader=TRANSFER.to_node, **later)) == DONE
 
 
 def test_every_code_is_either_stale_or_the_plan_s_own_fault():

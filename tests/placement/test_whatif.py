@@ -13,7 +13,7 @@ from placement.outcome import planned
 from placement.planner import make_plan
 from placement.policy import Options
 from placement.topology import NodePlace, Topology
-from placement.whatif import Change, imagined
+from placement.whatif import Change, hypothetical
 from tests.placement.clusters import MIB, NOW_MS, STRICT, clusters, nodes
 from tests.placement.clusters import cluster as built
 
@@ -22,14 +22,14 @@ FOUR = built(nodes(4, racks=4), 16, [MIB * (1 + number % 5) for number in range(
 
 def planned_for(change, before=FOUR, policy=STRICT):
     """The imagined cluster and its plan, which is sound."""
-    after = imagined(before, change)
+    after = hypothetical(before, change)
     made = make_plan(after, policy, whatif.drained(change, Options()))
     assert not verify.verify(made, after, NOW_MS)
     return after, made
 
 
 def test_nothing_is_imagined_without_a_change():
-    assert imagined(FOUR, Change()) == FOUR
+    assert hypothetical(FOUR, Change()) == FOUR
 
 
 def test_a_node_that_joins_is_empty_and_gets_its_share():
@@ -83,7 +83,7 @@ def test_new_groups_are_where_a_growth_would_put_them_and_take_what_is_too_much(
     (Change(lost=(1, 2), pool_size=20), NotEnoughNodes, "needs as many nodes")])
 def test_what_cannot_be_is_refused(change, error, why):
     with pytest.raises(error, match=why):
-        imagined(FOUR, change)
+        hypothetical(FOUR, change)
 
 
 def test_a_partition_is_followed_through_the_plan():
@@ -107,7 +107,7 @@ def test_whatever_the_cluster_is_a_change_is_refused_or_planned_for(before, data
         st.integers(0, 1)))), leaves=tuple(data.draw(st.lists(st.sampled_from(ids), max_size=1))),
         pool_size=data.draw(st.sampled_from((0, before.pool_size + 3))))
     try:
-        after = imagined(before, change)
+        after = hypothetical(before, change)
     except NotEnoughNodes:
         return
     made = make_plan(after, STRICT, whatif.drained(change, Options()))

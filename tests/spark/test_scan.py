@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from placement.shedding import Item, by_load, by_urgency, relieving
+from placement.shed import Item, by_load, by_urgency, shed_candidates
 from placement.switches import SKIPPED_PER_GROUP, Relief
 
 pa = pytest.importorskip("pyarrow")
@@ -42,7 +42,7 @@ def test_what_a_group_sheds_does_not_depend_on_batches_and_their_order(size):
         told = [Item(load, incarnation) for load, incarnation, _ in fresh[:SKIPPED_PER_GROUP]]
         items = sorted((Item(load, incarnation) for load, incarnation, may_move in fresh
                         if may_move and load <= WANTED.cap), key=by_load)
-        leaving = relieving(items, EXCESS[group], WANTED.cap)
+        leaving = shed_candidates(items, EXCESS[group], WANTED.cap)
         urgency = {item: urgent for urgent, item
                    in by_urgency(leaving, WANTED.urgent.get(group, 0))}
         wanted += [(item.id, item.load, urgency.get(item, 0))

@@ -142,12 +142,12 @@ def long_journal(with_checkpoint: bool) -> tuple[Disk, JournalModel]:
         entry = (open_entry(1, 1, 1, 100) if index == 1
                  else data_entry(1, index, 1, 100, index - 2, [b"%d" % index * 150]))
         change = write(1, entry)
-        store.tails[1].append(entry)
+        store.partition_states[1].append(entry)
         model.stage(change)
         rounds.run(change)
         model.finish()
         if with_checkpoint and index in (20, 38):
-            store.tails[1].apply(index)
+            store.partition_states[1].apply(index)
             checkpoint(store, {1: index}, index)
     seal(store)
     store.close()

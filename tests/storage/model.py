@@ -78,7 +78,7 @@ def observed(store: Store) -> dict:
     found = {}
     for group, restored in store.groups.items():
         last = restored.bounds.last_index
-        entries = store.read_plan(group, 1, last).execute() if last else ()
+        entries = store.read_job(group, 1, last).execute() if last else ()
         if entries or restored.hard_state != HardState(0, 0):
             found[group] = ([_plain(entry) for entry in entries], restored.hard_state)
     return found
@@ -92,7 +92,7 @@ def _plain(entry: Entry) -> tuple:
 def readable(store: Store, group: int, index: int) -> tuple | None:
     """The entry as the store serves it; None when it says that it is damaged."""
     try:
-        entry, = store.read_plan(group, index, index).execute()
+        entry, = store.read_job(group, index, index).execute()
     except CorruptRange:
         return None
     return _plain(entry)

@@ -28,13 +28,13 @@ class Disk:
         self.error = 0  # of the next attempt to fill the file
         self.tries = 0
 
-    def take(self) -> bool:
+    def allocate(self) -> bool:
         if self.free < RESERVED:
             return False
         self.free, self.held_bytes = self.free - RESERVED, RESERVED
         return True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         self.free, self.held_bytes = self.free + self.held_bytes, 0
 
     def unallocated_bytes(self) -> int:
@@ -50,41 +50,43 @@ class Disk:
 
 def room(disk: Disk) -> DiskSpaceGuard:
     made = DiskSpaceGuard(disk, RESERVED, lambda: disk.free, disk)
-    made.look()
+    made.check()
     return made
 
 
 def test_records_are_refused_when_little_is_left_and_taken_when_there_is_enough():
     disk = Disk(2 * RESERVED)
-    looked = room(disk)
-    assert not looked.full and disk.held_bytes == RESERVED
+    checked = room(disk)
+    assert not checked.full and disk.held_bytes == RESERVED
     disk.free = LOW - 1
-    looked.look()
-    assert looked.full and disk.held_bytes == RESERVED
-    assert looked.exhausted() and not disk.held_bytes, "what goes on lives on the reserve"
-    assert not looked.exhausted()
+    checked.check()
+    assert checked.full and disk.held_bytes == RESERVED
+    assert checked.release_reserve() and not disk.held_bytes, "what goes on lives on the reserve"
+    assert not checked.release_reserve()
     disk.free = ENOUGH - 1
-    looked.look()
-    assert looked.full
+    checked.check()
+    assert checked.full
     disk.free = ENOUGH
-    looked.look()
-    assert not looked.full and disk.held_bytes == RESERVED
+    checked.check()
+    assert not checked.full and disk.held_bytes == RESERVED
 
 
 def test_a_file_without_its_blocks_is_given_them_before_records_are_taken():
     """Seed 790000000894: a segment that was created on a full disk was met by a write without room
     when the disk was full again, which ends the node."""
     disk = Disk(2 * RESERVED)
-    looked = room(disk)
+    checked = room(disk)
     disk.free, disk.missing = 0, 300
-    assert looked.exhausted()
-    assert looked.enough == ENOUGH + 300, "that is what people are told"
+    assert checked.release_reserve()
+    assert checked.resume_bytes == ENOUGH + 300, "that is what people are told"
     disk.free = ENOUGH + 299
-    looked.look()
-    assert looked.full and disk.tries == 0, "what is taken in part is gone for those who live on it"
+    checked.check()
+    assert checked.full and disk.tries == 0, (
+        "what is taken in part is gone for those who live on it"
+    )
     disk.free = ENOUGH + 300
-    looked.look()
-    assert not looked.full and not disk.missing and disk.held_bytes == RESERVED
+    checked.check()
+    assert not checked.full and not disk.missing and disk.held_bytes == RESERVED
 
 
 @pytest.mark.parametrize(("free", "full"), [(LOW + 1, True), (RESERVED, True), (ENOUGH, False)])
@@ -97,10 +99,10 @@ def test_a_start_gives_blocks_to_what_another_process_has_left_without(free, ful
 def test_a_file_that_finds_less_than_there_seemed_to_be_is_tried_again():
     disk = Disk(2 * RESERVED, missing=150)
     disk.error = errno.ENOSPC
-    looked = room(disk)
-    assert looked.full and disk.missing and not disk.held_bytes
-    looked.look()
-    assert not looked.full and not disk.missing
+    checked = room(disk)
+    assert checked.full and disk.missing and not disk.held_bytes
+    checked.check()
+    assert not checked.full and not disk.missing
 
 
 def test_another_error_of_the_disk_is_one():
@@ -112,9 +114,9 @@ def test_another_error_of_the_disk_is_one():
 
 def test_nobody_looks_without_a_reserve():
     disk = Disk(0, missing=150)
-    looked = DiskSpaceGuard(disk, 0, lambda: disk.free, disk)
-    looked.look()
-    assert not looked.full and not disk.tries
+    checked = DiskSpaceGuard(disk, 0, lambda: disk.free, disk)
+    checked.check()
+    assert not checked.full and not disk.tries
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -123,7 +125,7 @@ def test_a_segment_made_on_a_full_disk_has_its_blocks_when_the_disk_is_full_agai
     store = open_store(filesystem, "/node")
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
-    while store.prepare_plan() is None:
+    while store.create_segment_job() is None:
         rounds.run(write(1, hard_state=HardState(rounds.sequence, 1)))
     faults = filesystem.faults
     faults.capacity_bytes = faults.used_bytes + 1000  # no room for another segment
@@ -157,12 +159,12 @@ def test_the_operating_system_says_what_a_file_has(tmp_path):
     whole.create(filesystem, header)
     assert whole.unallocated_bytes() == 0
     bare = Segment(str(tmp_path / "bare.segment"), 0, 1 << 20, 7)
-    bare.create(filesystem, header, reserve=False)
+    bare.create(filesystem, header, preallocate=False)
     assert 0 < bare.unallocated_bytes() < 1 << 20, "its header has a block"
     bare.preallocate()
     assert bare.unallocated_bytes() == 0
     found = Segment(bare.path, 0, 1 << 20, 7)  # by the next process
     found.file = filesystem.open(found.path)
-    assert found.unallocated_bytes() == 0 and found.has_room
+    assert found.unallocated_bytes() == 0 and found.is_allocated
     for segment in (whole, bare, found):
         segment.file.close()

@@ -7,11 +7,11 @@ import pytest
 
 from chaos.simulator.disk.filesystem import PowerLoss, SimulatedFilesystem
 from multiraft.liveness.peer_identity import DURABLE, LIVES_KEPT, NO_LIFE, History, Life, Recall
-from multiraft.storage import identity, refusal
+from multiraft.storage import identity, refusal_record
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import NODE_FILE, Claimed, Identity
-from multiraft.storage.refusal import Mark
+from multiraft.storage.refusal_record import RefusalRecord
 
 CLUSTER = bytes(range(16))
 
@@ -95,52 +95,52 @@ def test_lives_that_are_none_are_corruption(tmp_path, lives):
 def test_a_refusal_is_kept_until_it_is_cleared_and_then_the_life_is_one_of_its_own(tmp_path):
     disk, directory = RealFilesystem(), str(tmp_path)
     starts(disk, directory, 1)
-    assert refusal.read(disk, directory) is None
-    mark = Mark("node 3: it has started since", Life(7, DURABLE | 70), 1_700_000_000_000)
-    refusal.write(disk, directory, mark)
-    assert refusal.read(disk, directory) == mark
-    refusal.clear(disk, directory, mark)
-    assert refusal.read(disk, directory) is None
+    assert refusal_record.read(disk, directory) is None
+    record = RefusalRecord("node 3: it has started since", Life(7, DURABLE | 70), 1_700_000_000_000)
+    refusal_record.write(disk, directory, record)
+    assert refusal_record.read(disk, directory) == record
+    refusal_record.clear(disk, directory, record)
+    assert refusal_record.read(disk, directory) is None
     claimed = starts(disk, directory, 2)
     assert claimed.boot_epoch == 8, "later than the life that it was compared with"
-    assert History(claimed.lives).recall(mark.life) is Recall.OWN
+    assert History(claimed.lives).recall(record.life) is Recall.OWN
 
 
 def test_a_refusal_that_names_no_life_is_cleared_as_well(tmp_path):
     disk, directory = RealFilesystem(), str(tmp_path)
     before = starts(disk, directory, 1)
-    refusal.write(disk, directory, Mark("removed"))
-    assert refusal.read(disk, directory) == Mark("removed", NO_LIFE, 0)
-    refusal.clear(disk, directory, Mark("removed"))
+    refusal_record.write(disk, directory, RefusalRecord("removed"))
+    assert refusal_record.read(disk, directory) == RefusalRecord("removed", NO_LIFE, 0)
+    refusal_record.clear(disk, directory, RefusalRecord("removed"))
     assert identity.read(disk, directory).lives == before.lives
 
 
 def test_clearing_that_is_cut_off_leaves_the_mark_or_a_cleared_directory():
-    mark = Mark("why", Life(7, DURABLE | 70))
+    record = RefusalRecord("why", Life(7, DURABLE | 70))
     fuse, blew = 0, True
     while blew:
         disk = SimulatedFilesystem()
         disk.make_directory("/d")
         disk.sync_directory("/")
         starts(disk, "/d", 1)
-        refusal.write(disk, "/d", mark)
+        refusal_record.write(disk, "/d", record)
         disk.fuse, blew = fuse, False
         try:
-            refusal.clear(disk, "/d", mark)
+            refusal_record.clear(disk, "/d", record)
         except PowerLoss:
             blew = True
         disk.fuse = -1
         disk.power_loss(random.Random(fuse))
-        if refusal.read(disk, "/d") is None:
-            assert mark.life in identity.read(disk, "/d").lives
+        if refusal_record.read(disk, "/d") is None:
+            assert record.life in identity.read(disk, "/d").lives
         fuse += 1
     assert fuse > 3
 
 
 def test_a_mark_that_rots_is_no_missing_one(tmp_path):
     disk, directory = RealFilesystem(), str(tmp_path)
-    refusal.write(disk, directory, Mark("why"))
-    path = tmp_path / refusal.REFUSED_FILE
+    refusal_record.write(disk, directory, RefusalRecord("why"))
+    path = tmp_path / refusal_record.REFUSED_FILE
     path.write_text(path.read_text().replace("why", "how"))
     with pytest.raises(CorruptFile):
-        refusal.read(disk, directory)
+        refusal_record.read(disk, directory)

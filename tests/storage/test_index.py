@@ -21,7 +21,7 @@ def build(script) -> tuple[GroupIndex, list[tuple[int, int, int]]]:
     index, model, position = GroupIndex(), [], 64
     for what, number, size in script:
         if what == "cut":
-            index.cut(number)
+            index.truncate(number)
             del model[max(0, number - 1):]
         else:
             term = (model[-1][0] if model else 1) + number
@@ -76,7 +76,7 @@ def test_terms_of_lost_entries_ascend_while_they_become_known_one_by_one(script)
         number = until = lost.pop(0)
         while (until := until + 1) in lost:
             pass
-        index.retag(number, terms[number - 1], until)
+        index.set_term(number, terms[number - 1], until)
         index._check()
         known = [at for at in range(1, len(terms) + 1) if at not in lost]
         assert [index.term(at) for at in known] == [terms[at - 1] for at in known]
@@ -146,7 +146,7 @@ def test_a_partition_joined_from_two_parts_is_the_whole(script, at):
 @given(batches, st.integers(0, 70))
 def test_a_cut_partition_ends_where_its_first_lost_batch_began(script, first_gone):
     index = partition_of(script)
-    index.cut(first_gone)
+    index.truncate(first_gone)
     index._check()
     kept = [end for number, (_, end, _) in enumerate(spans(script)) if 2 * number + 1 < first_gone]
     begin = spans(script)[0][0] if script else 0
@@ -174,11 +174,11 @@ def test_a_lost_batch_that_is_repaired_leaves_the_index_as_if_it_had_never_been_
         assert index.pack() == partition_of(script).pack()
 
 
-def test_a_last_batch_that_is_disowned_leaves_no_hole_before_it():
+def test_a_removed_last_batch_leaves_no_gap_before_it():
     index = PartitionIndex(7, 1)
     index.append(0, 2, 2, 1)
     index.append(7, 2, 7, 1)  # what lies between is lost
-    index.disown(7)
+    index.remove_batch(7)
     index._check()
     assert (len(index), index.end_offset) == (1, 2)
     index.append(2, 1, 8, 1)

@@ -33,10 +33,10 @@ def directory(tmp_path) -> Path:
     for index in range(1, 40):
         entry = (open_entry(1, 1, 1, 100) if index == 1
                  else data_entry(1, index, 1, 100, index - 2, [b"%d" % index * 150]))
-        store.tails[1].append(entry)
+        store.partition_states[1].append(entry)
         rounds.run(write(1, entry))
         if index in (10, 20):
-            store.tails[1].apply(index)
+            store.partition_states[1].apply(index)
             checkpoint(store, {1: index})
     seal(store)
     store.close()

@@ -46,14 +46,14 @@ def test_a_power_loss_takes_records_and_nothing_that_was_synced():
     for seed in range(40):
         disk = Disk()
         store = filled(disk, 6)
-        assert store.durable_position > store.table.journal.synced
+        assert store.durable_position > store.table.journal.fsynced
         disk.filesystem.power_loss(random.Random(seed))
         again = open_store(disk.filesystem, DIRECTORY)
         restored = again.groups[1]
         assert not restored.quarantined and not again.damage  # a torn tail, not corruption
         assert 1 <= restored.bounds.last_index <= 7
         assert restored.hard_state == HardState(1, 1)
-        again.read_plan(1, 1, restored.bounds.last_index).execute()
+        again.read_job(1, 1, restored.bounds.last_index).execute()
 
 
 def test_a_process_crash_takes_nothing():
@@ -69,7 +69,7 @@ def test_a_flush_is_what_later_entries_call_durable():
     store = filled(disk, 3)
     flushed = store.durable_position
     store.table.journal._active.file.sync()
-    store.flushed(flushed)
+    store.fsynced(flushed)
     worker = Worker(store)
     worker.sequence = 4
     worker.run(write(1, data_entry(1, 5, 1, 100, 3, [b"y"])))
@@ -82,7 +82,7 @@ def test_a_flush_is_what_later_entries_call_durable():
     again = open_store(disk.filesystem, DIRECTORY)
     assert again.groups[1].quarantined
     try:
-        again.read_plan(1, 3, 3).execute()
+        again.read_job(1, 3, 3).execute()
     except CorruptRange:
         return
     raise AssertionError("a damaged entry was served")
@@ -92,12 +92,12 @@ def test_a_checkpoint_speaks_of_nothing_that_was_not_synced():
     for seed in range(20):
         disk = Disk()
         store = filled(disk, 5)
-        tail = store.tails[1]
-        for entry in store.read_plan(1, 1, 6).execute():
+        tail = store.partition_states[1]
+        for entry in store.read_job(1, 1, 6).execute():
             tail.append(entry)
         tail.apply(6)
-        plan = store.checkpoint_plan({1: 6}, None)
-        plan.execute()
+        job = store.checkpoint_job({1: 6}, None)
+        job.execute()
         disk.filesystem.power_loss(random.Random(seed))
         again = open_store(disk.filesystem, DIRECTORY)
         assert again.groups[1].bounds.last_index == 6
@@ -145,9 +145,9 @@ def test_a_segment_stays_open_until_its_last_bytes_are_synced():
 
 def test_a_checkpoint_syncs_the_file_that_was_written_last():
     disk, store, _, before = rolled()
-    plan = store.checkpoint_plan({}, None)
-    assert plan.sync_first == before.path
-    plan.execute()
+    job = store.checkpoint_job({}, None)
+    assert job.sync_first == before.path
+    job.execute()
     disk.filesystem.power_loss(random.Random(1))
     again = open_store(disk.filesystem, DIRECTORY)
     assert not again.groups[1].quarantined
@@ -167,9 +167,9 @@ def test_a_checkpoint_is_due_for_what_it_can_speak_of():
         worker.run(write(1, data_entry(1, index, 1, 100, index - 2, [b"x"])))
     for _ in range(3):
         if store.checkpoint_due:
-            plan = store.checkpoint_plan({}, None)
-            plan.execute()
-            store.checkpointed(plan)
+            job = store.checkpoint_job({}, None)
+            job.execute()
+            store.checkpointed(job)
     assert not store.checkpoint_due
-    store.flushed(store.durable_position)
+    store.fsynced(store.durable_position)
     assert store.checkpoint_due

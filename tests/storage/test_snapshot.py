@@ -64,7 +64,7 @@ def with_logs(filesystem, **config) -> tuple:
                write(OTHER, open_entry(OTHER, 1, 1, 20), data_entry(OTHER, 2, 1, 20, 0, [b"a"]),
                      hard_state=HardState(1, 1)))
     for entry in store.entries(OTHER, 1, 2):
-        store.tails[OTHER].append(entry)
+        store.partition_states[OTHER].append(entry)
     return store, rounds
 
 
@@ -81,7 +81,7 @@ def check_installed(store, index: int) -> None:
     assert restored.configuration == FOUR
     assert restored.commit == restored.applied == index
     assert not restored.quarantined
-    assert store.tails[GROUP].applied_index == index
+    assert store.partition_states[GROUP].applied_index == index
     assert store.extra == "state"
     with pytest.raises(Compacted):
         store.entries(GROUP, index, index)
@@ -89,7 +89,7 @@ def check_installed(store, index: int) -> None:
 
 def check_other(store) -> None:
     assert store.groups[OTHER].bounds == LogBounds(1, 0, 2)
-    assert store.tails[OTHER].next_offset(20) == 1
+    assert store.partition_states[OTHER].next_offset(20) == 1
 
 
 def buried() -> GroupWrite:
@@ -133,7 +133,7 @@ def test_the_log_goes_on_behind_the_snapshot_across_restarts(simulated, index):
     store.close()
     store = open_store(simulated, DIRECTORY)
     assert store.groups[GROUP].bounds == LogBounds(index + 1, 3, index + 2)
-    assert store.entries(GROUP, index + 1, index + 2) is not None or store.read_plan(
+    assert store.entries(GROUP, index + 1, index + 2) is not None or store.read_job(
         GROUP, index + 1, index + 2).execute()
     check_other(store)
     assert not store.damage
@@ -205,7 +205,7 @@ def test_a_checkpoint_that_rots_is_written_anew_while_its_node_is_up(simulated, 
         [found] = scrubbed(store)
         assert isinstance(found, CorruptFile) and found.path == rotten
         assert not store.checkpoint_due
-        RepairCoordinator(1, store, None, None).damaged(found)
+        RepairCoordinator(1, store, None, None).on_damage(found)
         assert store.checkpoint_due
         checkpoint(store, extra="state")
         assert scrubbed(store) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
-from multiraft.storage.snapshot_download import PARTIAL_FILE, Arrived, SnapshotDownload
+from multiraft.storage.snapshot_download import PARTIAL_FILE, PartialSnapshot, SnapshotDownload
 
 DIRECTORY = "/node"
 PATH = f"{DIRECTORY}/{PARTIAL_FILE}"
@@ -32,7 +32,7 @@ def partial(filesystem: SimulatedFilesystem, bytes_max: int = 1 << 20) -> Snapsh
 def written(chunks=CHUNKS, total: int = 40) -> SimulatedFilesystem:
     filesystem = started()
     image = partial(filesystem)
-    image.begin(Arrived(7, 3, total, 0xDEADBEEF, bytearray(chunks[0])))
+    image.begin(PartialSnapshot(7, 3, total, 0xDEADBEEF, bytearray(chunks[0])))
     for chunk in chunks[1:]:
         image.append(chunk)
     return filesystem
@@ -51,7 +51,7 @@ def with_contents(data: bytes) -> SimulatedFilesystem:
 
 def test_its_bytes_are_these():
     assert contents(written(CHUNKS[:2])).hex(" ", 4) == GOLDEN.hex(" ", 4)
-    assert partial(with_contents(GOLDEN)).load() == Arrived(7, 3, 40, 0xDEADBEEF,
+    assert partial(with_contents(GOLDEN)).load() == PartialSnapshot(7, 3, 40, 0xDEADBEEF,
                                                             bytearray(b"first chunk2nd"))
 
 
@@ -60,13 +60,13 @@ def test_what_was_appended_is_there_and_goes_on():
     again = partial(filesystem)
     assert again.load().data == DATA[:14]
     again.append(CHUNKS[2])
-    assert partial(filesystem).load() == Arrived(7, 3, 40, 0xDEADBEEF, bytearray(DATA))
+    assert partial(filesystem).load() == PartialSnapshot(7, 3, 40, 0xDEADBEEF, bytearray(DATA))
 
 
-def test_a_new_image_takes_the_place_of_the_old_one():
+def test_a_new_snapshot_takes_the_place_of_the_old_one():
     filesystem = written()
-    partial(filesystem).begin(Arrived(9, 4, 10, 5, bytearray(b"x")))
-    assert partial(filesystem).load() == Arrived(9, 4, 10, 5, bytearray(b"x"))
+    partial(filesystem).begin(PartialSnapshot(9, 4, 10, 5, bytearray(b"x")))
+    assert partial(filesystem).load() == PartialSnapshot(9, 4, 10, 5, bytearray(b"x"))
 
 
 def test_a_file_that_was_torn_is_a_prefix_and_goes_on():
@@ -83,7 +83,7 @@ def test_a_file_that_was_torn_is_a_prefix_and_goes_on():
         assert partial(filesystem).load().data == DATA
 
 
-def test_no_flipped_byte_is_taken_for_the_image():
+def test_no_flipped_byte_is_taken_for_the_snapshot():
     whole = contents(written())
     for at in range(len(whole)):
         damaged = bytearray(whole)
@@ -95,7 +95,7 @@ def test_no_flipped_byte_is_taken_for_the_image():
 
 
 @pytest.mark.parametrize("total, bytes_max, found", [(40, 40, True), (40, 39, False)])
-def test_more_than_the_bound_is_no_image(total, bytes_max, found):
+def test_a_snapshot_above_the_bound_is_refused(total, bytes_max, found):
     filesystem = written(total=total)
     assert (partial(filesystem, bytes_max).load() is not None) == found == filesystem.exists(PATH)
 

@@ -18,7 +18,7 @@ from multiraft.storage.errors import (
     WrongIdentity,
 )
 from multiraft.storage.identity import Identity
-from multiraft.storage.recovery.report import Progress
+from multiraft.storage.recovery.report import RecoveryProgress
 from multiraft.storage.store import Store
 from multiraft.storage.stored_log import StoredLog
 from multiraft.types import Configuration, Entry, EntryKind, HardState
@@ -70,12 +70,12 @@ def test_a_staged_entry_counts_before_it_is_written(rounds):
 
 def test_recent_entries_are_served_from_memory_and_old_ones_by_a_plan(disk):
     filesystem, directory = disk
-    store = open_store(filesystem, directory, _with(tail_cache_bytes_max=4000))
+    store = open_store(filesystem, directory, _with(entry_cache_bytes_max=4000))
     store.create_group(1, 1, VOTERS)
     entries = fill(Rounds(store), 30)
     assert store.entries(1, 28, 30) == tuple(entries[27:])
     assert store.entries(1, 1, 30) is None
-    found = store.read_plan(1, 1, 30).execute()
+    found = store.read_job(1, 1, 30).execute()
     assert [bytes(entry.payload) for entry in found] == [bytes(each.payload) for each in entries]
     assert [entry.batch for entry in found] == [entry.batch for entry in entries]
     store.close()
@@ -98,7 +98,7 @@ def test_framed_entries_are_the_very_buffers_that_the_journal_got(rounds):
 
 def test_the_last_entries_can_never_be_cold_before_they_are_durable(disk):
     filesystem, directory = disk
-    store = open_store(filesystem, directory, _with(tail_cache_bytes_max=0))
+    store = open_store(filesystem, directory, _with(entry_cache_bytes_max=0))
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
     entries = [noop_entry(1, index, 1) for index in range(1, 20)]
@@ -112,7 +112,7 @@ def test_the_last_entries_can_never_be_cold_before_they_are_durable(disk):
 
 def test_finishing_one_round_leaves_the_next_ones_entries_in_memory(disk):
     filesystem, directory = disk
-    store = open_store(filesystem, directory, _with(tail_cache_bytes_max=0))
+    store = open_store(filesystem, directory, _with(entry_cache_bytes_max=0))
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
     first = rounds.stage(write(1, noop_entry(1, 1, 1)))
@@ -123,7 +123,7 @@ def test_finishing_one_round_leaves_the_next_ones_entries_in_memory(disk):
     assert store.entries(1, 2, 2) == (noop_entry(1, 2, 1),)
     second.execute()
     store.finish(second)
-    assert store.read_plan(1, 1, 2).execute() == (noop_entry(1, 1, 1), noop_entry(1, 2, 1))
+    assert store.read_job(1, 1, 2).execute() == (noop_entry(1, 1, 1), noop_entry(1, 2, 1))
     store.close()
 
 
@@ -131,7 +131,7 @@ def test_a_round_that_does_not_fit_rolls_over_and_keeps_its_order(rounds):
     entries = [noop_entry(1, index, 1) for index in range(1, 200)]
     staged = rounds.run(write(1, *entries))
     assert len(staged.parts) > 1
-    assert rounds.store.read_plan(1, 1, 199).execute() == tuple(entries)
+    assert rounds.store.read_job(1, 1, 199).execute() == tuple(entries)
 
 
 def test_an_entry_over_the_limit_is_refused_and_changes_nothing(rounds):
@@ -148,7 +148,7 @@ def test_a_round_for_an_unknown_group_is_refused(rounds):
         rounds.stage(write(5, noop_entry(5, 1, 1)))
 
 
-def test_a_dropped_suffix_is_overwritten(rounds):
+def test_a_truncated_suffix_is_overwritten(rounds):
     fill(rounds, 10)
     new = [noop_entry(1, 6, 2), data_entry(1, 7, 2, PARTITION, 6, [b"new"])]
     rounds.run(write(1, *new, drop_from=6, hard_state=HardState(2, 2)))
@@ -214,15 +214,15 @@ def test_a_fetch_below_the_first_offset_says_where_the_partition_begins(rounds):
 
 def test_a_cold_fetch_reads_and_verifies_and_ends_where_memory_begins(disk):
     filesystem, directory = disk
-    store = open_store(filesystem, directory, _with(tail_cache_bytes_max=8000))
+    store = open_store(filesystem, directory, _with(entry_cache_bytes_max=8000))
     store.create_group(1, 1, VOTERS)
     entries = fill(Rounds(store), 40)
     offset, batches = 0, []
     kinds = []
     while offset < 76:
         fetch = store.fetch(1, PARTITION, offset, 1 << 20, 1 << 30)
-        kinds.append("cold" if fetch.plan else "hot")
-        batches += fetch.plan.execute() if fetch.plan else fetch.buffers
+        kinds.append("cold" if fetch.job else "hot")
+        batches += fetch.job.execute() if fetch.job else fetch.buffers
         offset = fetch.next_offset
     assert kinds == ["cold", "hot"]
     assert [bytes(each) for each in batches] == [bytes(entry.payload) for entry in entries[2:]]
@@ -232,7 +232,7 @@ def test_a_cold_fetch_reads_and_verifies_and_ends_where_memory_begins(disk):
 def test_a_cold_read_opens_each_file_once_and_closes_it(disk, monkeypatch):
     """Two groups by turns, and no reading through gaps: each entry is a read of its own."""
     filesystem, directory = disk
-    store = open_store(filesystem, directory, _with(tail_cache_bytes_max=0, read_gap_bytes_max=0))
+    store = open_store(filesystem, directory, _with(entry_cache_bytes_max=0, read_gap_bytes_max=0))
     rounds = Rounds(store)
     for group in (1, 2):
         store.create_group(group, 1, VOTERS)
@@ -240,8 +240,8 @@ def test_a_cold_read_opens_each_file_once_and_closes_it(disk, monkeypatch):
     for index in range(3, 20):
         for group in (1, 2):
             rounds.run(write(group, data_entry(group, index, 1, PARTITION, index - 3, [b"a"])))
-    plan = store.read_plan(1, 1, 19)
-    paths = [span.path for span in plan.spans]
+    job = store.read_job(1, 1, 19)
+    paths = [span.path for span in job.spans]
     assert len(paths) > 2 * len({*paths}), "several reads of each file"
     files, opening = [], type(filesystem).open
 
@@ -250,7 +250,7 @@ def test_a_cold_read_opens_each_file_once_and_closes_it(disk, monkeypatch):
         return files[-1][1]
 
     monkeypatch.setattr(type(filesystem), "open", opened)
-    assert [entry.index for entry in plan.execute()] == list(range(1, 20))
+    assert [entry.index for entry in job.execute()] == list(range(1, 20))
     assert [path for path, _ in files] == list(dict.fromkeys(paths))
     for _, file in files:
         with pytest.raises(OSError):
@@ -262,13 +262,13 @@ def test_a_cold_read_takes_what_is_not_written_yet_from_memory(disk):
     """A follower far behind asks for a range that begins on disk and ends in a round that is still
     being written."""
     filesystem, directory = disk
-    store = open_store(filesystem, directory, replace(SMALL, tail_cache_bytes_max=0))
+    store = open_store(filesystem, directory, replace(SMALL, entry_cache_bytes_max=0))
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
     rounds.run(write(1, noop_entry(1, 1, 1)))
     rounds.stage(write(1, noop_entry(1, 2, 1)))
     assert store.entries(1, 1, 2) is None
-    assert [entry.index for entry in store.read_plan(1, 1, 2).execute()] == [1, 2]
+    assert [entry.index for entry in store.read_job(1, 1, 2).execute()] == [1, 2]
     store.close()
 
 
@@ -306,13 +306,13 @@ def test_a_complaint_finds_damage_in_either_copy(disk):
     store.create_group(1, 1, VOTERS)
     rounds = Rounds(store)
     fill(rounds, 4)
-    assert store.verify_plan(1, PARTITION, 99) is None
-    assert store.verify_plan(1, 77, 0) is None
-    store.verify_plan(1, PARTITION, 3).execute()
+    assert store.verify_job(1, PARTITION, 99) is None
+    assert store.verify_job(1, 77, 0) is None
+    store.verify_job(1, PARTITION, 3).execute()
     payload = store.entries(1, 4, 4)[0].payload
     payload[-1] ^= 1  # of the cached copy only
     with pytest.raises(CorruptRange, match="memory"):
-        store.verify_plan(1, PARTITION, 3).execute()
+        store.verify_job(1, PARTITION, 3).execute()
     store.close()
 
 
@@ -333,8 +333,8 @@ def test_a_partition_that_moved_away_and_back_is_read_link_by_link(rounds):
     assert fetch(2, PARTITION, 4, 1 << 20, 5).next_offset == 5
     assert fetch(1, PARTITION, 5, 1 << 20, 7).next_offset == 7
     assert fetch(1, PARTITION, 4, 1 << 20, 7) == ([], None, 4, 0), "that is in group 2"
-    assert rounds.store.verify_plan(1, PARTITION, 4) is None
-    assert rounds.store.verify_plan(2, PARTITION, 4) is not None
+    assert rounds.store.verify_job(1, PARTITION, 4) is None
+    assert rounds.store.verify_job(2, PARTITION, 4) is not None
 
 
 def test_a_timestamp_is_found_in_the_link_that_is_asked_for(rounds):
@@ -355,22 +355,22 @@ def test_positions_lead_to_files_across_many_segments(rounds):
     journal = rounds.store.table.journal
     assert len(journal.segments) > 3
     assert [segment.capacity for segment in journal.segments[:3]] == [4096, 8192, 8192]
-    assert rounds.store.read_plan(1, 1, 250).execute()[100].payload == entries[100].payload
+    assert rounds.store.read_job(1, 1, 250).execute()[100].payload == entries[100].payload
 
 
 def test_a_prepared_segment_is_used_when_its_turn_comes(rounds):
-    plans = 0
+    jobs = 0
     for index in range(1, 200):
-        plan = rounds.store.prepare_plan()
-        if plan is not None:
-            plans += 1
-            plan.execute()
+        job = rounds.store.create_segment_job()
+        if job is not None:
+            jobs += 1
+            job.execute()
         staged = rounds.stage(write(1, noop_entry(1, index, 1)))
         assert staged.native_ready or index == 1
         staged.execute()
         rounds.store.finish(staged)
     journal = rounds.store.table.journal
-    assert plans == len(journal.segments) - (journal._next is None)
+    assert jobs == len(journal.segments) - (journal._next is None)
 
 
 def test_small_rounds_write_zeros_ahead_and_large_ones_do_not(rounds):
@@ -474,13 +474,13 @@ def test_a_restart_finds_everything_and_goes_on(disk):
         assert restored.bounds == (1, 0, last)
         assert restored.hard_state == HardState(1, 1)
         assert store.damage == []
-        assert store.tails[1].next_offset(PARTITION) == 2 * (last - 2)
+        assert store.partition_states[1].next_offset(PARTITION) == 2 * (last - 2)
         entry = data_entry(1, last + 1, 1, PARTITION, 2 * (last - 2), [b"c", b"d"])
         Rounds(store).run(write(1, entry))
         entries.append(entry)
         store.close()
     store = open_store(filesystem, directory)
-    found = store.read_plan(1, 1, 40).execute()
+    found = store.read_job(1, 1, 40).execute()
     assert [bytes(each.payload) for each in found] == [bytes(each.payload) for each in entries]
     store.close()
 
@@ -490,7 +490,7 @@ def test_a_checkpoint_and_index_files_save_the_scan(disk):
     store = open_store(filesystem, directory)
     store.create_group(1, 1, VOTERS)
     entries = fill(Rounds(store), 200)
-    tail = store.tails[1]
+    tail = store.partition_states[1]
     for entry in entries:
         tail.append(entry)
     tail.apply(198)
@@ -503,8 +503,8 @@ def test_a_checkpoint_and_index_files_save_the_scan(disk):
     assert store.extra == {"metadata": [1, 2, 3]}
     assert store.recovered.scanned_segments == 1
     assert store.recovered.indexed_segments >= 3
-    assert store.tails[1].high_watermark(PARTITION) == 2 * 196
-    assert store.tails[1].next_offset(PARTITION) == 2 * 198
+    assert store.partition_states[1].high_watermark(PARTITION) == 2 * 196
+    assert store.partition_states[1].next_offset(PARTITION) == 2 * 198
     assert store.fetch(1, PARTITION, 0, 1 << 20, 1 << 30).next_offset == 396
     store.close()
 
@@ -518,7 +518,7 @@ def test_recovery_tells_how_far_it_is(disk):
     fill(rounds, 200)
     rounds.run(write(2, noop_entry(2, 1, 1)))
     store.close()
-    seen, progress = [], Progress()
+    seen, progress = [], RecoveryProgress()
 
     class Watched(type(filesystem)):
         def open(self, path):
@@ -531,7 +531,7 @@ def test_recovery_tells_how_far_it_is(disk):
     total = progress.segments_total
     assert total >= 3
     assert seen[:3] == [(0, total), (1, total), (2, total)], "it is told while it happens"
-    assert progress == Progress(total, total, 2, 2)
+    assert progress == RecoveryProgress(total, total, 2, 2)
 
 
 def test_a_checkpoint_does_not_call_committed_what_a_crash_may_replace(simulated):
@@ -543,10 +543,10 @@ def test_a_checkpoint_does_not_call_committed_what_a_crash_may_replace(simulated
     old = [noop_entry(1, 1, 1), noop_entry(1, 2, 1)]
     rounds.run(write(1, *old, hard_state=HardState(1, 0)))
     for entry in old:
-        store.tails[1].append(entry)
-    store.tails[1].apply(1)
-    store.tails[1].truncate(2)
-    store.tails[1].append(noop_entry(1, 2, 2))
+        store.partition_states[1].append(entry)
+    store.partition_states[1].apply(1)
+    store.partition_states[1].truncate(2)
+    store.partition_states[1].append(noop_entry(1, 2, 2))
     checkpoint(store, commits={1: 2})
     simulated.power_loss(random.Random(1))
     restored = open_store(simulated, "/node").groups[1]
@@ -558,9 +558,9 @@ def test_an_unchanged_group_is_not_encoded_again(rounds):
     rounds.store.create_group(2, 1, VOTERS)
     checkpoint(rounds.store)
     rounds.run(write(1, noop_entry(1, 6, 1), hard_state=HardState(2, 0)))
-    plan = rounds.store.checkpoint_plan({}, None)
-    assert isinstance(plan._records[2], bytes)
-    assert not isinstance(plan._records[1], bytes)
+    job = rounds.store.checkpoint_job({}, None)
+    assert isinstance(job._records[2], bytes)
+    assert not isinstance(job._records[1], bytes)
 
 
 def test_a_checkpoint_is_due_by_growth_of_the_journal(rounds):

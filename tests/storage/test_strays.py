@@ -10,12 +10,12 @@ import pytest
 from multiraft.storage import inspect
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.strays import (
-    LANE_POSITION_MAX,
-    Seen,
+    JOURNAL_POSITION_MAX,
+    SeenSegment,
     checkpoint_position,
     is_unfinished,
-    not_of_the_journal,
     segment_start,
+    stray_segments,
 )
 from tests.storage.world import VOTERS, Rounds, checkpoint, data_entry, open_entry, open_store
 from tests.storage.world import write as round_of
@@ -36,9 +36,9 @@ def node(tmp_path):
                 for index in range(2, ENTRIES + 1)]
     for entry in entries:
         rounds.run(round_of(1, entry))
-        store.tails[1].append(entry)
+        store.partition_states[1].append(entry)
         if entry.index in (10, 20):
-            store.tails[1].apply(entry.index)
+            store.partition_states[1].apply(entry.index)
             checkpoint(store, {1: entry.index})
     store.close()
     assert len(segments(directory)) > 3
@@ -66,8 +66,8 @@ def opened_with_all(directory):
 
 
 FAR = [str(number).zfill(20) for number in (
-    99_999_999_999_999_999_999, (1 << 64) - 1, 1 << 64, 1 << 63, LANE_POSITION_MAX,
-    LANE_POSITION_MAX - 8, 1 << 45)]
+    99_999_999_999_999_999_999, (1 << 64) - 1, 1 << 64, 1 << 63, JOURNAL_POSITION_MAX,
+    JOURNAL_POSITION_MAX - 8, 1 << 45)]
 NAMES = ["1.segment", "000000000000000000001.segment", "+0000000000000004096.segment",
          "-0000000000000000001.segment", " 0000000000000004096.segment",
          "0000000000000000 096.segment", "٠" * 20 + ".segment", "copy.segment", ".segment",
@@ -208,33 +208,33 @@ def test_what_somebody_called_new_stays(node):
 # ---- where a file without a header may stand ---------------------------------------------------
 
 
-def intact(start: int, end: int, first_mark: int) -> Seen:
-    return Seen(start, end - start, True, first_mark, end)
+def intact(start: int, end: int, first_watermark: int) -> SeenSegment:
+    return SeenSegment(start, end - start, True, first_watermark, end)
 
 
-def headless(start: int, size: int = 100) -> Seen:
-    return Seen(start, size, False, -1, start)
+def headless(start: int, size: int = 100) -> SeenSegment:
+    return SeenSegment(start, size, False, -1, start)
 
 
 def test_a_damaged_header_within_the_journal_is_damage():
     """It may be of a segment with entries that a log needs."""
     files = [intact(0, 4000, 0), headless(4096), intact(12288, 13000, 12000)]
-    assert not_of_the_journal(files, 0, 0) == {}
+    assert stray_segments(files, 0, 0) == {}
 
 
 def test_what_stands_between_two_segments_that_follow_each_other_is_a_stray():
     files = [intact(0, 4000, 0), headless(4090), intact(4096, 8000, 4000)]
-    assert [*not_of_the_journal(files, 0, 0)] == [1]
+    assert [*stray_segments(files, 0, 0)] == [1]
 
 
 def test_an_unfinished_segment_at_the_end_is_the_lanes():
-    assert not_of_the_journal([intact(0, 4000, 0), headless(4096, 0)], 0, 0) == {}
+    assert stray_segments([intact(0, 4000, 0), headless(4096, 0)], 0, 0) == {}
 
 
 def test_what_stands_before_the_journal_is_a_stray():
-    assert [*not_of_the_journal([headless(0), intact(8192, 9000, 8192)], 8192, 8192)] == [0]
+    assert [*stray_segments([headless(0), intact(8192, 9000, 8192)], 8192, 8192)] == [0]
 
 
 def test_a_segment_of_ours_is_one_wherever_it_stands():
     """Bytes missing before it are damage then."""
-    assert not_of_the_journal([intact(0, 4000, 0), intact(1 << 50, (1 << 50) + 100, 0)], 0, 0) == {}
+    assert stray_segments([intact(0, 4000, 0), intact(1 << 50, (1 << 50) + 100, 0)], 0, 0) == {}

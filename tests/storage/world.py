@@ -16,7 +16,7 @@ VOTERS = Configuration((1, 2, 3))
 #: Small enough that rolling over, zero-filling and checkpoints happen within a few rounds.
 SMALL = StorageConfig(entry_bytes_max=2048, first_segment_bytes=4096, segment_bytes_max=8192,
                       zero_ahead_bytes=512, zero_ahead_round_bytes_max=1024,
-                      tail_cache_bytes_max=1 << 20, checkpoint_bytes=4096)
+                      entry_cache_bytes_max=1 << 20, checkpoint_bytes=4096)
 
 
 def batch(base_offset: int, values: list[bytes], timestamp_ms: int = 1000) -> bytearray:
@@ -73,16 +73,16 @@ class Rounds:
 
 
 def checkpoint(store: Store, commits: dict | None = None, extra=None) -> None:
-    plan = store.checkpoint_plan(commits or {}, extra)
-    plan.execute()
-    store.checkpointed(plan)
+    job = store.checkpoint_job(commits or {}, extra)
+    job.execute()
+    store.checkpointed(job)
 
 
 def seal(store: Store) -> int:
     """Write all index files that are due; how many."""
     count = 0
-    while (plan := store.seal_plan()) is not None:
-        plan.execute()
-        store.sealed(plan)
+    while (job := store.seal_job()) is not None:
+        job.execute()
+        store.sealed(job)
         count += 1
     return count

@@ -21,18 +21,25 @@ from multiraft.partitions import producer_state, records
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum, replica_records
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone
-from multiraft.storage import identity, index_file, pieces, refusal, snapshot_download, store
+from multiraft.storage import (
+    chunked_cbor,
+    identity,
+    index_file,
+    refusal_record,
+    snapshot_download,
+    store,
+)
 from multiraft.storage.checkpoint import GroupRecord
 from multiraft.storage.identity import Identity
 from multiraft.storage.index import Copy, GroupIndex, PartitionIndex
 from multiraft.storage.journal.segment_index import (
-    HOLE_STRUCT,
+    RANGE_STRUCT,
     REPAIR_STRUCT,
     SegmentIndex,
     SegmentRun,
 )
-from multiraft.storage.refusal import Mark
-from multiraft.storage.snapshot_download import Arrived, SnapshotDownload
+from multiraft.storage.refusal_record import RefusalRecord
+from multiraft.storage.snapshot_download import PartialSnapshot, SnapshotDownload
 from multiraft.types import BatchInfo, Configuration, EntryKind, HardState
 from multiraft.wire import plans, sinks
 from multiraft.wire.plans import DRAINING
@@ -388,8 +395,8 @@ LIFE = (1 << 63) + 5
 
 def test_the_directory_has_its_files():
     names = (store.LOCK_FILE, identity.NODE_FILE, registry.KNOWN_NODES_FILE,
-             refusal.REFUSED_FILE, scrub.STATE_FILE, snapshot_download.PARTIAL_FILE,
-             disk_space.RESERVE_FILE, store.LANE_DIRECTORY)
+             refusal_record.REFUSED_FILE, scrub.STATE_FILE, snapshot_download.PARTIAL_FILE,
+             disk_space.RESERVE_FILE, store.JOURNAL_DIRECTORY)
     assert names == FILES
 
 
@@ -407,7 +414,7 @@ def test_node_json():
 
 def test_refused_json():
     disk = new_disk()
-    refusal.write(disk, DIRECTORY, Mark("why"))
+    refusal_record.write(disk, DIRECTORY, RefusalRecord("why"))
     same("refused.json", json.loads(written(disk, "refused.json")))
 
 
@@ -466,7 +473,7 @@ def payloads() -> dict[str, bytes]:
         "partition open, carried": records.open_payload(2, 3, 4, 1, window),
         "partition seal": records.seal_payload(5),
         "repair": REPAIR_STRUCT.pack(5, 6),
-        "quarantine cleared": HOLE_STRUCT.pack(5, 6),
+        "quarantine cleared": RANGE_STRUCT.pack(5, 6),
         "tombstone": bytes(
             replica_records.tombstone(1, 1, Tombstone(HardState(2, 3), 4, 5, 6)).payload
         ),
@@ -533,9 +540,21 @@ def test_a_group_s_run_in_an_index_file():
     run = SegmentRun(
         1, 2, 3, group, {100: partition}, HardState(3, 4))
     run.copies = [Copy(5, 2, 64, 72, 8, 72, 100, 7, 2, 9)]
-    run.lifted, run.settled, run.given_up = 10, ((11, 12),), 13
-    run.buried, run.buried_at, run.removed = Tombstone(HardState(2, 3), 4, 5, 6), 14, True
-    run.reborn, run.reborn_at, run.reborn_term = ForcedRecovery(3, CONFIGURATION), (15, 16), 17
+    run.cleared_position, run.cleared_ranges, run.head_recovery_truncate_position = (
+        10,
+        ((11, 12),),
+        13,
+    )
+    run.tombstone, run.tombstone_position, run.removed = (
+        Tombstone(HardState(2, 3), 4, 5, 6),
+        14,
+        True,
+    )
+    run.forced_recovery, run.forced_recovery_at, run.forced_recovery_term = (
+        ForcedRecovery(3, CONFIGURATION),
+        (15, 16),
+        17,
+    )
     fields = cbor2.loads(index_file.encode(SegmentIndex(0, 1, 2, 3, 4, 5, {1: run})))
     same("index, run", fields)
     same_numbers = [each for each in fields[6][0] if not isinstance(each, bytes)]
@@ -547,7 +566,7 @@ def test_a_group_s_run_in_an_index_file():
 
 def test_snapshots_that_are_arriving():
     disk = new_disk()
-    SnapshotDownload(disk, DIRECTORY, 1 << 20).begin(Arrived(1, 2, 5, 3, bytearray(b"abc")))
+    SnapshotDownload(disk, DIRECTORY, 1 << 20).begin(PartialSnapshot(1, 2, 5, 3, bytearray(b"abc")))
     assert written(disk, "snapshot.partial").hex() == PAYLOADS["snapshot.partial"]
 
 
@@ -643,9 +662,11 @@ def test_snapshots_of_the_metadata():
 
 def test_a_snapshot_that_is_sent_has_four_parts():
     """Index and value of the configuration, state of the partitions, metadata."""
-    image = pieces.dumps([3, [[1, 2], [3], [4]], PartitionStates(0, 7).snapshot(), full_metadata()])
+    image = chunked_cbor.dumps(
+        [3, [[1, 2], [3], [4]], PartitionStates(0, 7).snapshot(), full_metadata()]
+    )
     index, configuration, tail, state, _ = snapshots._decode(
-        Arrived(7, 2, len(image), 0, bytearray(image)))
+        PartialSnapshot(7, 2, len(image), 0, bytearray(image)))
     assert (index, configuration, tail.applied_index) == (3, CONFIGURATION, 7)
     assert state.topic("t").partitions == 4
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from chaos.simulator.env.parameters import DiskParameters
 from multiraft.raft.ready import Envelope, Writes
-from multiraft.storage.checkpoint import CheckpointPlan
+from multiraft.storage.checkpoint import CheckpointJob
 from multiraft.storage.disk_space import DiskSpaceGuard, is_full
 from multiraft.storage.filesystem import Buffer, File
 from multiraft.storage.io_jobs import StagedWrite
@@ -117,25 +117,25 @@ class DiskWorker:
         """Begin a checkpoint, or else prepare the next segment, or else seal a full one."""
         store = self._store
         if store.checkpoint_due and self._node.now_ms >= self._no_checkpoint_before_ms:
-            tail = store.tails.get(METADATA_GROUP)
+            tail = store.partition_states.get(METADATA_GROUP)
             applied = tail.applied_index if tail is not None else 0
-            plan = store.checkpoint_plan(self._node.commits(), self._node.extra())
-            self._begin(plan.execute, (), lambda: self._checkpointed(plan, applied),
+            job = store.checkpoint_job(self._node.commits(), self._node.extra())
+            self._begin(job.execute, (), lambda: self._checkpointed(job, applied),
                         self._no_checkpoint)
-        elif (prepare := store.prepare_plan()) is not None:
-            self._begin(prepare.execute, (), _nothing, self._room.fill)
-        elif (seal := store.seal_plan()) is not None:
-            self._begin(seal.execute, (), lambda: store.sealed(seal), self._room.fill)
+        elif (prepare := store.create_segment_job()) is not None:
+            self._begin(prepare.execute, (), _nothing, self._room.refuse_records)
+        elif (seal := store.seal_job()) is not None:
+            self._begin(seal.execute, (), lambda: store.sealed(seal), self._room.refuse_records)
 
-    def _checkpointed(self, plan: CheckpointPlan, applied: int) -> None:
-        self._store.checkpointed(plan)
+    def _checkpointed(self, job: CheckpointJob, applied: int) -> None:
+        self._store.checkpointed(job)
         self._no_checkpoint_before_ms = self._node.now_ms + CHECKPOINT_PAUSE_MS
         self._node.compact(applied)
 
     def _no_checkpoint(self) -> None:
         """Handle a checkpoint that failed for lack of disk space: the previous one stays valid."""
         self._store.checkpoint_failed()
-        self._room.fill()
+        self._room.refuse_records()
         self._no_checkpoint_before_ms = self._node.now_ms + NO_ROOM_MS
 
     def _begin(self, work: Callable[[], object], flights: Sequence[Flight],
@@ -262,7 +262,7 @@ class DiskWorker:
             self._node.later(FLUSH_PAUSE_US, self._flush, file)
             return
         position, self._unsynced = self._store.durable_position, None
-        self._begin(file.sync, (), lambda: self._store.flushed(position))
+        self._begin(file.sync, (), lambda: self._store.fsynced(position))
 
     def _create(self, staged: StagedWrite) -> None:
         """Create the files of a round.
@@ -276,7 +276,7 @@ class DiskWorker:
         except OSError as error:
             if not is_full(error):
                 raise
-            self._room.exhausted()
+            self._room.release_reserve()
             staged.create_files(False)
 
 

@@ -188,7 +188,7 @@ class SimulatedFile:
     def allocated(self) -> int:
         return self._open_inode().blocks
 
-    def reserve(self, size: int) -> None:
+    def preallocate(self, size: int) -> None:
         self._filesystem.take(self._open_inode(), size, self.path)
 
     def fileno(self) -> int:
@@ -449,7 +449,7 @@ class SimulatedFilesystem:
     def list(self, path: str) -> list[str]:
         return sorted(self._names(path.rstrip("/") or "/"))
 
-    def others(self, path: str) -> list[str]:
+    def non_files(self, path: str) -> list[str]:
         path = path.rstrip("/") or "/"
         return sorted(basename(other) for other in self._directories
                       if other != "/" and dirname(other) == path)

@@ -34,6 +34,6 @@ def storage_config(parameters) -> StorageConfig:
     return StorageConfig(
         entry_bytes_max=ENTRY_BYTES_MAX, first_segment_bytes=disk.first_segment_bytes,
         segment_bytes_max=disk.segment_bytes_max, zero_ahead_bytes=disk.zero_ahead_bytes,
-        tail_cache_bytes_max=disk.tail_cache_bytes_max, checkpoint_bytes=disk.checkpoint_bytes,
+        entry_cache_bytes_max=disk.entry_cache_bytes_max, checkpoint_bytes=disk.checkpoint_bytes,
         checkpoint_growth_factor=disk.checkpoint_growth_factor,
         checkpoints_kept=disk.checkpoints_kept).validate()

@@ -65,7 +65,7 @@ class DiskParameters:
     first_segment_bytes: int
     segment_bytes_max: int
     zero_ahead_bytes: int
-    tail_cache_bytes_max: int
+    entry_cache_bytes_max: int
     checkpoint_bytes: int
     checkpoint_growth_factor: int
     checkpoints_kept: int
@@ -232,7 +232,7 @@ def _draw_disk(rng: random.Random) -> DiskParameters:
         first_segment_bytes=first,
         segment_bytes_max=first * rng.choice((16, 32, 64)),
         zero_ahead_bytes=rng.choice((0, 1 << 10, 16 << 10)),
-        tail_cache_bytes_max=rng.choice((0, 1 << 10, 8 << 10, 1 << 20)),
+        entry_cache_bytes_max=rng.choice((0, 1 << 10, 8 << 10, 1 << 20)),
         checkpoint_bytes=rng.choice((16 << 10, 64 << 10, 256 << 10)),
         checkpoint_growth_factor=rng.choice((0, 2)),
         checkpoints_kept=rng.choice((1, 2)),

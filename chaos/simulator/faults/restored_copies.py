@@ -25,7 +25,7 @@ from chaos.simulator.faults.node_replacement import Wipes
 from chaos.simulator.node.node import CLUSTER_ID, SimulatedNode
 from chaos.simulator.node.peers import DIRECTORY
 from multiraft.liveness import peer_identity
-from multiraft.storage import identity, refusal
+from multiraft.storage import identity, refusal_record
 
 #: Copies kept of each node, so the maximum age of a copy in boots.
 KEPT_MAX = 4
@@ -122,7 +122,7 @@ class Copies:
         for start in range(self._rng.randrange(1, STARTS_MAX + 1)):
             if start and self._rng.random() < LAID_AGAIN:
                 disk = copy.disk.copied()
-            if refusal.read(disk, DIRECTORY) is None:
+            if refusal_record.read(disk, DIRECTORY) is None:
                 self._ask_all(node, disk)
 
     def _ask_all(self, node: SimulatedNode, disk: SimulatedFilesystem) -> None:
@@ -142,5 +142,5 @@ class Copies:
                                 f"n{node.node} with boot epoch {claimed.boot_epoch}")
             if verdict.remembered is not None and history.recall(
                     verdict.remembered) is not peer_identity.Recall.OWN:
-                refusal.write(disk, DIRECTORY, refusal.Mark(verdict.text))
+                refusal_record.write(disk, DIRECTORY, refusal_record.RefusalRecord(verdict.text))
                 self._world.faults["copy-refused"] += 1

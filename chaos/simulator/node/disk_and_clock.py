@@ -50,12 +50,12 @@ class SimulatedReserve:
             return 0
         return self._filesystem.open(RESERVE_FILE).allocated()
 
-    def take(self) -> bool:
+    def allocate(self) -> bool:
         """Take all bytes of the reserve, or none; True if they are taken."""
         exists = self._filesystem.exists(RESERVE_FILE)
         file = (self._filesystem.open if exists else self._filesystem.create)(RESERVE_FILE)
         try:
-            file.reserve(self._bytes_wanted)
+            file.preallocate(self._bytes_wanted)
         except OSError as error:
             if not is_full(error):
                 raise
@@ -63,7 +63,7 @@ class SimulatedReserve:
             return False
         return True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Remove the file, which frees its disk space."""
         self._filesystem.remove(RESERVE_FILE)
 
@@ -214,7 +214,7 @@ class Ailing(Armed):
             except OSError as error:
                 if not is_full(error) or not reserve.held_bytes:
                     raise
-                reserve.give_back()
+                reserve.release()
             return open_store()
         except OSError as error:
             if error.errno not in (errno.EIO, errno.ENOSPC):
@@ -235,14 +235,14 @@ class Ailing(Armed):
         exists = self._filesystem.exists(PROBE_FILE)
         file = self._filesystem.open(PROBE_FILE) if exists else self._filesystem.create(PROBE_FILE)
         try:
-            file.reserve(len(PROBE))
+            file.preallocate(len(PROBE))
         except OSError as error:
             if not is_full(error):
                 raise
-            if not self._room.exhausted():
+            if not self._room.release_reserve():
                 self.disk_failed(error)
                 return False
-            file.reserve(len(PROBE))
+            file.preallocate(len(PROBE))
         return True
 
     # ---- disk space ------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class Ailing(Armed):
         faults = self._filesystem.faults
         room = DiskSpaceGuard(SimulatedReserve(self._filesystem, reserved_bytes), reserved_bytes,
                     lambda: faults.free_bytes, store)
-        room.look()
+        room.check()
         return room
 
     def fill_disk(self, left_bytes: int) -> None:
@@ -269,7 +269,7 @@ class Ailing(Armed):
         if self._disk is None:
             return
         was_full = self._room.full
-        self._room.look()
+        self._room.check()
         if was_full != self._room.full:
             self._marks["disk full" if self._room.full else "room again"] += 1
             self._trace.line(self.node, -1, "room", "none" if self._room.full else "again")

@@ -122,8 +122,8 @@ def create_wanted(store: Store, raft: MultiRaft, witness: StateChecker, repairer
         return  # its tombstone is being written
     restored = store.create_group(group, INCARNATION, Configuration(()))
     witness.created(raft.node, group, restored)
-    raft.add_group(group, INCARNATION, restored, store.tails[group])
-    repairer.created(group)
+    raft.add_group(group, INCARNATION, restored, store.partition_states[group])
+    repairer.on_replica_created(group)
 
 
 class Regrouping(Sending):

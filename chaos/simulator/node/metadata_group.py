@@ -170,7 +170,7 @@ class Stately(Acquainted):
         entries = self._store.entries(METADATA_GROUP, first, last)
         if entries is None:
             try:
-                entries = self._store.read_plan(METADATA_GROUP, first, last).execute()
+                entries = self._store.read_job(METADATA_GROUP, first, last).execute()
             except CorruptRange as error:
                 raise UnreadableCommand(str(error)) from error
         for entry in entries:
@@ -237,7 +237,7 @@ class Stately(Acquainted):
 
     def _take_image(self) -> Image:
         bounds, index, configuration = self._raft.snapshot_point(METADATA_GROUP)
-        tail = self._store.tails[METADATA_GROUP]
+        tail = self._store.partition_states[METADATA_GROUP]
         return Image(bounds, marshal.dumps([index, [*map(list, configuration)], tail.snapshot(),
                                             self.extra()]))
 
@@ -302,19 +302,19 @@ class Stately(Acquainted):
 
         An armed crash may strike between any two of its file operations.
         """
-        plan = self._store.checkpoint_plan(self.commits(), self.extra())
+        job = self._store.checkpoint_job(self.commits(), self.extra())
         if self._effects_left:
             self._filesystem.fuse, self._effects_left = self._effects_left, 0
         try:
             try:
-                plan.execute()
+                job.execute()
             except OSError as error:
-                if not is_full(error) or not self._room.exhausted():
+                if not is_full(error) or not self._room.release_reserve():
                     raise
-                plan.execute()
+                job.execute()
         except OSError as error:
             self._disk.end(error)
             return False
         self._filesystem.fuse = -1
-        self._store.checkpointed(plan)
+        self._store.checkpointed(job)
         return True

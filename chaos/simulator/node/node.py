@@ -208,7 +208,7 @@ class SimulatedNode(Mending):
                                       store.boot_epoch)
         self._read_back.show(store, self._filesystem.image, self._witness, self.node, self.rotten)
         for group, restored in sorted(store.groups.items()):
-            raft.add_group(group, INCARNATION, restored, store.tails[group])
+            raft.add_group(group, INCARNATION, restored, store.partition_states[group])
         self._restore_state()
         self._repairer = RepairCoordinator(self.node, store, raft, self._write_record)
         self._sessions = Sessions(raft, store, self._answer, self._world.workload.was_read,
@@ -561,7 +561,7 @@ class SimulatedNode(Mending):
         """Check all invariants of the core and of the logs.  O(everything stored in memory)."""
         if self._raft is not None:
             self._raft._check()
-            for tail in self._store.tails.values():
+            for tail in self._store.partition_states.values():
                 tail._check()
 
     def status(self, group: int) -> GroupStatus:

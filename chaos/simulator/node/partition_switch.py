@@ -106,8 +106,8 @@ class Switches:
     def __init__(self, node: SimulatedNode, raft: MultiRaft, store: Store):
         self._node = node
         metadata = _Metadata(node)
-        self._driver = _Driver(self.look, node.steps, raft, store.tails, metadata, metadata,
-                               node, _Leader(node), node.request_round, None)
+        self._driver = _Driver(self.look, node.steps, raft, store.partition_states, metadata,
+                               metadata, node, _Leader(node), node.request_round, None)
         self._at_work: dict[int, Pending] = {}  # partition -> pause between two steps
         self._looking = False
 

@@ -21,7 +21,7 @@ from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from chaos.simulator.env.violations import Violation
 from chaos.simulator.node.disk_and_clock import Ailing
 from multiraft.liveness import peer_identity
-from multiraft.storage import refusal
+from multiraft.storage import refusal_record
 
 #: Retry interval of a connection that was refused temporarily.
 HELLO_RETRY_US = 200_000
@@ -165,12 +165,13 @@ class Acquainted(Ailing):
             raise Violation("NoOriginalIsRefused", f"n{self.node}: {verdict.text}")
         self._world.faults["copy-refused" if self.is_copy else "wiped-refused"] += 1
         if self.is_copy:
-            refusal.write(self._filesystem, DIRECTORY, refusal.Mark(verdict.text))
+            refusal_record.write(self._filesystem, DIRECTORY,
+                                 refusal_record.RefusalRecord(verdict.text))
         self.crash(False)
 
     def _was_refused(self) -> bool:
         """True if the directory is marked as refused; the process ends then."""
-        if refusal.read(self._filesystem, DIRECTORY) is None:
+        if refusal_record.read(self._filesystem, DIRECTORY) is None:
             return False
         self._trace.line(self.node, -1, "refused", "before")
         self._world.faults["copy-refused"] += 1

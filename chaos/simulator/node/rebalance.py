@@ -218,7 +218,7 @@ class Moving(Regrouping):
         return self._has_applied(group, index)
 
     def _has_applied(self, group: int, index: int) -> bool:
-        tail = self._store.tails.get(group)
+        tail = self._store.partition_states.get(group)
         return tail is not None and tail.applied_index >= index
 
     def _tell_applied(self, group: int, last: int) -> None:

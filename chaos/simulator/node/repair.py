@@ -20,7 +20,12 @@ from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import CorruptFile, CorruptRange
 from multiraft.storage.identity import NODE_FILE
 from multiraft.storage.io_jobs import StagedWrite
-from multiraft.storage.repair.coordinator import Answer, Ask, Extend, Request
+from multiraft.storage.repair.coordinator import (
+    RepairRequest,
+    RepairResponse,
+    ReplayEntries,
+    SendRequest,
+)
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.storage.strays import SEGMENT_SUFFIX
 from multiraft.types import Entry
@@ -99,9 +104,9 @@ class Mending(Moving):
 
     def _scrub(self) -> None:
         scrubber = Scrubber(self._store)
-        while (plan := scrubber.next_plan()) is not None:
-            plan.execute()
-            for error in scrubber.done(plan):
+        while (job := scrubber.next_job()) is not None:
+            job.execute()
+            for error in scrubber.done(job):
                 self._take_damage(error)
         self._unscrubbed = False
         self._repair_soon()
@@ -125,7 +130,7 @@ class Mending(Moving):
     def _take_damage(self, error: CorruptRange | CorruptFile) -> None:
         if not self.rotten:
             raise error
-        self._repairer.damaged(error)
+        self._repairer.on_damage(error)
         self._repair_soon()
         self.request_round()
 
@@ -175,11 +180,11 @@ class Mending(Moving):
         self._repairing = False
         for group in sorted(self._repairer.groups):
             action = self._repairer.step(group)
-            if isinstance(action, Ask):
+            if isinstance(action, SendRequest):
                 self._send_bulk(action.peer, action.request)
-            elif isinstance(action, Extend):
+            elif isinstance(action, ReplayEntries):
                 try:
-                    self._repairer.tail_read(group, action.plan.execute())
+                    self._repairer.on_replay_read(group, action.job.execute())
                 except CorruptRange as error:
                     self._damaged(error)
         self.request_round()
@@ -189,8 +194,9 @@ class Mending(Moving):
         self._disk.submit(Flight(None, staged, ()))
         self._disk.start_next()
 
-    def _send_bulk(self, to: int, item: Request | Answer | ChunkRequest | Chunk | Question
-                   | Told) -> None:
+    def _send_bulk(
+        self, to: int, item: RepairRequest | RepairResponse | ChunkRequest | Chunk | Question | Told
+    ) -> None:
         if to in self._connected:
             self._network.send(self.node, to, "bulk", (item,),
                                self._world.everyone[to].receive_bulk)
@@ -200,8 +206,8 @@ class Mending(Moving):
 
     def _take_bulk(self, sender: int, frame: tuple) -> None:
         for item in frame:
-            if isinstance(item, Answer):
-                self._repairer.answered(item)
+            if isinstance(item, RepairResponse):
+                self._repairer.on_response(item)
                 continue
             if isinstance(item, ChunkRequest):
                 self._serve_state(sender, item)
@@ -215,14 +221,14 @@ class Mending(Moving):
             if isinstance(item, Told):
                 self._told(item)
                 continue
-            found = self._repairer.answer_plans(item)
+            found = self._repairer.copies_for(item)
             if found is None:
                 continue  # this node has no replica of the group, or no longer
-            plans, answer = found
+            jobs, answer = found
             entries: list[Entry] = []
-            for plan in plans:
+            for job in jobs:
                 try:
-                    entries += plan.execute()
+                    entries += job.execute()
                 except CorruptRange as error:
                     self._damaged(error)
             self._send_bulk(sender, answer._replace(entries=tuple(entries)))

@@ -129,7 +129,7 @@ class Sessions:
         if not self._raft.status.has_group(group) or not self._raft.status.is_leader(group):
             raise NotLeader(group, self._raft.status.leader_hint(group)[0])
         place = self._place_for(partition, request.seen_index)
-        tail, switch = self._store.tails[group], place.switch
+        tail, switch = self._store.partition_states[group], place.switch
         goes_on_here = (switch is not None and group == switch.to_group
                         and tail.epoch_of(partition) >= switch.epoch)
         if place.group != group and not goes_on_here:
@@ -213,7 +213,7 @@ class Sessions:
         """True if the partition left this group and returned, and the metadata of this node lack
         that switch.
         """
-        tail = self._store.tails.get(place.group)
+        tail = self._store.partition_states.get(place.group)
         state = tail.applied(request.partition) if tail is not None else None
         return state is not None and state.epoch > place.epoch
 
@@ -227,14 +227,14 @@ class Sessions:
         if group not in self._store.groups:
             return offset  # no replica here
         try:
-            high_watermark = self._store.tails[group].high_watermark(partition)
+            high_watermark = self._store.partition_states[group].high_watermark(partition)
         except UnknownPartition:
             return offset
         if limit is not None:
             high_watermark = min(high_watermark, limit)
         found = self._store.fetch(group, partition, offset, bytes_max, high_watermark)
         try:
-            batches = found.buffers if found.plan is None else found.plan.execute()
+            batches = found.buffers if found.job is None else found.job.execute()
         except CorruptRange as error:
             self._damaged(error)
             return offset

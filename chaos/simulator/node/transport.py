@@ -65,16 +65,16 @@ class Sending(Stately):
             return None
         entries = self._store.entries(message.group, first, last)
         if entries is None:
-            plan = self._store.read_plan(message.group, first, last)
-            self.later(COLD_READ_US, self._send_cold, to, message, plan)
+            job = self._store.read_job(message.group, first, last)
+            self.later(COLD_READ_US, self._send_cold, to, message, job)
             return None
         return self._framed(message, entries)
 
-    def _send_cold(self, to: int, message: Append, plan: ReadJob) -> None:
+    def _send_cold(self, to: int, message: Append, job: ReadJob) -> None:
         if not self._raft.status.leads(message.group, message.term):
             return  # as in the real node: the replica may have been removed during the read
         try:
-            self._send(to, [self._framed(message, plan.execute())])
+            self._send(to, [self._framed(message, job.execute())])
         except CorruptRange as error:
             self._damaged(error)
 

@@ -93,8 +93,8 @@ class ReadBack:
             if damaged is not None:
                 if not rotten:
                     raise damaged
-                term = 0 if first in log.unsure else log.index.term(first)
-                found.append(DamagedEntry(first, term, first in log.questioned))
+                term = 0 if first in log.term_unknown else log.index.term(first)
+                found.append(DamagedEntry(first, term, first in log.maybe_truncated))
                 first += 1
         self.entries_read += len(found)
         return known, found
@@ -119,8 +119,8 @@ class ReadBack:
             return None
         index = log.index
         count = min(_common(look.positions, index._positions), _common(look.ends, index._ends))
-        changed = sorted({at for begin, end in self._changed for at in index.within(begin, end)
-                          if at <= count})
+        changed = sorted({at for begin, end in self._changed
+                          for at in index.indexes_within(begin, end) if at <= count})
         known = look.log.copy()
         known.drop_from(self._first_other(store, log.group, known, changed, count + 1))
         return known
@@ -150,14 +150,14 @@ def _readable(store: Store, group: int, first: int,
     damage is rare, and one read costs about as much as ten entries.
     """
     try:
-        return store.read_plan(group, first, last).execute(), None
+        return store.read_job(group, first, last).execute(), None
     except CorruptRange as error:
         if first == last:
             return (), error
     entries: list[Entry] = []
     for index in range(first, last + 1):
         try:
-            entries += store.read_plan(group, index, index).execute()
+            entries += store.read_job(group, index, index).execute()
         except CorruptRange as error:
             return tuple(entries), error
     raise AssertionError(f"g{group} {first}..{last} is damaged, and none of it")
@@ -167,7 +167,8 @@ def _knows_its_damage(log: StoredLog) -> bool:
     """True if all damage of the log is known: entries that cannot be read, each with index and
     term.
     """
-    return not (log.doubtful or log.lasting or log.unsure or log.questioned)
+    return not (log.needs_head_recovery or log.permanently_quarantined
+                or log.term_unknown or log.maybe_truncated)
 
 
 def _runs(indexes: list[int]) -> Iterator[tuple[int, int]]:

@@ -2,15 +2,15 @@
 
 Contract.  ``place`` runs on the loop and touches memory only: it gives entries their positions and
 frames them.  The thread that executes the parts creates and writes the files, in order, each part
-synced before the next begins.  ``settle`` advances the durable position.
+synced before the next begins.  ``advance_durable`` advances the durable position.
 
 Invariants.  synced <= durable <= position; the first two differ only while records wait for
 their sync (``durability = relaxed``).  A position is the segment's start plus a byte of its file; a
 segment's successor starts at start + capacity, so the rest of a segment that could not hold the
 next entry is a gap without bytes.  Every entry carries the position known durable when it was
-framed, its durable mark; since parts are synced one by one, the first entry of a segment carries
-the end of the one before it, which proves to recovery that nothing is missing between two files.
-Marks never fall along a journal.
+framed, its durable watermark; since parts are synced one by one, the first entry of a segment
+carries the end of the one before it, which proves to recovery that nothing is missing between two
+files.  Watermarks never fall along a journal.
 
 Theory.  An entry's ``prev_crc`` chains it to the one before it in its file, seeded by a number
 that differs for every segment and boot.  Bytes that a torn write left behind can thus join the
@@ -82,7 +82,7 @@ class SegmentHeader(NamedTuple):
 class Segment:
     """One file of the journal.  ``file`` is open only while it is written."""
 
-    __slots__ = ("path", "start", "capacity", "seed", "end", "zeroed", "file", "has_room")
+    __slots__ = ("path", "start", "capacity", "seed", "end", "zeroed", "file", "is_allocated")
 
     def __init__(self, path: str, start: int, capacity: int, seed: int):
         self.path = path
@@ -92,10 +92,11 @@ class Segment:
         self.end = start + layout.SEGMENT_HEADER_BYTES  # journal position after the last entry
         self.zeroed = 0  # bytes of the file that are written or zero-filled
         self.file: File | None = None
-        self.has_room = False  # all blocks that it will need are its own, as far as is known
+        self.is_allocated = False  # all blocks that it will need are its own, as far as is known
 
-    def create(self, filesystem: Filesystem, header: SegmentHeader, reserve: bool = True) -> None:
-        """Make the file exist durably, header included, and with all the room that it will need
+    def create(self, filesystem: Filesystem, header: SegmentHeader,
+               preallocate: bool = True) -> None:
+        """Make the file exist durably, header included, and with all blocks that it will need
         unless told otherwise; nothing when it was done ahead.  When it fails there is no file.
 
         The name is durable before the first entry is written, so a segment with entries cannot
@@ -104,31 +105,31 @@ class Segment:
             return
         file = filesystem.create(self.path)
         try:
-            if reserve:
-                file.reserve(self.capacity)
+            if preallocate:
+                file.preallocate(self.capacity)
             file.write([header.pack()], 0, True)
         except OSError:
-            # Removed, so that the same name can be created again when the disk has room.
+            # Removed, so that the same name can be created again when the disk has space again.
             file.close()
             filesystem.remove(self.path)
             raise
         filesystem.sync_directory(self.path.rpartition("/")[0])
-        self.file, self.has_room = file, reserve
+        self.file, self.is_allocated = file, preallocate
 
     def unallocated_bytes(self) -> int:
         """Return the bytes of blocks that the file still lacks, because it was created on a full
         disk or by another process.  Raise ``OSError``."""
-        if self.has_room or self.file is None:
+        if self.is_allocated or self.file is None:
             return 0
         missing = max(0, self.capacity - self.file.allocated())
-        self.has_room = not missing
+        self.is_allocated = not missing
         return missing
 
     def preallocate(self) -> None:
         """Give it what is missing.  Raises ``OSError``; part of it may be taken then."""
-        if not self.has_room and self.file is not None:
-            self.file.reserve(self.capacity)
-            self.has_room = True
+        if not self.is_allocated and self.file is not None:
+            self.file.preallocate(self.capacity)
+            self.is_allocated = True
 
 
 class Part(NamedTuple):
@@ -160,8 +161,9 @@ class Journal:
         self.segments: list[Segment] = []
         self.position = 0  # after the last staged entry
         self.durable = 0  # everything before it is written, as durably as the node promises
-        self.synced = 0  # everything before it is on disk: what entries say
-        self.begun = 0  # everything before it is on disk before anything placed later is written
+        self.fsynced = 0  # everything before it is on disk: what entries say
+        #: Everything before it is on disk before anything that is placed later is written.
+        self.submitted = 0
         self._starts: list[int] = []
         self._header = header
         self._seeds = tuple(seeds)
@@ -184,7 +186,7 @@ class Journal:
         start a new segment at ``next_start``."""
         self.segments = list(segments)
         self._starts = [segment.start for segment in segments]
-        self.position = self.durable = self.synced = position
+        self.position = self.durable = self.fsynced = position
         self._last_crc = last_crc
         self._next_start = next_start
         if file is not None:
@@ -216,7 +218,7 @@ class Journal:
             at += count
         return placed
 
-    def place_whole(self, entries: list[Entry]) -> Placed:
+    def place_in_one_segment(self, entries: list[Entry]) -> Placed:
         """Place entries that explain each other, as ``place`` does, but all in one segment."""
         total = sum((_ENTRY_HEADER_BYTES + len(entry.payload) + _ALIGN) & ~_ALIGN
                     for entry in entries)
@@ -228,18 +230,18 @@ class Journal:
 
     def _fitting(self, sizes: list[int], at: int) -> int:
         """Return how many of the entries from ``at`` on fit into the active segment."""
-        room = self._limit - self.position
+        free = self._limit - self.position
         count = 0
-        while at + count < len(sizes) and sizes[at + count] <= room:
-            room -= sizes[at + count]
+        while at + count < len(sizes) and sizes[at + count] <= free:
+            free -= sizes[at + count]
             count += 1
         return count
 
     def _frame(self, entries: list[Entry], placed: Placed) -> None:
         """Append to the active segment."""
-        # The mark is what recovery believes (recovery.py): it must be durable when these bytes
-        # reach the disk, and with ``begun`` it is, because the write up to there ends before.
-        framed = core.frame_entries(entries, self._last_crc, max(self.synced, self.begun))
+        # The watermark is what recovery believes (recovery.py): it must be durable when these bytes
+        # reach the disk, and with ``submitted`` it is, because the write up to there ends before.
+        framed = core.frame_entries(entries, self._last_crc, max(self.fsynced, self.submitted))
         buffers, starts, total, self._last_crc = framed
         segment, position = self._active, self.position
         assert segment is not None
@@ -262,15 +264,15 @@ class Journal:
         segment = self._active
         assert segment is not None
         end = segment.end - segment.start
-        room = min(segment.capacity - end, len(self._zeros))
+        free = min(segment.capacity - end, len(self._zeros))
         most = max(total, self._write_bytes_mean)
-        if most > self._config.zero_ahead_round_bytes_max or room == 0:
+        if most > self._config.zero_ahead_round_bytes_max or free == 0:
             segment.zeroed = end
             return buffers
-        segment.zeroed = end + room
-        return [*buffers, self._zeros[:room]]
+        segment.zeroed = end + free
+        return [*buffers, self._zeros[:free]]
 
-    def cut_over(self) -> int:
+    def start_segment(self) -> int:
         """Start a new segment for all entries placed from now on, and return its start position.
 
         A segment without entries does not exist after a crash, so the caller must record that
@@ -296,7 +298,7 @@ class Journal:
         """Make the next segment active, prepared or not."""
         if self._active is not None:
             self._closing.append(self._active)
-            self.begun = self._active.end  # parts are synced one by one
+            self.submitted = self._active.end  # parts are synced one by one
         segment = self._next or self._new_segment()
         self._next = None
         self._active = segment
@@ -339,18 +341,18 @@ class Journal:
         self._next = self._new_segment()
         return self._next
 
-    def settle(self, position: int, synced: bool = True) -> list[Segment]:
+    def advance_durable(self, position: int, fsynced: bool = True) -> list[Segment]:
         """Advance the durable position; return the segments that are full and durable now.  A
         segment whose last bytes wait for their sync stays open for it."""
         assert self.durable <= position <= self.position, f"{position} of {self.position}"
         self.durable = position
-        if synced:  # else the bytes are written and count, but recovery may not rely on them
-            self.synced = position
+        if fsynced:  # else the bytes are written and count, but recovery may not rely on them
+            self.fsynced = position
         if not self._closing:
             return self._closing
-        sealed = [segment for segment in self._closing if segment.end <= self.synced]
+        sealed = [segment for segment in self._closing if segment.end <= self.fsynced]
         if sealed:
-            self._closing = [segment for segment in self._closing if segment.end > self.synced]
+            self._closing = [segment for segment in self._closing if segment.end > self.fsynced]
             for segment in sealed:
                 assert segment.file is not None
                 segment.file.close()

@@ -3,9 +3,10 @@
 Contract.  Filled by a scan (``segment_scan.py``) or read from the file that ``index_file.py`` keeps
 beside a sealed segment; ``recovery/rebuild.py`` joins the segments in journal order.
 
-Theory.  A segment's entries of one group end as *one* contiguous run: a suffix drop inside the
-segment cuts the run, or, when it reaches below it, empties it and is remembered as ``cut_from`` for
-the segments before.  So joining segments is, per group: cut at ``cut_from``, then extend.
+Theory.  A segment's entries of one group end as *one* contiguous run: a truncation inside the
+segment shortens the run, or, when it reaches below it, empties the run and is remembered as
+``truncated_from`` for the segments before.  So joining segments is, per group: truncate at
+``truncated_from``, then extend.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone
-from multiraft.storage.index import NOWHERE, Copy, GroupIndex, PartitionIndex
+from multiraft.storage.index import UNKNOWN_POSITION, Copy, GroupIndex, PartitionIndex
 from multiraft.types import BatchInfo, Entry, EntryKind, HardState
 
 #: (group, incarnation) -> index up to which its applied state is known.
@@ -24,20 +25,20 @@ Applied = dict[tuple[int, int], int]
 #: Payload of a SUFFIX_DROP by a replica in head recovery.  The replica may have acknowledged the
 #: removed entries, so it needs head recovery at every start until a LIFT.  Other truncations have
 #: an empty payload.
-GIVEN_UP = b"\x01"
+TRUNCATED_IN_HEAD_RECOVERY = b"\x01"
 
 #: Payload of a REPAIR entry: place and framed size of the damaged entry.
 REPAIR_STRUCT = struct.Struct("<QQ")
 
-#: Payload of a LIFT entry: as often as there are places of the journal whose damage it settles,
-#: begin and end.
-HOLE_STRUCT = struct.Struct("<QQ")
+#: Payload of a LIFT entry, once for each damaged range of the journal that it clears: begin and
+#: end.
+RANGE_STRUCT = struct.Struct("<QQ")
 
 
-def void(copies: list[Copy], first_gone: int = 0) -> list[Copy]:
-    """Return the copies with index 0 from ``first_gone`` on, because their entries are dropped.
-    They still tell what their damaged ranges held."""
-    return [copy._replace(index=0) if copy.index >= first_gone else copy for copy in copies]
+def void_copies(copies: list[Copy], first_removed: int = 0) -> list[Copy]:
+    """Return the copies with index 0 from ``first_removed`` on, because their entries were
+    truncated.  They still tell the contents of their damaged ranges."""
+    return [copy._replace(index=0) if copy.index >= first_removed else copy for copy in copies]
 
 
 @final
@@ -47,27 +48,28 @@ class SegmentRun:
 
     group: int
     incarnation: int
-    cut_from: int = 0  # first index that is gone from the segments before; 0 = none
+    truncated_from: int = 0  # first index that is gone from the segments before; 0 = none
     index: GroupIndex | None = None  # the run; None = no entries
     partitions: dict[int, PartitionIndex] = field(default_factory=dict)
     hard_state: HardState | None = None
-    broken: str = ""  # why the run ends before the segment does
-    tail_entries: list[Entry] = field(default_factory=list)  # above the applied index; not kept
+    broken_reason: str = ""  # why the run ends before the segment does
+    unapplied_entries: list[Entry] = field(default_factory=list)  # above the applied index
     missing: dict[int, int] = field(default_factory=dict)  # index -> where it is damaged; not kept
-    unsure: set[int] = field(default_factory=set)  # of the missing: those of unknown term; not kept
+    term_unknown: set[int] = field(default_factory=set)  # subset of ``missing``; not kept
     #: In journal order, of entries of this segment or of earlier ones.  Copies of entries that the
     #: log does not contain, or no longer contains, are useless and harmless.
     copies: list[Copy] = field(default_factory=list)
-    copied: dict[int, Entry] = field(default_factory=dict)  # the copies' entries; not kept
-    lifted: int = 0  # journal position of the last LIFT
-    settled: tuple[tuple[int, int], ...] = ()  # what it settled
-    given_up: int = 0  # journal position of the last SUFFIX_DROP by a replica in head recovery
-    buried: Tombstone | None = None  # the last one
-    buried_at: int = 0  # its journal position
+    copy_entries: dict[int, Entry] = field(default_factory=dict)  # the copies' entries; not kept
+    cleared_position: int = 0  # journal position of the last LIFT
+    cleared_ranges: tuple[tuple[int, int], ...] = ()  # damage that it cleared
+    #: Journal position of the last SUFFIX_DROP by a replica in head recovery.
+    head_recovery_truncate_position: int = 0
+    tombstone: Tombstone | None = None  # the last one
+    tombstone_position: int = 0  # its journal position
     removed: bool = False  # nothing of the group follows it
-    reborn: ForcedRecovery | None = None  # the last one
-    reborn_at: tuple[int, int] = (0, 0)  # its journal position, the log's last index there
-    reborn_term: int = 0  # of the vote barrier, if that index is one
+    forced_recovery: ForcedRecovery | None = None  # the last one
+    forced_recovery_at: tuple[int, int] = (0, 0)  # its journal position, the log's last index there
+    forced_recovery_term: int = 0  # of the vote barrier, if that index is one
 
     @property
     def last_index(self) -> int:
@@ -80,31 +82,31 @@ class SegmentRun:
         (``recovery/lost_truncations.py``).  Missing entries between two of the same term were of
         that term: the leader of the term sent both, and its log has nothing else between (Log
         Matching, paper 5.3).  Between different terms theirs is unknown for now."""
-        if self.broken:
+        if self.broken_reason:
             return
-        self._drop_before(entry)
+        self._truncate_before(entry)
         index = self.index
         if index is None:
             index = self.index = GroupIndex(entry.index)
         elif entry.index > index.last_index + 1:
             lost = range(index.last_index + 1, entry.index)
-            self.missing.update(dict.fromkeys(lost, NOWHERE))
+            self.missing.update(dict.fromkeys(lost, UNKNOWN_POSITION))
             if entry.term != index.last_term:
-                self.unsure.update(lost)
-            index.fill(entry.index)
+                self.term_unknown.update(lost)
+            index.append_placeholders(entry.index)
         index.append(entry.index, entry.term, position, size)
         if entry.kind == EntryKind.DATA:
             assert entry.batch is not None
             self.note_batch(entry.partition, entry.base_offset, entry.index, entry.batch)
         if entry.index > applied:
-            self.tail_entries.append(entry)
+            self.unapplied_entries.append(entry)
 
-    def _drop_before(self, entry: Entry) -> None:
+    def _truncate_before(self, entry: Entry) -> None:
         if self.index is None:
             return
-        first_gone = self.index.contradicted_by(entry.index, entry.term)
-        if first_gone <= self.index.last_index:
-            self.drop(first_gone)
+        first_removed = self.index.first_conflict(entry.index, entry.term)
+        if first_removed <= self.index.last_index:
+            self.truncate(first_removed)
 
     def note_batch(self, partition: int, base_offset: int, index: int, batch: BatchInfo) -> None:
         """Add a batch of the run to its partition's index."""
@@ -113,28 +115,28 @@ class SegmentRun:
             known = self.partitions[partition] = PartitionIndex(partition, self.group)
         known.append(base_offset, batch.count, index, batch.max_timestamp_ms)
 
-    def drop(self, first_gone: int) -> None:
-        """Apply a suffix drop in journal order.  A run without entries continues wherever the
-        segments before it end."""
-        if self.index is None or first_gone <= self.index.first_index:
-            self.cut_from = min(self.cut_from or first_gone, first_gone)
+    def truncate(self, first_removed: int) -> None:
+        """Apply a truncation in journal order.  A run without entries continues at the end of the
+        segments before it."""
+        if self.index is None or first_removed <= self.index.first_index:
+            self.truncated_from = min(self.truncated_from or first_removed, first_removed)
             self.index = None
         else:
-            self.index.cut(first_gone)
-        for gone in [index for index in self.missing if index >= first_gone]:
+            self.index.truncate(first_removed)
+        for gone in [index for index in self.missing if index >= first_removed]:
             del self.missing[gone]
-            self.unsure.discard(gone)
+            self.term_unknown.discard(gone)
         for partition in self.partitions.values():
-            partition.cut(first_gone)
-        while self.tail_entries and self.tail_entries[-1].index >= first_gone:
-            self.tail_entries.pop()
-        self.copies = void(self.copies, first_gone)
+            partition.truncate(first_removed)
+        while self.unapplied_entries and self.unapplied_entries[-1].index >= first_removed:
+            self.unapplied_entries.pop()
+        self.copies = void_copies(self.copies, first_removed)
 
     def apply_tombstone(self, left: Tombstone, position: int) -> None:
         """Empty the run at a tombstone: entries before it belong to a removed replica."""
-        self.__init__(self.group, self.incarnation, hard_state=left.hard_state, lifted=position,
-                      settled=((0, position),), buried=left, buried_at=position, removed=True,
-                      copies=void(self.copies))
+        self.__init__(self.group, self.incarnation, hard_state=left.hard_state,
+                      cleared_position=position, cleared_ranges=((0, position),), tombstone=left,
+                      tombstone_position=position, removed=True, copies=void_copies(self.copies))
 
 
 @dataclass(slots=True)
@@ -150,9 +152,10 @@ class SegmentIndex:
     runs: dict[int, SegmentRun] = field(default_factory=dict)
 
 
-def living(applied: Applied, known_to: int, indexes: list[SegmentIndex]) -> Applied:
+def without_removed_replicas(applied: Applied, known_to: int,
+                             indexes: list[SegmentIndex]) -> Applied:
     """Return the applied indexes of a checkpoint at journal position ``known_to``, without those of
     replicas that a tombstone behind it, in one of the segments, has removed."""
     ended = {(run.group, run.incarnation) for index in indexes for run in index.runs.values()
-             if run.buried is not None and run.buried_at >= known_to}
+             if run.tombstone is not None and run.tombstone_position >= known_to}
     return {key: upto for key, upto in applied.items() if key not in ended}

@@ -1,14 +1,14 @@
 """Reads of single entries of a sealed segment, by its index instead of a scan.
 
-Contract.  ``entries_above`` says which entries lie above the applied state, or that the index
-cannot tell; ``read_above`` puts them where a scan would have put them, or says that one cannot be
-read as it should be.  In both cases recovery scans the segment then and decides: nothing here is
+Contract.  ``unapplied_ranges`` says which entries lie above the applied state, or that the index
+cannot tell; ``read_unapplied`` puts them where a scan would have put them, or reports one that
+cannot be read.  In both cases recovery scans the segment then and decides: nothing here is
 damage.
 
 Theory.  A segment has entries of many groups, and at a start a few of them are usually behind: one
 without a leader, or whose entries came after the checkpoint.  A scan parses every entry of all of
 them; the index names the places of those that are wanted.  What it names was in the log when the
-segment was sealed, suffix drops considered, so it is what a scan would find, in the same order.
+segment was sealed, truncations considered, so it is what a scan would find, in the same order.
 O(groups + wanted entries), and the bytes between wanted entries that are not worth a read of their
 own.
 """
@@ -30,14 +30,15 @@ GAP_BYTES_MAX = 64 << 10
 _DATA = EntryKind.DATA
 
 
-class Above(NamedTuple):
+class UnappliedRange(NamedTuple):
     """One group's entries that a tail needs, up to the run's last one."""
 
     run: SegmentRun
     first: int
 
 
-def entries_above(index: SegmentIndex, applied: Applied, known_to: int) -> list[Above] | None:
+def unapplied_ranges(index: SegmentIndex, applied: Applied,
+                     known_to: int) -> list[UnappliedRange] | None:
     """Return, per group, the entries above its applied index; None = only a scan can tell.
 
     None is returned if a tombstone stands behind the checkpoint's position ``known_to``, because
@@ -46,21 +47,22 @@ def entries_above(index: SegmentIndex, applied: Applied, known_to: int) -> list[
     """
     above = []
     for run in index.runs.values():
-        if run.buried_at >= known_to > 0:
+        if run.tombstone_position >= known_to > 0:
             return None
         known = applied.get((run.group, run.incarnation), 0)
         if run.copies and any(copy.index > known for copy in run.copies):
             return None
         entries = run.index
         if entries is not None and entries.last_index > known:
-            if entries.has_lost:
+            if entries.has_unknown_position:
                 return None
-            above.append(Above(run, max(entries.first_index, known + 1)))
+            above.append(UnappliedRange(run, max(entries.first_index, known + 1)))
     return above
 
 
-def read_above(index: SegmentIndex, above: list[Above], file: File) -> bool:
-    """Read them into each run's ``tail_entries``; False = one of them is not what it should be."""
+def read_unapplied(index: SegmentIndex, above: list[UnappliedRange], file: File) -> bool:
+    """Read the ranges into ``unapplied_entries`` of each run; return False if one of the entries is
+    not the expected one."""
     places: list[tuple[int, int, SegmentRun, int]] = []
     for run, first in above:
         entries = run.index
@@ -124,5 +126,5 @@ def _take(place: tuple[int, int, SegmentRun, int], entry: Entry) -> bool:
     if entry.kind == _DATA:
         entry = Entry(entry.kind, entry.group, entry.incarnation, entry.term, index,
                       entry.partition, entry.base_offset, b"", entry.batch)
-    run.tail_entries.append(entry)
+    run.unapplied_entries.append(entry)
     return True

@@ -2,13 +2,13 @@
 
 Contract.  ``scan_segment`` reads a segment's bytes in journal order and never raises for what it
 finds; each place without an intact entry that follows its predecessor becomes a ``DamagedRange``.
-Whether a break is a torn tail or corruption is decided in ``recovery.py``, which sees all segments.
+If a range is a torn tail or corruption is decided in ``recovery.py``, which sees all segments.
 
 Theory.  An entry counts when its checksum matches and its ``prev_crc`` is that of the entry before
-it.  Behind a break the scan continues at the next bytes that are an intact entry with a plausible
-durable watermark.  An entry right behind an unreadable place, without the group's next entry behind
-it, is kept as a copy: its REPAIR record may have been in that place, and as an entry it would drop
-all entries with higher indexes.
+it.  Behind a damaged range the scan continues at the next bytes that are an intact entry with a
+plausible durable watermark.  An entry right behind an unreadable place, without the group's next
+entry behind it, is kept as a copy: its REPAIR record may have been in that place, and as an entry
+it would truncate all entries with higher indexes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from multiraft.codec import layout
 from multiraft.errors import CorruptEntry
 from multiraft.raft.replica_records import parse_reincarnation, parse_tombstone
 from multiraft.storage.filesystem import Buffer
-from multiraft.storage.index import NOWHERE, Copy
+from multiraft.storage.index import UNKNOWN_POSITION, Copy
 from multiraft.storage.journal.segment_index import (
-    HOLE_STRUCT,
+    RANGE_STRUCT,
     REPAIR_STRUCT,
     Applied,
     SegmentIndex,
     SegmentRun,
-    void,
+    void_copies,
 )
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind, HardState
 
@@ -51,7 +51,7 @@ _FOLLOWING = frozenset(kind for kind in EntryKind if kind <= LAST_INDEXED_KIND)
 #: this only keeps its place.
 _UNREADABLE_BATCH = BatchInfo(1, -1, -1, -1, -1, 0)
 
-#: Reason of a break that is no damage: an intact entry of a kind that this program does not know.
+#: Reason of a range that is no damage: an intact entry of a kind that this program does not know.
 #: ``index`` is the kind then.
 LATER_FORMAT = "later format"
 
@@ -62,18 +62,18 @@ class DamagedRange(NamedTuple):
     position: int  # journal position
     reason: str  # of core.Scan, "payload" (an intact header over a damaged batch), LATER_FORMAT
     group: int  # of a damaged payload; -1 = unknown
-    index: int  # type: ignore[assignment]  # 0 = it was dropped since
+    index: int  # type: ignore[assignment]  # 0 = it was truncated since
     end: int = 0  # journal position behind it; 0 = unknown
-    copied: int = -1  # the group when the payload is that of a copy, perhaps all there is of
+    copy_group: int = -1  # the group when the payload is that of a copy, perhaps all there is of
     # of its entry: no log's own entry unless one of that index follows
 
 
 @dataclass(slots=True)
 class SegmentScan:
-    """Entries and breaks of one segment."""
+    """Entries and damaged ranges of one segment."""
 
     index: SegmentIndex
-    breaks: list[DamagedRange]
+    damaged_ranges: list[DamagedRange]
     stray: bool = False  # bytes other than zeros stand behind the last entry
 
 
@@ -121,7 +121,7 @@ def scan_segment(data: Buffer, start: int, seed: int | None, applied: Applied | 
 
 
 class _Scanner:
-    """Collector of one segment's entries and breaks."""
+    """Collector of one segment's entries and damaged ranges."""
 
     def __init__(self, data: Buffer, start: int, applied: Applied | None, known_to: int):
         self._known_to = known_to
@@ -131,9 +131,9 @@ class _Scanner:
         self._applied = applied
         self._runs: dict[int, SegmentRun] = {}
         self._hard_states: dict[int, core.ScannedEntry] = {}  # the last of each group's life
-        self._breaks: list[DamagedRange] = []
+        self._damaged_ranges: list[DamagedRange] = []
         self._first_durable = -1
-        self._durable = 0  # of the last entry: marks never fall along a journal
+        self._durable = 0  # of the last entry: watermarks never fall along a journal
         self._repair: core.ScannedEntry | None = None  # its copy comes next
         self._behind_at = -1  # where the last unreadable place ends
         #: What stood right behind one, of a group: perhaps a copy whose REPAIR record was in it.
@@ -161,7 +161,7 @@ class _Scanner:
                 self._hard_states[group] = found
                 continue
             if (not intact or kind not in _FOLLOWING or self._repair is not None
-                    or at == self._behind_at or group in self._unmarked or run.broken
+                    or at == self._behind_at or group in self._unmarked or run.broken_reason
                     or run.index is None
                     or not run.index.append_next(index, term, start + at,
                                                  (length + _ALIGN) & ~_ALIGN)):
@@ -174,24 +174,24 @@ class _Scanner:
                 batch = core.batch_info(self._view[at + _HEADER_BYTES:at + length])
                 run.note_batch(partition, base_offset, index, batch)
                 if wanted:
-                    run.tail_entries.append(Entry(kind, group, incarnation, term, index,
+                    run.unapplied_entries.append(Entry(kind, group, incarnation, term, index,
                                                   partition, base_offset, b"", batch))
             elif wanted:
                 payload = self._data[at + _HEADER_BYTES:at + length]
-                run.tail_entries.append(Entry(kind, group, incarnation, term, index, partition,
+                run.unapplied_entries.append(Entry(kind, group, incarnation, term, index, partition,
                                               base_offset, payload))
 
     def _run(self, found: core.ScannedEntry) -> SegmentRun | None:
         """Return the group's run; None for an entry of an earlier incarnation of the group."""
         run = self._runs.get(found.group)
         if run is None or found.incarnation > run.incarnation:
-            copies = void(run.copies) if run is not None else []
+            copies = void_copies(run.copies) if run is not None else []
             run = self._runs[found.group] = SegmentRun(
                 found.group, found.incarnation, copies=copies
             )
             self._hard_states.pop(found.group, None)
             self._unmarked.pop(found.group, None)
-            self._void_breaks(found.group)
+            self._void_damaged_copies(found.group)
         return run if run.incarnation == found.incarnation else None
 
     def _add(self, run: SegmentRun, found: core.ScannedEntry) -> None:
@@ -199,7 +199,7 @@ class _Scanner:
         if found.group in self._unmarked:
             self._decide(run, self._unmarked.pop(found.group), found)
         if kind == EntryKind.TOMBSTONE or kind == EntryKind.REINCARNATION:
-            self._take_mark(run, found)
+            self._apply_lifecycle_record(run, found)
             return
         if kind <= LAST_INDEXED_KIND:
             run.removed = False
@@ -216,17 +216,17 @@ class _Scanner:
                 return
             self._append(run, found)
         elif kind == EntryKind.SUFFIX_DROP:
-            run.drop(found.index)
-            self._void_breaks(found.group, found.index)
+            run.truncate(found.index)
+            self._void_damaged_copies(found.group, found.index)
             if found.length > _HEADER_BYTES:
-                run.given_up = self._start + found.at
+                run.head_recovery_truncate_position = self._start + found.at
         elif kind == EntryKind.REPAIR:
             self._repair = found
             damaged = REPAIR_STRUCT.unpack_from(self._data, found.at + _HEADER_BYTES)
-            run.copies += void([Copy(found.index, found.term, 0, 0, *damaged)])
+            run.copies += void_copies([Copy(found.index, found.term, 0, 0, *damaged)])
         elif kind == EntryKind.LIFT:
-            run.lifted = self._start + found.at
-            run.settled = tuple(HOLE_STRUCT.iter_unpack(
+            run.cleared_position = self._start + found.at
+            run.cleared_ranges = tuple(RANGE_STRUCT.iter_unpack(
                 self._view[found.at + _HEADER_BYTES:found.at + found.length]))
 
     def _applied_of(self, found: core.ScannedEntry) -> int:
@@ -241,8 +241,8 @@ class _Scanner:
         applied = self._applied_of(found)
         run.add(self._entry(found, found.index > applied), position, size, applied)
         if not found.payload_intact:
-            self._breaks.append(DamagedRange(position, "payload", found.group, found.index,
-                                      position + size))
+            self._damaged_ranges.append(DamagedRange(position, "payload", found.group,
+                                                     found.index, position + size))
             if run.last_index == found.index:
                 run.missing[found.index] = position
 
@@ -250,9 +250,9 @@ class _Scanner:
                    damaged_size: int) -> None:
         position, size = self._start + found.at, (found.length + _ALIGN) & ~_ALIGN
         if not found.payload_intact:
-            # The log may have no other trace of this entry, so the break names the copy's group.
-            self._breaks.append(DamagedRange(position, "payload", -1, found.index, position + size,
-                                      found.group))
+            # The log may have no other trace of this entry, so the range names the copy's group.
+            self._damaged_ranges.append(DamagedRange(position, "payload", -1, found.index,
+                                                     position + size, found.group))
             return
         copy = Copy(found.index, found.term, position, size, damaged, damaged_size)
         entry = self._entry(found, found.index > self._applied_of(found))
@@ -261,25 +261,25 @@ class _Scanner:
                                  count=entry.batch.count,
                                  max_timestamp_ms=entry.batch.max_timestamp_ms)
         run.copies.append(copy)
-        run.copied[copy.index] = entry
+        run.copy_entries[copy.index] = entry
 
-    def _void_breaks(self, group: int, first_gone: int = 0) -> None:
-        """Void the damaged copies of entries that are dropped, as ``void`` does intact ones."""
-        self._breaks = [each._replace(index=0) if each.copied == group
-                        and each.index >= first_gone else each for each in self._breaks]
+    def _void_damaged_copies(self, group: int, first_removed: int = 0) -> None:
+        """Void the damaged copies of truncated entries, as ``void_copies`` does intact ones."""
+        self._damaged_ranges = [each._replace(index=0) if each.copy_group == group
+                        and each.index >= first_removed else each for each in self._damaged_ranges]
 
     def _decide(self, run: SegmentRun, unmarked: core.ScannedEntry,
                 then: core.ScannedEntry | None) -> None:
         """Take an entry right behind an unreadable place as the log's next one if the group's next
         entry follows it.  Otherwise take it as a copy, because its REPAIR record may have been in
-        that place: as an entry it would drop all behind its index, while a copy of an entry that
-        the log has already changes nothing."""
+        that place: as an entry it would truncate all behind its index, while a copy of an entry
+        that the log has already changes nothing."""
         if (then is None or then.kind > LAST_INDEXED_KIND or self._repair is not None
                 or then.index != unmarked.index + 1):
-            return self._take_copy(run, unmarked, NOWHERE, 0)
+            return self._take_copy(run, unmarked, UNKNOWN_POSITION, 0)
         self._append(run, unmarked)
 
-    def _take_mark(self, run: SegmentRun, found: core.ScannedEntry) -> None:
+    def _apply_lifecycle_record(self, run: SegmentRun, found: core.ScannedEntry) -> None:
         """Apply a tombstone, or the record of a forced recovery."""
         position = self._start + found.at
         payload = self._data[found.at + _HEADER_BYTES:found.at + found.length]
@@ -287,14 +287,15 @@ class _Scanner:
             if found.kind == EntryKind.TOMBSTONE:
                 self._hard_states.pop(found.group, None)
                 run.apply_tombstone(parse_tombstone(found.term, found.index, payload), position)
-                self._void_breaks(found.group)
+                self._void_damaged_copies(found.group)
                 if self._applied is not None and position >= self._known_to:
                     self._applied.pop((found.group, found.incarnation), None)
             else:
-                run.reborn = parse_reincarnation(payload)
-                run.reborn_at, run.reborn_term = (position, found.index), found.term
+                run.forced_recovery = parse_reincarnation(payload)
+                run.forced_recovery_at = (position, found.index)
+                run.forced_recovery_term = found.term
         except CorruptEntry as error:
-            run.broken = str(error)
+            run.broken_reason = str(error)
 
     def _vote(self, found: core.ScannedEntry) -> int:
         if found.length != _HEADER_BYTES + _U32.size:
@@ -313,16 +314,17 @@ class _Scanner:
         return Entry(found.kind, found.group, found.incarnation, found.term, found.index,
                      found.partition, found.base_offset, payload, batch)
 
-    def skip(self, broken: DamagedRange) -> None:
-        self._breaks.append(broken)
-        self._behind_at = broken.end - self._start
+    def skip(self, damaged: DamagedRange) -> None:
+        self._damaged_ranges.append(damaged)
+        self._behind_at = damaged.end - self._start
 
     def resume(self, at: int) -> int:
         """Return the position of the next believable entry behind an unreadable place; -1 = none.
 
         Bytes that look like an entry may be a record's content, of a segment file that was
-        published to a topic.  Durable marks never fall along a journal and never exceed their own
-        position, so an entry that was not written at its position rarely has a mark in that range.
+        published to a topic.  Durable watermarks never fall along a journal and never exceed their
+        own position, so an entry that was not written at its position rarely has a mark in that
+        range.
         """
         if len(self._data) - at < _HEADER_BYTES or _all_zeros(self._data, at):
             return -1
@@ -362,8 +364,8 @@ class _Scanner:
             self._runs[group].hard_state = HardState(found.term, self._vote(found))
         index = SegmentIndex(self._start, seed, self._start + at, last_crc, self._first_durable,
                              self._durable, self._runs)
-        self._breaks.sort()
-        return SegmentScan(index, self._breaks, not _all_zeros(self._data, at))
+        self._damaged_ranges.sort()
+        return SegmentScan(index, self._damaged_ranges, not _all_zeros(self._data, at))
 
 
 def _is_copy(repair: core.ScannedEntry, found: core.ScannedEntry) -> bool:

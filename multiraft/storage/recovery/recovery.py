@@ -6,28 +6,29 @@ disk that fails.  Nothing that was durable is cut.  Recovery that is interrupted
 comes to the same result.
 
 The decision, per place P of the journal where no intact entry follows the one before it.  D is the
-highest journal position that anything intact (an entry's durable mark, a checkpoint) calls durable.
+highest journal position that anything intact (an entry's durable watermark, a checkpoint) calls
+durable.
 
-    what is at P                     P below D                       P at or above D
-    -------------------------------  ------------------------------  -----------------------------
-    anything but an intact header    damage: all groups of the journal  torn tail: cut at P, the
-    rest
-      (zeros, garbage, wrong chain)    are quarantined                 goes, intact or not
-    intact header, damaged batch     damage: its group is            torn tail: the same
-                                       quarantined, the entry stays
-    a segment's own header           damage: all groups              never finished: file removed
-    the journal's end                   damage: bytes are missing,      the clean end; what is
-    behind
-                                       all groups                      it and not zeros is cut off
-    between two segments (the next   damage: bytes are missing,      the same
-      one's first mark is not P)       all groups
-    an entry whose index or term     it is taken, what contradicts   the same
-      contradicts those before it      it was dropped (lost_truncations.py)
+    at P                            P below D                        P at or above D
+    ------------------------------  -------------------------------  -----------------------------
+    anything but an intact header   damage: all groups of the        torn tail: cut at P, the rest
+      (zeros, garbage, wrong chain)   journal are quarantined          goes, intact or not
+    intact header, damaged batch    damage: its group is             torn tail: the same
+                                      quarantined, the entry stays
+    a segment's own header          damage: all groups               unfinished: file removed
+    the journal's end               damage: bytes are missing,       the clean end; bytes behind it
+                                      all groups                       that are not zeros are cut
+    between two segments (the next  damage: bytes are missing,       the same
+      one's first watermark is        all groups
+      not P)
+    an entry in conflict with       it is taken; entries that        the same
+      those before it (index, term)   conflict with it were truncated
+                                      (lost_truncations.py)
 
-Why.  One write is in flight at a time and its marks say what was durable *before* it.  So a later
-entry that calls P durable proves that P once was readable: that is corruption.  Later entries of
-the same write prove nothing, because pages reach the disk in any order.  What remains unprovable is
-the newest write of a node that never came to start another one (docs/decisions/0002).
+Why.  One write is in flight at a time and its watermarks say what was durable *before* it.  So a
+later entry that calls P durable proves that P once was readable: that is corruption.  Later entries
+of the same write prove nothing, because pages reach the disk in any order.  What remains unprovable
+is the newest write of a node that never came to start another one (docs/decisions/0002).
 
 The cut is durable before anything is appended: later segments are removed newest first, then the
 file is truncated.  Intact bytes above D are written once more and synced: after a failed sync the
@@ -37,8 +38,8 @@ Files that cannot be the journal's are left alone and named (strays.py).  A segm
 end whose header is neither intact nor zeros was never left by a crash, which has a header whole or
 not at all: it is set aside under another name, not removed.
 
-Damage of unknown ownership concerns each group that has not settled all of it, but for what a copy
-says stood there (docs/decisions/0009).
+Damage of unknown ownership concerns each group that has not cleared all of it, except for the parts
+that a copy explains (docs/decisions/0009).
 
 Elsewhere.  What the groups are by what was read: rebuild.py.
 """
@@ -60,8 +61,8 @@ from multiraft.storage.journal.journal import (
     index_path,
     segment_path,
 )
-from multiraft.storage.journal.segment_index import SegmentIndex, living
-from multiraft.storage.journal.segment_reader import entries_above, read_above
+from multiraft.storage.journal.segment_index import SegmentIndex, without_removed_replicas
+from multiraft.storage.journal.segment_reader import read_unapplied, unapplied_ranges
 from multiraft.storage.journal.segment_scan import (
     LATER_FORMAT,
     DamagedRange,
@@ -69,14 +70,14 @@ from multiraft.storage.journal.segment_scan import (
     scan_segment,
 )
 from multiraft.storage.recovery.rebuild import FoundDamage, rebuild
-from multiraft.storage.recovery.report import Damage, Progress, Recovered
+from multiraft.storage.recovery.report import Damage, RecoveryProgress, RecoveryReport
 from multiraft.storage.strays import (
     SET_ASIDE,
-    Seen,
+    SeenSegment,
     Stray,
-    in_journal,
-    not_of_the_journal,
     segment_start,
+    stray_segments,
+    strays_in_journal,
 )
 
 _HEADER_BYTES = layout.SEGMENT_HEADER_BYTES
@@ -95,41 +96,41 @@ class _Found:
 
 
 def recover(journal: Journal, header: SegmentHeader, checkpoint: Checkpoint,
-            progress: Progress | None = None) -> Recovered:
+            progress: RecoveryProgress | None = None) -> RecoveryReport:
     """Read the journal's directory, cut the torn tail that a crash left, and make ``journal`` ready
     to append; keep ``progress`` up to date meanwhile.
 
     Raise ``WrongIdentity``, ``UnknownFormat``, ``OSError``.
     """
-    return _Recovery(journal, header, checkpoint, progress or Progress()).run()
+    return _Recovery(journal, header, checkpoint, progress or RecoveryProgress()).run()
 
 
 class _Recovery:
     def __init__(self, journal: Journal, header: SegmentHeader, checkpoint: Checkpoint,
-                 progress: Progress):
+                 progress: RecoveryProgress):
         self._journal = journal
         self._progress = progress
         self._filesystem: Filesystem = journal.filesystem
         self._header = header
         self._checkpoint = checkpoint
         self._applied = checkpoint.applied()
-        self._result = Recovered()
+        self._result = RecoveryReport()
         self._found_damage: list[FoundDamage] = []
 
-    def run(self) -> Recovered:
+    def run(self) -> RecoveryReport:
         files = self._segment_files()
         self._progress.segments_total = len(files)
-        found = self._of_the_journal([self._examine(*item) for item in files])
-        # All that can be proved durable: marks of intact entries, and the checkpoint, which was
-        # written only when the journal before its position was synced.
+        found = self._without_strays([self._examine(*item) for item in files])
+        # All that can be proved durable: watermarks of intact entries, and the checkpoint, which
+        # was written only when the journal before its position was synced.
         durable = max([self._checkpoint.position]
                       + [each.scan.index.highest_durable for each in found])
         found = self._set_aside(found, durable)
-        cut = self._judge(found, durable)
+        cut = self._classify_damage(found, durable)
         if cut >= 0:
             found = self._cut(found, cut)
         found = self._remove_empty_end(found, durable)
-        self._settle(found, durable)
+        self._rewrite_unsynced(found, durable)
         rebuild([(each.segment, each.scan.index) for each in found], self._found_damage,
                 self._checkpoint, self._applied, self._result, self._progress,
                 self._journal.directory)
@@ -142,9 +143,9 @@ class _Recovery:
         """(segment, is it the last one) in journal order."""
         directory = self._journal.directory
         names = self._filesystem.list(directory)
-        self._result.strays += in_journal(directory, names)
+        self._result.strays += strays_in_journal(directory, names)
         self._result.strays += [Stray(f"{directory}/{name}", "it is no file")
-                                for name in self._filesystem.others(directory)]
+                                for name in self._filesystem.non_files(directory)]
         starts = sorted(start for name in names if (start := segment_start(name)) is not None)
         files = []
         for ordinal, start in enumerate(starts):
@@ -154,12 +155,12 @@ class _Recovery:
             files.append((Segment(segment_path(directory, start), start, capacity, 0), last))
         return files
 
-    def _of_the_journal(self, found: list[_Found]) -> list[_Found]:
+    def _without_strays(self, found: list[_Found]) -> list[_Found]:
         """Return all files but those that cannot be the journal's, each reaching up to the next
         one."""
-        seen = [Seen(each.segment.start, each.size, each.seed is not None,
+        seen = [SeenSegment(each.segment.start, each.size, each.seed is not None,
                      each.scan.index.first_durable, each.scan.index.end) for each in found]
-        strays = not_of_the_journal(seen, self._checkpoint.journal_start, self._checkpoint.position)
+        strays = stray_segments(seen, self._checkpoint.journal_start, self._checkpoint.position)
         if not strays:
             return found
         self._result.strays += [Stray(found[at].segment.path, f"{why}, and its header is not "
@@ -197,7 +198,7 @@ class _Recovery:
             seed = self._seed(segment, head)
             segment.seed = seed or 0
             index = None if last or seed is None else self._index_file(segment, size)
-            if index is not None and self._read_tails(index, file):
+            if index is not None and self._read_unapplied(index, file):
                 segment.end = index.end
                 self._result.indexed_segments += 1
                 return _Found(segment, size, seed, SegmentScan(index, []), is_complete=True)
@@ -205,7 +206,7 @@ class _Recovery:
         finally:
             file.close()
             self._progress.segments_done += 1
-        if not last and not scan.breaks:
+        if not last and not scan.damaged_ranges:
             self._result.unindexed.append(segment)
         return _Found(segment, size, seed, scan,
                       is_complete=index is not None and index.end == scan.index.end,
@@ -230,18 +231,18 @@ class _Recovery:
             return None  # a cache: scanned and written anew
         return index if size >= index.end - index.start else None
 
-    def _read_tails(self, index: SegmentIndex, file: File) -> bool:
+    def _read_unapplied(self, index: SegmentIndex, file: File) -> bool:
         """Read the entries that partition states need into the index; return False if the segment
         has to be scanned instead."""
-        above = entries_above(index, self._applied, self._checkpoint.position)
-        return above is not None and read_above(index, above, file)
+        above = unapplied_ranges(index, self._applied, self._checkpoint.position)
+        return above is not None and read_unapplied(index, above, file)
 
     def _scan(self, segment: Segment, seed: int | None, file: File, length: int) -> SegmentScan:
         data = file.read(length, 0)
         scan = scan_segment(data, segment.start, seed, self._applied, self._checkpoint.position)
-        for broken in scan.breaks:
-            if broken.reason == LATER_FORMAT:
-                raise UnknownEntry(segment.path, broken.position, broken.index)
+        for damaged in scan.damaged_ranges:
+            if damaged.reason == LATER_FORMAT:
+                raise UnknownEntry(segment.path, damaged.position, damaged.index)
         segment.end = scan.index.end
         self._result.scanned_bytes += len(data)
         self._result.scanned_segments += 1
@@ -249,21 +250,23 @@ class _Recovery:
 
     # ---- judging --------------------------------------------------------------------------------
 
-    def _judge(self, found: list[_Found], durable: int) -> int:
-        """Record all damage below ``durable``; the journal position of a torn tail, -1 = none."""
+    def _classify_damage(self, found: list[_Found], durable: int) -> int:
+        """Record all damage below ``durable``; return the journal position of a torn tail, -1 =
+        none."""
         previous, reached = None, -1
         for each in found:
             for missing in self._missing_before(each, previous, reached):
-                self._note_break(each.segment.path, missing)
+                self._note_damage(each.segment.path, missing)
                 # Else what was lost is behind the ends that index files tell.
                 self._result.unindexed = [other for other in self._result.unindexed
                                           if other.end < reached or other is each.segment]
-            for broken in each.scan.breaks:
-                # Torn tail: nothing intact says that this place was ever durable.  Below the mark
-                # the same bytes are corruption: a later write began, so this one had been synced.
-                if broken.position >= durable:
-                    return broken.position
-                self._note_break(each.segment.path, broken)
+            for damaged in each.scan.damaged_ranges:
+                # Torn tail: nothing intact says that this place was ever durable.  Below the
+                # watermark the same bytes are corruption: a later write began, so this one had been
+                # synced.
+                if damaged.position >= durable:
+                    return damaged.position
+                self._note_damage(each.segment.path, damaged)
             previous = each
             if reached < 0 or each.scan.index.first_durable >= 0:
                 reached = each.scan.index.end
@@ -271,7 +274,7 @@ class _Recovery:
         # Not a torn tail, though nothing behind is unreadable: entries that were durable are gone.
         if end < durable:
             path = previous.segment.path if previous is not None else self._journal.directory
-            self._note_break(path, DamagedRange(reached if reached >= 0 else end,
+            self._note_damage(path, DamagedRange(reached if reached >= 0 else end,
                                          f"missing: {durable} was durable", -1, 0, durable))
             return -1
         return self._stray_from(found)
@@ -293,10 +296,11 @@ class _Recovery:
         of the segment before, and reaches the disk only after all of that: a difference is never a
         torn tail.  ``reached``: end of the last entry before; segments between that lost all
         entries tell no more."""
-        first_mark = each.scan.index.first_durable
-        if first_mark < 0 or (previous is not None and first_mark == previous.scan.index.end):
+        first_watermark = each.scan.index.first_durable
+        if (first_watermark < 0
+                or previous is not None and first_watermark == previous.scan.index.end):
             return []
-        if previous is not None and previous.is_complete and first_mark > each.segment.start:
+        if previous is not None and previous.is_complete and first_watermark > each.segment.start:
             return []  # the first entry is lost, and that is all
         if previous is None:
             journal_start = self._checkpoint.journal_start
@@ -304,19 +308,19 @@ class _Recovery:
                 return []
             return [DamagedRange(journal_start, "missing: the first segment starts later", -1, 0,
                           each.segment.start)]
-        why = f"missing: the next segment continues from {first_mark}"
-        if first_mark > each.segment.start:  # of what is before that entry no more is known
-            first_mark = previous.scan.index.end + layout.ENTRY_HEADER_BYTES
-            if reached == previous.scan.index.end and first_mark > each.segment.start:
-                return []  # the segment before had no room for another entry
-        return [DamagedRange(reached, why, -1, 0, first_mark)]
+        why = f"missing: the next segment continues from {first_watermark}"
+        if first_watermark > each.segment.start:  # of what is before that entry no more is known
+            first_watermark = previous.scan.index.end + layout.ENTRY_HEADER_BYTES
+            if reached == previous.scan.index.end and first_watermark > each.segment.start:
+                return []  # the segment before could not hold another entry
+        return [DamagedRange(reached, why, -1, 0, first_watermark)]
 
-    def _note_break(self, path: str, broken: DamagedRange) -> None:
-        kind = broken.reason.partition(":")[0]
+    def _note_damage(self, path: str, damaged: DamagedRange) -> None:
+        kind = damaged.reason.partition(":")[0]
         kind = kind if kind in ("missing", "payload") else "entry"
-        why = f"unreadable below the durable mark: {broken.reason}"
-        damage = Damage(kind, path, broken.position, broken.group, broken.index, why)
-        self._found_damage.append((broken, damage))
+        why = f"unreadable below the durable watermark: {damaged.reason}"
+        damage = Damage(kind, path, damaged.position, damaged.group, damaged.index, why)
+        self._found_damage.append((damaged, damage))
 
     # ---- cutting --------------------------------------------------------------------------------
 
@@ -330,8 +334,9 @@ class _Recovery:
         self._result.cut_bytes = torn.size - kept + sum(each.size for each in behind)
         self._remove(behind)
         # A replica whose tombstone is cut off exists again.
-        self._applied = living(self._checkpoint.applied(), self._checkpoint.position,
-                               [each.scan.index for each in found[:at]])
+        self._applied = without_removed_replicas(
+            self._checkpoint.applied(), self._checkpoint.position,
+            [each.scan.index for each in found[:at]])
         file = self._filesystem.open(torn.segment.path)
         try:
             # Durable before anything is appended: intact entries of the torn write must not be on
@@ -367,8 +372,8 @@ class _Recovery:
         if self._filesystem.exists(index_path(segment)):
             self._filesystem.remove(index_path(segment))
 
-    def _settle(self, found: list[_Found], durable: int) -> None:
-        """Make what is above the mark durable by writing it once more."""
+    def _rewrite_unsynced(self, found: list[_Found], durable: int) -> None:
+        """Write everything above the durable watermark once more, and sync it."""
         for each in found:
             end = each.scan.index.end - each.segment.start
             begin = max(0, durable - each.segment.start)
@@ -386,18 +391,18 @@ class _Recovery:
         one."""
         journal = self._journal
         segments = [each.segment for each in found]
-        since = max((record.since for record in self._checkpoint.records.values()), default=0)
+        snapshot_position = max(self._checkpoint.installed().values(), default=0)
         if not found:
-            start = max(self._checkpoint.journal_start, _aligned(durable), since)
+            start = max(self._checkpoint.journal_start, _aligned(durable), snapshot_position)
             journal.resume([], start, 0, start, None)
             return
         last = found[-1]
         index, segment = last.scan.index, last.segment
         segment.capacity = max(segment.capacity, _aligned(index.end - segment.start))
-        next_start = max(segment.start + segment.capacity, _aligned(durable), since)
+        next_start = max(segment.start + segment.capacity, _aligned(durable), snapshot_position)
         # A damaged file is not extended, nor one that a snapshot replaces for its group.
-        if (last.seed is None or last.scan.breaks or index.end < durable
-                or segment.start < since):
+        if (last.seed is None or last.scan.damaged_ranges or index.end < durable
+                or segment.start < snapshot_position):
             journal.resume(segments, max(index.end, durable), 0, next_start, None)
             return
         # The file grows again: an index file of its present content would hide later entries.

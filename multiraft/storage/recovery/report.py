@@ -27,7 +27,7 @@ class Damage(NamedTuple):
 
 
 @dataclass(slots=True)
-class Progress:
+class RecoveryProgress:
     """Progress of a recovery, updated while it runs; other threads may read it."""
 
     segments_done: int = 0
@@ -37,11 +37,11 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveryReport:
     """Logs that recovery rebuilt, and what it found and did."""
 
     logs: dict[int, StoredLog] = field(default_factory=dict)
-    tails: dict[int, PartitionStates] = field(default_factory=dict)
+    partition_states: dict[int, PartitionStates] = field(default_factory=dict)
     damage: list[Damage] = field(default_factory=list)
     strays: list[Stray] = field(default_factory=list)  # files that are not this node's
     quarantine_all_reason: str = ""  # why every group of the journal is quarantined, or empty

@@ -1,9 +1,9 @@
 """Coordination of repair: the next step for each quarantined replica of a node.
 
 Contract.  Level-triggered and without I/O: the driver calls ``step`` for each group of ``groups``
-from time to time, does what it returns, and passes the result to ``answered`` or ``tail_read``.  A
-step that is not done, done twice or late does no harm.  ``submit`` takes a staged write to the
-disk.
+from time to time, does what it returns, and passes the result to ``on_response`` or
+``on_replay_read``.  A step that is not done, done twice or late does no harm.  ``submit`` takes a
+staged write to the disk.
 
 Theory.  Missing entries are requested by (index, term) from any member that has them, not only from
 the leader: when every replica is damaged in another place there may be no leader.  The leader and
@@ -19,7 +19,7 @@ changed.  Per missing entry:
 
 Then the repaired entries are applied to the partition states.  A replica that may have lost more
 than the entries it knows follows its leader until that clears it
-(``multiraft.raft.head_recovery``).  Last, the store writes that the damage is settled, and
+(``multiraft.raft.head_recovery``).  Last, the store writes that the damage is cleared, and
 consensus readmits the replica (docs/decisions/0009).
 """
 
@@ -29,18 +29,18 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from multiraft.raft.multi_raft import MultiRaft
-from multiraft.storage.errors import CorruptFile, CorruptPlace, CorruptRange
+from multiraft.storage.errors import CorruptFile, CorruptJournalRange, CorruptRange
 from multiraft.storage.io_jobs import ReadJob, StagedWrite
 from multiraft.storage.store import Store
 from multiraft.types import Entry
 
-#: Entries per request, and bytes per answer: small steps do not delay other work of the nodes, and
-#: a lost answer costs little.
+#: Entries per request, and bytes per response: small steps do not delay other work of the nodes,
+#: and a lost response costs little.
 ENTRIES_PER_REQUEST = 64
 ANSWER_BYTES_MAX = 4 << 20
 
 
-class Request(NamedTuple):
+class RepairRequest(NamedTuple):
     """Request for copies of missing entries."""
 
     group: int
@@ -49,7 +49,7 @@ class Request(NamedTuple):
     term: int = 0  # of the asker: a leader of an earlier one may not know what is committed
 
 
-class Answer(NamedTuple):
+class RepairResponse(NamedTuple):
     """Copies from one member, and the requested entries that it does not have."""
 
     group: int
@@ -63,18 +63,18 @@ class Answer(NamedTuple):
     wanted: tuple[tuple[int, int], ...] = ()  # of the request: it may be an old one
 
 
-class Ask(NamedTuple):
-    """To be done: send the request to the peer, give its answer to ``answered``."""
+class SendRequest(NamedTuple):
+    """To be done: send the request to the peer, give its response to ``on_response``."""
 
     peer: int
-    request: Request
+    request: RepairRequest
 
 
-class Extend(NamedTuple):
-    """To be done: execute the plan on a thread, give its entries to ``tail_read``."""
+class ReplayEntries(NamedTuple):
+    """To be done: execute the job on a thread, give its entries to ``on_replay_read``."""
 
     group: int
-    plan: ReadJob
+    job: ReadJob
 
 
 def _nothing() -> None:
@@ -94,14 +94,14 @@ class RepairCoordinator:
         self._submit = submit
         self._turn: dict[int, int] = {}  # group -> number of requests sent
         self._writing: set[int] = set()
-        self.look()
+        self.add_quarantined()
 
-    def look(self) -> None:
+    def add_quarantined(self) -> None:
         """Add the quarantined replicas of the start: those that recovery found, and those without
         records in a journal with damage.  O(groups)."""
         self.groups |= {*self._store.repair.quarantined_groups()}
 
-    def created(self, group: int) -> None:
+    def on_replica_created(self, group: int) -> None:
         """Register a new replica, which needs head recovery in a journal with damage, because the
         damaged entries may be its own.
 
@@ -110,87 +110,87 @@ class RepairCoordinator:
         repair = self._store.repair
         if repair.quarantined(group) is not None:
             self.groups.add(group)
-        elif repair.knows_damage:
-            self._submit(repair.stage_lift(group, _nothing))
+        elif repair.has_known_damage:
+            self._submit(repair.stage_clear(group, _nothing))
 
     # ---- damage --------------------------------------------------------------------------------
 
-    def damaged(self, error: CorruptRange | CorruptFile) -> None:
-        """Exclude the replica of a damaged entry until it is repaired.  A ``CorruptPlace`` may have
-        been of any group: exclude all replicas that have not settled it.  A damaged checkpoint
-        (``CorruptFile``) is replaced by a new one."""
+    def on_damage(self, error: CorruptRange | CorruptFile) -> None:
+        """Exclude the replica of a damaged entry until it is repaired.  A ``CorruptJournalRange``
+        may have been of any group: exclude all replicas that have not cleared it.  A damaged
+        checkpoint (``CorruptFile``) is replaced by a new one."""
         if isinstance(error, CorruptFile):
             self._store.checkpoint_damaged()
             return
-        if isinstance(error, CorruptPlace):
+        if isinstance(error, CorruptJournalRange):
             here = {*self._core.status.groups()}
             for group in self._store.repair.suspect_all(error.begin, error.end, error.why):
-                self._put_out(group, error.why, group in here)
-            for group in self._store.repair.settled_unwritten():
-                self._submit(self._store.repair.stage_lift(group, _nothing))
+                self._quarantine(group, error.why, group in here)
+            for group in self._store.repair.groups_without_clear_record():
+                self._submit(self._store.repair.stage_clear(group, _nothing))
             return
         is_here = error.group in self._core.status.groups()
         if is_here and error.index < self._core.status.of(error.group).first_index:
             # Compacted: neither the group nor a peer reads it again.
-            self._write_needless(error.group, error.index)
+            self._record_unneeded(error.group, error.index)
             return
-        if self._store.repair.damaged(error.group, error.index, error.why):
-            self._put_out(error.group, str(error), is_here)
+        if self._store.repair.record_damage(error.group, error.index, error.why):
+            self._quarantine(error.group, str(error), is_here)
 
-    def _put_out(self, group: int, why: str, is_here: bool) -> None:
+    def _quarantine(self, group: int, why: str, is_here: bool) -> None:
         """Exclude a replica.  Consensus may not have it: recovery found it and it is not added yet,
         or it was removed a moment ago."""
         if is_here:
             self._core.repair.quarantine(group, why)
         else:
-            self._store.repair.restate(group)
+            self._store.repair.refresh_restored(group)
         self.groups.add(group)
 
-    def _write_needless(self, group: int, index: int) -> None:
-        staged = self._store.repair.stage_needless(group, index)
+    def _record_unneeded(self, group: int, index: int) -> None:
+        staged = self._store.repair.stage_unneeded(group, index)
         if staged is not None:
             self._submit(staged)
 
     # ---- repair --------------------------------------------------------------------------------
 
-    def step(self, group: int) -> Ask | Extend | None:
+    def step(self, group: int) -> SendRequest | ReplayEntries | None:
         """Return the next step for a group of ``groups``; None = wait."""
         repair, core = self._store.repair, self._core
         log = repair.quarantined(group)
-        if log is None or log.lasting:
+        if log is None or log.permanently_quarantined:
             self.groups.discard(group)
             return None
         if group in self._writing or group not in core.status.groups():
             return None  # recovered, and not taken up yet: metadata say what it is
         if log.missing:
             for index in repair.forget_below(group, core.status.of(group).first_index):
-                self._write_needless(group, index)
+                self._record_unneeded(group, index)
         if log.missing:
-            return self._ask(group)
-        plan = repair.tail_plan(group, core.status.of(group).last_index)
-        if plan is not None:
-            return Extend(group, plan)
-        if log.doubtful and not core.repair.is_cleared(group):
+            return self._request_copies(group)
+        job = repair.replay_job(group, core.status.of(group).last_index)
+        if job is not None:
+            return ReplayEntries(group, job)
+        if log.needs_head_recovery and not core.repair.is_cleared(group):
             if not core.repair.is_following(group):
                 core.repair.follow(group)
             return None
         self._writing.add(group)
-        self._submit(repair.stage_lift(group, lambda: self._lifted(group)))
+        self._submit(repair.stage_clear(group, lambda: self._on_cleared(group)))
         return None
 
-    def _ask(self, group: int) -> Ask | None:
+    def _request_copies(self, group: int) -> SendRequest | None:
         log = self._store.repair.quarantined(group)
         assert log is not None
-        others = self._others(group)
+        others = self._peers_to_ask(group)
         if not others:
             return None
         turn = self._turn[group] = self._turn.get(group, 0) + 1
         repair = self._store.repair
         wanted = repair.wanted(group, ENTRIES_PER_REQUEST)
-        request = Request(group, repair.incarnation(group), wanted, log.hard_state.term)
-        return Ask(others[turn % len(others)], request)
+        request = RepairRequest(group, repair.incarnation(group), wanted, log.hard_state.term)
+        return SendRequest(others[turn % len(others)], request)
 
-    def _others(self, group: int) -> list[int]:
+    def _peers_to_ask(self, group: int) -> list[int]:
         """Return the nodes that may have copies: the other members of the log's configuration, the
         leader, and the candidate that asked for a vote.  The log may lack the entry of a later
         configuration: then the members that it names may all be removed, and those that remain may
@@ -202,104 +202,105 @@ class RepairCoordinator:
                 others.append(peer)
         return others
 
-    def answered(self, answer: Answer) -> None:
-        """Take a peer's answer, with entries whose checksums match.  Ignore entries that are not
-        wanted with the same term now: a late answer may be to a request for one exact entry, while
-        now the committed entry of that index is wanted."""
-        group, repair = answer.group, self._store.repair
+    def on_response(self, response: RepairResponse) -> None:
+        """Take the response of a peer, with entries whose checksums match.  Ignore entries that are
+        not wanted with the same term now: a late response may be to a request for one exact entry,
+        while now the committed entry of that index is wanted."""
+        group, repair = response.group, self._store.repair
         log = repair.quarantined(group)
-        if (log is None or answer.incarnation != repair.incarnation(group)
+        if (log is None or response.incarnation != repair.incarnation(group)
                 or group in self._writing
-                or group not in self._core.status.groups()):  # let go, its tombstone is on its way
+                or group not in self._core.status.groups()):  # removed, its tombstone is on its way
             return
-        wanted = repair.still_wanted(group, answer.wanted)
-        given = [entry for entry in answer.entries if entry.index in wanted
+        wanted = repair.still_wanted(group, response.wanted)
+        given = [entry for entry in response.entries if entry.index in wanted
                  and (entry.group, entry.incarnation) == (group, log.incarnation)]
-        wrong = [entry.index for entry in given if entry.index in log.questioned
+        wrong = [entry.index for entry in given if entry.index in log.maybe_truncated
                  and not log.index.holds(entry.index, entry.term)]
         if wrong:  # something else is committed there; asked for again, it will fit
             self._give_up(group, wrong, ())
             return
-        if self._forget_contradicted(group, given):
+        if self._truncate_conflict(group, given):
             return
-        staged = repair.stage_copies(group, given, lambda: self._wrote(group))
+        staged = repair.stage_copies(group, given, lambda: self._on_copies_durable(group))
         if staged is not None:
             self._writing.add(group)
             self._submit(staged)
             return
-        compacted = [index for index, _ in answer.compacted if index in log.missing]
-        if not self._begin_behind(group, compacted) and answer.leads:
-            absent = [index for index, _ in answer.absent
-                      if index in wanted and index not in log.unsure]
+        compacted = [index for index, _ in response.compacted if index in log.missing]
+        if not self._compact_applied(group, compacted) and response.leads:
+            absent = [index for index, _ in response.absent
+                      if index in wanted and index not in log.term_unknown]
             self._give_up(group, absent, compacted)
 
-    def _begin_behind(self, group: int, compacted: Sequence[int]) -> bool:
+    def _compact_applied(self, group: int, compacted: Sequence[int]) -> bool:
         """Let the log begin behind entries that another member has compacted, if they and an intact
         entry behind them are applied here; return False otherwise.  No leader has to confirm it:
         applied entries are committed, and the log's end and the term before its beginning are
         known.  This replica's vote may be needed to elect that leader."""
         core = self._core
         applied = core.status.of(group).applied_index
-        needless = max((index for index in compacted if index <= applied), default=0)
-        intact = self._store.repair.intact_behind(group, needless) if needless else 0
+        unneeded = max((index for index in compacted if index <= applied), default=0)
+        intact = self._store.repair.next_intact(group, unneeded) if unneeded else 0
         if not 0 < intact <= applied:
             return False
         core.compacted(group, intact + 1)
         return True
 
-    def _forget_contradicted(self, group: int, given: Sequence[Entry]) -> bool:
-        """Truncate the log where it contradicts a committed entry that a peer sent, because the
+    def _truncate_conflict(self, group: int, given: Sequence[Entry]) -> bool:
+        """Truncate the log where it conflicts with a committed entry that a peer sent, because the
         record of that truncation is lost; return False if it does not.  Requested again, the entry
         will fit."""
-        first_gone = self._store.repair.contradicted(group, given)
-        if not first_gone or not self._core.repair.may_forget(group, first_gone):
+        first_removed = self._store.repair.first_conflict(group, given)
+        if not first_removed or not self._core.repair.may_forget(group, first_removed):
             return False
-        self._forget(group, first_gone)
+        self._truncate(group, first_removed)
         return True
 
-    def _forget(self, group: int, first_gone: int) -> None:
+    def _truncate(self, group: int, first_removed: int) -> None:
         """Truncate the log from an index on.  First record which of its entries were damaged, so
         that their ranges are not taken for another group's."""
         repair = self._store.repair
-        for index in repair.unreadable(group, first_gone):
-            self._write_needless(group, index)
+        for index in repair.unreadable(group, first_removed):
+            self._record_unneeded(group, index)
         repair.require_head_recovery(group)
-        self._core.repair.forget(group, first_gone)
+        self._core.repair.forget(group, first_removed)
 
     def _give_up(self, group: int, absent: Sequence[int], compacted: Sequence[int]) -> None:
         """Give up entries that the leader does not have, or has compacted."""
         repair, core = self._store.repair, self._core
-        gone = [*absent, *compacted]
-        if gone and core.repair.may_forget(group, min(gone)):
-            self._forget(group, min(gone))
+        given_up = [*absent, *compacted]
+        if given_up and core.repair.may_forget(group, min(given_up)):
+            self._truncate(group, min(given_up))
             return
         applied = core.status.of(group).applied_index
-        needless = max((index for index in compacted if index <= applied), default=0)
-        if needless:  # it is applied, and a member that lacks it gets a snapshot
+        unneeded = max((index for index in compacted if index <= applied), default=0)
+        if unneeded:  # it is applied, and a member that lacks it gets a snapshot
             repair.require_head_recovery(
                 group
             )  # its term may be unknown, and it may have been the last entry
-            core.compacted(group, needless + 1)
+            core.compacted(group, unneeded + 1)
         for index in absent:
             if index <= core.status.of(group).commit:
-                repair.disown(group, index)
+                repair.discard_superseded(group, index)
 
-    def tail_read(self, group: int, entries: Sequence[Entry]) -> None:
-        """Apply the entries that an ``Extend`` read to the partition states."""
+    def on_replay_read(self, group: int, entries: Sequence[Entry]) -> None:
+        """Apply the entries that a ``ReplayEntries`` step read to the partition states."""
         log = self._store.repair.quarantined(group)
         if log is not None and group in self._core.status.groups():
             last_index = self._core.status.of(group).last_index
-            self._store.repair.extend_tail(group, entries, last_index)
+            self._store.repair.replay(group, entries, last_index)
             self._core.repair.members_known(group, log.configurations)
 
-    def _wrote(self, group: int) -> None:
+    def _on_copies_durable(self, group: int) -> None:
         self._writing.discard(group)
         log = self._store.repair.quarantined(group)
         if log is not None and group in self._core.status.groups():  # else it was removed meanwhile
             self._core.repair.terms_known(group, log.index.term_runs())
 
-    def _lifted(self, group: int) -> None:
-        """Readmit a replica whose LIFT is durable, unless other damage was found meanwhile."""
+    def _on_cleared(self, group: int) -> None:
+        """Readmit a replica whose LIFT record is durable, unless other damage was found
+        meanwhile."""
         self._writing.discard(group)
         if group not in self._core.status.groups():
             return  # it was removed meanwhile
@@ -310,16 +311,16 @@ class RepairCoordinator:
 
     # ---- for others ----------------------------------------------------------------------------
 
-    def answer_plans(self, request: Request) -> tuple[list[ReadJob], Answer] | None:
-        """Return the plans that read the entries that a peer requested, and the answer without
+    def copies_for(self, request: RepairRequest) -> tuple[list[ReadJob], RepairResponse] | None:
+        """Return the jobs that read the entries that a peer requested, and the response without
         those entries; None = no such group on this node."""
         group = request.group
         known = self._store.repair.incarnation(group)
         if known != request.incarnation:
             return None
         wanted = request.wanted[:ENTRIES_PER_REQUEST]
-        plans = self._store.repair.copies_plan(group, wanted, ANSWER_BYTES_MAX)
+        jobs = self._store.repair.copy_jobs(group, wanted, ANSWER_BYTES_MAX)
         repair = self._store.repair
         leads = self._core.status.is_settled(group) and repair.term(group) >= request.term
-        return plans, Answer(group, known, (), tuple(repair.absent(group, wanted)), leads,
+        return jobs, RepairResponse(group, known, (), tuple(repair.absent(group, wanted)), leads,
                              tuple(repair.compacted(group, wanted)), request.wanted)

@@ -1,6 +1,6 @@
 """Scrub: read the whole journal and the checkpoints in the background, to find damage early.
 
-Contract.  ``Scrubber.next_plan`` gives one piece after the other, ``done`` takes it back and names
+Contract.  ``Scrubber.next_job`` gives one piece after the other, ``done`` takes it back and names
 the entries that turned out to be damaged; after the last piece it begins again.  Plans run on any
 thread, one at a time, and reading and checking hold no interpreter.
 
@@ -20,7 +20,7 @@ from multiraft import core
 from multiraft.codec import layout
 from multiraft.storage.atomic_file import is_whole
 from multiraft.storage.checkpoint import checkpoint_names
-from multiraft.storage.errors import CorruptFile, CorruptPlace, CorruptRange
+from multiraft.storage.errors import CorruptFile, CorruptJournalRange, CorruptRange
 from multiraft.storage.filesystem import Buffer, Filesystem
 from multiraft.storage.journal.journal import Segment, SegmentHeader
 from multiraft.storage.store import Store
@@ -34,7 +34,7 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
 
-class Suspect(NamedTuple):
+class SuspectRange(NamedTuple):
     """A place of the journal that is not what was written there."""
 
     begin: int  # journal position
@@ -42,7 +42,7 @@ class Suspect(NamedTuple):
     why: str
 
 
-class ScrubPlan:
+class ScrubJob:
     """One piece.  ``suspects``, ``end`` and ``bytes`` are there once it was executed."""
 
     __slots__ = ("segment", "position", "limit", "prev_crc", "durable", "end", "bytes",
@@ -57,7 +57,7 @@ class ScrubPlan:
         self.durable = durable  # mark of the last entry before it: they never fall
         self.end = position  # where the next piece begins
         self.bytes = 0
-        self.suspects: list[Suspect] = []
+        self.suspects: list[SuspectRange] = []
         #: Journal position from which on the entries, linked to each other, stand behind a damaged
         #: place: by the journal alone they may be what a misdirected write left there.  0 = they
         #: are in their segment's chain, or one of them was in its place.
@@ -86,7 +86,7 @@ class ScrubPlan:
         self.bytes += len(data)
         header = SegmentHeader.parse(data)
         if header is None or (header.start, header.seed) != (start, self.segment.seed):
-            self.suspects.append(Suspect(start, self.position, "segment header"))
+            self.suspects.append(SuspectRange(start, self.position, "segment header"))
 
     def _check(self, data: Buffer, is_last: bool) -> bool:
         """Check a piece; False when it is too short to tell."""
@@ -96,7 +96,7 @@ class ScrubPlan:
         checked = core.check_entries(data, 0, prev_crc or 0)
         for at, length in checked.damaged:
             begin = self.position + at
-            self.suspects.append(Suspect(begin, begin + length, "payload"))
+            self.suspects.append(SuspectRange(begin, begin + length, "payload"))
         if not checked.count:
             return False
         if self.resumed:
@@ -129,17 +129,17 @@ class ScrubPlan:
         (as ``segment_scan``): what a misdirected write left is none."""
         found = core.find_entry(data, at + layout.ENTRY_ALIGNMENT)
         while found >= 0:
-            mark = _U64.unpack_from(data, found + layout.ENTRY_DURABLE_AT)[0]
-            if self.durable <= mark <= self.position + found:
+            watermark = _U64.unpack_from(data, found + layout.ENTRY_DURABLE_AT)[0]
+            if self.durable <= watermark <= self.position + found:
                 break
             found = core.find_entry(data, found + layout.ENTRY_ALIGNMENT)
         resumed = self.position + found if found >= 0 else min(self.position + len(data),
                                                                self.limit)
-        self.suspects.append(Suspect(self.position + at, resumed, why))
+        self.suspects.append(SuspectRange(self.position + at, resumed, why))
         self.end, self.prev_crc = resumed, None
 
 
-class CheckpointsPlan:
+class ScrubCheckpointsJob:
     """All checkpoints.  ``damaged`` and ``bytes`` are there once it was executed."""
 
     __slots__ = ("bytes", "damaged", "_directory", "_filesystem")
@@ -174,11 +174,11 @@ class Scrubber:
         self._store = store
         self._prev_crc: int | None = None
         self._durable = 0  # mark of the last entry
-        self._resumed = 0  # see ``ScrubPlan.resumed``
+        self._resumed = 0  # see ``ScrubJob.resumed``
         self._has_checkpoints = True  # still to be read in this pass
 
     def restart(self) -> None:
-        """Begin again with the first piece of the journal.  Not while a plan is being executed."""
+        """Begin again with the first piece of the journal.  Not while a job is being executed."""
         self.position = self._durable = 0
         self._prev_crc, self._has_checkpoints = None, True
 
@@ -196,12 +196,12 @@ class Scrubber:
             journal.segments[0].start if journal.segments else journal.durable
         )
 
-    def next_plan(self) -> ScrubPlan | CheckpointsPlan | None:
+    def next_job(self) -> ScrubJob | ScrubCheckpointsJob | None:
         """Return the next piece; None once at the end of each pass, and while there is nothing to
         read."""
         if self._has_checkpoints:
             self._has_checkpoints = False
-            return CheckpointsPlan(self._store.table.filesystem, self._store.directory)
+            return ScrubCheckpointsJob(self._store.table.filesystem, self._store.directory)
         journal = self._store.table.journal
         for segment in journal.segments:
             limit = min(segment.end, journal.durable)
@@ -213,57 +213,58 @@ class Scrubber:
                 self._prev_crc, self._resumed = segment.seed or None, 0
             if self._prev_crc is None:
                 self._resumed = self.position
-            return ScrubPlan(self._store.table.filesystem, segment, self.position, limit,
+            return ScrubJob(self._store.table.filesystem, segment, self.position, limit,
                              self._prev_crc, self._durable, self._resumed)
         self.passes += self.position > 0
         self.position = self._durable = 0
         self._has_checkpoints = True
         return None
 
-    def done(self, plan: ScrubPlan | CheckpointsPlan) -> list[CorruptRange | CorruptFile]:
-        """Take an executed plan and return the errors of damaged entries: ``CorruptPlace`` for
-        ranges to which no log points, ``CorruptFile`` for checkpoints.  O(1), O(entries of the
+    def done(self, job: ScrubJob | ScrubCheckpointsJob) -> list[CorruptRange | CorruptFile]:
+        """Take an executed job and return the errors of damaged entries: ``CorruptJournalRange``
+        for ranges to which no log points, ``CorruptFile`` for checkpoints.  O(1), O(entries of the
         node) when there is damage."""
-        self.bytes += plan.bytes
-        if isinstance(plan, CheckpointsPlan):
-            return [CorruptFile(path, "found by the scrub") for path in plan.damaged]
-        self.position = max(plan.end, plan.position + 1)
-        self._prev_crc = plan.prev_crc
-        self._durable = plan.durable
-        return [*self._overwritten(plan),
-                *(error for suspect in plan.suspects for error in self._errors(suspect))]
+        self.bytes += job.bytes
+        if isinstance(job, ScrubCheckpointsJob):
+            return [CorruptFile(path, "found by the scrub") for path in job.damaged]
+        self.position = max(job.end, job.position + 1)
+        self._prev_crc = job.prev_crc
+        self._durable = job.durable
+        return [*self._overwritten(job),
+                *(error for suspect in job.suspects for error in self._errors(suspect))]
 
-    def _overwritten(self, plan: ScrubPlan) -> list[CorruptRange]:
+    def _overwritten(self, job: ScrubJob) -> list[CorruptRange]:
         """Return the logs' entries that a piece's entries behind damage overwrote: none of these is
-        at a position that an index names, so they were not written there, though their marks may be
-        right (all entries of one write have the same).  An entry at its position vouches for all
-        that are chained to it.  If they begin inside an entry, they also overwrote bytes that no
+        at a position that an index names, so they were not written there, although their watermarks
+        may be right (all entries of one write have the same).  An entry at its position vouches for
+        all that are chained to it.  If they begin inside an entry, they also overwrote bytes that no
         index names."""
-        if not plan.resumed:
+        if not job.resumed:
             return []
         repair = self._store.repair
-        if any(repair.is_at(*entry) for entry in plan.entries):
+        if any(repair.is_at(*entry) for entry in job.entries):
             self._resumed = 0
             return []
-        end = plan.suspects[-1].begin if plan.prev_crc is None else plan.end
-        if plan.prev_crc is not None and end < plan.limit or end == plan.resumed:
+        end = job.suspects[-1].begin if job.prev_crc is None else job.end
+        if job.prev_crc is not None and end < job.limit or end == job.resumed:
             return []  # the run of such entries continues, or there are none
-        if repair.is_inside(plan.resumed):
-            return self._errors(Suspect(plan.resumed, end, "overwritten"))
-        return self._owned(plan.resumed, end, "overwritten")
+        if repair.is_inside(job.resumed):
+            return self._errors(SuspectRange(job.resumed, end, "overwritten"))
+        return self._owned(job.resumed, end, "overwritten")
 
     def _owned(self, begin: int, end: int, why: str) -> list[CorruptRange]:
         return [CorruptRange(group, index, f"found by the scrub: {why}")
                 for group, index in self._store.repair.owners(begin, end)]
 
-    def _errors(self, suspect: Suspect) -> list[CorruptRange]:
+    def _errors(self, suspect: SuspectRange) -> list[CorruptRange]:
         begin, end, why = suspect
         errors = self._owned(begin, end, why)
-        if why == "payload" or self._store.repair.is_settled(begin, end):
+        if why == "payload" or self._store.repair.is_damage_cleared(begin, end):
             return errors
-        return [*errors, CorruptPlace(self._begin(suspect), end, f"found by the scrub: {why}")]
+        return [*errors,
+                CorruptJournalRange(self._begin(suspect), end, f"found by the scrub: {why}")]
 
-    def _begin(self, suspect: Suspect) -> int:
+    def _begin(self, suspect: SuspectRange) -> int:
         """Return the position at which the next start will see the range begin.  Without a
         segment's first entry, that is the end of the segment before.  O(segments)."""
         end = 0

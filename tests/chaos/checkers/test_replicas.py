@@ -47,7 +47,7 @@ class Directory:
         self._rounds = Rounds(self.store)
 
     def run(self, *entries: Entry, **more) -> None:
-        tail = self.store.tails[GROUP]
+        tail = self.store.partition_states[GROUP]
         if more.get("drop_from"):
             tail.truncate(more["drop_from"])
         for entry in entries:
@@ -110,7 +110,7 @@ def test_a_tombstone_ends_a_log(directory):
 
 def test_a_checkpoint_says_what_is_committed(directory):
     directory.run(noop_entry(GROUP, 1, 1), noop_entry(GROUP, 2, 1))
-    directory.store.tails[GROUP].apply(2)
+    directory.store.partition_states[GROUP].apply(2)
     checkpoint(directory.store, {GROUP: 2})
     directory.run(noop_entry(GROUP, 3, 1))
     log = directory.log()
@@ -212,7 +212,7 @@ def test_what_a_snapshot_stands_for_is_left_out():
     checkpoint_rows = [
         {"file": "checkpoint", "facts": {"position": 90}},
         {"checkpoint_group": GROUP, "group": GROUP, "commit": 6, "applied": 6, "quarantined": "",
-         "voters": [1], "learners": [], "outgoing": [], "removed": False, "since": 50,
+         "voters": [1], "learners": [], "outgoing": [], "removed": False, "snapshot_position": 50,
          "first_index": 6}]
     rows = [*checkpoint_rows, SEGMENT, row("noop", 1), row("noop", 2),
             {"file": "segment", "facts": {"start": 50}}, row("noop", 6), row("noop", 7)]

@@ -86,9 +86,9 @@ def test_room_is_taken_by_files_and_given_back():
     filesystem = filesystem_with(b"a" * 1000)
     filesystem.faults.capacity_bytes = 3000
     file = filesystem.create("/d/g")
-    file.reserve(2000)
+    file.preallocate(2000)
     file.write([b"b" * 2000], 0, sync=True)
-    for grow in (lambda: file.write([b"c"], 2000, sync=False), lambda: file.reserve(2001)):
+    for grow in (lambda: file.write([b"c"], 2000, sync=False), lambda: file.preallocate(2001)):
         with pytest.raises(OSError) as failed:
             grow()
         assert failed.value.errno == errno.ENOSPC
@@ -110,17 +110,17 @@ def test_a_reserve_that_a_loss_of_power_brings_back_holds_what_it_owns():
         filesystem = filesystem_with(b"")
         filesystem.make_directory("/data")
         reserve = SimulatedReserve(filesystem, 4096)
-        assert reserve.take() and reserve.held_bytes == 4096
+        assert reserve.allocate() and reserve.held_bytes == 4096
         filesystem.sync_directory("/data")
-        reserve.give_back()
+        reserve.release()
         filesystem.faults.capacity_bytes = filesystem.faults.used_bytes
         filesystem.power_loss(random.Random(seed))
         if filesystem.exists(RESERVE_FILE):
             break
     assert reserve.held_bytes == filesystem.faults.used_bytes == 0
-    assert not reserve.take() and not filesystem.exists(RESERVE_FILE)
+    assert not reserve.allocate() and not filesystem.exists(RESERVE_FILE)
     filesystem.faults.heal()
-    assert reserve.take() and reserve.held_bytes == filesystem.faults.used_bytes == 4096
+    assert reserve.allocate() and reserve.held_bytes == filesystem.faults.used_bytes == 4096
 
 
 def test_clock_runs_at_its_rate_and_never_back():
@@ -315,7 +315,7 @@ def test_a_replica_that_no_repair_brings_back_is_not_whole():
     node = running(3).nodes[1]
     node.rotten, node._unscrubbed = True, False
     assert node.is_whole
-    node._store.table.logs[2].quarantine_for_good("it makes no sense")
+    node._store.table.logs[2].quarantine_permanently("it makes no sense")
     node._repairer.groups.add(2)
     assert node._repairer.step(2) is None and not node._repairer.groups
     assert not node.is_whole

@@ -160,7 +160,7 @@ class Groups:
         self.state = Replica(*commands).state
         self.here: dict[int, Configuration] = {}  # in the core
         self.groups: dict[int, object] = {}  # in the store
-        self.tails: dict[int, None] = {}
+        self.partition_states: dict[int, None] = {}
         self.tombstones: set[int] = set()
         self.takes_part = True
         self.replicas = Replicas(Core(self), self, self, 8, lambda: None, silent_log(),
@@ -173,7 +173,7 @@ class Groups:
         known = self.groups.get(group)
         if known is None or known.configuration == replicas_module.NOBODY:
             self.groups[group] = Recovered(configuration)
-        self.tails[group] = None
+        self.partition_states[group] = None
         return self.groups[group]
 
 
@@ -234,7 +234,7 @@ def test_a_new_group_that_recovery_found_without_members_waits_for_the_metadata(
     without members the group would have no leader, permanently."""
     groups = Groups()
     groups.groups = {7: Recovered(Configuration((1, 2, 3))), 9: Recovered()}
-    groups.tails = {7: None, 9: None}
+    groups.partition_states = {7: None, 9: None}
     groups.replicas.load()
     assert [*settled(groups)] == [7], "the metadata have not been applied yet"
     groups.state = Replica(GrowPool(10, TWO)).state
@@ -256,7 +256,7 @@ def test_a_new_group_that_was_recovered_by_force_before_its_replica_was_taken_up
     """Without that, a leader of the later incarnation would be notified of this one without end."""
     monkeypatch.setattr(replicas_module, "CREATED_PER_ROUND_MAX", 1)
     groups = Groups(GrowPool(10, TWO), RecoverGroup(10, 1, 2))
-    groups.groups, groups.tails = {9: Recovered(), 10: Recovered()}, {9: None, 10: None}
+    groups.groups, groups.partition_states = {9: Recovered(), 10: Recovered()}, {9: None, 10: None}
     groups.replicas.load()
     assert [*settled(groups)] == [9]
 
@@ -265,7 +265,7 @@ def test_a_group_without_members_in_which_this_node_did_not_begin_is_told_by_its
     groups = Groups(GrowPool(9, TWO[:1]))
     groups.node = 4
     groups.replicas = Replicas(Core(groups), groups, groups, 8, lambda: None, silent_log())
-    groups.groups, groups.tails = {9: Recovered()}, {9: None}
+    groups.groups, groups.partition_states = {9: Recovered()}, {9: None}
     groups.replicas.load()
     assert settled(groups) == {9: replicas_module.NOBODY}
 

@@ -94,7 +94,7 @@ async def test_a_confirmation_waits_until_what_it_covers_is_applied(tmp_path):
         await client.begin(offsets(OffsetQuery(topic, LATEST)))
         await until(lambda: asked)
         [(group, token)] = asked
-        applied = node.store.tails[group].applied_index
+        applied = node.store.partition_states[group].applied_index
         node.reads.read_index_requests.ready([ReadReady(group, token, applied + 1)])
         assert node.reads.read_index_requests.confirmed == 0
         async with await Client.open(node) as writer:

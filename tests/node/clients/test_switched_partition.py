@@ -172,7 +172,7 @@ async def test_a_sealed_partition_names_no_end_and_takes_nothing_new(tmp_path):
         group = group_of(node, topic)
         node.core.propose(group, EntryKind.PARTITION_SEAL, seal_payload(1), topic, 1)
         node.request_round()
-        await until(lambda: node.store.tails[group].sealed(topic), "the seal is applied")
+        await until(lambda: node.store.partition_states[group].sealed(topic), "the seal is applied")
         assert (await put(client, topic, 1, b"y")).code == Code.STALE_METADATA
         assert (await put(client, topic, 0, b"x")).base_offset == 0
         for query in (OffsetQuery(topic, LATEST), OffsetQuery(topic, TIMESTAMP, 0)):
@@ -308,7 +308,7 @@ async def test_appends_do_not_wait_for_the_publication(tmp_path, monkeypatch):
         await client.ask(SwitchPartition(topic, 2, to_group))
         await asked_for.wait()
         assert (await put(client, topic, 1, b"y")).base_offset == 1
-        assert node.store.tails[to_group].next_offset(topic) == 2
+        assert node.store.partition_states[to_group].next_offset(topic) == 2
         assert result(await client.ask(fetch(topic, 0))).high_watermark == 1, "not published"
         go_on.set()
         await until(lambda: node.metadata.directory.locate(topic).epoch == 2, "published")

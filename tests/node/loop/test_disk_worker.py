@@ -27,8 +27,8 @@ class Staged:
 
 
 def idle_store():
-    return SimpleNamespace(prepare_due=False, seals_waiting=0, begin=lambda staged: None,
-                           prepare_plan=lambda: None, seal_plan=lambda: None)
+    return SimpleNamespace(prepare_due=False, seals_waiting=0, submitted=lambda staged: None,
+                           create_segment_job=lambda: None, seal_job=lambda: None)
 
 
 class ClusterView:
@@ -170,22 +170,22 @@ class Seal:
 class SealingStore(SimpleNamespace):
     """A store with segments that wait for their index."""
 
-    def __init__(self, *plans):
+    def __init__(self, *jobs):
         super().__init__(**vars(idle_store()))
-        self.plans, self.done = list(plans), []
-        self.seal_plan = lambda: self.plans.pop(0) if self.plans else None
+        self.jobs, self.done = list(jobs), []
+        self.seal_job = lambda: self.jobs.pop(0) if self.jobs else None
         self.sealed = self.done.append
 
     @property
     def seals_waiting(self):
-        return len(self.plans)
+        return len(self.jobs)
 
 
 @contextlib.asynccontextmanager
-async def sealing(tmp_path, *plans):
+async def sealing(tmp_path, *jobs):
     """Return a world with a ``SealingStore``, after its first write."""
     world = ClusterView(tmp_path)
-    world.disk._store = SealingStore(*plans)
+    world.disk._store = SealingStore(*jobs)
     with world.file:
         async with trio.open_nursery() as nursery:
             await nursery.start(world.disk.run)
@@ -193,13 +193,13 @@ async def sealing(tmp_path, *plans):
                 nursery.start_soon(task)
             nursery.start_soon(attend, world.poller)
             world.write(Staged(world.file, b"first", 0))
-            await until(lambda: plans[0].begun.is_set())
+            await until(lambda: jobs[0].begun.is_set())
             try:
                 yield world
             finally:
-                for plan in plans:
-                    plan.over.set()
-            await until(lambda: len(world.disk._store.done) == len(plans))
+                for job in jobs:
+                    job.over.set()
+            await until(lambda: len(world.disk._store.done) == len(jobs))
             nursery.cancel_scope.cancel()
 
 
@@ -232,8 +232,8 @@ async def test_an_index_that_cannot_be_written_stops_the_node(tmp_path):
             raise OSError(5, "Input/output error")
 
     with pytest.raises(ExceptionGroup) as raised:
-        async with sealing(tmp_path, plan := Failing()):
-            plan.over.set()
+        async with sealing(tmp_path, job := Failing()):
+            job.over.set()
             await trio.sleep_forever()
     assert raised.group_contains(DiskFailed, match="indexed: .*Input/output")
 
@@ -286,7 +286,7 @@ def test_a_start_without_room_for_the_probe_says_so(tmp_path, monkeypatch, reser
             raise refusals.pop()
 
     monkeypatch.setattr(os, "posix_fallocate", posix_fallocate)
-    space = SimpleNamespace(exhausted=lambda: reserve)
+    space = SimpleNamespace(release_reserve=lambda: reserve)
     if reserve:
         os.close(open_probe(tmp_path, space))
     else:

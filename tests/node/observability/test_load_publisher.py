@@ -33,7 +33,7 @@ async def published(node, client):
     topic = node.metadata.log.state.topic(load_records.TOPIC)
     incarnation = topic.incarnation + 1 % topic.partitions
     group = node.metadata.directory.locate(incarnation).group
-    start = node.store.tails[group].applied(incarnation).log_start
+    start = node.store.partition_states[group].applied(incarnation).log_start
     answer = await client.ask(Fetch((FetchPart(incarnation, start, 1 << 20),)))
     data, rows = memoryview(answer.reply.payload), []
     while data:

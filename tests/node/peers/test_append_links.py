@@ -92,7 +92,7 @@ class Store:
             return None
         return frame_entries([entry(i, self.size) for i in range(first, last + 1)], 0, 0)[0]
 
-    def read_plan(self, group, first, last):
+    def read_job(self, group, first, last):
         if isinstance(self.problem, Compacted):
             raise self.problem
 

@@ -33,7 +33,7 @@ async def test_a_partition_is_told_of_once_by_who_leads_its_group(here):
                             plans=SimpleNamespace(switched={}))
     participant = PlanParticipant(
         SimpleNamespace(status=SimpleNamespace(is_leader=here.__contains__)),
-        SimpleNamespace(tails={group: Tail() for group in here}),
+        SimpleNamespace(partition_states={group: Tail() for group in here}),
         SimpleNamespace(state=state),
         None,
         None,

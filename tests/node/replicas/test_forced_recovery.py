@@ -35,7 +35,8 @@ class ClusterView:
         state = Replica(RecoverGroup(GROUP, survivor, 2)).state
         self.repairer = RepairCoordinator(1, self.store, self.core, lambda staged: None)
         self.replicas = Replicas(self.core, self.store, SimpleNamespace(state=state), 8,
-                                 lambda: None, silent_log(), created=self.repairer.created)
+                                 lambda: None, silent_log(),
+                                 created=self.repairer.on_replica_created)
         self.replicas.load()
         self.replicas.settle()
         round_of(self.store, self.core)
@@ -55,7 +56,7 @@ def test_a_survivor_that_lost_the_record_of_it_is_not_alone_once_more():
         status = world.core.status.of(GROUP)
         assert (status.incarnation, status.last_index) == (2, 7)
         assert status.configuration == Configuration((1, 2, 3))
-        assert world.store.repair.is_doubtful(GROUP)
+        assert world.store.repair.needs_head_recovery(GROUP)
         world.store.close()
 
 
@@ -77,7 +78,7 @@ def joined(disk: Disk) -> None:
 
 
 def cleared(world: ClusterView) -> None:
-    put(world.store, world.store.repair.stage_lift(GROUP, lambda: None))
+    put(world.store, world.store.repair.stage_clear(GROUP, lambda: None))
 
 
 @pytest.mark.parametrize("then", ["at once", "restarted", "checkpoint"])

@@ -33,8 +33,8 @@ class Damaged:
         store.create_group(METADATA_GROUP, 1, Configuration((1, 2, 3)))
         for index in (1, 2, 3):
             rounds.run(write(METADATA_GROUP, noop_entry(METADATA_GROUP, index, 1)))
-            store.tails[METADATA_GROUP].append(noop_entry(METADATA_GROUP, index, 1))
-        store.tails[METADATA_GROUP].apply(applied)
+            store.partition_states[METADATA_GROUP].append(noop_entry(METADATA_GROUP, index, 1))
+        store.partition_states[METADATA_GROUP].apply(applied)
         checkpoint(store, {METADATA_GROUP: applied})
         place = store.table.journal.position
         for term in (2, 3):
@@ -55,7 +55,7 @@ class Damaged:
 
     def cleared(self) -> None:
         """Clear the metadata group's replica."""
-        staged = self.store.repair.stage_lift(METADATA_GROUP, lambda: None)
+        staged = self.store.repair.stage_clear(METADATA_GROUP, lambda: None)
         staged.execute()
         self.store.finish(staged)
         self.core.repair.repaired(METADATA_GROUP)

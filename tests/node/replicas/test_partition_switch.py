@@ -75,11 +75,11 @@ class Node:
     def __init__(self, world: ClusterView, number: int):
         self.status = self  # as core.status
         self.world, self.node = world, number
-        tails = {group: found.tail for group, found in world.groups.items()}
-        self.applied = AppliedEntries(tails)
+        partition_states = {group: found.tail for group, found in world.groups.items()}
+        self.applied = AppliedEntries(partition_states)
         leader = SimpleNamespace(ask=lambda request: self.ask_metadata(request))
-        self.driver = PartitionSwitcher(self, tails, self, self.applied, self, leader, self.round,
-                                silent_log())
+        self.driver = PartitionSwitcher(self, partition_states, self, self.applied, self, leader,
+                                        self.round, silent_log())
 
     # the core
     def is_leader(self, group: int) -> bool:

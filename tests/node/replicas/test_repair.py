@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from chaos.simulator.disk.filesystem import SimulatedFilesystem
-from multiraft.storage.repair.coordinator import Ask, RepairCoordinator, Request
+from multiraft.storage.repair.coordinator import RepairCoordinator, RepairRequest, SendRequest
 from multiraft.wire.schema import Malformed
 from node.peers.bulk_channel import ANSWER_TIMEOUT_S, NoAnswer
 from node.replicas.repair import Repairs
@@ -44,11 +44,12 @@ class Damaged:
         self.repaired = 0
         self._turn = dict.fromkeys(self.groups, 0)
 
-    def step(self, group: int) -> Ask:
+    def step(self, group: int) -> SendRequest:
         self._turn[group] += 1
-        return Ask((SILENT, ALIVE)[(self._turn[group] - 1) % 2], Request(group, 1, ((1, 1),)))
+        return SendRequest((SILENT, ALIVE)[(self._turn[group] - 1) % 2],
+                           RepairRequest(group, 1, ((1, 1),)))
 
-    def answered(self, answer) -> None:
+    def on_response(self, answer) -> None:
         self.groups.discard(answer.group)
 
 

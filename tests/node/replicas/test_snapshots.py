@@ -94,7 +94,7 @@ class Side:
         self.space = SimpleNamespace(full=False, free=1 << 40)
         self.core = core
         self.done: list[str] = []
-        store = SimpleNamespace(tails={METADATA_GROUP: tail_at(core.applied)},
+        store = SimpleNamespace(partition_states={METADATA_GROUP: tail_at(core.applied)},
                                 install=lambda *_: self.done.append("store"))
         log = SimpleNamespace(state=MetadataState(), install=lambda _: self.done.append("state"),
                               follow=lambda: self.done.append("nodes"))
@@ -208,7 +208,7 @@ async def test_a_fetch_goes_on_where_it_was_after_a_restart(monkeypatch):
 async def test_after_a_restart_an_image_that_is_gone_begins_anew(monkeypatch):
     follower, leader, bulk = await broken_off(monkeypatch)
     leader.core.applied = 9
-    leader.store.tails[METADATA_GROUP] = tail_at(9)
+    leader.store.partition_states[METADATA_GROUP] = tail_at(9)
     leader.snapshots._image = None
     again = restarted(follower, bulk)
     await attempt(again)
@@ -250,13 +250,13 @@ async def test_what_has_arrived_for_a_replica_of_which_nothing_is_left_waits_for
     it."""
     follower, leader, bulk = await broken_off(monkeypatch)
     again = restarted(follower, bulk)
-    tail = again.store.tails.pop(METADATA_GROUP)
+    tail = again.store.partition_states.pop(METADATA_GROUP)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(again.snapshots.run)
         again.snapshots.compact()  # as at each start
         await settled(again)
         nursery.cancel_scope.cancel()
-    again.store.tails[METADATA_GROUP] = tail
+    again.store.partition_states[METADATA_GROUP] = tail
     await attempt(again)
     assert again.core.installed and bulk.asked[2] == (7, 80)
 
@@ -300,7 +300,7 @@ async def test_an_image_that_is_gone_begins_anew(monkeypatch):
     bulk.broken = 2
     await attempt(follower)
     leader.core.applied = 9
-    leader.store.tails[METADATA_GROUP] = tail_at(9)
+    leader.store.partition_states[METADATA_GROUP] = tail_at(9)
     leader.snapshots._image = None
     await attempt(follower)
     [(_, bounds, *_)] = follower.core.installed
@@ -338,7 +338,7 @@ async def test_an_image_that_the_log_does_not_go_on_from_is_not_given_again(monk
     follower, leader, bulk = pair(monkeypatch)
     await attempt(follower)
     leader.core.applied, leader.core.first_index = 12, 10
-    leader.store.tails[METADATA_GROUP] = tail_at(12)
+    leader.store.partition_states[METADATA_GROUP] = tail_at(12)
     await attempt(follower)
     assert [bounds.last_index for _, bounds, *_ in follower.core.installed] == [7, 12]
 
@@ -350,7 +350,7 @@ async def test_an_image_is_not_given_in_a_later_incarnation(monkeypatch):
     bulk.broken = 2
     await attempt(follower)
     leader.core.incarnation, leader.core.applied = 2, 5
-    leader.store.tails[METADATA_GROUP] = tail_at(5)
+    leader.store.partition_states[METADATA_GROUP] = tail_at(5)
     await attempt(follower)
     assert [bounds.last_index for _, bounds, *_ in follower.core.installed] == [5]
 

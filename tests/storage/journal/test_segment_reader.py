@@ -55,8 +55,8 @@ def prepared(filesystem, directory, seed: int, applied: dict[int, int]) -> dict[
     logs = fill_groups(store, random.Random(seed), 120)
     for group, log in logs.items():
         for entry in log:
-            store.tails[group].append(entry)
-        store.tails[group].apply(max(0, len(log) - applied[group]))
+            store.partition_states[group].append(entry)
+        store.partition_states[group].apply(max(0, len(log) - applied[group]))
     seal(store)
     checkpoint(store, {group: len(log) for group, log in logs.items()})
     store.close()
@@ -67,7 +67,7 @@ def state(store) -> dict:
     """All that a start has to find out."""
     found = {}
     for group in GROUPS:
-        tail, log = store.tails[group], store.table.logs[group]
+        tail, log = store.partition_states[group], store.table.logs[group]
         reached = tail.applied_index, tail.last_index, tail.next_offset(group)
         tail.apply(tail.last_index)
         found[group] = (*reached, tail.snapshot(), log.bounds(), log.index.term_runs(),
@@ -92,7 +92,7 @@ def test_entries_by_index_are_those_of_a_scan(disk, seed, behind):
     store = open_store(filesystem, directory)
     assert store.recovered.scanned_segments == 1, "the last one, which has no index file"
     assert store.recovered.indexed_segments >= 3
-    assert store.tails[2].last_index == len(logs[2])
+    assert store.partition_states[2].last_index == len(logs[2])
     by_index = state(store)
     store.close()
     assert remove_index_files(filesystem, directory) >= 3
@@ -124,12 +124,12 @@ def test_a_checkpoint_after_a_start_knows_what_the_one_before_it_knew(disk):
     filesystem, directory = disk
     logs = prepared(filesystem, directory, 3, {1: 0, 2: 7, 3: 40})
     store = open_store(filesystem, directory)
-    before = {group: (store.tails[group].applied_index, store.groups[group].commit)
+    before = {group: (store.partition_states[group].applied_index, store.groups[group].commit)
               for group in GROUPS}
     assert before[2][0] == len(logs[2]) - 7
     checkpoint(store, {})
     store.close()
     store = open_store(filesystem, directory)
-    assert {group: (store.tails[group].applied_index, store.groups[group].commit)
+    assert {group: (store.partition_states[group].applied_index, store.groups[group].commit)
             for group in GROUPS} == before
     store.close()

@@ -9,7 +9,7 @@ import pytest
 
 from multiraft.storage import index_file, segment_seal
 from multiraft.storage.journal import segment_scan
-from multiraft.storage.segment_seal import SealPlan
+from multiraft.storage.segment_seal import SealJob
 from tests.storage.damage import DIRECTORY, long_journal
 from tests.storage.world import open_store
 
@@ -29,14 +29,14 @@ def test_a_plain_segment_needs_no_scan_and_has_the_same_index(monkeypatch, windo
     monkeypatch.setattr(segment_seal, "WINDOW_BYTES", window)
     disk, indexes, store = unsealed()
     plain = 0
-    while (plan := store.seal_plan()) is not None:
-        found = plan._indexed(None)
-        scanned = plan._scanned(None)
+    while (job := store.seal_job()) is not None:
+        found = job._indexed(None)
+        scanned = job._scanned(None)
         if found is not None:
             plain += 1
             assert index_file.encode(found) == index_file.encode(scanned)
-        plan.execute()
-        store.sealed(plan)
+        job.execute()
+        store.sealed(job)
     store.close()
     assert plain, "no segment was plain"
     assert {path: disk.read(path) for path in indexes} == indexes
@@ -44,13 +44,13 @@ def test_a_plain_segment_needs_no_scan_and_has_the_same_index(monkeypatch, windo
 
 def test_a_segment_with_a_damaged_payload_is_damaged():
     disk, _, store = unsealed()
-    plan = store.seal_plan()
-    with contextlib.closing(disk.filesystem.open(plan.segment.path)) as file:
-        size = plan.segment.end - plan.segment.start
+    job = store.seal_job()
+    with contextlib.closing(disk.filesystem.open(job.segment.path)) as file:
+        size = job.segment.end - job.segment.start
         byte = file.read(1, size - 9)
         file.write([bytes([byte[0] ^ 1])], size - 9, True)
-    plan.execute()
-    assert plan.damage.startswith("unreadable at")
+    job.execute()
+    assert job.damage.startswith("unreadable at")
     store.close()
 
 
@@ -58,15 +58,15 @@ def test_a_scan_that_gives_way_finds_the_same(monkeypatch):
     disk, at_once, store = unsealed()
     monkeypatch.setattr(segment_scan, "_PIECE_BYTES", 1)
     monkeypatch.setattr(segment_seal, "WINDOW_BYTES", 100)
-    monkeypatch.setattr(SealPlan, "_indexed", lambda plan, pause: None)
+    monkeypatch.setattr(SealJob, "_indexed", lambda job, pause: None)
     pauses: list[int] = []
-    while (plan := store.seal_plan()) is not None:
+    while (job := store.seal_job()) is not None:
         before = len(pauses)
-        plan.execute(lambda: pauses.append(1))
-        assert not plan.damage
-        reads = disk.filesystem.size(plan.segment.path) // 100
+        job.execute(lambda: pauses.append(1))
+        assert not job.damage
+        reads = disk.filesystem.size(job.segment.path) // 100
         assert len(pauses) - before >= reads + 5, "several entries are in each segment"
-        store.sealed(plan)
+        store.sealed(job)
     store.close()
     assert {path: disk.read(path) for path in at_once} == at_once
 
@@ -75,8 +75,8 @@ def test_windows_give_way(monkeypatch):
     disk, at_once, store = unsealed()
     monkeypatch.setattr(segment_seal, "WINDOW_BYTES", 100)
     pauses: list[int] = []
-    plan = store.seal_plan()
-    assert plan._indexed(lambda: pauses.append(1)) is not None
+    job = store.seal_job()
+    assert job._indexed(lambda: pauses.append(1)) is not None
     assert len(pauses) >= 5, "several entries are in the segment, none of which fits a window"
     store.close()
 
@@ -87,10 +87,10 @@ def test_a_segment_that_became_shorter_is_damaged_whether_its_scan_gives_way_or_
         for path in [path for path in disk.files() if path.endswith(".index")]:
             disk.filesystem.remove(path)
         store = open_store(disk.filesystem, DIRECTORY)
-        plan = store.seal_plan()
-        with contextlib.closing(disk.filesystem.open(plan.segment.path)) as file:
+        job = store.seal_job()
+        with contextlib.closing(disk.filesystem.open(job.segment.path)) as file:
             file.truncate(file.size() // 2)
-        plan.execute(pause)
-        assert plan.damage.startswith("unreadable at")
-        assert not disk.filesystem.exists(plan.segment.path.replace(".segment", ".index"))
+        job.execute(pause)
+        assert job.damage.startswith("unreadable at")
+        assert not disk.filesystem.exists(job.segment.path.replace(".segment", ".index"))
         store.close()

@@ -119,8 +119,8 @@ def test_a_segment_that_is_written_again_loses_its_old_index_file():
         checkpoint(store, {1: count - 1})
         entry = Entry(EntryKind.METADATA, 1, 1, 1, count, payload=bytes(400))
         rounds.run(write(1, entry))
-        store.tails[1].append(entry)
-        store.tails[1].apply(count)
+        store.partition_states[1].append(entry)
+        store.partition_states[1].apply(count)
     assert seal(store) == 1
     store.close()
     second = segments(disk)[1]
@@ -147,7 +147,7 @@ def test_a_round_that_was_staged_during_a_write_proves_that_write_when_told_so(b
     model.stage(first, second)
     one = rounds.stage(first)
     if begun:
-        store.begin(one)
+        store.submitted(one)
     two = rounds.stage(second)
     for staged in (one, two):
         staged.execute()
@@ -178,7 +178,7 @@ def test_a_prepared_segment_behind_a_torn_tail_is_in_nobodys_way():
     rounds = Rounds(store)
     for index in range(1, 40):
         rounds.run(write(1, noop_entry(1, index, 1)))
-    store.prepare_plan().execute()
+    store.create_segment_job().execute()
     store.close()
     disk.put(FIRST, disk.read(FIRST)[:64 + 38 * 64] + b"\xff" * 100)
     store = open_store(disk.filesystem, DIRECTORY)
@@ -237,8 +237,8 @@ def test_a_replica_whose_tombstone_is_cut_off_goes_on():
     for group, entries in logs.items():
         store.create_group(group, 1, VOTERS)
         for entry in entries:
-            store.tails[group].append(entry)
-        store.tails[group].apply(len(entries))
+            store.partition_states[group].append(entry)
+        store.partition_states[group].apply(len(entries))
         rounds.run(write(group, *entries, hard_state=HardState(1, 1)))
     checkpoint(store, {1: 3, 2: 3})
     torn = store.table.journal.position

@@ -113,10 +113,10 @@ def test_a_damaged_batch_quarantines_its_group_only_and_is_never_served():
     assert store.groups[2].quarantined == ""
     assert store.groups[1].bounds.last_index == 5
     with pytest.raises(CorruptRange, match="group 1, index 3"):
-        store.read_plan(1, 2, 4).execute()
+        store.read_job(1, 2, 4).execute()
     fetch = store.fetch(1, 100, 0, 1 << 20, 1 << 30)
     with pytest.raises(CorruptRange):
-        fetch.plan.execute()
+        fetch.job.execute()
     store.close()
 
 
@@ -204,7 +204,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so():
         assert store.extra == 20, f"byte {at}"
         assert [found.kind for found in store.damage] == ["checkpoint"]
         assert store.groups[1].applied == 20
-        assert store.tails[1].last_index == 39
+        assert store.partition_states[1].last_index == 39
         assert observed(store) == comparable(model.state(len(model.items)))
         checkpoint(store, {1: 20}, "new")
         store.close()
@@ -222,7 +222,7 @@ def test_without_any_checkpoint_everything_is_rebuilt_from_the_journal():
     assert len(store.damage) == 2
     assert observed(store) == comparable(model.state(len(model.items)))
     assert store.groups[1].applied == 0
-    assert store.tails[1].next_offset(100) == 38
+    assert store.partition_states[1].next_offset(100) == 38
     store.close()
 
 
@@ -234,8 +234,8 @@ def test_damage_in_an_indexed_segment_is_found_when_it_is_read():
     store = open_store(disk.filesystem, DIRECTORY)
     assert store.damage == []
     with pytest.raises(CorruptRange):
-        store.read_plan(1, 1, 10).execute()
-    assert len(store.read_plan(1, 30, 39).execute()) == 10
+        store.read_job(1, 1, 10).execute()
+    assert len(store.read_job(1, 30, 39).execute()) == 10
     store.close()
 
 
@@ -310,7 +310,7 @@ def test_hostile_files_end_in_a_typed_error_or_are_set_aside(body):
 
 
 @pytest.mark.parametrize("by_a_start", [False, True])
-def test_an_entry_that_was_dropped_is_not_taken_for_the_one_in_whose_place_it_was_written(
+def test_a_truncated_entry_is_not_taken_for_the_one_that_it_replaced(
         by_a_start):
     """A misdirected write: group and index are right, and so are the checksums."""
     disk = Disk()
@@ -335,4 +335,4 @@ def test_an_entry_that_was_dropped_is_not_taken_for_the_one_in_whose_place_it_wa
         assert store.groups[1].quarantined
     else:
         with pytest.raises(CorruptRange):
-            store.read_plan(1, 2, 2).execute()
+            store.read_job(1, 2, 2).execute()

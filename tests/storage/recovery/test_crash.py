@@ -41,7 +41,7 @@ class Node:
         staged = [self._stage() for _ in range(self.rng.choice((1, 1, 2, 3)))]
         for one, count in staged:
             if self.rng.random() < 0.5:
-                self.store.begin(one)
+                self.store.submitted(one)
             one.execute()
             self.store.finish(one)
             self.model.finish(count)
@@ -63,7 +63,7 @@ class Node:
         if term == 0 or rng.random() < 0.2:
             term += 1
             hard_state = HardState(term, rng.randrange(4))
-        tail = self.store.tails[group]
+        tail = self.store.partition_states[group]
         applied = tail.applied_index
         last = len(entries)
         if last > applied and rng.random() < 0.2:
@@ -78,7 +78,7 @@ class Node:
         return write(group, *added, drop_from=drop_from, hard_state=hard_state)
 
     def _entry(self, group: int, index: int, term: int):
-        tail, rng = self.store.tails[group], self.rng
+        tail, rng = self.store.partition_states[group], self.rng
         partition = 100 * group + rng.randrange(2)
         if rng.random() < 0.1:
             return noop_entry(group, index, term)
@@ -90,18 +90,18 @@ class Node:
     def _upkeep(self) -> None:
         rng = self.rng
         if rng.random() < 0.3:
-            plan = self.store.prepare_plan()
-            if plan is not None:
-                plan.execute()
+            job = self.store.create_segment_job()
+            if job is not None:
+                job.execute()
         if rng.random() < 0.3:
             seal(self.store)
         for group in GROUPS:
-            tail = self.store.tails[group]
+            tail = self.store.partition_states[group]
             tail.apply(rng.randrange(tail.applied_index, tail.last_index + 1))
         if rng.random() < 0.15:
-            plan = self.store.checkpoint_plan({}, {"rounds": self.rounds.sequence})
-            plan.execute()
-            self.store.checkpointed(plan)
+            job = self.store.checkpoint_job({}, {"rounds": self.rounds.sequence})
+            job.execute()
+            self.store.checkpointed(job)
 
 
 def recover_and_compare(filesystem: SimulatedFilesystem, model: JournalModel) -> None:
@@ -115,7 +115,7 @@ def recover_and_compare(filesystem: SimulatedFilesystem, model: JournalModel) ->
         log.index._check()
         for partition in log.partitions.values():
             partition._check()
-        tail = store.tails[group]
+        tail = store.partition_states[group]
         tail._check()
         assert tail.last_index == len(state[group].entries if group in state else [])
     _compare_offsets(store, state)
@@ -130,10 +130,10 @@ def _compare_offsets(store, state) -> None:
         for entry in found.entries:
             if entry.batch is not None:
                 fetch = store.fetch(entry.group, entry.partition, entry.base_offset, 1, 1 << 40)
-                assert fetch.plan.execute() == [entry.payload]
+                assert fetch.job.execute() == [entry.payload]
                 ends[entry.partition] = entry.base_offset + entry.batch.count
         for partition, end in ends.items():
-            assert store.tails[group].next_offset(partition) == end
+            assert store.partition_states[group].next_offset(partition) == end
 
 
 def run_until_crash(filesystem, model, rng, fuse: int, steps: int) -> bool:

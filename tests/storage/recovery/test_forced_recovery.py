@@ -14,7 +14,7 @@ from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import ForcedRecovery, Tombstone, reincarnation, tombstone
 from multiraft.storage.errors import CorruptRange
-from multiraft.storage.repair.coordinator import Answer, RepairCoordinator
+from multiraft.storage.repair.coordinator import RepairCoordinator, RepairResponse
 from multiraft.storage.store import Store
 from multiraft.storage.stored_log import NO_CONFIGURATION
 from multiraft.types import Configuration, Entry, EntryKind, HardState
@@ -43,8 +43,8 @@ def begun(disk: Disk) -> tuple[Store, Rounds, list[Entry]]:
                data_entry(1, 3, 1, 7, 0, [b"acknowledged"]), noop_entry(1, 4, 1)]
     for entry in entries:
         rounds.run(write(1, entry, hard_state=HardState(1, 2)))
-        store.tails[1].append(entry)
-    store.tails[1].apply(2)
+        store.partition_states[1].append(entry)
+    store.partition_states[1].apply(2)
     checkpoint(store, {1: 2})
     return store, rounds, entries
 
@@ -68,7 +68,7 @@ def started(disk: Disk) -> tuple[Store, MultiRaft, RepairCoordinator, list]:
     """The node's next life; and what is staged there."""
     store, staged = open_store(disk.filesystem, DIRECTORY), []
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
-    core.add_group(1, 1, store.groups[1], store.tails[1])
+    core.add_group(1, 1, store.groups[1], store.partition_states[1])
     return store, core, RepairCoordinator(1, store, core, staged.append), staged
 
 
@@ -96,7 +96,7 @@ def test_a_survivor_gives_up_what_stands_before_where_it_was_recovered():
     core.step(2, Append(1, 2, 4, 9, 4, 9, 9, (), 1))
     wanted = repairer.step(1).request.wanted
     assert wanted == ((3, 1),)
-    repairer.answered(Answer(1, 2, (), (), True, wanted, wanted))
+    repairer.on_response(RepairResponse(1, 2, (), (), True, wanted, wanted))
     put(store, staged.pop())
     round_of(store, core)
     assert core.status.of(1).last_index == 2
@@ -112,7 +112,7 @@ def test_a_survivor_gives_up_what_stands_before_where_it_was_recovered():
 
 @pytest.mark.parametrize("then", ["", "checkpoint"])
 @pytest.mark.parametrize("damaged", [True, False])
-def test_a_lift_says_in_which_incarnation_the_group_is(damaged, then):
+def test_a_clear_record_repeats_the_incarnation_of_the_group(damaged, then):
     """The record of it was damaged in front of the last checkpoint, and settled like other damage.
     The next start was permanently in the incarnation before, and continued from its log alone once
     more."""
@@ -123,12 +123,12 @@ def test_a_lift_says_in_which_incarnation_the_group_is(damaged, then):
         disk.filesystem.overwrite(FIRST, place, bytes(64))
         found, = scrubbed(store)
         assert store.repair.suspect_all(found.begin, found.end, found.why) == [1]
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     rounds.run(write(1, noop_entry(1, 7, 3)))
     if then:
-        store.tails[1].append(noop_entry(1, 5, 3))
-        store.tails[1].append(store.entries(1, 6, 6)[0])
-        store.tails[1].apply(6)
+        store.partition_states[1].append(noop_entry(1, 5, 3))
+        store.partition_states[1].append(store.entries(1, 6, 6)[0])
+        store.partition_states[1].apply(6)
         checkpoint(store, {1: 6})
     store.close()
     restored = open_store(disk.filesystem, DIRECTORY).groups[1]
@@ -137,7 +137,7 @@ def test_a_lift_says_in_which_incarnation_the_group_is(damaged, then):
     assert members[-1] == (6, Configuration((1, 2, 3)))
 
 
-def test_a_lift_says_from_where_on_a_replica_of_a_later_incarnation_may_vote():
+def test_a_clear_record_repeats_the_vote_barrier_of_a_later_incarnation():
     disk = Disk()
     store, rounds, _ = begun(disk)
     rounds.run(GroupWrite(1, 1, 0, (), None, tombstone(1, 1, Tombstone(HardState(1, 2), 4, 1))))
@@ -151,7 +151,7 @@ def test_a_lift_says_from_where_on_a_replica_of_a_later_incarnation_may_vote():
     disk.filesystem.overwrite(FIRST, place, bytes(64))
     found, = scrubbed(store)
     assert store.repair.suspect_all(found.begin, found.end, found.why) == [1]
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     rounds.run(write(1, noop_entry(1, 3, 1)))
     store.close()
     restored = open_store(disk.filesystem, DIRECTORY).groups[1]
@@ -173,14 +173,14 @@ def test_nobody_repairs_from_a_replica_of_another_incarnation(here, there):
             rounds.run(write(1, noop_entry(1, 5, 3), hard_state=HardState(3, 1)))
         store.close()
     _, _, asker, _ = started(disks[0])
-    asker.damaged(CorruptRange(1, 5, "found by a read"))
+    asker.on_damage(CorruptRange(1, 5, "found by a read"))
     request = asker.step(1).request
     assert request.wanted == ((5, 3),)
     _, _, other, _ = started(disks[1])
-    answered = other.answer_plans(request)
+    answered = other.copies_for(request)
     assert (answered is not None) == (here == there)
     if here == there:
-        plans, answer = answered
-        entries = [entry for plan in plans for entry in plan.execute()]
-        asker.answered(answer._replace(entries=tuple(entries)))
+        jobs, answer = answered
+        entries = [entry for job in jobs for entry in job.execute()]
+        asker.on_response(answer._replace(entries=tuple(entries)))
         assert asker.step(1) is None, "the copy is being written"

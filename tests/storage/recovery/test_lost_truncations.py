@@ -13,8 +13,8 @@ from typing import NamedTuple
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from multiraft.storage.errors import CorruptPlace
-from multiraft.storage.repair.coordinator import Ask, Extend, RepairCoordinator
+from multiraft.storage.errors import CorruptJournalRange
+from multiraft.storage.repair.coordinator import RepairCoordinator, ReplayEntries, SendRequest
 from multiraft.types import Configuration, Entry, HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk
 from tests.storage.world import (
@@ -92,7 +92,7 @@ class Core:
         self._write(group, common + 1, self._true[common:])
 
     def _write(self, group: int, first_gone: int, entries: list[Entry]) -> None:
-        tail = self._store.tails[group]
+        tail = self._store.partition_states[group]
         if tail.last_index >= first_gone:
             tail.truncate(first_gone)
         for entry in entries:
@@ -121,12 +121,12 @@ def repair(store, peer, commit: int, true: list[Entry], core: Core | None = None
     others = RepairCoordinator(2, peer, Core(peer, true, len(true)), submit)
     for requests in range(200):
         action = repairer.step(1)
-        if isinstance(action, Ask):
-            plans, answer = others.answer_plans(action.request)
-            given = tuple(entry for plan in plans for entry in plan.execute())
-            repairer.answered(answer._replace(entries=given))
-        elif isinstance(action, Extend):
-            repairer.tail_read(1, action.plan.execute())
+        if isinstance(action, SendRequest):
+            jobs, answer = others.copies_for(action.request)
+            given = tuple(entry for job in jobs for entry in job.execute())
+            repairer.on_response(answer._replace(entries=given))
+        elif isinstance(action, ReplayEntries):
+            repairer.on_replay_read(1, action.job.execute())
         if not repairer.groups:
             return requests
     raise AssertionError(f"never repaired: {store.repair.quarantined(1).quarantined}")
@@ -162,8 +162,8 @@ def lived(changes: list[tuple[int, int]], checkpoint_after: int, applied: int) -
                            if mine.term != last.term), min(len(true), len(final)))
             upto = min(applied, common)
             for entry in true[:upto]:
-                store.tails[1].append(entry)
-            store.tails[1].apply(upto)
+                store.partition_states[1].append(entry)
+            store.partition_states[1].apply(upto)
             checkpoint(store, {1: upto}, upto)
     places.append(store.table.journal.position)
     rounds.run(write(1, hard_state=HardState(len(changes) + 1, 2)))  # says that all that is durable
@@ -173,8 +173,8 @@ def lived(changes: list[tuple[int, int]], checkpoint_after: int, applied: int) -
     peer.create_group(1, 1, VOTERS)
     Rounds(peer).run(write(1, *true, hard_state=HardState(len(changes) + 1, 2)))
     for entry in true:
-        peer.tails[1].append(entry)
-    peer.tails[1].apply(len(true))
+        peer.partition_states[1].append(entry)
+    peer.partition_states[1].apply(len(true))
     return History(disk, true, places, peer)
 
 
@@ -207,7 +207,7 @@ def check(store, true: list[Entry]) -> None:
     """The log, and what its partition's index says of it."""
     log = store.table.logs[1]
     assert not log.quarantined
-    assert [*store.read_plan(1, 1, len(true)).execute()] == true
+    assert [*store.read_job(1, 1, len(true)).execute()] == true
     assert log.index.last_index == len(true)
     batches = [(entry.base_offset, entry.base_offset + entry.batch.count, entry.index)
                for entry in true if entry.batch]
@@ -267,17 +267,17 @@ def append(store, history: History, term: int) -> None:
     added = follow_on(history.true, term, 1)
     history.true.extend(added)
     for each in (store, history.peer):
-        each.tails[1].append(added[0])
+        each.partition_states[1].append(added[0])
         Rounds(each).run(write(1, *added, hard_state=HardState(term, 2)))
-    history.peer.tails[1].apply(len(history.true))
+    history.peer.partition_states[1].apply(len(history.true))
 
 
 def scrub(store, history: History, begin: int, end: int) -> None:
     """Report a damaged range that no log points to, like a scrub."""
     repairer = RepairCoordinator(1, store, Core(store, history.true, 0), lambda staged: None)
     for _, index in store.repair.owners(begin, end):
-        store.repair.damaged(1, index, "found by the scrub")
-    repairer.damaged(CorruptPlace(begin, end, "found by the scrub"))
+        store.repair.record_damage(1, index, "found by the scrub")
+    repairer.on_damage(CorruptJournalRange(begin, end, "found by the scrub"))
     repair(store, history.peer, store.groups[1].applied, history.true)
     check(store, history.true)
     store.close()

@@ -77,7 +77,7 @@ class Story:
 
     def apply(self, entries, upto: int) -> None:
         """The tail takes what a restart would replay, and applies it."""
-        tail = self.store.tails[1]
+        tail = self.store.partition_states[1]
         for entry in entries:
             if entry.index > tail.last_index:
                 tail.append(entry)
@@ -149,7 +149,7 @@ def test_a_second_life_is_not_mixed_with_the_first(disk, restarts, checkpoints):
     assert restored.bounds.last_index == 3
     assert (restored.hard_state, restored.vote_barrier_index) == (HardState(3, 2), 60)
     assert (restored.configuration, restored.changes) == (NOBODY, ((3, LEFT),))
-    assert story.store.tails[1].last_index == 3
+    assert story.store.partition_states[1].last_index == 3
     story.apply(second, 3)
     story.run(write(1, noop_entry(1, 4, 3)))
     story.apply([noop_entry(1, 4, 3)], 3)
@@ -174,8 +174,8 @@ def test_the_place_up_to_which_a_replica_is_barred_stays(disk, restarts, checkpo
     story.restart()
     restored = story.store.groups[1]
     assert (restored.vote_barrier_term, restored.vote_barrier_index) == (2, 9)
-    reborn = replica_records.reincarnation(1, 1, 7, ForcedRecovery(2, NOBODY), 6)
-    story.run(GroupWrite(1, 1, 0, (), HardState(6, 0), reborn))
+    forced_recovery = replica_records.reincarnation(1, 1, 7, ForcedRecovery(2, NOBODY), 6)
+    story.run(GroupWrite(1, 1, 0, (), HardState(6, 0), forced_recovery))
     story.run(write(1, noop_entry(1, 3, 6)))
     story.restart()
     restored = story.store.groups[1]
@@ -206,16 +206,21 @@ def test_a_record_of_the_version_before_knows_the_index_of_a_bar_alone():
 
 def test_an_index_of_the_version_before_knows_the_index_of_a_bar_alone():
     left = Tombstone(HardState(3, 2), 9, 1, 4)
-    reborn = ForcedRecovery(2, NOBODY)
-    run = segment_index.SegmentRun(1, 1, buried=left, buried_at=64, removed=True, reborn=reborn,
-                                 reborn_at=(128, 9), reborn_term=6)
+    forced_recovery = ForcedRecovery(2, NOBODY)
+    run = segment_index.SegmentRun(1, 1, tombstone=left, tombstone_position=64, removed=True,
+                                   forced_recovery=forced_recovery, forced_recovery_at=(128, 9),
+                                   forced_recovery_term=6)
     index = segment_index.SegmentIndex(0, 1, 256, 7, 0, 0, {1: run})
     assert index_file.decode("index", index_file.encode(index)) == index
     fields = cbor2.loads(index_file.encode(index))
     fields[-1] = [run[:-1] for run in fields[-1]]
     found = index_file.decode("index", cbor2.dumps(fields)).runs[1]
-    assert found.buried == left._replace(vote_barrier_term=0)
-    assert (found.reborn, found.reborn_at, found.reborn_term) == (reborn, (128, 9), 0)
+    assert found.tombstone == left._replace(vote_barrier_term=0)
+    assert (found.forced_recovery, found.forced_recovery_at, found.forced_recovery_term) == (
+        forced_recovery,
+        (128, 9),
+        0,
+    )
 
 
 def test_a_tombstone_that_is_not_durable_has_not_happened(disk):

@@ -15,10 +15,10 @@ from multiraft.raft.log_reader import LogBounds
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import Tombstone, tombstone
-from multiraft.storage.errors import CorruptPlace
-from multiraft.storage.ranges import merged, unknown
-from multiraft.storage.repair.coordinator import Answer, RepairCoordinator
-from multiraft.storage.repair.repair import HOLES_MAX
+from multiraft.storage.errors import CorruptJournalRange
+from multiraft.storage.ranges import merged, uncovered
+from multiraft.storage.repair.coordinator import RepairCoordinator, RepairResponse
+from multiraft.storage.repair.repair import CLEARED_RANGES_MAX
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.types import HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped, segments
@@ -40,14 +40,14 @@ places = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 8)).map(
 def test_the_unknown_parts_of_a_place_are_the_bytes_that_nobody_knows(begin, length, known):
     everything = set(range(begin, begin + length))
     expected = everything - {at for first, last in known for at in range(first, last)}
-    found = unknown(begin, begin + length, known)
+    found = uncovered(begin, begin + length, known)
     assert [at for first, last in found for at in range(first, last)] == sorted(expected)
-    assert unknown(begin, begin + length, merged(known)) == found
+    assert uncovered(begin, begin + length, merged(known)) == found
 
 
 def test_where_something_of_unknown_length_is_missing_is_known_to_a_place_that_reaches_it():
-    assert unknown(10, 10, [(0, 9), (11, 20)]) == [(10, 10)]
-    assert unknown(10, 10, [(0, 10)]) == []
+    assert uncovered(10, 10, [(0, 9), (11, 20)]) == [(10, 10)]
+    assert uncovered(10, 10, [(0, 10)]) == []
     assert merged([(5, 5), (0, 3), (3, 4)]) == [(0, 4), (5, 5)]
 
 
@@ -59,13 +59,13 @@ def put(store, staged) -> None:
 def scrubbed(store) -> list:
     """Return the findings of a scrub of the whole journal."""
     scrubber, found = Scrubber(store), []
-    while (plan := scrubber.next_plan()) is not None:
-        plan.execute()
-        found += scrubber.done(plan)
+    while (job := scrubber.next_job()) is not None:
+        job.execute()
+        found += scrubber.done(job)
     return found
 
 
-def damaged_behind_an_index(disk: Disk, store, rounds: Rounds) -> CorruptPlace:
+def damaged_behind_an_index(disk: Disk, store, rounds: Rounds) -> CorruptJournalRange:
     """A term of group 1 is damaged that starts know from an index file; as the scrub finds it."""
     at = store.table.journal.position
     while len(store.table.journal.segments) < 3:
@@ -77,10 +77,10 @@ def damaged_behind_an_index(disk: Disk, store, rounds: Rounds) -> CorruptPlace:
     return found
 
 
-def settle_all(store, error: CorruptPlace) -> None:
+def settle_all(store, error: CorruptJournalRange) -> None:
     """All groups doubt, and are cleared."""
     for group in store.repair.suspect_all(error.begin, error.end, error.why):
-        put(store, store.repair.stage_lift(group, lambda: None))
+        put(store, store.repair.stage_clear(group, lambda: None))
     assert not [*store.repair.quarantined_groups()]
 
 
@@ -98,45 +98,49 @@ def two_groups() -> tuple[Disk, object, Rounds, list]:
     return disk, store, rounds, entries
 
 
-def test_what_copies_explain_never_takes_the_room_of_a_hole_in_a_lift():
+def test_repaired_ranges_never_displace_unexplained_ones_in_a_clear_record():
     """Seed 790000000483: after 64 places the oldest hole was left out, and every start from then on
     doubted for it."""
     disk, store, _, _ = two_groups()
     disk.put(FIRST, flipped(disk.read(FIRST), 8))  # the segment's header
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
-    hole, = store.table.journal_damage.holes
-    copied = store.table.journal_damage.copied
-    copied.update((1000 * at, 100) for at in range(1, HOLES_MAX))
+    hole, = store.table.journal_damage.unattributed_ranges
+    repaired_ranges = store.table.journal_damage.repaired_ranges
+    repaired_ranges.update((1000 * at, 100) for at in range(1, CLEARED_RANGES_MAX))
     for group in (1, 2):
-        put(store, store.repair.stage_lift(group, lambda: None))
-        assert len(store.table.logs[group].settled) == HOLES_MAX
-    copied.update((1000 * at, 100) for at in range(HOLES_MAX, HOLES_MAX + 9))
+        put(store, store.repair.stage_clear(group, lambda: None))
+        assert len(store.table.logs[group].cleared_ranges) == CLEARED_RANGES_MAX
+    repaired_ranges.update(
+        (1000 * at, 100) for at in range(CLEARED_RANGES_MAX, CLEARED_RANGES_MAX + 9)
+    )
     store.repair.suspect_all(90_000, 90_064, "found by the scrub")
     for group in (1, 2):
-        put(store, store.repair.stage_lift(group, lambda: None))
-        settled = store.table.logs[group].settled
-        assert unknown(*hole, settled) == unknown(90_000, 90_064, settled) == []
-        assert len(settled) <= HOLES_MAX
+        put(store, store.repair.stage_clear(group, lambda: None))
+        cleared_ranges = store.table.logs[group].cleared_ranges
+        assert uncovered(*hole, cleared_ranges) == uncovered(90_000, 90_064, cleared_ranges) == []
+        assert len(cleared_ranges) <= CLEARED_RANGES_MAX
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert store.damage and not [*store.repair.quarantined_groups()]
 
 
-def test_what_is_settled_as_one_place_stays_so_however_many_copies_stand_in_it():
+def test_a_cleared_range_stays_cleared_however_many_copies_it_holds():
     """Seed 790000007187: the age of a log is one such place, and a LIFT could not hold all of its
     parts between copies.  Each start found damage in it, and the replica needed head recovery
     again."""
     disk, store, _, _ = two_groups()
-    store.table.logs[1].settled = ((0, 80_000),)
-    store.table.journal_damage.copied.update((1000 * at, 100) for at in range(1, 80 + HOLES_MAX))
+    store.table.logs[1].cleared_ranges = ((0, 80_000),)
+    store.table.journal_damage.repaired_ranges.update(
+        (1000 * at, 100) for at in range(1, 80 + CLEARED_RANGES_MAX)
+    )
     store.repair.suspect_all(90_200, 90_264, "found by the scrub")
-    put(store, store.repair.stage_lift(1, lambda: None))
-    settled = store.table.logs[1].settled
-    assert unknown(0, 80_000, settled) == unknown(90_200, 90_264, settled) == []
+    put(store, store.repair.stage_clear(1, lambda: None))
+    cleared_ranges = store.table.logs[1].cleared_ranges
+    assert uncovered(0, 80_000, cleared_ranges) == uncovered(90_200, 90_264, cleared_ranges) == []
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
-    assert again.table.logs[1].settled == settled
+    assert again.table.logs[1].cleared_ranges == cleared_ranges
 
 
 def end_of_group(how: str, store, rounds: Rounds) -> None:
@@ -161,9 +165,9 @@ def end_of_group(how: str, store, rounds: Rounds) -> None:
 def test_a_damaged_place_with_a_copy_concerns_nobody_whatever_becomes_of_its_log(how, then_sealed):
     disk, store, rounds, entries = two_groups()
     disk.put(FIRST, flipped(disk.read(FIRST), store.table.logs[1].index.position(2) + 20))
-    store.repair.damaged(1, 2, "found by the scrub")
+    store.repair.record_damage(1, 2, "found by the scrub")
     put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     end_of_group(how, store, rounds)
     if then_sealed:
         while len(store.table.journal.segments) < 3:
@@ -183,7 +187,7 @@ def test_a_damaged_entry_of_a_replica_that_goes_concerns_nobody_else(then_sealed
     disk, store, rounds, _ = two_groups()
     disk.put(FIRST, flipped(disk.read(FIRST), store.table.logs[1].index.position(1) + 20))
     named, = scrubbed(store)
-    store.repair.damaged(named.group, named.index, named.why)
+    store.repair.record_damage(named.group, named.index, named.why)
     end_of_group("tombstone", store, rounds)
     assert scrubbed(store) == []
     if then_sealed:
@@ -195,13 +199,13 @@ def test_a_damaged_entry_of_a_replica_that_goes_concerns_nobody_else(then_sealed
     assert scrubbed(store) == []
     assert not [*store.repair.quarantined_groups()] and store.is_removed(1)
     store.create_group(1, 1, VOTERS)
-    RepairCoordinator(1, store, None, partial(put, store)).created(1)
+    RepairCoordinator(1, store, None, partial(put, store)).on_replica_created(1)
     again = noop_entry(1, 1, 1)  # the same one as was damaged
     Rounds(store).run(write(1, again, hard_state=HardState(4, 1)))
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert not [*store.repair.quarantined_groups()] and scrubbed(store) == []
-    assert store.read_plan(1, 1, 1).execute() == (again,)
+    assert store.read_job(1, 1, 1).execute() == (again,)
 
 
 def test_only_what_is_unreadable_is_told_of_a_replica_that_goes():
@@ -210,17 +214,19 @@ def test_only_what_is_unreadable_is_told_of_a_replica_that_goes():
     disk, store, rounds, _ = two_groups()
     log = store.table.logs[1]
     places = [(log.index.position(index), log.index.size(index)) for index in (1, 2, 3)]
-    log.disown(1)
-    store.repair.damaged(1, 2, "found by the scrub")
-    log.question(3)
-    assert log.unreadable_places() == [(places[1][0], sum(places[1]))]
+    log.discard_superseded(1)
+    store.repair.record_damage(1, 2, "found by the scrub")
+    log.mark_maybe_truncated(3)
+    assert log.unreadable_ranges() == [(places[1][0], sum(places[1]))]
     end_of_group("tombstone", store, rounds)
-    assert store.table.journal_damage.copied == dict(places[1:2])
+    assert store.table.journal_damage.repaired_ranges == dict(places[1:2])
     store.close()
-    assert open_store(disk.filesystem, DIRECTORY).table.journal_damage.copied == dict(places[1:2])
+    assert open_store(disk.filesystem, DIRECTORY).table.journal_damage.repaired_ranges == dict(
+        places[1:2]
+    )
 
 
-def test_a_hole_with_more_than_entries_is_doubted_when_it_is_found():
+def test_damage_beside_entries_requires_head_recovery_when_it_is_found():
     """Not at the start after that, when a peer may be damaged."""
     disk, store, _, entries = two_groups()
     index = store.table.logs[1].index
@@ -228,13 +234,13 @@ def test_a_hole_with_more_than_entries_is_doubted_when_it_is_found():
     disk.filesystem.overwrite(FIRST, begin, bytes(end - begin))
     named, place = scrubbed(store)
     assert (named.group, named.index) == (1, 2)
-    assert isinstance(place, CorruptPlace) and (place.begin, place.end) == (begin, end)
-    store.repair.damaged(named.group, named.index, named.why)
+    assert isinstance(place, CorruptJournalRange) and (place.begin, place.end) == (begin, end)
+    store.repair.record_damage(named.group, named.index, named.why)
     assert store.repair.suspect_all(place.begin, place.end, place.why) == [2]
-    assert store.repair.is_settled(begin, end), "those that are under repair will settle it"
+    assert store.repair.is_damage_cleared(begin, end), "those that are under repair will settle it"
     put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
     for group in (1, 2):
-        put(store, store.repair.stage_lift(group, lambda: None))
+        put(store, store.repair.stage_clear(group, lambda: None))
     assert scrubbed(store) == []
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
@@ -242,7 +248,7 @@ def test_a_hole_with_more_than_entries_is_doubted_when_it_is_found():
     assert again.groups[1].hard_state == HardState(3, 1)
 
 
-def test_damage_beside_a_settled_place_is_doubted_for_itself_alone():
+def test_damage_beside_a_cleared_range_requires_head_recovery_for_itself():
     disk, store, _, entries = two_groups()
     index = store.table.logs[1].index
     first, second, third = (index.position(at) for at in (1, 2, 3))
@@ -252,9 +258,9 @@ def test_damage_beside_a_settled_place_is_doubted_for_itself_alone():
     disk.filesystem.overwrite(FIRST, second, bytes(64))  # the entry behind them: one larger hole
     named, = scrubbed(store)
     assert (named.group, named.index) == (1, 2)
-    store.repair.damaged(1, 2, named.why)
+    store.repair.record_damage(1, 2, named.why)
     put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
     assert [*again.repair.quarantined_groups()] == []
@@ -274,7 +280,7 @@ def test_a_segments_lost_end_is_the_same_place_for_a_scrub_and_a_start():
     settle_all(store, found)
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
-    assert again.table.journal_damage.holes == [(found.begin, found.end)]
+    assert again.table.journal_damage.unattributed_ranges == [(found.begin, found.end)]
     assert [*again.repair.quarantined_groups()] == []
     assert scrubbed(again) == []
 
@@ -291,16 +297,16 @@ def test_the_damaged_first_entry_of_a_segment_is_that_entry_alone():
     middle = store.table.journal.segments[1]
     disk.put(middle.path, flipped(disk.read(middle.path), 64 + 20))
     named, = scrubbed(store)
-    store.repair.damaged(named.group, named.index, named.why)
+    store.repair.record_damage(named.group, named.index, named.why)
     put(store, store.repair.stage_copies(1, [entries[named.index - 1]], lambda: None))
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     disk.filesystem.remove(middle.path.replace(".segment", ".index"))
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert store.recovered.scanned_segments == 2
     assert [*store.repair.quarantined_groups()] == []
     assert scrubbed(store) == []
-    assert store.read_plan(1, 1, len(entries)).execute() == tuple(entries)
+    assert store.read_job(1, 1, len(entries)).execute() == tuple(entries)
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
@@ -312,7 +318,7 @@ def test_a_replica_that_is_created_later_has_nothing_to_do_with_old_damage(resta
     settle_all(store, found)
     assert not store.create_group(3, 1, VOTERS).quarantined
     repairer = RepairCoordinator(1, store, None, lambda staged: put(store, staged))
-    repairer.created(3)
+    repairer.on_replica_created(3)
     rounds.run(write(3, noop_entry(3, 1, 1), hard_state=HardState(1, 1)))
     for _ in range(restarts):
         store.close()
@@ -323,7 +329,7 @@ def test_a_replica_that_is_created_later_has_nothing_to_do_with_old_damage(resta
 
 @pytest.mark.parametrize("group", [2, 3])
 @pytest.mark.parametrize("doubted", [False, True])
-def test_a_replica_that_comes_settles_damage_that_only_others_know_of(group, doubted):
+def test_a_new_replica_clears_damage_that_only_others_know_of(group, doubted):
     """Seed 790000000640: damage behind an index file is known only to the scrub, and to the lifts
     of replicas that existed when the scrub found it.  A removed replica (2) was added again, and
     needed head recovery at the next scrub, as the only voter without end.  The same holds for a new
@@ -334,13 +340,13 @@ def test_a_replica_that_comes_settles_damage_that_only_others_know_of(group, dou
     settle_all(store, found)
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
-    assert not store.table.journal_damage.holes
+    assert not store.table.journal_damage.unattributed_ranges
     store.create_group(group, 1, VOTERS)
     if doubted:
-        store.table.logs[group].doubt("damage that an earlier start has met")
-        put(store, store.repair.stage_lift(group, lambda: None))
+        store.table.logs[group].require_head_recovery("damage that an earlier start has met")
+        put(store, store.repair.stage_clear(group, lambda: None))
     else:
-        RepairCoordinator(1, store, None, partial(put, store)).created(group)
+        RepairCoordinator(1, store, None, partial(put, store)).on_replica_created(group)
     Rounds(store).run(write(group, hard_state=HardState(9, 1)))
     for _ in range(2):
         assert [*store.repair.quarantined_groups()] == []
@@ -363,9 +369,9 @@ def test_a_replica_that_came_back_had_nothing_in_damage_from_while_it_was_away(r
     rounds.run(write(2, noop_entry(2, 1, 4), hard_state=HardState(4, 2)))
     repairer = RepairCoordinator(1, store, Compacted(1), partial(put, store))
     for found in scrubbed(store):
-        repairer.damaged(found)
+        repairer.on_damage(found)
     assert repairer.groups == {1}
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     for _ in range(restarts):
         store.close()
         store = open_store(disk.filesystem, DIRECTORY)
@@ -373,31 +379,31 @@ def test_a_replica_that_came_back_had_nothing_in_damage_from_while_it_was_away(r
     assert scrubbed(store) == []
 
 
-def test_a_replica_that_was_here_before_settles_nothing_that_only_others_were_cleared_of():
+def test_an_earlier_replica_clears_nothing_that_only_others_were_cleared_of():
     """The damaged records may have truncated entries of it, which a later start without the index
     file would bring back."""
     disk, store, rounds, entries = two_groups()
     found = damaged_behind_an_index(disk, store, rounds)
     assert store.repair.suspect_all(found.begin, found.end, found.why) == [1, 2]
-    put(store, store.repair.stage_lift(2, lambda: None))
+    put(store, store.repair.stage_clear(2, lambda: None))
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert not [*store.repair.quarantined_groups()]
-    store.repair.damaged(1, 2, "found by the scrub")
+    store.repair.record_damage(1, 2, "found by the scrub")
     put(store, store.repair.stage_copies(1, [entries[1]], lambda: None))
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     assert not [*store.repair.quarantined_groups()]
     assert [(each.begin, each.end) for each in scrubbed(store)] == [(found.begin, found.end)]
 
 
-def test_damage_that_one_replica_has_not_settled_is_doubted_by_that_one_alone():
+def test_damage_requires_head_recovery_only_of_the_replica_that_has_not_cleared_it():
     disk, store, rounds, _ = two_groups()
     first, second = (store.table.logs[1].index.position(at) for at in (1, 2))
     disk.filesystem.overwrite(FIRST, first + 64, bytes(second - first - 64))
     found, = scrubbed(store)
     assert store.repair.suspect_all(found.begin, found.end, found.why) == [1, 2]
-    put(store, store.repair.stage_lift(1, lambda: None))
-    store.table.logs[2].lift()  # as if it had not known of the place
+    put(store, store.repair.stage_clear(1, lambda: None))
+    store.table.logs[2].clear_quarantine()  # as if it had not known of the place
     assert store.repair.suspect_all(found.begin, found.end, found.why) == [2]
 
 
@@ -415,9 +421,9 @@ def test_damage_of_a_replica_that_is_not_taken_up_yet_is_told_to_who_takes_it_up
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     repairer = RepairCoordinator(1, store, core, partial(put, store))
     for found in scrubbed(store):
-        repairer.damaged(found)
+        repairer.on_damage(found)
     for group, restored in store.groups.items():
-        core.add_group(group, 1, restored, store.tails[group])
+        core.add_group(group, 1, restored, store.partition_states[group])
     assert repairer.groups == {1, 2} if whose == "a term" else {1}
     for group in repairer.groups:
         assert core.status.of(group).quarantined
@@ -429,31 +435,31 @@ def test_an_answer_that_comes_between_a_replicas_removal_and_its_tombstone_is_fo
     """Its group was recovered by force meanwhile, or an operator took it away."""
     disk, store, _, _ = two_groups()
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
-    core.add_group(1, 1, store.groups[1], store.tails[1])
-    store.repair.damaged(1, 2, "found by the scrub")
+    core.add_group(1, 1, store.groups[1], store.partition_states[1])
+    store.repair.record_damage(1, 2, "found by the scrub")
     repairer = RepairCoordinator(1, store, core, partial(put, store))
     wanted = store.repair.wanted(1, 8)
     core.remove_group(1)
-    repairer.answered(Answer(1, 1, (), (), True, wanted, wanted))
-    repairer.answered(Answer(1, 1, (), wanted, True, (), wanted))
+    repairer.on_response(RepairResponse(1, 1, (), (), True, wanted, wanted))
+    repairer.on_response(RepairResponse(1, 1, (), wanted, True, (), wanted))
     assert store.repair.wanted(1, 8) == wanted
 
 
-def test_a_lift_is_void_when_more_damage_was_found_meanwhile():
+def test_a_clear_record_is_void_when_more_damage_was_found_meanwhile():
     disk, store, _, _ = two_groups()
     store.repair.suspect_all(64, 72, "found by the scrub")
     assert [*store.repair.quarantined_groups()] == []  # an entry's own place
     at = store.table.logs[1].index.position(1) + 64
     store.repair.suspect_all(at, at + 72, "found by the scrub")
-    staged = store.repair.stage_lift(1, lambda: None)
+    staged = store.repair.stage_clear(1, lambda: None)
     store.repair.suspect_all(at + 72, at + 144, "found by the scrub")
     put(store, staged)
     assert store.repair.quarantined(1) is not None
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     assert store.repair.quarantined(1) is None
 
 
-def test_what_was_dropped_never_comes_back_as_if_nothing_were_lost():
+def test_truncated_entries_never_come_back_as_if_nothing_were_lost():
     """The record of the drop is lost; what was dropped and what replaced it stand there."""
     disk = Disk()
     store = open_store(disk.filesystem, DIRECTORY)
@@ -468,7 +474,7 @@ def test_what_was_dropped_never_comes_back_as_if_nothing_were_lost():
     found, = scrubbed(store)
     assert store.repair.suspect_all(found.begin, found.end, found.why) == [1]
     rounds.run(write(1, drop_from=4))  # as in head recovery, behind its last entry
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     rounds.run(write(1, noop_entry(1, 4, 4)))
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
@@ -488,8 +494,8 @@ def test_damage_of_compacted_entries_is_nothing_to_any_later_start():
         put(store, staged)
 
     repairer = RepairCoordinator(1, store, Compacted(3), submit)
-    repairer.damaged(named)
-    repairer.damaged(named)
+    repairer.on_damage(named)
+    repairer.on_damage(named)
     assert len(written) == 1, "it is told once"
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
@@ -512,12 +518,12 @@ def test_what_was_compacted_before_it_was_confirmed_is_in_question_at_every_star
     disk.filesystem.overwrite(FIRST, at, bytes(end - at))
     for _ in range(2):
         store = open_store(disk.filesystem, DIRECTORY)
-        assert store.table.logs[1].questioned == {3}
+        assert store.table.logs[1].maybe_truncated == {3}
         repairer = RepairCoordinator(1, store, Compacted(4), partial(put, store))
         repairer.step(1)
         assert not store.table.logs[1].missing
         if repairer.groups:  # the first time it needs head recovery
-            put(store, store.repair.stage_lift(1, lambda: None))
+            put(store, store.repair.stage_clear(1, lambda: None))
         assert not [*store.repair.quarantined_groups()]
         store.close()
 
@@ -556,7 +562,7 @@ class Compacted:
 
 
 @pytest.mark.parametrize("then", ["at once", "sealed", "checkpoint", "lifted"])
-def test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared(then):
+def test_a_replica_that_gave_up_entries_needs_head_recovery_until_it_is_cleared(then):
     """Its leader has compacted what was damaged.  The entries behind that may be committed by its
     own acknowledgement, and after a restart nothing else tells that it ever had them."""
     disk, store, rounds, _ = two_groups()
@@ -566,8 +572,8 @@ def test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared(then):
     core = Compacted(1)
     core.write = lambda first_gone: rounds.run(write(1, drop_from=first_gone))
     repairer = RepairCoordinator(1, store, core, partial(put, store))
-    repairer.damaged(named)
-    repairer.answered(Answer(1, 1, (), (), True, store.repair.wanted(1, 8),
+    repairer.on_damage(named)
+    repairer.on_response(RepairResponse(1, 1, (), (), True, store.repair.wanted(1, 8),
                              store.repair.wanted(1, 8)))
     assert store.table.logs[1].index.last_index == 1
     if then == "checkpoint":
@@ -577,7 +583,7 @@ def test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared(then):
             rounds.run(write(2, hard_state=HardState(9, 2)))
         seal(store)
     if then == "lifted":
-        put(store, store.repair.stage_lift(1, lambda: None))
+        put(store, store.repair.stage_clear(1, lambda: None))
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert [*store.repair.quarantined_groups()] == [1] * (then != "lifted")

@@ -10,8 +10,13 @@ from multiraft.raft.log_reader import LogBounds
 from multiraft.raft.raft_log import RaftLog
 from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import Tombstone, tombstone
-from multiraft.storage.errors import CorruptPlace, CorruptRange
-from multiraft.storage.repair.coordinator import Answer, Ask, Extend, RepairCoordinator
+from multiraft.storage.errors import CorruptJournalRange, CorruptRange
+from multiraft.storage.repair.coordinator import (
+    RepairCoordinator,
+    RepairResponse,
+    ReplayEntries,
+    SendRequest,
+)
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry, EntryKind, HardState
@@ -39,7 +44,7 @@ from tests.storage.world import (
 
 def entries_of(store, group: int) -> list[Entry]:
     last = store.groups[group].bounds.last_index
-    return list(store.read_plan(group, 1, last).execute())
+    return list(store.read_job(group, 1, last).execute())
 
 
 def put(store, staged) -> None:
@@ -64,7 +69,7 @@ def follow_leader(store, peer_entries: dict, hard_states: dict) -> None:
     rounds = Rounds(store)
     for group in sorted(store.repair.quarantined_groups()):
         log = store.repair.quarantined(group)
-        if log.doubtful:
+        if log.needs_head_recovery:
             last = log.index.last_index
             common = next((index for index, entry in enumerate(peer_entries[group][:last])
                            if log.index.term(index + 1) != entry.term),
@@ -75,7 +80,7 @@ def follow_leader(store, peer_entries: dict, hard_states: dict) -> None:
 
 def lift_all(store) -> None:
     for group in sorted(store.repair.quarantined_groups()):
-        put(store, store.repair.stage_lift(group, lambda: None))
+        put(store, store.repair.stage_clear(group, lambda: None))
 
 
 def repaired_files(disk, damaged: bytes, peer_entries: dict, hard_states: dict):
@@ -127,9 +132,9 @@ def test_a_repaired_batch_is_served_again_also_from_its_index_file():
     disk.put(FIRST, flipped(disk.read(FIRST), position + 64 + 80))
     store = open_store(disk.filesystem, DIRECTORY)
     with pytest.raises(CorruptRange):
-        store.read_plan(1, 5, 5).execute()
-    assert store.repair.damaged(1, 5, "found by a read")
-    assert not store.repair.damaged(1, 5, "found once more")
+        store.read_job(1, 5, 5).execute()
+    assert store.repair.record_damage(1, 5, "found by a read")
+    assert not store.repair.record_damage(1, 5, "found once more")
     store.create_group(1, 1, VOTERS)
     copy_missing(store, {1: originals})
     lift_all(store)
@@ -140,21 +145,21 @@ def test_a_repaired_batch_is_served_again_also_from_its_index_file():
     assert not again.groups[1].quarantined
     assert entries_of(again, 1) == originals
     fetched = again.fetch(1, 100, 3, 1 << 20, 10)
-    assert fetched.plan is not None
-    fetched.plan.execute()
+    assert fetched.job is not None
+    fetched.job.execute()
 
 
 def test_what_is_missing_is_remembered_by_the_checkpoint():
     disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
-    assert store.repair.damaged(1, 5, "found by a read")
+    assert store.repair.record_damage(1, 5, "found by a read")
     checkpoint(store, {1: 38}, 38)
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)
     assert again.groups[1].quarantined
     assert [*again.repair.quarantined(1).missing] == [5]
     with pytest.raises(CorruptRange):
-        again.read_plan(1, 3, 8).execute()
+        again.read_job(1, 3, 8).execute()
 
 
 def test_copies_of_another_term_are_refused():
@@ -172,7 +177,7 @@ def test_copies_of_another_term_are_refused():
 
 @pytest.mark.parametrize("pieces", [((2, 3), (4,), (5,), (6,)), ((2,), (3,), (4, 5), (6,)),
                                     ((2, 3, 4, 5, 6),)])
-def test_terms_never_fall_while_entries_of_unknown_term_come_back_in_pieces(pieces):
+def test_terms_never_fall_while_entries_of_unknown_term_are_repaired_in_parts(pieces):
     disk = Disk()
     store = open_store(disk.filesystem, DIRECTORY)
     store.create_group(1, 1, VOTERS)
@@ -180,9 +185,9 @@ def test_terms_never_fall_while_entries_of_unknown_term_come_back_in_pieces(piec
     originals = [noop_entry(1, index, term)
                  for index, term in enumerate((1, 1, 2, 2, 3, 3, 4, 4), 1)]
     for entry in originals:
-        store.tails[1].append(entry)
+        store.partition_states[1].append(entry)
         rounds.run(write(1, entry))
-    store.tails[1].apply(len(originals))
+    store.partition_states[1].apply(len(originals))
     checkpoint(store, {1: len(originals)}, len(originals))
     lost = range(store.table.logs[1].index.position(3), store.table.logs[1].index.position(7))
     store.close()
@@ -215,8 +220,8 @@ def repaired_members(disk: Disk, *given: Entry) -> Configuration:
     repairer = RepairCoordinator(1, store, core, lambda staged: put(store, staged))
     for _ in range(2):
         wanted = store.repair.wanted(1, 9)
-        repairer.answered(Answer(1, 1, given, (), True, wanted=wanted))
-    repairer.tail_read(1, repairer.step(1).plan.execute())
+        repairer.on_response(RepairResponse(1, 1, given, (), True, wanted=wanted))
+    repairer.on_replay_read(1, repairer.step(1).job.execute())
     assert core.status.of(1).configuration == store.table.logs[1].configuration
     store.close()
     return core.status.of(1).configuration
@@ -238,7 +243,7 @@ def test_who_the_members_are_is_known_again_when_that_was_lost():
     assert repaired_members(disk, change) == others
 
 
-def test_a_change_of_members_that_was_dropped_is_forgotten_when_that_comes_to_light():
+def test_a_truncated_change_of_members_is_forgotten_when_the_truncation_is_learned():
     disk = Disk()
     store = open_store(disk.filesystem, DIRECTORY)
     store.create_group(1, 1, VOTERS)
@@ -254,17 +259,17 @@ def test_a_change_of_members_that_was_dropped_is_forgotten_when_that_comes_to_li
     assert repaired_members(disk, noop_entry(1, 1, 1), noop_entry(1, 2, 2)) == VOTERS
 
 
-def test_a_lift_is_void_while_an_entry_is_missing():
+def test_a_clear_record_is_void_while_an_entry_is_missing():
     disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
-    store.repair.damaged(1, 5, "found by a read")
-    staged = store.repair.stage_lift(1, lambda: None)
-    store.repair.damaged(1, 6, "found meanwhile")
+    store.repair.record_damage(1, 5, "found by a read")
+    staged = store.repair.stage_clear(1, lambda: None)
+    store.repair.record_damage(1, 6, "found meanwhile")
     put(store, staged)
     assert store.repair.quarantined(1) is not None
 
 
-def test_a_second_repair_forgets_nothing_that_the_first_has_settled():
+def test_a_second_repair_keeps_the_ranges_that_the_first_has_cleared():
     """Else the next scrub doubts all groups once more, perhaps while another node is damaged."""
     disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
@@ -274,25 +279,25 @@ def test_a_second_repair_forgets_nothing_that_the_first_has_settled():
     checkpoint(store, {1: 38}, 38)
     store.close()
     again = open_store(disk.filesystem, DIRECTORY)  # the checkpoint is behind the hole
-    assert again.repair.is_settled(500, 600)
-    assert again.repair.damaged(1, 5, "found by a read")
+    assert again.repair.is_damage_cleared(500, 600)
+    assert again.repair.record_damage(1, 5, "found by a read")
     copy_missing(again, {1: intact})
     lift_all(again)
-    assert again.repair.is_settled(500, 600)
+    assert again.repair.is_damage_cleared(500, 600)
     again.close()
     once_more = open_store(disk.filesystem, DIRECTORY)
-    assert once_more.repair.is_settled(500, 600)
-    assert not once_more.repair.is_settled(550, 650), "damage elsewhere is news"
+    assert once_more.repair.is_damage_cleared(500, 600)
+    assert not once_more.repair.is_damage_cleared(550, 650), "damage elsewhere is news"
 
 
 def test_a_replica_that_contradicts_its_leader_is_out_for_good():
     disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
     store.quarantine(1, "entry 41 of node 2: unexpected offset")
-    assert store.repair.quarantined(1).lasting
+    assert store.repair.quarantined(1).permanently_quarantined
     checkpoint(store, {1: 38}, 38)
     store.close()
-    assert open_store(disk.filesystem, DIRECTORY).repair.quarantined(1).lasting
+    assert open_store(disk.filesystem, DIRECTORY).repair.quarantined(1).permanently_quarantined
 
 
 def test_a_group_that_is_created_in_a_damaged_journal_has_to_be_cleared():
@@ -315,9 +320,9 @@ def test_a_copy_of_a_logs_last_entry_is_found_by_the_next_start(then_dropped):
     rounds.run(write(1, hard_state=HardState(2, 1)))
     place = store.table.logs[1].index.position(1)
     disk.put(FIRST, flipped(disk.read(FIRST), place + 14))
-    assert store.repair.damaged(1, 1, "found by the scrub")
+    assert store.repair.record_damage(1, 1, "found by the scrub")
     put(store, store.repair.stage_copies(1, [first], lambda: None))
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     if then_dropped:
         rounds.run(write(1, drop_from=1))
     store.close()
@@ -325,7 +330,7 @@ def test_a_copy_of_a_logs_last_entry_is_found_by_the_next_start(then_dropped):
     assert not again.groups[1].quarantined
     assert again.groups[1].bounds.last_index == (0 if then_dropped else 1)
     if not then_dropped:
-        assert again.read_plan(1, 1, 1).execute() == (first,)
+        assert again.read_job(1, 1, 1).execute() == (first,)
 
 
 def test_copies_of_an_earlier_incarnation_are_none_of_the_logs():
@@ -338,9 +343,9 @@ def test_copies_of_an_earlier_incarnation_are_none_of_the_logs():
     rounds.run(write(1, hard_state=HardState(2, 1)))
     place = store.table.logs[1].index.position(3)
     disk.put(FIRST, flipped(disk.read(FIRST), place + 14))
-    assert store.repair.damaged(1, 3, "found by the scrub")
+    assert store.repair.record_damage(1, 3, "found by the scrub")
     put(store, store.repair.stage_copies(1, [entries[2]], lambda: None))
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     while len(store.table.journal.segments) < 2:
         rounds.run(write(1, hard_state=HardState(2, 1)))
     store.create_group(1, 2, VOTERS)
@@ -423,32 +428,32 @@ def repaired_but_for_the_tail() -> tuple[Store, Core, RepairCoordinator]:
     return store, core, RepairCoordinator(1, store, core, lambda staged: None)
 
 
-def test_what_consensus_has_dropped_is_no_part_of_the_tail():
+def test_entries_that_consensus_has_truncated_are_not_replayed():
     """It stands in the store until the next round is staged.  Seed 549488459653: the tail took it
     behind what had replaced it, and the replica was lost for good."""
     store, core, repairer = repaired_but_for_the_tail()
     core.last_index = 3
     action = repairer.step(1)
-    assert isinstance(action, Extend)
-    repairer.tail_read(1, action.plan.execute())
-    assert store.tails[1].last_index == 3
-    assert not isinstance(repairer.step(1), Extend), "it waits for the round"
+    assert isinstance(action, ReplayEntries)
+    repairer.on_replay_read(1, action.job.execute())
+    assert store.partition_states[1].last_index == 3
+    assert not isinstance(repairer.step(1), ReplayEntries), "it waits for the round"
 
 
-def test_what_is_dropped_while_it_is_read_is_no_part_of_the_tail():
+def test_entries_truncated_while_they_are_read_are_not_replayed():
     store, core, repairer = repaired_but_for_the_tail()
-    read = repairer.step(1).plan.execute()
+    read = repairer.step(1).job.execute()
     assert [entry.index for entry in read] == [2, 3, 4, 5]
     core.last_index = 4
-    repairer.tail_read(1, read)
-    assert store.tails[1].last_index == 4
+    repairer.on_replay_read(1, read)
+    assert store.partition_states[1].last_index == 4
     store, core, repairer = repaired_but_for_the_tail()
-    read = repairer.step(1).plan.execute()
+    read = repairer.step(1).job.execute()
     Rounds(store).run(write(1, noop_entry(1, 4, 2), drop_from=4))
     core.last_index = 4
-    repairer.tail_read(1, read)
-    assert store.tails[1].last_index == 3
-    assert not store.table.logs[1].lasting
+    repairer.on_replay_read(1, read)
+    assert store.partition_states[1].last_index == 3
+    assert not store.table.logs[1].permanently_quarantined
 
 
 def buried(rounds: Rounds, group: int) -> None:
@@ -464,30 +469,30 @@ def test_damage_of_unknown_ownership_is_nothing_to_a_replica_that_was_removed():
     core = Core({1: VOTERS})
     repairer = RepairCoordinator(1, store, core, lambda staged: None)
     at = model_position(disk, 2)  # a hard state
-    repairer.damaged(CorruptPlace(at, at + 72, "found by the scrub"))
+    repairer.on_damage(CorruptJournalRange(at, at + 72, "found by the scrub"))
     assert core.quarantined == [1]
     assert repairer.groups == {1}
 
 
-def test_a_replica_that_begins_in_doubt_is_under_repair():
+def test_a_replica_that_begins_in_head_recovery_is_under_repair():
     disk, _, _ = small_journal()
     disk.put(FIRST, flipped(disk.read(FIRST), model_position(disk, 1) + 20))
     store = open_store(disk.filesystem, DIRECTORY)
     repairer = RepairCoordinator(1, store, Core({}), lambda staged: None)
     repairer.groups.clear()  # as when all that were there have been cleared
     store.create_group(7, 1, Configuration(()))
-    repairer.created(7)
+    repairer.on_replica_created(7)
     assert repairer.groups == {7}
 
 
 def test_who_knows_no_members_asks_the_leader():
     disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
-    store.repair.damaged(1, 3, "found by a read")
+    store.repair.record_damage(1, 3, "found by a read")
     nobody = Configuration(())
     assert RepairCoordinator(1, store, Core({1: nobody}), lambda staged: None).step(1) is None
     asked = RepairCoordinator(1, store, Core({1: nobody}, leader=3), lambda staged: None).step(1)
-    assert isinstance(asked, Ask) and asked.peer == 3
+    assert isinstance(asked, SendRequest) and asked.peer == 3
 
 
 def test_what_the_leader_has_compacted_is_given_up_for_its_snapshot():
@@ -495,31 +500,35 @@ def test_what_the_leader_has_compacted_is_given_up_for_its_snapshot():
     together with the checkpoint that made it needless here."""
     disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
-    store.repair.damaged(2, 3, "found by the scrub")
+    store.repair.record_damage(2, 3, "found by the scrub")
     core = Core({1: VOTERS, 2: VOTERS})
     repairer = RepairCoordinator(1, store, core, lambda staged: None)
     wanted = store.repair.wanted(2, 8)
-    repairer.answered(Answer(2, 1, (), (), False, wanted))
+    repairer.on_response(RepairResponse(2, 1, (), (), False, wanted))
     assert not core.forgotten, "whoever does not lead may be behind"
-    repairer.answered(Answer(2, 1, (), (), True, wanted))
+    repairer.on_response(RepairResponse(2, 1, (), (), True, wanted))
     assert core.forgotten == [(2, 3)]
-    assert store.table.logs[2].doubtful, "it may not be counted before the leader clears it"
+    assert store.table.logs[2].needs_head_recovery, (
+        "it may not be counted before the leader clears it"
+    )
 
 
 def test_what_is_applied_and_compacted_by_the_leader_is_forgotten():
     """The state stands for it here, too."""
     disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
-    store.repair.damaged(2, 3, "found by the scrub")
+    store.repair.record_damage(2, 3, "found by the scrub")
     core = Core({1: VOTERS, 2: VOTERS})
     core.status.applied_index = 3
     written = []
     repairer = RepairCoordinator(1, store, core, written.append)
-    repairer.answered(Answer(2, 1, (), (), True, store.repair.wanted(2, 8)))
+    repairer.on_response(RepairResponse(2, 1, (), (), True, store.repair.wanted(2, 8)))
     assert not core.forgotten and core.first_index == 4
     assert repairer.step(2) is None and not store.repair.quarantined(2).missing
     assert len(written) == 1, "nobody needs what stood there"
-    assert store.table.logs[2].doubtful, "the term of its last entry is perhaps another one"
+    assert store.table.logs[2].needs_head_recovery, (
+        "the term of its last entry is perhaps another one"
+    )
 
 
 def test_a_peer_tells_what_it_has_compacted():
@@ -540,11 +549,13 @@ def test_a_replica_may_be_removed_while_its_copies_are_written():
     disk, _, _ = small_journal()
     store = open_store(disk.filesystem, DIRECTORY)
     intact = entries_of(store, 2)
-    store.repair.damaged(2, 3, "found by a read")
+    store.repair.record_damage(2, 3, "found by a read")
     core, submitted = Core({1: VOTERS, 2: VOTERS}), []
     repairer = RepairCoordinator(1, store, core, submitted.append)
     repairer.groups.add(2)
-    repairer.answered(Answer(2, 1, (intact[2],), (), True, wanted=((3, intact[2].term),)))
+    repairer.on_response(
+        RepairResponse(2, 1, (intact[2],), (), True, wanted=((3, intact[2].term),))
+    )
     del core._groups[2]
     put(store, submitted.pop())
     assert not repairer._writing
@@ -568,13 +579,13 @@ def test_damage_under_a_misdirected_write_is_found():
     image[index.position(victim - 1) - segment.start + 20] ^= 1  # a scan resumes behind that one
     disk.put(segment.path, bytes(image))
     scrubber, found = Scrubber(store), set()
-    while (plan := scrubber.next_plan()) is not None:
-        plan.execute()
-        found |= {error.index for error in scrubber.done(plan)}
+    while (job := scrubber.next_job()) is not None:
+        job.execute()
+        found |= {error.index for error in scrubber.done(job)}
     unreadable = set()
     for each in range(1, index.last_index + 1):
         try:
-            store.read_plan(1, each, each).execute()
+            store.read_job(1, each, each).execute()
         except CorruptRange:
             unreadable.add(each)
     assert victim in unreadable
@@ -587,10 +598,10 @@ def test_damage_of_compacted_entries_is_not_missed():
     store = open_store(disk.filesystem, DIRECTORY)
     core, submitted = Core({1: VOTERS, 2: VOTERS}), []
     repairer = RepairCoordinator(1, store, core, submitted.append)
-    repairer.damaged(CorruptRange(1, 2, "found by the scrub"))
-    assert isinstance(repairer.step(1), Ask)
+    repairer.on_damage(CorruptRange(1, 2, "found by the scrub"))
+    assert isinstance(repairer.step(1), SendRequest)
     core.first_index = 3
     assert repairer.step(1) is None
     assert len(submitted) == 2, "what stood there is written, and it is lifted"
-    repairer.damaged(CorruptRange(2, 2, "found by the scrub"))
+    repairer.on_damage(CorruptRange(2, 2, "found by the scrub"))
     assert 2 not in repairer.groups

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from multiraft.codec import layout
-from multiraft.storage.repair.coordinator import Ask, Extend, RepairCoordinator
+from multiraft.storage.repair.coordinator import RepairCoordinator, ReplayEntries, SendRequest
 from multiraft.storage.repair.scrub import Scrubber
 from multiraft.types import Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, Disk
@@ -38,7 +38,7 @@ class Member:
 
 def put_round(store, group: int, drop_from: int, entries: list[Entry], term: int) -> None:
     """A round of one group, in a store and in its tail."""
-    tail = store.tails[group]
+    tail = store.partition_states[group]
     if drop_from and tail.last_index >= drop_from:
         tail.truncate(drop_from)
     for entry in entries:
@@ -91,13 +91,13 @@ class Life:
         for _ in range(100):
             for group in sorted(repairer.groups):
                 action = repairer.step(group)
-                if isinstance(action, Ask):
+                if isinstance(action, SendRequest):
                     asked, peer = (leader, self.peer) if action.peer == 2 else (stale, self.stale)
-                    plans, answer = asked.answer_plans(action.request)
-                    given = tuple(entry for plan in plans for entry in plan.execute())
-                    repairer.answered(answer._replace(entries=given))
-                elif isinstance(action, Extend):
-                    repairer.tail_read(group, action.plan.execute())
+                    jobs, answer = asked.copies_for(action.request)
+                    given = tuple(entry for job in jobs for entry in job.execute())
+                    repairer.on_response(answer._replace(entries=given))
+                elif isinstance(action, ReplayEntries):
+                    repairer.on_replay_read(group, action.job.execute())
             if not repairer.groups:
                 break
         else:
@@ -164,7 +164,7 @@ class Life:
     def commit_all(self, group: int) -> None:
         member = self.members[group]
         member.committed = len(member.true)
-        self.peer.tails[group].apply(member.committed)
+        self.peer.partition_states[group].apply(member.committed)
 
     def commit(self, group: int) -> None:
         """The follower applies what is committed."""
@@ -172,13 +172,13 @@ class Life:
         self.commit_all(group)
         member = self.members[group]
         member.known = member.committed
-        self.store.tails[group].apply(member.known)
+        self.store.partition_states[group].apply(member.known)
 
     def checkpoint(self) -> None:
         checkpoint(self.store, {group: self.members[group].known for group in GROUPS})
 
     def roll(self, sealed: bool) -> None:
-        self.store.table.journal.cut_over()
+        self.store.table.journal.start_segment()
         self.write(1, 0, [])
         if sealed:
             seal(self.store)
@@ -234,10 +234,10 @@ class Life:
             log.cached.clear()
         repairer = RepairCoordinator(1, self.store, Core(self), self.submit)
         scrubber = Scrubber(self.store)
-        while (plan := scrubber.next_plan()) is not None:
-            plan.execute()
-            for error in scrubber.done(plan):
-                repairer.damaged(error)
+        while (job := scrubber.next_job()) is not None:
+            job.execute()
+            for error in scrubber.done(job):
+                repairer.on_damage(error)
         self.repair(set())
 
     def check(self) -> None:
@@ -246,8 +246,8 @@ class Life:
             assert not log.quarantined
             assert log.index.last_index == len(member.mine)
             if member.mine:
-                assert [*self.store.read_plan(group, 1, len(member.mine)).execute()] == member.mine
-            assert self.store.tails[group].last_index == len(member.mine)
+                assert [*self.store.read_job(group, 1, len(member.mine)).execute()] == member.mine
+            assert self.store.partition_states[group].last_index == len(member.mine)
             batches = [(entry.base_offset, entry.base_offset + entry.batch.count, entry.index)
                        for entry in member.mine if entry.batch]
             index = log.partitions.get(PARTITION)
@@ -272,8 +272,8 @@ class Core:
 
     def of(self, group: int) -> Status:
         store, known = self._life.store, self._life.members[group].known
-        return Status(1, store.table.logs[group].index.last_index, store.tails[group].applied_index,
-                      known, 2, VOTERS)
+        return Status(1, store.table.logs[group].index.last_index,
+                      store.partition_states[group].applied_index, known, 2, VOTERS)
 
     def is_settled(self, group: int) -> bool:
         return False

@@ -28,16 +28,16 @@ from tests.storage.world import (
 def scrub_all(store) -> set[tuple[int, int]]:
     """One pass: the (group, index) that it complains of."""
     scrubber, found = Scrubber(store), set()
-    while (plan := scrubber.next_plan()) is not None:
-        plan.execute()
-        found |= {(error.group, error.index) for error in scrubber.done(plan)}
+    while (job := scrubber.next_job()) is not None:
+        job.execute()
+        found |= {(error.group, error.index) for error in scrubber.done(job)}
     assert scrubber.passes == 1
     return found
 
 
 def readable(store, index: int) -> bool:
     try:
-        store.read_plan(1, index, index).execute()
+        store.read_job(1, index, index).execute()
     except CorruptRange:
         return False
     return True
@@ -49,31 +49,31 @@ def test_an_intact_journal_is_read_to_its_end(monkeypatch):
     store = open_store(disk.filesystem, DIRECTORY)
     monkeypatch.setattr(store.repair, "owners", None)
     scrubber = Scrubber(store)
-    while (plan := scrubber.next_plan()) is not None:
-        plan.execute()
-        assert scrubber.done(plan) == []
+    while (job := scrubber.next_job()) is not None:
+        job.execute()
+        assert scrubber.done(job) == []
     assert scrubber.bytes >= sum(segment.end - segment.start - 64
                                  for segment in store.table.journal.segments)
 
 
 def test_a_pass_that_begins_anew_goes_on_behind_damage_as_any_other():
     """An operator wants to know now, while a pass is under way.  Of the one before nothing counts:
-    by the durable mark that it had come to no entry in front could have been written there, and
-    all of them were called damaged."""
+    by the durable watermark that it had come to no entry in front could have been written there,
+    and all of them were called damaged."""
     disk, _ = long_journal(with_checkpoint=True)
     store = open_store(disk.filesystem, DIRECTORY)
     scrubber = Scrubber(store)
     while scrubber.position < store.table.journal.segments[-1].start:
-        plan = scrubber.next_plan()
-        plan.execute()
-        assert scrubber.done(plan) == []
+        job = scrubber.next_job()
+        job.execute()
+        assert scrubber.done(job) == []
     path = segments(disk)[0]
     disk.put(path, flipped(disk.read(path), store.table.logs[1].index.position(3) + 20))
     scrubber.restart()
     found = []
-    while (plan := scrubber.next_plan()) is not None:
-        plan.execute()
-        found += scrubber.done(plan)
+    while (job := scrubber.next_job()) is not None:
+        job.execute()
+        found += scrubber.done(job)
     assert [(error.group, error.index) for error in found] == [(1, 3)]
 
 
@@ -126,9 +126,9 @@ def test_it_finds_exactly_what_cannot_be_read(monkeypatch):
 @pytest.mark.parametrize("piece_bytes", [200, 1 << 18])
 def test_what_a_misdirected_write_left_within_one_write_hides_nothing(monkeypatch, count,
                                                                       piece_bytes):
-    """All entries of a write have one durable mark: by that the copy could have been written where
-    it is, and it has beginnings of entries, or all of them, under itself.  Of several entries only
-    the first one does not follow what is read before it."""
+    """All entries of a write have one durable watermark: by that the copy could have been written
+    where it is, and it has beginnings of entries, or all of them, under itself.  Of several entries
+    only the first one does not follow what is read before it."""
     monkeypatch.setattr(scrub, "PIECE_BYTES", piece_bytes)
     disk, rng = Disk(), random.Random(3721)
     store = open_store(disk.filesystem, DIRECTORY)
@@ -204,7 +204,7 @@ def test_a_header_that_rots_is_found_before_a_start_needs_it(which):
         assert scrubbed(store) == []
         store.close()
         store = open_store(disk.filesystem, DIRECTORY)
-        assert store.table.journal_damage.holes == [(found.begin, found.end)]
+        assert store.table.journal_damage.unattributed_ranges == [(found.begin, found.end)]
         assert not [*store.repair.quarantined_groups()]
 
 
@@ -218,5 +218,5 @@ def test_what_stands_behind_a_header_that_a_start_found_rotten_is_not_called_dam
     store = open_store(disk.filesystem, DIRECTORY)
     assert [*store.repair.quarantined_groups()] == [1, 2]
     for group in (1, 2):
-        put(store, store.repair.stage_lift(group, lambda: None))
+        put(store, store.repair.stage_clear(group, lambda: None))
     assert scrubbed(store) == []

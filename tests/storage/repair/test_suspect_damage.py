@@ -14,9 +14,14 @@ from multiraft.raft.messages import Append, VoteRequest
 from multiraft.raft.multi_raft import MultiRaft
 from multiraft.raft.ready import GroupWrite
 from multiraft.raft.replica_records import Tombstone, tombstone
-from multiraft.storage.errors import CorruptPlace, CorruptRange
+from multiraft.storage.errors import CorruptJournalRange, CorruptRange
 from multiraft.storage.journal.journal import Segment
-from multiraft.storage.repair.coordinator import Answer, Ask, RepairCoordinator, Request
+from multiraft.storage.repair.coordinator import (
+    RepairCoordinator,
+    RepairRequest,
+    RepairResponse,
+    SendRequest,
+)
 from multiraft.storage.store import Store
 from multiraft.types import Configuration, Entry, EntryKind, HardState
 from tests.storage.damage import DIRECTORY, FIRST, Disk, flipped
@@ -33,22 +38,23 @@ from tests.storage.world import (
 )
 
 
-def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_own():
+def test_damage_found_while_a_clear_record_is_written_needs_a_record_of_its_own():
     """The second lift went by what the leader had said before the damage was found."""
     _, store, _, entries = two_groups()
     for entry in entries:
-        store.tails[1].append(entry)
+        store.partition_states[1].append(entry)
     at = store.table.logs[1].index.position(1) + 64
     store.repair.suspect_all(at, at + 72, "found by the scrub")
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     for group in (1, 2):
-        core.add_group(group, 1, store.create_group(group, 1, VOTERS), store.tails[group])
+        core.add_group(group, 1, store.create_group(group, 1, VOTERS),
+                       store.partition_states[group])
     staged = []
     repairer = RepairCoordinator(1, store, core, staged.append)
     core._group(1).recovery_grant = (3, 4, True)
     assert repairer.step(1) is None
     lift, = staged
-    repairer.damaged(CorruptPlace(at + 72, at + 144, "found by the scrub"))
+    repairer.on_damage(CorruptJournalRange(at + 72, at + 144, "found by the scrub"))
     put(store, lift)
     assert store.repair.quarantined(1) is not None
     assert repairer.step(1) is None
@@ -56,32 +62,32 @@ def test_damage_that_is_found_while_a_lift_is_written_needs_a_clearance_of_its_o
     assert core.repair.is_following(1)
 
 
-def test_a_lift_that_is_void_ends_no_lasting_quarantine_at_the_next_start():
+def test_a_void_clear_record_ends_no_permanent_quarantine_at_the_next_start():
     disk, store, _, _ = two_groups()
-    store.repair.damaged(1, 2, "found by a read")
+    store.repair.record_damage(1, 2, "found by a read")
     store.repair.forget_below(1, 3)
-    staged = store.repair.stage_lift(1, lambda: None)
-    store.table.logs[1].quarantine_for_good("its history cannot be")
+    staged = store.repair.stage_clear(1, lambda: None)
+    store.table.logs[1].quarantine_permanently("its history cannot be")
     checkpoint(store)
     put(store, staged)
-    assert store.repair.quarantined(1).lasting
+    assert store.repair.quarantined(1).permanently_quarantined
     store.close()
-    assert open_store(disk.filesystem, DIRECTORY).repair.quarantined(1).lasting
+    assert open_store(disk.filesystem, DIRECTORY).repair.quarantined(1).permanently_quarantined
 
 
 def test_damage_of_what_is_compacted_before_consensus_tells_of_it_is_no_contradiction():
     """The store learns of a quarantine by consensus one turn later."""
     _, store, _, _ = two_groups()
-    store.repair.damaged(1, 2, "found by a read")
+    store.repair.record_damage(1, 2, "found by a read")
     store.repair.forget_below(1, 3)
     store.quarantine(1, "entry 2: found by a read")
-    assert not store.repair.quarantined(1).lasting
+    assert not store.repair.quarantined(1).permanently_quarantined
 
 
 def test_what_was_missing_in_an_earlier_life_is_not_missed_in_a_later_one():
     disk, store, rounds, _ = two_groups()
     before = store.table.logs[1].index.position(2)
-    store.repair.damaged(1, 2, "found by a read")
+    store.repair.record_damage(1, 2, "found by a read")
     store.repair.require_head_recovery(1)
     checkpoint(store)
     rounds.run(GroupWrite(1, 1, 0, (), None, tombstone(1, 1, Tombstone(HardState(3, 2), 0, 1))))
@@ -93,7 +99,7 @@ def test_what_was_missing_in_an_earlier_life_is_not_missed_in_a_later_one():
     store.close()
     log = open_store(disk.filesystem, DIRECTORY).table.logs[1]
     assert before not in log.missing.values()
-    assert [*log.missing] == [2] and not log.questioned
+    assert [*log.missing] == [2] and not log.maybe_truncated
 
 
 def three_segments() -> tuple[Disk, Store, list[Segment]]:
@@ -114,7 +120,7 @@ def lose_first_entry(disk: Disk, segment: Segment) -> None:
 def doubted_once_lifted(disk: Disk, store: Store) -> list[int]:
     """The groups that a start without index files doubts after both were lifted."""
     for group in (1, 2):
-        put(store, store.repair.stage_lift(group, lambda: None))
+        put(store, store.repair.stage_clear(group, lambda: None))
     store.close()
     for path in disk.files():
         if path.endswith(".index"):
@@ -122,7 +128,7 @@ def doubted_once_lifted(disk: Disk, store: Store) -> list[int]:
     return [*open_store(disk.filesystem, DIRECTORY).repair.quarantined_groups()]
 
 
-def test_what_a_segment_lost_at_its_end_is_found_by_every_start_until_it_is_settled():
+def test_loss_at_the_end_of_a_segment_is_found_by_every_start_until_it_is_cleared():
     """The start that found it wrote an index file that ended there.  When the first entry of the
     segment behind it rotted, too, the next start believed the file: the lift that followed settled
     the second place alone, and the first was doubted once more when the file was gone."""
@@ -159,11 +165,11 @@ def test_a_segment_that_has_to_be_scanned_has_lost_nothing_behind_the_end_of_its
     disk, store, rounds, _ = two_groups()
     entry = noop_entry(2, 1, 1)
     rounds.run(write(2, entry))
-    store.repair.damaged(2, 1, "found by a read")
+    store.repair.record_damage(2, 1, "found by a read")
     put(store, store.repair.stage_copies(2, [entry], lambda: None))
-    put(store, store.repair.stage_lift(2, lambda: None))
+    put(store, store.repair.stage_clear(2, lambda: None))
     for _ in range(2):
-        store.table.journal.cut_over()
+        store.table.journal.start_segment()
         for _ in range(2):
             rounds.run(write(1, hard_state=HardState(9, 2)))
     assert seal(store) == 2
@@ -173,15 +179,15 @@ def test_a_segment_that_has_to_be_scanned_has_lost_nothing_behind_the_end_of_its
     disk.filesystem.remove(second.path.replace(".segment", ".index"))
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
-    store.tails[2].apply(1)
+    store.partition_states[2].apply(1)
     checkpoint(store)
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert store.recovered.indexed_segments == 1
-    assert store.table.journal_damage.holes == [(4160, 4232)]
+    assert store.table.journal_damage.unattributed_ranges == [(4160, 4232)]
     assert [*store.repair.quarantined_groups()] == [1, 2]
     for group in (1, 2):
-        put(store, store.repair.stage_lift(group, lambda: None))
+        put(store, store.repair.stage_clear(group, lambda: None))
     Rounds(store).run(GroupWrite(2, 1, 0, (), None,
                                  tombstone(2, 1, Tombstone(HardState(3, 2), 0, 1))))
     store.create_group(2, 1, VOTERS)
@@ -193,18 +199,18 @@ def test_a_segment_that_has_to_be_scanned_has_lost_nothing_behind_the_end_of_its
 
 @pytest.mark.parametrize("then", ["dropped", "dropped in a later segment", "removed",
                                   "removed in a later segment", "reborn"])
-def test_a_damaged_copy_of_what_was_dropped_is_history(then):
+def test_a_damaged_copy_of_a_truncated_entry_is_obsolete(then):
     """The scrub passes it over, no log points to it.  The next start doubted every replica, as if
     the copy were all that tells of an entry."""
     disk, store, rounds, _ = two_groups()
     batch = data_entry(1, 4, 3, 7, 0, [b"what is dropped"])
     rounds.run(write(1, batch))
-    store.repair.damaged(1, 4, "found by a read")
+    store.repair.record_damage(1, 4, "found by a read")
     put(store, store.repair.stage_copies(1, [batch], lambda: None))
-    put(store, store.repair.stage_lift(1, lambda: None))
+    put(store, store.repair.stage_clear(1, lambda: None))
     copy = store.table.logs[1].index.position(4)
     if then.endswith("later segment"):
-        store.table.journal.cut_over()
+        store.table.journal.start_segment()
     if then.startswith("dropped"):
         rounds.run(write(1, drop_from=4))
     elif then.startswith("removed"):
@@ -238,8 +244,8 @@ def test_who_leads_an_earlier_term_does_not_know_what_was_never_committed(asker)
     _, store, rounds, _ = two_groups()
     rounds.run(write(1, hard_state=HardState(3, 1)))
     leader = RepairCoordinator(1, store, Deposed(), lambda staged: None)
-    plans, answer = leader.answer_plans(Request(1, 1, ((2, 1), (4, 2)), asker))
-    assert len(plans) == 1 and answer.absent == ((4, 2),)
+    jobs, answer = leader.copies_for(RepairRequest(1, 1, ((2, 1), (4, 2)), asker))
+    assert len(jobs) == 1 and answer.absent == ((4, 2),)
     assert answer.leads == (asker <= 3)
 
 
@@ -247,10 +253,10 @@ def test_who_asks_for_lost_entries_says_in_which_term_it_is():
     _, store, rounds, _ = two_groups()
     rounds.run(write(1, hard_state=HardState(5, 1)))
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
-    core.add_group(1, 1, store.create_group(1, 1, VOTERS), store.tails[1])
+    core.add_group(1, 1, store.create_group(1, 1, VOTERS), store.partition_states[1])
     repairer = RepairCoordinator(1, store, core, lambda staged: None)
-    repairer.damaged(CorruptRange(1, 2, "found by a read"))
-    assert repairer.step(1).request == Request(1, 1, ((2, 1),), 5)
+    repairer.on_damage(CorruptRange(1, 2, "found by a read"))
+    assert repairer.step(1).request == RepairRequest(1, 1, ((2, 1),), 5)
 
 
 def before_a_hole(disk: Disk, *entries: Entry) -> Store:
@@ -261,8 +267,8 @@ def before_a_hole(disk: Disk, *entries: Entry) -> Store:
     rounds = Rounds(store)
     for entry in entries:
         rounds.run(write(1, entry, hard_state=HardState(entry.term, 0)))
-        store.tails[1].append(entry)
-    store.tails[1].apply(len(entries))
+        store.partition_states[1].append(entry)
+    store.partition_states[1].apply(len(entries))
     checkpoint(store, {1: len(entries)})
     lost = noop_entry(1, len(entries) + 1, 2)
     rounds.run(write(1, lost, hard_state=HardState(2, 0)))
@@ -280,13 +286,15 @@ def test_the_leader_is_asked_though_the_log_that_is_left_does_not_name_it():
     store = before_a_hole(Disk(), noop_entry(1, 1, 1), change)
     assert store.repair.wanted(1, 8) == ((2, 0),)
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
-    core.add_group(1, 1, store.groups[1], store.tails[1])
+    core.add_group(1, 1, store.groups[1], store.partition_states[1])
     staged = []
     repairer = RepairCoordinator(1, store, core, staged.append)
     assert {repairer.step(1).peer for _ in range(6)} == {2, 3}
     core.step(7, Append(1, 1, 5, 9, 4, 9, 9, (), 1))
     assert {repairer.step(1).peer for _ in range(6)} == {2, 3, 7}
-    repairer.answered(Answer(1, 1, (change,), (), True, wanted=store.repair.wanted(1, 8)))
+    repairer.on_response(
+        RepairResponse(1, 1, (change,), (), True, wanted=store.repair.wanted(1, 8))
+    )
     put(store, staged.pop())
     assert repairer.step(1) is None
     assert core.repair.is_following(1), "the leader brings the rest"
@@ -308,7 +316,7 @@ def test_who_asks_for_its_vote_is_asked_though_the_log_that_is_left_does_not_nam
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
-    core.add_group(1, 1, store.groups[1], store.tails[1])
+    core.add_group(1, 1, store.groups[1], store.partition_states[1])
     repairer = RepairCoordinator(1, store, core, lambda staged: None)
     assert {repairer.step(1).peer for _ in range(6)} == {2, 3}
     core.step(7, VoteRequest(1, 1, 2, 3, 1, True, False))
@@ -324,14 +332,14 @@ def test_what_its_leader_had_when_it_was_damaged_and_has_compacted_since_is_give
     rounds = Rounds(store)
     for index in (1, 2, 3):
         rounds.run(write(1, noop_entry(1, index, 1), hard_state=HardState(1, 2)))
-        store.tails[1].append(noop_entry(1, index, 1))
+        store.partition_states[1].append(noop_entry(1, index, 1))
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
-    core.add_group(1, 1, store.create_group(1, 1, VOTERS), store.tails[1])
+    core.add_group(1, 1, store.create_group(1, 1, VOTERS), store.partition_states[1])
     core.step(2, Append(1, 1, 1, 3, 1, 3, 1, (), 1))
     repairer = RepairCoordinator(1, store, core, lambda staged: None)
-    repairer.damaged(CorruptRange(1, 2, "found by a read"))
+    repairer.on_damage(CorruptRange(1, 2, "found by a read"))
     wanted = repairer.step(1).request.wanted
-    repairer.answered(Answer(1, 1, (), (), True, wanted, wanted))
+    repairer.on_response(RepairResponse(1, 1, (), (), True, wanted, wanted))
     assert core.status.of(1).last_index == 1
     core._check()
 
@@ -347,20 +355,20 @@ def test_what_is_applied_and_compacted_by_any_member_is_forgotten_without_a_lead
     rounds = Rounds(store)
     for index in range(1, 6):
         rounds.run(write(1, noop_entry(1, index, index), hard_state=HardState(index, 2)))
-        store.tails[1].append(noop_entry(1, index, index))
-    store.tails[1].apply(applied)
+        store.partition_states[1].append(noop_entry(1, index, index))
+    store.partition_states[1].apply(applied)
     core = MultiRaft(1, RaftConfig(), store, random.Random(1), 0)
     restored = store.create_group(1, 1, VOTERS)._replace(commit=5, applied=applied)
-    core.add_group(1, 1, restored, store.tails[1])
+    core.add_group(1, 1, restored, store.partition_states[1])
     repairer = RepairCoordinator(1, store, core, partial(put, store))
     for index in (2, 3):
-        repairer.damaged(CorruptRange(1, index, "found by a read"))
+        repairer.on_damage(CorruptRange(1, index, "found by a read"))
     wanted = repairer.step(1).request.wanted
-    repairer.answered(Answer(1, 1, (), (), False, wanted, wanted))
+    repairer.on_response(RepairResponse(1, 1, (), (), False, wanted, wanted))
     core._check()
     if applied < 4:
         assert core.status.of(1).first_index == 1, "the term before the log's beginning is not sure"
-        assert isinstance(repairer.step(1), Ask)
+        assert isinstance(repairer.step(1), SendRequest)
         return
     assert (core.status.of(1).first_index, core.status.of(1).last_index) == (5, 5)
     repairer.step(1)
@@ -378,19 +386,19 @@ def test_what_was_forgotten_is_in_the_way_of_no_start_once_what_is_behind_it_is_
     rounds = Rounds(store)
     for index in range(1, 4):
         rounds.run(write(1, noop_entry(1, index, index), hard_state=HardState(index, 2)))
-        store.tails[1].append(noop_entry(1, index, index))
-    store.tails[1].apply(2)
+        store.partition_states[1].append(noop_entry(1, index, index))
+    store.partition_states[1].apply(2)
     assert not store.checkpoint_due, "what was written is too little for one"
-    store.repair.damaged(1, 2, "found by a read")
+    store.repair.record_damage(1, 2, "found by a read")
     assert store.repair.forget_below(1, 3) == [2]
     assert not store.checkpoint_due, "it would have applied nothing behind it"
-    store.tails[1].apply(3)
+    store.partition_states[1].apply(3)
     assert store.checkpoint_due
-    store.checkpoint_plan({}, None)
+    store.checkpoint_job({}, None)
     assert not store.checkpoint_due, "one at a time"
     store.checkpoint_failed()
     assert store.checkpoint_due, "the one that found no room is none"
-    plan = store.checkpoint_plan({}, None)
-    plan.execute()
-    store.checkpointed(plan)
+    job = store.checkpoint_job({}, None)
+    job.execute()
+    store.checkpointed(job)
     assert not store.checkpoint_due

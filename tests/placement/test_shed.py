@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from placement.policy import DISK, Band
 from placement.shares import Bins, shares_of
-from placement.shedding import (
+from placement.shed import (
     Item,
     assign,
     by_load,
     by_urgency,
     fitting_cap,
-    relieving,
     shed,
+    shed_candidates,
     too_large,
     urgent_first,
 )
@@ -51,7 +51,7 @@ def test_what_is_shed_covers_the_excess_with_little_more(items, excess, cap):
 @given(ITEMS, st.integers(-5, 300), st.integers(0, 80))
 def test_who_is_relieved_names_a_small_item_of_each_power_of_two_as_well(items, excess, cap):
     chosen = shed(items, excess, cap)
-    found = relieving(items, excess, cap)
+    found = shed_candidates(items, excess, cap)
     assert found[:len(chosen)] == chosen
     smallest = {item.load.bit_length(): item for item in items if 0 < item.load <= cap}
     assert set(found) == {*chosen, *smallest.values()} and len(found) == len(set(found))
@@ -94,14 +94,14 @@ class Looked(list):
 def test_of_a_million_items_few_are_looked_at():
     """A bin may be a column of millions of rows."""
     items = Looked(Item(load, 1_000_000 - load) for load in range(1_000_000, 0, -1))
-    found = relieving(items, 3_000_000, 900_000)
+    found = shed_candidates(items, 3_000_000, 900_000)
     assert total(found) >= 3_000_000
     assert items.count < 10_000
 
 
 @given(ITEMS, st.dictionaries(st.integers(0, 5), st.integers(-10, 90), max_size=5), st.randoms())
 @settings(max_examples=200)
-def test_nobody_takes_more_than_his_room_and_order_does_not_matter(items, rooms, rng):
+def test_no_bin_takes_more_than_its_headroom_and_order_does_not_matter(items, rooms, rng):
     placed = assign(items, rooms)
     for bin_ in rooms:
         taken = sum(item.load for item, target in placed if target == bin_)
@@ -154,13 +154,13 @@ def equal(held, permille=20, floor=0):
                      Band(DISK, permille, floor))
 
 
-def test_a_giant_leaves_its_share_to_the_others():
+def test_an_oversized_item_leaves_its_share_to_the_others():
     shares = equal([[90], [3, 3], [2, 2]])
     assert shares.bound == "largest" and shares.bound_ppm == 2_700_000
     assert shares.share == (5, 5, 5) and shares.level_ppm == 150_000
 
 
-def test_where_all_load_is_in_giants_an_empty_bin_may_take_the_least_of_them():
+def test_where_all_load_is_oversized_an_empty_bin_may_take_the_smallest_item():
     shares = equal([[50, 33, 3], [], [], []])
     assert shares.share == (3, 3, 3, 3)
 
@@ -181,7 +181,7 @@ def test_a_small_rack_is_full_before_the_others_have_their_share():
         assert (shares.bound, shares.bound_ppm) == ("racks", worst)
 
 
-def test_a_rack_whose_nodes_all_hold_giants_has_no_share_left():
+def test_a_rack_whose_nodes_all_hold_oversized_items_has_no_share_left():
     bins = Bins((1, 1, 1, 1), (0, 1, 1, 1), (60, 60))
     shares = shares_of(bins, [[30, 30], [30], [30], []], (), 0, Band(DISK, 0))
     assert shares.share == (60, 0, 0, 0) and shares.bound_ppm == 2_000_000

@@ -1,13 +1,13 @@
-"""CBOR of large values, encoded and decoded in pieces, so that other threads get their turn.
+"""CBOR of large values, encoded and decoded in chunks, so that other threads get their turn.
 
 Contract.  ``dumps`` gives the bytes that ``cbor2.dumps`` gives, ``loads`` the value that
 ``cbor2.loads`` gives, for what checkpoints and snapshots are made of: lists, maps with text keys,
 numbers, text, bytes, booleans and null, of definite length.  Lists and maps of the first
-``LEVELS_CUT`` levels are worked on ``ITEMS_PER_PIECE`` items at a time.  ``Encoded`` in the place
-of a value is what it says.
+``CHUNKED_LEVELS`` levels are worked on ``ITEMS_PER_CHUNK`` items at a time.  ``Encoded`` in the
+place of a value is what it says.
 
 Theory.  The codec is compiled and keeps the interpreter for as long as it works: with a million
-topics that is seconds, in whatever thread it runs.  Between two pieces the interpreter is given to
+topics that is seconds, in whatever thread it runs.  Between two chunks the interpreter is given to
 a thread that waits for it.
 """
 
@@ -20,13 +20,11 @@ from itertools import islice
 import cbor2
 
 #: Items encoded or decoded at a time: about a millisecond.
-ITEMS_PER_PIECE = 256
+ITEMS_PER_CHUNK = 256
 #: Levels whose containers may be large: the file, what the node keeps in it, its tables.
-LEVELS_CUT = 3
+CHUNKED_LEVELS = 3
 
 _LIST, _MAP = 4, 5
-#: A list of this many items has a head of three bytes.
-_HEAD_OF_PIECE = len(cbor2.dumps([0] * ITEMS_PER_PIECE)) - ITEMS_PER_PIECE
 
 
 class Encoded(bytes):
@@ -41,21 +39,21 @@ def dumps(value: object) -> bytes:
 def _encoded(value: object, level: int) -> Iterator[bytes]:
     if isinstance(value, Encoded):
         yield value
-    elif level < LEVELS_CUT and isinstance(value, dict):
+    elif level < CHUNKED_LEVELS and isinstance(value, dict):
         yield _head(_MAP, len(value))
         for key, item in value.items():
             yield cbor2.dumps(key)
             yield from _encoded(item, level + 1)
-    elif level < LEVELS_CUT and isinstance(value, (list, tuple)):
+    elif level < CHUNKED_LEVELS and isinstance(value, (list, tuple)):
         yield _head(_LIST, len(value))
-        if len(value) <= ITEMS_PER_PIECE:
+        if len(value) <= ITEMS_PER_CHUNK:
             for item in value:
                 yield from _encoded(item, level + 1)
             return
         items = iter(value)
-        while piece := list(islice(items, ITEMS_PER_PIECE)):
-            data = cbor2.dumps(piece)
-            yield data[len(_head(_LIST, len(piece))):]
+        while chunk := list(islice(items, ITEMS_PER_CHUNK)):
+            data = cbor2.dumps(chunk)
+            yield data[len(_head(_LIST, len(chunk))):]
     else:
         yield cbor2.dumps(value)
 
@@ -84,7 +82,7 @@ def _decoded(source: io.BytesIO, decoder: cbor2.CBORDecoder, level: int) -> obje
     at = source.tell()
     first = source.read(1)
     kind, info = (first[0] >> 5, first[0] & 31) if first else (-1, 31)
-    if level == LEVELS_CUT or kind not in (_LIST, _MAP) or info > 27:
+    if level == CHUNKED_LEVELS or kind not in (_LIST, _MAP) or info > 27:
         source.seek(at)
         return decoder.decode()
     count = info if info < 24 else int.from_bytes(source.read(1 << info - 24), "big")

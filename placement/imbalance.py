@@ -1,9 +1,9 @@
 """Deviations of nodes from their targets, and the moves of replicas that reduce them.
 
-Contract.  ``Balance`` extends the ledger: it judges moves of replicas and makes those that its
-caller chooses; hard rules are the ledger's.  A move that it ``permits`` makes the sum of squared
+Contract.  ``Balancer`` judges moves of replicas and makes those that its caller chooses; the hard
+rules are those of ``ReplicaChanges``.  A move that ``may_move`` allows makes the sum of squared
 deviations from the band, over all nodes and balanced resources, smaller, and fits into the byte
-budget.  ``mark`` and ``back_to`` undo.
+budget.  ``savepoint`` and ``rollback`` undo.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import NamedTuple
 
 from sortedcontainers import SortedList
 
-from placement.ledger import REPLICA_RESOURCES, Ledger
 from placement.plan import COOL_DOWN, EXCLUDED, IN_CHANGE, NO_QUORUM, OVERLOAD, Why
 from placement.policy import SCOPE_NODE
+from placement.replica_changes import REPLICA_RESOURCES, ReplicaChanges
 from placement.shares import PPM
-from placement.shedding import Item, by_load, without_dust
-from placement.state import NOBODY, R_DISK, R_INGRESS
+from placement.shed import Item, by_load, without_negligible
+from placement.state import NO_NODE, R_DISK, R_INGRESS
 
-#: *Dust* stays: the smallest replicas of a node that together are less than this part of its share.
+#: Negligible replicas stay: the smallest ones of a node, together less than this part of its share.
 #: Groups with only their first entry neither relieve nor fill a node, and moving one is a change of
 #: members.
-DUST_PPM = 1000
+NEGLIGIBLE_PPM = 1000
 
 NAMES = {position: name for name, position in REPLICA_RESOURCES}
 
@@ -37,83 +37,85 @@ class Excess(NamedTuple):
     position: int
 
 
-class Mark(NamedTuple):
-    """State of the ledger to which ``back_to`` returns."""
+class Savepoint(NamedTuple):
+    """State of the changes to which ``rollback`` returns."""
 
     why: dict[int, Why]
     spent_bytes: int
 
 
-class Balance:
-    """The ledger with the state of balancing: targets, directions of a plan for one node, byte
-    budget."""
+class Balancer:
+    """Judge of replica moves: targets, the direction of a plan for one node, the byte budget."""
 
-    def __init__(self, ledger: Ledger):
-        self.ledger = ledger
-        self.state = ledger.state
-        self.positions = list(ledger.shares)
-        excluded = ledger.policy.excluded_nodes
-        self.gives = [node.holds and node.id not in excluded for node in self.state.nodes]
-        self.takes = [node.takes and node.id not in excluded for node in self.state.nodes]
-        self.journal: list[tuple[int, list[int], int]] = []
-        self.one_node = ledger.options.scope == SCOPE_NODE
-        if self.one_node:
-            self._only(self.state.index[ledger.options.node])
-        # Those that take replicas, most room for their share first: kept up to date by ``move``.
-        self.roomiest = {position: SortedList(
-            (self._fullness(node, position), node) for node in range(len(self.takes))
-            if self.takes[node]) for position in self.positions}
+    def __init__(self, changes: ReplicaChanges):
+        self.changes = changes
+        self.state = changes.state
+        self.positions = list(changes.shares)
+        excluded = changes.policy.excluded_nodes
+        self.is_source = [node.has_share and node.id not in excluded for node in self.state.nodes]
+        self.is_target = [
+            node.accepts_replicas and node.id not in excluded for node in self.state.nodes
+        ]
+        self.undo_log: list[tuple[int, list[int], int]] = []
+        self.single_node = changes.options.scope == SCOPE_NODE
+        if self.single_node:
+            self._restrict_to(self.state.index[changes.options.node])
+        # Nodes that take replicas, most headroom for their share first: kept up to date by
+        # ``move``.
+        self.by_headroom = {position: SortedList(
+            (self._fullness(node, position), node) for node in range(len(self.is_target))
+            if self.is_target[node]) for position in self.positions}
 
     def _fullness(self, node: int, position: int) -> int:
         """Return the load relative to the node's share; the lower, the more free capacity."""
-        return -(self.room(node, position) * PPM // self.ledger.shares[position].unit[node])
+        return -(self.headroom(node, position) * PPM // self.changes.shares[position].unit[node])
 
-    def _only(self, node: int) -> None:
+    def _restrict_to(self, node: int) -> None:
         """Restrict moves to those that relieve the node or, if it is not above its target, that
         fill it.
 
         A plan for one node has one direction; when the direction would turn, the plan is
         complete."""
-        others = [False] * len(self.gives)
-        gives = any(self.over(node, position) for position in self.positions)
-        if self.ledger.gives is None:
-            self.ledger.gives = gives
-        self.ledger.turned = gives != self.ledger.gives
-        if self.ledger.turned:
-            self.gives = self.takes = others
-        elif gives:
-            self.gives = [*others[:node], self.gives[node], *others[node + 1:]]
+        others = [False] * len(self.is_source)
+        relieves = any(self.excess(node, position) for position in self.positions)
+        if self.changes.node_is_source is None:
+            self.changes.node_is_source = relieves
+        self.changes.direction_changed = relieves != self.changes.node_is_source
+        if self.changes.direction_changed:
+            self.is_source = self.is_target = others
+        elif relieves:
+            self.is_source = [*others[:node], self.is_source[node], *others[node + 1:]]
         else:
-            self.takes = [*others[:node], self.takes[node], *others[node + 1:]]
+            self.is_target = [*others[:node], self.is_target[node], *others[node + 1:]]
 
     # ---- deviations -----------------------------------------------------------------------------
 
-    def over(self, node: int, position: int) -> int:
+    def excess(self, node: int, position: int) -> int:
         """Return the load above the target."""
-        if not self.state.nodes[node].holds:
+        if not self.state.nodes[node].has_share:
             return 0
-        return max(0, self.state.load[node][position] - self.ledger.shares[position].high[node])
+        return max(0, self.state.load[node][position] - self.changes.shares[position].high[node])
 
-    def under(self, node: int, position: int) -> int:
+    def deficit(self, node: int, position: int) -> int:
         """Return the load that is missing to the lower edge of the band."""
-        return max(0, self.ledger.shares[position].low[node] - self.state.load[node][position])
+        return max(0, self.changes.shares[position].low[node] - self.state.load[node][position])
 
-    def room(self, node: int, position: int) -> int:
+    def headroom(self, node: int, position: int) -> int:
         """Return the load that fits below the target."""
-        return self.ledger.shares[position].high[node] - self.state.load[node][position]
+        return self.changes.shares[position].high[node] - self.state.load[node][position]
 
-    def cost(self, node: int, group: int = NOBODY, sign: int = 0, other: int = NOBODY) -> int:
+    def cost(self, node: int, group: int = NO_NODE, sign: int = 0, other: int = NO_NODE) -> int:
         """Return the node's squared deviations with one replica of ``group`` more or less, and one
         of ``other`` the other way round."""
-        if not self.state.nodes[node].holds:
+        if not self.state.nodes[node].has_share:
             return 0
         whole = 0
         for position in self.positions:
-            shares = self.ledger.shares[position]
+            shares = self.changes.shares[position]
             load = self.state.load[node][position]
-            if group != NOBODY:
+            if group != NO_NODE:
                 load += sign * self.state.replica_load(group, position)
-            if other != NOBODY:
+            if other != NO_NODE:
                 load -= sign * self.state.replica_load(other, position)
             beyond = max(load - shares.high[node], shares.low[node] - load, 0)
             if beyond:
@@ -134,7 +136,7 @@ class Balance:
 
     def refusal(self, group: int) -> str:
         """Return why the group's replicas must stay on their nodes; empty if they may move."""
-        row, policy = self.state.groups[group], self.ledger.policy
+        row, policy = self.state.groups[group], self.changes.policy
         if group in policy.excluded_groups:
             return EXCLUDED
         if row.in_joint:
@@ -151,24 +153,25 @@ class Balance:
                  if (load := self.state.replica_load(group, position))
                  and not self.refusal(group)]
         found.sort(key=by_load)
-        return without_dust(found, self.ledger.shares[position].unit[node] * DUST_PPM // PPM)
+        return without_negligible(found,
+                                  self.changes.shares[position].unit[node] * NEGLIGIBLE_PPM // PPM)
 
-    def permits(self, group: int, source: int, target: int) -> bool:
+    def may_move(self, group: int, source: int, target: int) -> bool:
         """True if the replica may move to the target and the move helps."""
-        return (self.ledger.may_take(group, target, source)
+        return (self.changes.may_take(group, target, source)
                 and self.gain(group, source, target) > 0
-                and self.spares(target, source, group)
-                and self.affordable(group, source, target)
-                and not self.undershoots(group, source))
+                and self.does_not_overload(target, source, group)
+                and self.fits_budget(group, source, target)
+                and not self.would_underfill(group, source))
 
-    def spares(self, target: int, source: int, group: int, other: int = NOBODY) -> bool:
+    def does_not_overload(self, target: int, source: int, group: int, other: int = NO_NODE) -> bool:
         """True if in each resource the target stays below its target, or less full than the source
         was, with a replica of ``group`` (for one of ``other``).  So the fullest node never becomes
         fuller."""
         for position in self.positions:
-            shares = self.ledger.shares[position]
+            shares = self.changes.shares[position]
             more = self.state.replica_load(group, position)
-            if other != NOBODY:
+            if other != NO_NODE:
                 more -= self.state.replica_load(other, position)
             load = self.state.load[target][position] + more
             if more > 0 and load > shares.high[target] \
@@ -180,11 +183,11 @@ class Balance:
         """True if the hard rules allow both moves, each judged with the capacity that the other one
         frees."""
         state = self.state
-        if not (self.spares(target, node, group, other)
-                and self.spares(node, target, other, group)):
+        if not (self.does_not_overload(target, node, group, other)
+                and self.does_not_overload(node, target, other, group)):
             return False
         for one, two, source, goal in ((group, other, node, target), (other, group, target, node)):
-            if not state.nodes[goal].takes or one in state.held[goal]:
+            if not state.nodes[goal].accepts_replicas or one in state.held[goal]:
                 return False
             for position, more in ((R_DISK, state.groups[one].bytes - state.groups[two].bytes),
                                    (R_INGRESS, state.ingress[one] - state.ingress[two])):
@@ -192,27 +195,29 @@ class Balance:
                     return False
             if not state.rack_fits(one, goal, source, len(state.voters[one])):
                 return False
-        return self.affords(self.price(group, node, target) + self.price(other, target, node))
+        return self.budget_allows(
+            self.bytes_to_copy(group, node, target) + self.bytes_to_copy(other, target, node)
+        )
 
-    def undershoots(self, group: int, source: int) -> bool:
+    def would_underfill(self, group: int, source: int) -> bool:
         """True if the node would be below the band without the replica.  A plan for one node has
         one direction, so it must not overshoot; any other plan may."""
-        return self.one_node and any(
+        return self.single_node and any(
             self.state.load[source][position] - self.state.replica_load(group, position)
-            < self.ledger.shares[position].low[source] for position in self.positions)
+            < self.changes.shares[position].low[source] for position in self.positions)
 
-    def affordable(self, group: int, source: int, target: int) -> bool:
+    def fits_budget(self, group: int, source: int, target: int) -> bool:
         """True if the byte budget allows the move."""
-        return self.affords(self.price(group, source, target))
+        return self.budget_allows(self.bytes_to_copy(group, source, target))
 
-    def affords(self, price: int) -> bool:
+    def budget_allows(self, bytes_to_copy: int) -> bool:
         """True if that much of the byte budget is left."""
-        budget = self.ledger.options.budget_bytes
-        enough = not budget or self.ledger.spent_bytes + price <= budget
-        self.ledger.cut_by_budget = self.ledger.cut_by_budget or not enough
+        budget = self.changes.options.budget_bytes
+        enough = not budget or self.changes.spent_bytes + bytes_to_copy <= budget
+        self.changes.cut_by_budget = self.changes.cut_by_budget or not enough
         return enough
 
-    def price(self, group: int, source: int, target: int) -> int:
+    def bytes_to_copy(self, group: int, source: int, target: int) -> int:
         """Return the bytes that the plan copies in addition with this move; 0 to bring a replica
         back."""
         initial = self.state.initial(group)
@@ -221,51 +226,54 @@ class Balance:
 
     def fits(self, group: int, target: int) -> bool:
         """True if every resource of the target node stays below its target with the replica."""
-        return all(self.state.replica_load(group, position) <= max(0, self.room(target, position))
-                   or not self.state.replica_load(group, position) for position in self.positions)
+        return all(
+            self.state.replica_load(group, position) <= max(0, self.headroom(target, position))
+            or not self.state.replica_load(group, position)
+            for position in self.positions
+        )
 
     def move(self, group: int, source: int, target: int, position: int, reason: str) -> None:
         """Move a replica that all rules allow."""
-        ledger = self.ledger
-        self.journal.append((group, self.state.voters[group], self.state.leader[group]))
-        ledger.spent_bytes += self.price(group, source, target)
+        changes = self.changes
+        self.undo_log.append((group, self.state.voters[group], self.state.leader[group]))
+        changes.spent_bytes += self.bytes_to_copy(group, source, target)
         relieved = source if reason == OVERLOAD else target
-        before = ledger.ppm(relieved, position)
+        before = changes.ppm(relieved, position)
         load = self.state.replica_load(group, position)
-        after = ledger.ppm(relieved, position, -load if relieved == source else load)
+        after = changes.ppm(relieved, position, -load if relieved == source else load)
         why = Why(reason, NAMES[position], self.state.ids[relieved], before, after)
         with self._reordered((source, target)):
-            ledger.replace(group, source, target, why)
+            changes.replace(group, source, target, why)
 
     @contextmanager
     def _reordered(self, nodes: Iterable[int]) -> Iterator[None]:
         """Keep the order of receivers up to date around a change of these nodes' loads."""
-        places = [(order, node, position) for position, order in self.roomiest.items()
-                  for node in nodes if self.takes[node]]
+        places = [(order, node, position) for position, order in self.by_headroom.items()
+                  for node in nodes if self.is_target[node]]
         for order, node, position in places:
             order.remove((self._fullness(node, position), node))
         yield
         for order, node, position in places:
             order.add((self._fullness(node, position), node))
 
-    def mark(self) -> Mark:
-        """Return the present state, for ``back_to``."""
-        self.journal.clear()
-        return Mark(dict(self.ledger.why), self.ledger.spent_bytes)
+    def savepoint(self) -> Savepoint:
+        """Return the present state, for ``rollback``."""
+        self.undo_log.clear()
+        return Savepoint(dict(self.changes.why), self.changes.spent_bytes)
 
-    def back_to(self, mark: Mark) -> None:
+    def rollback(self, savepoint: Savepoint) -> None:
         """Undo all moves since the mark."""
-        for group, voters, leader in reversed(self.journal):
+        for group, voters, leader in reversed(self.undo_log):
             changed = {*voters} ^ {*self.state.voters[group]}
             with self._reordered(sorted(changed)):
                 self.state.set_members(group, voters, leader)
-        self.journal.clear()
-        self.ledger.why, self.ledger.spent_bytes = mark
+        self.undo_log.clear()
+        self.changes.why, self.changes.spent_bytes = savepoint
 
     def overloaded(self) -> list[Excess]:
         """Return the nodes above a target, worst first."""
-        found = [Excess(over * PPM // self.ledger.shares[position].unit[node], node,
+        found = [Excess(excess * PPM // self.changes.shares[position].unit[node], node,
                         position)
-                 for node in range(len(self.gives)) for position in self.positions
-                 if (over := self.over(node, position))]
+                 for node in range(len(self.is_source)) for position in self.positions
+                 if (excess := self.excess(node, position))]
         return sorted(found, key=lambda each: (-each.ppm, each.node, each.position))

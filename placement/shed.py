@@ -8,11 +8,11 @@ once with what was shed, which is a small set.
 
 Theory.  Placing from scratch, by hashing with bounded loads or longest processing time first, is
 balanced and moves nearly everything.  What must move is only each bin's excess over its target.
-Shedding the largest items first covers it with few moves; an item larger than the room of (nearly)
-every receiver would be shed in vain, so only items up to a cap are considered: with the largest
-excluded by the cap of the tenth part of the receivers that have most room, skewed loads reach the
-band where shedding without it stalls (placement study, 5.2).  ``assign`` is longest processing time
-first into the room that is left (Graham 1969): its error is at most one item.
+Shedding the largest items first covers it with few moves; an item larger than the headroom of
+(nearly) every receiver would be shed in vain, so only items up to a cap are considered: with the
+largest excluded by the cap of the tenth part of the receivers that have most headroom, skewed loads
+reach the band where shedding without it stalls (placement study, 5.2).  ``assign`` is longest
+processing time first into the headroom that is left (Graham 1969): its error is at most one item.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def by_load(item: Item) -> tuple[int, int]:
     return (-item.load, item.id)
 
 
-def fitting_cap(rooms: Iterable[int]) -> int:
-    """The largest load that a tenth of the bins with room (at least one) can take; 0 when none has
-    room.  O(bins log bins)."""
-    ordered = sorted((room for room in rooms if room > 0), reverse=True)
+def fitting_cap(headroom: Iterable[int]) -> int:
+    """Return the largest load that a tenth of the bins with headroom (at least one) can take; 0
+    when none has headroom.  O(bins log bins)."""
+    ordered = sorted((load for load in headroom if load > 0), reverse=True)
     return ordered[len(ordered) // 10] if ordered else 0
 
 
@@ -71,7 +71,7 @@ def shed(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
     return [items[place] for place in bin_.exchanged([*kept, cover], surplus)]
 
 
-def without_dust(items: list[Item], most: int) -> list[Item]:
+def without_negligible(items: list[Item], most: int) -> list[Item]:
     """All but the smallest items that together are at most ``most``.  ``items`` are in the order of
     ``by_load``.  O(items)."""
     kept = len(items)
@@ -81,7 +81,7 @@ def without_dust(items: list[Item], most: int) -> list[Item]:
     return items[:kept]
 
 
-def relieving(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
+def shed_candidates(items: Sequence[Item], excess: int, cap: int) -> list[Item]:
     """Return the result of ``shed``, and one more small item of each power of two of load.
 
     A planner that knows only these can cover the rest of the excess nearly as well.  O((shed + log
@@ -203,9 +203,9 @@ def too_large(items: Sequence[Item], load: int, high: int, cap: int) -> list[Ite
     all others together do not relieve it: those that weigh least together.  The largest of all
     stays when it is above the target itself.  ``items`` are in the order of ``by_load``.
     O(items + 2 ** LARGE_MAX)."""
-    giant = bool(items) and items[0].load > high
-    excess = load - (items[0].load if giant else high)
-    large = [item for item in items[giant:] if item.load > cap]
+    has_oversized = bool(items) and items[0].load > high
+    excess = load - (items[0].load if has_oversized else high)
+    large = [item for item in items[has_oversized:] if item.load > cap]
     need = excess - sum(item.load for item in items if 0 < item.load <= cap)
     if need <= 0 or sum(item.load for item in large) < need:
         return large if need > 0 else []
@@ -218,15 +218,15 @@ def too_large(items: Sequence[Item], load: int, high: int, cap: int) -> list[Ite
     return [*chosen, *best[1]]
 
 
-def assign(items: Iterable[Item], rooms: dict[int, int]) -> list[tuple[Item, int]]:
+def assign(items: Iterable[Item], headroom: dict[int, int]) -> list[tuple[Item, int]]:
     """Each item that fits somewhere, with the bin that takes it: largest first, into the bin with
-    most room, ties by id.  ``rooms`` is not changed.  O((items + bins) log bins)."""
-    heap = [(-room, bin_) for bin_, room in rooms.items() if room > 0]
+    most headroom, ties by id.  ``headroom`` is not changed.  O((items + bins) log bins)."""
+    heap = [(-free, bin_) for bin_, free in headroom.items() if free > 0]
     heapq.heapify(heap)
     placed = []
     for item in sorted(items, key=by_load):
         if heap and item.load <= -heap[0][0]:
-            room, bin_ = heap[0]
+            free, bin_ = heap[0]
             placed.append((item, bin_))
-            heapq.heapreplace(heap, (room + item.load, bin_))
+            heapq.heapreplace(heap, (free + item.load, bin_))
     return placed

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from placement.listing import listed
 from placement.plan import SPLIT
 from placement.planner import make_plan
 from placement.policy import GROUP_INGRESS
-from placement.shares import small_load
-from placement.shedding import Item, by_load, relieving
+from placement.sampling import sample_partitions
+from placement.shares import negligible_load
+from placement.shed import Item, by_load, shed_candidates
 from placement.state import State
 from placement.switches import relief
 from tests.placement.clusters import MIB, cluster, nodes, only
@@ -36,7 +36,7 @@ def heavy(before):
     """Those that shares and bounds follow from."""
     total = sum(row.ingress for row in before.groups if row.id)
     return {row.incarnation for row in before.partitions
-            if row.ingress > small_load(total, 1, GROUPS)}
+            if row.ingress > negligible_load(total, 1, GROUPS)}
 
 
 def outcome(before):
@@ -72,11 +72,11 @@ def as_far_away(whole):
         for group, load in {**wanted.passed_on, **wanted.excess}.items():
             rows = {Item(row.ingress, row.incarnation): row for row in whole.partitions
                     if row.group == group and row.incarnation not in known}
-            found += [rows[item] for item in relieving(sorted(rows, key=by_load), load,
+            found += [rows[item] for item in shed_candidates(sorted(rows, key=by_load), load,
                                                 wanted.cap)]
         return found
 
-    return listed(whole._replace(partitions=()), POLICY, above, shed_there)
+    return sample_partitions(whole._replace(partitions=()), POLICY, above, shed_there)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -91,7 +91,7 @@ def test_listing_what_is_asked_for_relieves_as_listing_everything_does(seed):
     assert not found.unrelieved or every.after_ppm > 1_021_000
 
 
-def test_groups_with_room_are_asked_what_they_would_pass_on_for_a_large_partition():
+def test_groups_with_headroom_are_asked_what_they_would_pass_on_for_a_large_partition():
     """Two partitions of two thirds of a target in one group, and no other group has such room."""
     rates = [MIB] * 400
     before = cluster(nodes(3), GROUPS, rates)

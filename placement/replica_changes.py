@@ -1,8 +1,8 @@
-"""Ledger of replica changes while a plan is made: hard rules, costs and reasons.
+"""Replica changes while a plan is made: hard rules, costs and reasons.
 
-Contract.  Repair and balance share a ``Ledger``.  Replicas move only by ``replace`` and ``add``,
-which keep the hard rules: a group has a node once, no rack more than its part, no disk above its
-cap, and only nodes that take replicas get one.  A group keeps its first reason.
+Contract.  Repair and balance share a ``ReplicaChanges``.  Replicas move only by ``replace`` and
+``add``, which keep the hard rules: a group has a node once, no rack more than its part, no disk
+above its cap, and only nodes that take replicas get one.  A group keeps its first reason.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from placement.hashing import mix64, partition_key
 from placement.plan import Infeasible, Skipped, Why
 from placement.policy import DISK, INGRESS, Options, Policy
 from placement.shares import PPM, Shares, node_shares
-from placement.state import NOBODY, R_DISK, R_EGRESS, R_INGRESS, State
+from placement.state import NO_NODE, R_DISK, R_EGRESS, R_INGRESS, State
 
 #: Resources by which replicas are balanced; leaders are balanced by transfers.
 REPLICA_RESOURCES = ((DISK, R_DISK), (INGRESS, R_INGRESS))
 
 
-class Ledger:
+class ReplicaChanges:
     """Replica changes of a plan on top of its ``State``.
 
-    ``shares`` are those of the balanced resources, by position in a node's loads; ``reckon``
-    computes them again."""
+    ``shares`` are those of the balanced resources, by position in a node's loads;
+    ``compute_shares`` computes them again."""
 
     def __init__(self, state: State, policy: Policy, options: Options):
         self.state = state
@@ -33,12 +33,14 @@ class Ledger:
         self.spent_bytes = 0  # copied by balancing
         self.cut_by_budget = False
         # Of SCOPE_NODE: True if its node gives replicas, False if it takes them.
-        self.gives: bool | None = None
-        self.turned = False  # a giving node would now take replicas, or the reverse: another plan
+        self.node_is_source: bool | None = None
+        self.direction_changed = (
+            False  # a giving node would now take replicas, or the reverse: another plan
+        )
         self.shares: dict[int, Shares] = {}
-        self.reckon()
+        self.compute_shares()
 
-    def reckon(self) -> None:
+    def compute_shares(self) -> None:
         """Compute the shares of the present state.  O(replicas)."""
         self.shares = {position: node_shares(self.state, band)
                        for name, position in REPLICA_RESOURCES
@@ -46,16 +48,16 @@ class Ledger:
 
     # ---- questions ------------------------------------------------------------------------------
 
-    def may_take(self, group: int, target: int, leaving: int = NOBODY) -> bool:
+    def may_take(self, group: int, target: int, leaving: int = NO_NODE) -> bool:
         """True if the hard rules allow a replica on ``target`` in place of the one on
         ``leaving``."""
         state, node = self.state, self.state.nodes[target]
-        if not node.takes or group in state.held[target]:
+        if not node.accepts_replicas or group in state.held[target]:
             return False
         if state.load[target][R_DISK] + state.groups[group].bytes > node.cap[R_DISK] \
                 or state.load[target][R_INGRESS] + state.ingress[group] > node.cap[R_INGRESS]:
             return False
-        after = len(state.voters[group]) + (leaving == NOBODY)
+        after = len(state.voters[group]) + (leaving == NO_NODE)
         return state.rack_fits(group, target, leaving, after)
 
     def ppm(self, node: int, position: int, more: int = 0) -> int:
@@ -77,28 +79,28 @@ class Ledger:
         node = self.state.ids[target]
         return mix64(partition_key(group, self.state.snapshot.hash_seed, node)), node
 
-    def best_target(self, group: int, leaving: int = NOBODY) -> int:
-        """Return the node that is least full with the replica; ``NOBODY`` if none may have it.
+    def best_target(self, group: int, leaving: int = NO_NODE) -> int:
+        """Return the node that is least full with the replica; ``NO_NODE`` if none may have it.
         Nodes that the policy excludes come last.  O(nodes)."""
         excluded = self.policy.excluded_nodes
         return min((target for target in range(len(self.state.nodes))
-                    if self.may_take(group, target, leaving)), default=NOBODY,
+                    if self.may_take(group, target, leaving)), default=NO_NODE,
                    key=lambda target: (self.state.ids[target] in excluded,
                                        self.fullness(group, target),
                                        self.preference(group, target)))
 
     def next_leader(self, group: int, voters: list[int]) -> int:
         """Return the next leader: the present one if it stays and may lead, or else the voter whose
-        node sends least for its weight; ``NOBODY`` if none may, or if the group has no leader
+        node sends least for its weight; ``NO_NODE`` if none may, or if the group has no leader
         now."""
         state = self.state
         first, present = state.initial_leader(group), state.leader[group]
-        if first == NOBODY or sorted(voters) == list(state.initial(group)):
+        if first == NO_NODE or sorted(voters) == list(state.initial(group)):
             return first  # no leader to ask for a transfer, or the leader is back where it was
         for leader in (first, present):
             if leader in voters and state.nodes[leader].may_lead:
                 return leader
-        return min((node for node in voters if state.nodes[node].may_lead), default=NOBODY,
+        return min((node for node in voters if state.nodes[node].may_lead), default=NO_NODE,
                    key=lambda node: ((state.load[node][R_EGRESS] + state.leader_egress(group)) * PPM
                                      // max(1, state.nodes[node].weight), state.ids[node]))
 

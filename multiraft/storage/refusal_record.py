@@ -25,7 +25,7 @@ _SHAPE = {"reason": shapes.TEXT, "boot_epoch": shapes.WHOLE, "process": shapes.W
           "refused_ms": shapes.WHOLE}
 
 
-class Mark(NamedTuple):
+class RefusalRecord(NamedTuple):
     """Reason of a refusal.
 
     ``life``: boot id that a peer remembers and the directory has not had, (0, 0) = another reason;
@@ -36,14 +36,22 @@ class Mark(NamedTuple):
     refused_ms: int = 0
 
 
-def write(filesystem: Filesystem, directory: str, mark: Mark) -> None:
+def write(filesystem: Filesystem, directory: str, record: RefusalRecord) -> None:
     """Record the refusal; blocks until that is durable.  Raises ``OSError``."""
-    write_signed(filesystem, directory, REFUSED_FILE, {
-        "reason": mark.reason, "boot_epoch": mark.life.boot_epoch, "process": mark.life.process,
-        "refused_ms": mark.refused_ms})
+    write_signed(
+        filesystem,
+        directory,
+        REFUSED_FILE,
+        {
+            "reason": record.reason,
+            "boot_epoch": record.life.boot_epoch,
+            "process": record.life.process,
+            "refused_ms": record.refused_ms,
+        },
+    )
 
 
-def read(filesystem: Filesystem, directory: str) -> Mark | None:
+def read(filesystem: Filesystem, directory: str) -> RefusalRecord | None:
     """Return the record of the directory; None = it has none.  Raises ``CorruptFile``,
     ``UnknownFormat``."""
     fields = read_signed(filesystem, directory, REFUSED_FILE)
@@ -53,14 +61,14 @@ def read(filesystem: Filesystem, directory: str) -> Mark | None:
         shapes.check(fields, _SHAPE)
     except ValueError as error:
         raise CorruptFile(f"{directory}/{REFUSED_FILE}", f"malformed ({error!r})") from error
-    return Mark(fields["reason"], Life(fields["boot_epoch"], fields["process"]),
+    return RefusalRecord(fields["reason"], Life(fields["boot_epoch"], fields["process"]),
                 fields["refused_ms"])
 
 
-def clear(filesystem: Filesystem, directory: str, mark: Mark) -> None:
+def clear(filesystem: Filesystem, directory: str, record: RefusalRecord) -> None:
     """Remove the record, so that the directory can start.  After a crash in between it is still
     refused.  Raises ``CorruptFile``, ``UnknownFormat``, ``OSError``."""
-    if mark.life != NO_LIFE:
-        adopt(filesystem, directory, mark.life)
+    if record.life != NO_LIFE:
+        adopt(filesystem, directory, record.life)
     filesystem.remove(f"{directory}/{REFUSED_FILE}")
     filesystem.sync_directory(directory)
