@@ -202,8 +202,8 @@ def handshakes() -> list[bytes]:
 
 
 def liveness_headers() -> list[bytes]:
-    """Return a heartbeat that has an answer."""
-    return [cbor2.dumps({"question": [1, 2, 3, 4], "answer": [1, 2, 3, 0]})]
+    """Return a heartbeat that has a response."""
+    return [cbor2.dumps({"heartbeat": [1, 2, 3, 4], "response": [1, 2, 3, 0]})]
 
 
 def repair_frames() -> list[bytes]:

@@ -209,10 +209,10 @@ def handshake(data: bytes) -> None:
 
 
 def liveness_frame(data: bytes) -> None:
-    """Decode a heartbeat or its answer."""
+    """Decode a heartbeat or its response."""
     fields = decode_header(data)
-    liveness_thread._values(liveness_thread.Question, fields.get("question"))
-    liveness_thread._values(liveness_thread.Answer, fields.get("answer"))
+    liveness_thread._values(liveness_thread.Heartbeat, fields.get("heartbeat"))
+    liveness_thread._values(liveness_thread.HeartbeatResponse, fields.get("response"))
 
 
 def repair_frame(data: bytes) -> None:
