@@ -163,7 +163,7 @@ BUGS = (
         Scripts(("membership/long_tail_of_an_earlier_life.txt",
                  "membership/member_with_a_long_tail_is_made_again.txt"))),
     Bug("barred-become-voters", "multiraft.raft.conf_change", "_check_new_voter",
-        "if member.vote_barrier_index:",
+        "if member.below_vote_barrier:",
         "if False:",
         "a majority needs the vote of a replica that gives none yet",
         Tests(("tests/raft/test_vote_barrier.py::test_who_votes_for_nobody_is_made_no_voter",))),

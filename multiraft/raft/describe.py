@@ -179,8 +179,8 @@ def message(sender: int, to: int, value: Any) -> str:
 def group_write(node: int, value: GroupWrite) -> str:
     """``n1 disk <- g4 drop=3 entries=3..4 term=2 vote=n1``"""
     text = f"{node_name(node)} disk <- g{value.group}"
-    if value.mark is not None:
-        text += f" {EntryKind(value.mark.kind).name.lower()}"
+    if value.lifecycle_record is not None:
+        text += f" {EntryKind(value.lifecycle_record.kind).name.lower()}"
     if value.drop_from:
         text += f" drop={value.drop_from}.."
     if value.entries:

@@ -89,12 +89,12 @@ class Group:
         "recovery_grant",
         "recovering_count",
         "outbox",
-        "mark",
+        "lifecycle_record",
         "conf_change_open",
         "removed_members",
         "reads",
         "commit_said",
-        "standing",
+        "leadership_record",
         "candidate",
     )
 
@@ -155,18 +155,18 @@ class Group:
         #: Members in head recovery, whose acknowledgements this leader does not count.
         self.recovering_count = 0
         self.outbox: list[Envelope] = []
-        #: Last member that asked this quarantined replica for its vote, for the repair.
+        #: Last member that asked this quarantined replica for its vote, for the repair; 0 = none.
         self.candidate = 0
         self.commit_said = -1  # highest commit index that a leader sent, for ``GroupStatus`` only
         #: Lifecycle record that precedes everything else in the next write.
-        self.mark: Entry | None = None
+        self.lifecycle_record: Entry | None = None
         #: Leader: the configuration in force is joint or not committed.
         self.conf_change_open = False
         #: Leader: former members to notify once the configuration without them is committed.
         self.removed_members: dict[int, None] = {}
         #: Leader: linearizable reads that wait for confirmation; None = no read in this term yet.
         self.reads: ReadIndexQueue | None = None
-        self.standing = LeadershipRecord(context, group)
+        self.leadership_record = LeadershipRecord(context, group)
         assert self.term >= self.log.last_term, f"group {group}: {self.term}, its log is newer"
 
     # ---- predicates ---------------------------------------------------------------------------
@@ -212,14 +212,14 @@ class Group:
                 self.vote_barrier_term,
                 self.vote_barrier_index,
             )
-        return self._is_barred_by_index()
+        return self._is_below_barrier_index()
 
-    def _is_barred_by_index(self) -> bool:
+    def _is_below_barrier_index(self) -> bool:
         """True if the log is below a barrier whose term is not known.
 
         The log must reach the configuration that added this node again or, in a later incarnation,
-        pass the barrier.  A replica whose second removal is in the log, but not applied, is not
-        barred: its vote may be needed to commit that removal."""
+        pass the barrier.  A replica whose second removal is in the log, but not applied, is above
+        it: its vote may be needed to commit that removal."""
         added = next((index for index, known in reversed(self.configurations)
                       if self.context.node in known.members()), -1)
         if added < 0:
@@ -325,21 +325,21 @@ class Group:
         if (role, leader) != (self.role, self.leader):
             self.emit("role", role, self.term, leader, why)
         if self.role is Role.LEADER and role is not Role.LEADER:
-            self._leave_office()
+            self._withdraw_leader()
         self.role = role
         self.leader = leader
         self.leader_trust_epoch = self.context.support.trust_epoch.get(leader, 0)
         self.votes = {}
-        if self.standing.follow(leader if role is Role.FOLLOWER else 0, self.incarnation,
-                                 self.term):
+        if self.leadership_record.follow(leader if role is Role.FOLLOWER else 0, self.incarnation,
+                                         self.term):
             self.share(self.configuration.members())
         if role is Role.LEADER:
-            self.standing.publish_leader(self.incarnation, self.term, self.progress)
+            self.leadership_record.publish_leader(self.incarnation, self.term, self.progress)
 
-    def _leave_office(self) -> None:
+    def _withdraw_leader(self) -> None:
         """Withdraw published leadership and discard the leader's state.  The term may be a later
         one already."""
-        self.standing.withdraw_leader(self.incarnation, self.progress)
+        self.leadership_record.withdraw_leader(self.incarnation, self.progress)
         # A leader verifies nothing, but what is committed matches the log of every later leader.
         self.matched_index = max(
             self.matched_index, self.log.commit
@@ -409,23 +409,23 @@ class Group:
         self.share(self.configuration.members())
         self.emit("membership", self.configuration, self.configuration_index)
         if self.role is Role.LEADER:
-            self._reseat()
+            self._update_members()
         else:
             self.rearm()
 
     def share(self, members: tuple[int, ...]) -> None:
         """Subscribe this group to events of the nodes ``members`` and of its leader's node.  A
         replica that was just created does not know its leader as a member."""
-        self.standing.set_peers({*members, self.leader} - {0, self.context.node})
+        self.leadership_record.set_peers({*members, self.leader} - {0, self.context.node})
 
-    def _reseat(self) -> None:
+    def _update_members(self) -> None:
         """Follow a change of the leader's members with ``progress`` and the digests."""
         members = self.configuration.members()
         gone = [node for node in self.progress if node not in members]
         come = [node for node in members
                 if node != self.context.node and node not in self.progress]
         self.conf_change_open = True
-        self.standing.update_members(gone, come)
+        self.leadership_record.update_members(gone, come)
         for node in gone:
             # A former member is notified when the configuration without it is committed; until then
             # its log may still be needed.
@@ -462,14 +462,14 @@ class Group:
         """Record that this replica is no longer a member, by the configuration at ``index``, as the
         leader of the present term knows.  The replica sends nothing from now on; the next ``ready``
         removes it."""
-        self.bar(self.term, index)
+        self.raise_vote_barrier(self.term, index)
         self.quarantined = REMOVED
         self.nonce = self.ack_leader = 0
         self.become_follower(self.term, 0, why)
         self.context.timers.cancel(self.id)
         self.context.removing[self.id] = None
 
-    def bar(self, term: int, index: int) -> None:
+    def raise_vote_barrier(self, term: int, index: int) -> None:
         """Raise the vote barrier to (term, index); the barrier never goes back."""
         self.vote_barrier_term, self.vote_barrier_index = max(
             (self.vote_barrier_term, self.vote_barrier_index), (term, index)
@@ -590,13 +590,13 @@ class Group:
     def take_write(self, sequence: int) -> GroupWrite:
         """Return what this group adds to the write ``sequence``."""
         drop_from, entries = self.log.take(sequence)
-        mark, self.mark = self.mark, None
+        record, self.lifecycle_record = self.lifecycle_record, None
         hard_state = None
         if self.hard_state_unstaged:
             hard_state = HardState(self.term, self.vote)
             self.hard_state_unstaged = False
             self.hard_state_sequence = sequence
-        return GroupWrite(self.id, self.log_incarnation, drop_from, entries, hard_state, mark)
+        return GroupWrite(self.id, self.log_incarnation, drop_from, entries, hard_state, record)
 
     def acknowledge(self) -> None:
         """Answer the leader with the index that is verified *and* durable here, never more
@@ -623,7 +623,7 @@ class Group:
         )
         self.ack_leader = 0
 
-    def hand_out_committed(self, ready: Ready) -> None:
+    def emit_committed(self, ready: Ready) -> None:
         """Emit entries that are committed and durable here; at most ``commands_per_round_max`` of
         the metadata group."""
         log = self.log
@@ -662,7 +662,7 @@ class Group:
         assert leading or self.log.commit <= self.matched_index, (
             f"commit {self.log.commit}, verified {self.matched_index}")
         assert (self.leader == self.context.node) == leading, f"{self.role} under {self.leader}"
-        published = self.standing.term
+        published = self.leadership_record.term
         assert published == (self.term if leading else 0), f"{self.role} publishes {published}"
         assert leading or not self.progress, "progress without leading"
         assert not (leading and self.quarantined), "a quarantined leader"

@@ -68,7 +68,7 @@ def send_recovery_request(group: Group) -> None:
             group.leader, HeadRecoveryRequest(group.id, group.incarnation, group.term, group.nonce)
         )
     pause_ms = (
-        context.config.bystander_retry_ms
+        context.config.non_candidate_retry_ms
         if knows_no_leader(group)
         else context.config.retransmit_ms
     )

@@ -90,7 +90,7 @@ HANDLERS: dict[tuple[type, Role], Handler] = {
     (Removed, _F): conf_change.on_removed,
     (Removed, _P): conf_change.on_removed,
     (Removed, _C): conf_change.on_removed,
-    (HeadRecoveryRequest, _L): conf_change.on_doubt_as_leader,
+    (HeadRecoveryRequest, _L): conf_change.on_head_recovery_request_as_leader,
     (HeadRecoveryGrant, _F): head_recovery.on_grant,
 }
 
@@ -155,7 +155,7 @@ class MultiRaft:
         self._groups[group] = added
         self._peers.share(added)
         added.touch()
-        if restored.doubtful:
+        if restored.needs_head_recovery:
             head_recovery.begin(added)
 
     def remove_group(self, group: int) -> None:
@@ -172,7 +172,7 @@ class MultiRaft:
         self._peers.unshare(removed)
         del self._groups[group]
 
-    def _let_go(self) -> None:
+    def _remove_replicas(self) -> None:
         """Remove the replicas that know of their removal."""
         for id_ in tuple(self._context.removing):
             group = self._groups[id_]
@@ -187,14 +187,14 @@ class MultiRaft:
 
     # ---- inputs -------------------------------------------------------------------------------
 
-    def it_is(self, now_ms: int) -> None:
+    def set_now(self, now_ms: int) -> None:
         """Set the time for everything that is sent from now on; timers wait for ``tick``."""
         assert now_ms >= self._context.now_ms, f"time {self._context.now_ms} goes back to {now_ms}"
         self._context.now_ms = now_ms
 
     def tick(self, now_ms: int) -> None:
         """Set the time and run the timers that are due.  O(due timers)."""
-        self.it_is(now_ms)
+        self.set_now(now_ms)
         context = self._context
         if now_ms < context.timers.earliest_ms:
             return
@@ -405,7 +405,7 @@ class MultiRaft:
         return not full or joint_quorum.supported(self._leading(group).configuration,
                                                 lambda node: node not in full)
 
-    def make_way(self, group: int) -> bool:
+    def shed_leadership(self, group: int) -> bool:
         """Shed leadership of a group because the disk here is full, if a majority of the voters has
         space.
 
@@ -501,7 +501,7 @@ class MultiRaft:
         if self._peers.pending:
             self._peers.reexamine_some()
         if context.removing:
-            self._let_go()
+            self._remove_replicas()
         # Messages between nodes depend on no hard state, so they wait for no write.
         if self._peers.outbox:
             ready.messages = self._peers.outbox
@@ -536,7 +536,7 @@ class MultiRaft:
                 if group.outbox:
                     self._release(group, ready, sequence)
                 if group.log.commit > group.log.emitted_index:
-                    group.hand_out_committed(ready)
+                    group.emit_committed(ready)
             if group_writes:
                 self._sequence = sequence
                 self._writing.append((sequence, writing))

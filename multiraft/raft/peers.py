@@ -286,7 +286,7 @@ class Peers:
             assert group in self._groups, f"pending group {group} is not here"
         for node, groups in self._shared.items():
             led = [self._groups[id_] for id_ in groups if self._groups[id_].role is Role.LEADER]
-            total = sum(group.standing.fact for group in led) % (1 << 64)
+            total = sum(group.leadership_record.fact for group in led) % (1 << 64)
             kept = self._context.led.get(node)
             assert total == (kept.total if kept is not None else 0), f"led digest for {node}"
 

@@ -55,7 +55,7 @@ class Progress:
         "recovery_nonce",
         "barrier",
         "unknown_replies",
-        "vote_barrier_index",
+        "below_vote_barrier",
     )
 
     def __init__(self, node: int, next_index: int, boot_epoch: int, connection: int, now_ms: int,
@@ -98,7 +98,7 @@ class Progress:
         #: UNKNOWN_GROUP replies in a row.
         self.unknown_replies = 0
         #: The member's last reply said that it is below its vote barrier.
-        self.vote_barrier_index = False
+        self.below_vote_barrier = False
 
     def become_probe(self, next_index: int) -> None:
         """Probe for the point where the logs meet; discard what is in flight."""

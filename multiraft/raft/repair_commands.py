@@ -63,7 +63,7 @@ class RepairCommands:
         the store has learned; an entry lost at the start may have been one."""
         found = self._group(group)
         known = joint_quorum.before(configurations, found.log.last_index + 1)
-        if found.is_frozen() and found.mark is None and known != found.configurations:
+        if found.is_frozen() and found.lifecycle_record is None and known != found.configurations:
             found.replace_configurations(known)
 
     def is_following(self, group: int) -> bool:

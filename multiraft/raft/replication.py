@@ -44,7 +44,7 @@ PACED_WINDOWS = 4
 
 #: A member without a replica of the group is probed at intervals of up to this many
 #: ``retransmit_ms``.  The first intervals are shorter, because a probe makes its node create one.
-ABSENT_PATIENCE = 4
+UNKNOWN_GROUP_RETRY_MAX = 4
 #: A quarantined member is probed at intervals of this many ``retransmit_ms``.  It reports its
 #: repair itself; the probes cover the loss of that message.
 QUARANTINED_RETRY = 16
@@ -229,7 +229,7 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
     member = group.progress.get(sender)
     if member is None:
         if reply.term <= group.term and reply.status != Status.UNKNOWN_GROUP:
-            conf_change.tell_removed(group, sender)
+            conf_change.notify_removed(group, sender)
         return  # its term and indexes are not evidence about this group
     if reply.term > group.term:
         group.become_follower(reply.term, 0, "higher term")
@@ -255,9 +255,9 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
             member.vanished()
             group.forget_replies_of(member)
             group.unquiesce()
-        _set_aside(group, member, ProgressState.ABSENT)
+        _probe_seldom(group, member, ProgressState.ABSENT)
     else:
-        _set_aside(group, member, ProgressState.OUT)
+        _probe_seldom(group, member, ProgressState.OUT)
 
 
 def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None:
@@ -275,7 +275,7 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
     # Assigned, not maximised: after a restart the member knows a lower index, and needs this one
     # again.
     member.commit_known = reply.commit
-    member.vote_barrier_index = reply.hint_term != 0
+    member.below_vote_barrier = reply.hint_term != 0
     if member.state is not _REPLICATE:
         matched_index = min(max(reply.hint_index, member.match), log.last_index)
         member.become_replicate(matched_index + 1)
@@ -317,7 +317,7 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
     group.touch()
 
 
-def _set_aside(group: Group, member: Progress, state: ProgressState) -> None:
+def _probe_seldom(group: Group, member: Progress, state: ProgressState) -> None:
     if member.state is not state:
         group.emit("member", member.node, state.name.lower())
     member.retreat()
@@ -374,17 +374,17 @@ def on_leader_timer(group: Group) -> None:
         # return.
         if member.has_all(log.last_index, log.commit) or not _is_reachable(group, member):
             continue
-        patience_ms = context.config.retransmit_ms
+        retry_ms = context.config.retransmit_ms
         if member.state is ProgressState.ABSENT:
-            patience_ms *= min(ABSENT_PATIENCE, 1 << member.unknown_replies - 1)
+            retry_ms *= min(UNKNOWN_GROUP_RETRY_MAX, 1 << member.unknown_replies - 1)
         elif member.state is ProgressState.OUT:
-            patience_ms *= QUARANTINED_RETRY
+            retry_ms *= QUARANTINED_RETRY
         elif member.state is ProgressState.SNAPSHOT:
-            patience_ms *= snapshot.OFFER_PATIENCE
-        if now_ms - member.progressed_ms >= patience_ms:
+            retry_ms *= snapshot.OFFER_RETRY
+        if now_ms - member.progressed_ms >= retry_ms:
             member.retreat()
             member.progressed_ms = now_ms
-        due_ms = member.progressed_ms + patience_ms
+        due_ms = member.progressed_ms + retry_ms
         again_ms = min(again_ms, due_ms) if again_ms else due_ms
     if again_ms:
         context.timers.arm(group.id, again_ms)
@@ -500,7 +500,7 @@ def _accept(group: Group, sender: int, entries: tuple[Entry, ...]) -> bool:
             why = joint_quorum.fault(entry.payload)
         if why:
             group.quarantine(f"entry {entry.index}@{entry.term} of node {sender}: {why}")
-            group.reply_append(sender, Status.GONE_WRONG)
+            group.reply_append(sender, Status.INVALID_ENTRY)
             return False
         log.append(entry)
         tail.append(entry)

@@ -29,7 +29,7 @@ from multiraft.raft.status import Role
 from multiraft.types import Configuration
 
 #: An offer is repeated after so many ``retransmit_ms``: a member that is fetching does not reply.
-OFFER_PATIENCE = 4
+OFFER_RETRY = 4
 
 
 def offer(group: Group, member: Progress) -> None:

@@ -100,7 +100,7 @@ class StatusView:
         return self._context.leading_changes.version
 
     @property
-    def awake_count(self) -> int:
+    def active_count(self) -> int:
         """Number of armed timers: of active groups, and of unanswered requests to other nodes."""
         return len(self._context.timers)
 

@@ -214,17 +214,17 @@ class Store:
         log = self.table.log(group)
         return log.hard_state.term, log.group_incarnation
 
-    def _take_mark(self, log: StoredLog, write: GroupWrite, position: int) -> int:
+    def _take_lifecycle_record(self, log: StoredLog, write: GroupWrite, position: int) -> int:
         """Apply a tombstone or the record of a forced recovery to the log; return how many journal
         entries it takes."""
-        mark = write.mark
-        assert mark is not None
-        if mark.kind == EntryKind.REINCARNATION:
-            log.reincarnate(parse_reincarnation(mark.payload), mark.index, mark.term)
+        record = write.lifecycle_record
+        assert record is not None
+        if record.kind == EntryKind.REINCARNATION:
+            log.reincarnate(parse_reincarnation(record.payload), record.index, record.term)
             return 1
         places, doubtful = log.unreadable_places(), log.doubtful
         self.table.journal_damage.copied.update((begin, end - begin) for begin, end in places)
-        log.apply_tombstone(parse_tombstone(mark.term, mark.index, mark.payload), position)
+        log.apply_tombstone(parse_tombstone(record.term, record.index, record.payload), position)
         if doubtful and write.drop_from:
             # A vote or entries that it may have lost are not in the tombstone either, so the
             # group's next replica on this node must not vote before a leader cleared it.
@@ -255,7 +255,8 @@ class Store:
         for write in writes.groups:
             log = self._logs.get(write.group) or table.log(write.group)
             assert log.incarnation == write.incarnation, f"{write} in {log.incarnation}"
-            if write.drop_from or write.hard_state is not None or write.mark is not None:
+            if (write.drop_from or write.hard_state is not None
+                    or write.lifecycle_record is not None):
                 _append_journal_entries(write, journal_entries, log)
             else:
                 journal_entries += write.entries
@@ -272,8 +273,8 @@ class Store:
     def _index(self, log: StoredLog, write: GroupWrite, placed: Placed, at: int) -> int:
         """Index one group's part of a round, whose first journal entry is number ``at``; return the
         number of the entry behind it."""
-        if write.mark is not None:
-            at += self._take_mark(log, write, placed.positions[at])
+        if write.lifecycle_record is not None:
+            at += self._take_lifecycle_record(log, write, placed.positions[at])
         if write.drop_from:
             # Truncation comes first, as in the journal: the round's entries may have the indexes of
             # those that are dropped.
@@ -531,11 +532,13 @@ class Store:
 
 
 def _append_journal_entries(write: GroupWrite, entries: list[Entry], log: StoredLog) -> None:
-    """Add one group's part of a round as journal entries: mark, drop, entries, hard state."""
-    if write.mark is not None:
-        entries += [write.mark, *log.left_behind(write.mark)]
+    """Add one group's part of a round as journal entries: lifecycle record, drop,
+    entries, hard state."""
+    record = write.lifecycle_record
+    if record is not None:
+        entries += [record, *log.left_behind(record)]
     if write.drop_from:
-        gives_up = log.doubtful and (write.mark or write.drop_from <= log.index.last_index)
+        gives_up = log.doubtful and (record or write.drop_from <= log.index.last_index)
         entries.append(Entry(EntryKind.SUFFIX_DROP, write.group, write.incarnation, 0,
                              write.drop_from, payload=GIVEN_UP if gives_up else b""))
     entries.extend(write.entries)

@@ -195,7 +195,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
         if "now" in command.arguments:
             election.campaign(group)
         else:
-            election.ask_for_pre_votes(group)
+            election.start_pre_vote(group)
         self.drain(node)
 
     def do_propose(self, command: Command) -> list[str] | None:
@@ -239,7 +239,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
         """make-way n1 g1: the disk of n1 has no room for records."""
         node = self.nodes[command.node()]
         try:
-            under_way = node.core.make_way(command.group())
+            under_way = node.core.shed_leadership(command.group())
         except ProposalError as error:
             self.lines.append(f"refused: {error}")
             return None

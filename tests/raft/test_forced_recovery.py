@@ -154,7 +154,7 @@ def test_a_survivor_in_doubt_that_lost_the_record_of_it_counts_again_once_it_is_
         image.configuration, image.configuration_index = Configuration((1, 2, 3)), 0
         image.quarantined = "something is lost"
     honest = type(store).restored
-    store.restored = lambda group: honest(store, group)._replace(doubtful=True)
+    store.restored = lambda group: honest(store, group)._replace(needs_head_recovery=True)
     cluster.start(survivor)
     del store.restored
     core = cluster.nodes[survivor].core

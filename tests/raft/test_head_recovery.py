@@ -35,7 +35,7 @@ def lose_end(cluster: Cluster, id_: int, keep: int, forget_vote: bool = False) -
             last = image.entries[-1].term if image.entries else 0
             image.hard_state = HardState(last, 0)
     honest = type(store).restored
-    store.restored = lambda group: honest(store, group)._replace(doubtful=True)
+    store.restored = lambda group: honest(store, group)._replace(needs_head_recovery=True)
     cluster.start(id_)
     del store.restored
 

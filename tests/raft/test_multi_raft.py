@@ -196,12 +196,12 @@ def test_what_is_stepped_counts_from_when_it_was_said():
     """A node whose groups sleep has had no round, and no tick, for a while."""
     solo = Solo()
     solo.append(term=1)
-    solo.core.it_is(60_000)
+    solo.core.set_now(60_000)
     solo.core.step(2, TimeoutNow(GROUP, 1, 1))
     assert solo.status.role is Role.CANDIDATE
     assert solo.core.next_deadline_ms() >= 60_000 + solo.config.election_retry_ms
     with pytest.raises(AssertionError, match="back"):
-        solo.core.it_is(59_999)
+        solo.core.set_now(59_999)
 
 
 def test_members_in_step_are_sent_the_very_same_append():

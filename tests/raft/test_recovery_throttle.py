@@ -132,7 +132,7 @@ def test_a_paced_stream_has_four_windows_on_the_way_where_answers_are_slow():
         core = cluster.nodes[leader].core
         if paced:
             core.pace_catch_up(Limits(1 << 30, {(1, member): 1 << 30}))
-            core.it_is(cluster.now_ms + BURST_MS)  # the bucket fills
+            core.set_now(cluster.now_ms + BURST_MS)  # the bucket fills
         group = core._groups[1]
         progress = group.progress[member]
         progress.become_replicate(progress.match + 1)

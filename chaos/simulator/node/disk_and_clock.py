@@ -280,7 +280,7 @@ class Ailing(Armed):
     def _make_way(self) -> None:
         """Shed leadership: transfer groups to nodes that accept records, as the real node does."""
         for group in self.led_groups():
-            if self._raft.make_way(group):
+            if self._raft.shed_leadership(group):
                 self._marks["made way for records"] += 1
         self.request_round()
 

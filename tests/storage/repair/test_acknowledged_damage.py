@@ -581,4 +581,4 @@ def test_a_replica_that_gave_up_entries_is_in_doubt_until_it_is_cleared(then):
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert [*store.repair.quarantined_groups()] == [1] * (then != "lifted")
-    assert store.groups[1].doubtful == (then != "lifted")
+    assert store.groups[1].needs_head_recovery == (then != "lifted")

@@ -300,7 +300,7 @@ def test_a_group_that_is_created_in_a_damaged_journal_has_to_be_cleared():
     disk.put(FIRST, flipped(disk.read(FIRST), model_position(disk, 1) + 20))
     store = open_store(disk.filesystem, DIRECTORY)
     restored = store.create_group(7, 1, VOTERS)
-    assert restored.quarantined and restored.doubtful
+    assert restored.quarantined and restored.needs_head_recovery
     assert restored.hard_state == HardState(0, 0)
 
 
