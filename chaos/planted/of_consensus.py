@@ -84,7 +84,7 @@ BUGS = (
     Bug("sleep-with-lagging-member", "multiraft.raft.progress", "Progress.has_all",
         "return self.match == last_index and self.commit_known == commit and self.is_whole",
         "return True",
-        "a group falls asleep while a member lacks entries (TiKV #9022)",
+        "a group quiesces while a member lacks entries (TiKV #9022)",
         Scripts(("sleep/lagging_member_keeps_it_awake.txt",)), Seeds((17,))),
     Bug("lost-wake-up", "multiraft.raft.peers", "Peers.lease_held",
         "self._queue(node)",

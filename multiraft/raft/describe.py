@@ -251,8 +251,8 @@ def lease_event(node: int, value: LeaseEvent) -> str:
 
 
 def status(node: int, value: GroupStatus) -> str:
-    """``n1 g4 leader term=2 vote=n1 leader=n1 log=1..4 durable=4 commit=4 applied=4 asleep``"""
-    marks = " asleep" if value.asleep else ""
+    """``n1 g4 leader term=2 vote=n1 leader=n1 log=1..4 durable=4 commit=4 applied=4 quiesced``"""
+    marks = " quiesced" if value.quiesced else ""
     if value.transferee:
         marks += f" transfer={node_name(value.transferee)}"
     if value.quarantined:

@@ -109,7 +109,7 @@ def on_vote_request(group: Group, sender: int, request: VoteRequest) -> None:
     # A transfer is the leader's own wish, so stickiness must not refuse it (thesis 3.10).
     trusting = (not request.transfer and group.leader != sender and group.trusts_leader())
     if group.quarantined:
-        group.candidate = sender
+        group.vote_requester = sender
     if group.quarantined or trusting or group.is_below_vote_barrier():
         # A quarantined replica, or one below its vote barrier, may have forgotten entries that a
         # majority was counted with: its vote could elect a leader without them.

@@ -93,9 +93,9 @@ class Group:
         "conf_change_open",
         "removed_members",
         "reads",
-        "commit_said",
+        "leader_commit_seen",
         "leadership_record",
-        "candidate",
+        "vote_requester",
     )
 
     def __init__(self, context: NodeContext, group: int, incarnation: int, restored: GroupRestored,
@@ -156,8 +156,8 @@ class Group:
         self.recovering_count = 0
         self.outbox: list[Envelope] = []
         #: Last member that asked this quarantined replica for its vote, for the repair; 0 = none.
-        self.candidate = 0
-        self.commit_said = -1  # highest commit index that a leader sent, for ``GroupStatus`` only
+        self.vote_requester = 0
+        self.leader_commit_seen = -1  # highest commit index of a leader, for ``GroupStatus`` only
         #: Lifecycle record that precedes everything else in the next write.
         self.lifecycle_record: Entry | None = None
         #: Leader: the configuration in force is joint or not committed.
@@ -494,7 +494,7 @@ class Group:
     def repaired(self) -> None:
         """End the quarantine: nothing is missing, durably, and the replica counts as before."""
         self.quarantined = ""
-        self.nonce = self.candidate = 0
+        self.nonce = self.vote_requester = 0
         self.emit("repaired")
         self.ack_leader = self.leader if self.leader != self.context.node else 0
         self.rearm()
@@ -652,7 +652,7 @@ class Group:
             self.role is Role.LEADER and log.commit >= self.term_start, self.configuration,
             self.quarantined, self.context.timers.deadline(self.id) is None, self.transferee,
             self.uncommitted_bytes, members, self.configuration_index, log.last_term,
-            self.commit_said, self.candidate)
+            self.leader_commit_seen, self.vote_requester)
 
     def _check(self) -> None:
         """Assert every invariant.  O(members + elections)."""

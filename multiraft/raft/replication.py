@@ -416,8 +416,8 @@ def on_append(group: Group, sender: int, append: Append) -> None:
     group.heard_ms = group.context.now_ms
     if append.read_round > group.read_round:
         group.read_round = append.read_round
-    if append.commit > group.commit_said:
-        group.commit_said = append.commit
+    if append.commit > group.leader_commit_seen:
+        group.leader_commit_seen = append.commit
     if group.quarantined and not head_recovery.may_accept(group, sender):
         if group.quarantined is not REMOVED:
             group.reply_append(sender, Status.QUARANTINED)

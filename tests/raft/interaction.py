@@ -511,7 +511,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
             pending = bool(node.core._peers.pending)
             self.obey(node, node.core.ready())
             timers = [f"g{group}" for group in node.core.status.groups()
-                      if not node.core.status.of(group).asleep]
+                      if not node.core.status.of(group).quiesced]
             self.lines.append(f"timers: {' '.join(timers) or 'none'}")
             if not pending:
                 return

@@ -166,7 +166,7 @@ def test_a_lost_notice_of_repair_is_made_up_for_by_asking_again():
 def test_a_doubter_of_a_sleeping_group_speaks_up_until_it_is_heard():
     cluster, leader = established()
     doubter = other_than(cluster, leader)
-    assert status(cluster, leader).asleep
+    assert status(cluster, leader).quiesced
     node = cluster.nodes[doubter]
     node.core.repair.quarantine(GROUP, "found by the scrub")
     cluster.cut.add((doubter, leader))

@@ -389,7 +389,7 @@ def test_a_member_that_knows_less_than_before_is_told_again():
     for node in (2, 3):
         solo.acknowledge(node, 1, commit=1)
     solo.tick(1000)
-    assert solo.status.asleep
+    assert solo.status.quiesced
     solo.acknowledge(3, 1, commit=0)  # it restarted, and its new boot epoch is not announced yet
     assert {member.node: member.commit_known for member in solo.status.members} == {2: 1, 3: 0}
     solo.core.lease_held(3, 2)

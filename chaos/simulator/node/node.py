@@ -551,7 +551,7 @@ class SimulatedNode(Mending):
         deadline_ms = self._raft.next_deadline_ms()
         timers = [] if deadline_ms is None else [f"n{self.node} has a timer at {deadline_ms} ms"]
         statuses = [self._raft.status.of(group) for group in self._raft.status.groups()]
-        return timers + [f"n{self.node} {status}" for status in statuses if not status.asleep]
+        return timers + [f"n{self.node} {status}" for status in statuses if not status.quiesced]
 
     def unanswered(self) -> list[str]:
         """Describe the linearizable reads that wait on this node."""

@@ -197,7 +197,7 @@ class RepairCoordinator:
         need this replica's vote to elect a leader."""
         status = self._core.status.of(group)
         others = [peer for peer in status.configuration.members() if peer != self._node]
-        for peer in (status.leader, status.candidate):
+        for peer in (status.leader, status.vote_requester):
             if peer and peer != self._node and peer not in others:
                 others.append(peer)
         return others

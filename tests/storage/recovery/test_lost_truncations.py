@@ -40,7 +40,7 @@ class Status(NamedTuple):
     commit: int
     leader: int
     configuration: Configuration
-    candidate: int = 0
+    vote_requester: int = 0
 
 
 class Core:

@@ -374,7 +374,7 @@ class Core:
     def of(self, group: int):
         class Status:
             configuration = self._groups[group]
-            leader, candidate = self._leader, 0
+            leader, vote_requester = self._leader, 0
             first_index = self.first_index
             last_index = self.last_index
             applied_index = commit = self.applied_index
