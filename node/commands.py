@@ -97,15 +97,15 @@ def clear_refusal(config_path: Path, accept_data_loss: bool) -> None:
     from node.errors import NodeError
 
     try:
-        config, mark = data_directory.refused_before(config_path)
-        if mark is None:
+        config, record = data_directory.refused_before(config_path)
+        if record is None:
             click.echo(f"{config.data_dir} is not marked as refused: nothing to clear")
             return
-        click.echo(f"{config.data_dir} was refused: {mark.reason}")
+        click.echo(f"{config.data_dir} was refused: {record.reason}")
         if not accept_data_loss:
             click.echo(_NOT_CLEARED, err=True)
             sys.exit(1)
-        data_directory.clear_refusal(config, mark)
+        data_directory.clear_refusal(config, record)
     except NodeError as error:
         click.echo(f"multiraft node: {error}", err=True)
         sys.exit(error.exit_code)

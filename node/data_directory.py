@@ -1,8 +1,9 @@
 """The data directory of a node that starts, or of one that is offline.
 
-Contract. ``open_store`` takes the lock, claims a boot epoch and recovers. ``draw_life`` draws the
-number of a boot id, which the directory keeps. ``mark_refused`` records a refusal in the directory;
-``clear_refusal`` removes the record from a directory that is not in use. All functions block.
+Contract. ``open_store`` takes the lock, claims a boot epoch and recovers. ``draw_process_number``
+draws the number of a boot id, which the directory keeps. ``record_refusal`` records a refusal in
+the directory; ``clear_refusal`` removes the record from a directory that is not in use. All
+functions block.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import logging
 import secrets
 from pathlib import Path
 
-from multiraft.liveness.peer_identity import DURABLE, Life
+from multiraft.liveness.peer_identity import DURABLE, BootId
 from multiraft.storage import identity, refusal
 from multiraft.storage.errors import StorageError
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.identity import Identity
 from multiraft.storage.recovery.report import Progress
-from multiraft.storage.refusal import Mark
+from multiraft.storage.refusal import RefusalRecord
 from multiraft.storage.store import LOCK_FILE, Store
 from node import setup
 from node.clock import wall_ms
@@ -30,22 +31,22 @@ from node.loop.disk_space import RESERVE_FILE, is_full
 _STEP_MAX = 1 << 34
 
 
-def draw_life() -> int:
+def draw_process_number() -> int:
     """Return the random number of a new boot id, which no other boot has."""
     return DURABLE | secrets.randbits(62)
 
 
-def renew_life(config: NodeConfig) -> tuple[Life, ...]:
+def renew_boot_id(config: NodeConfig) -> tuple[BootId, ...]:
     """Give the running boot a new number. Return all boot ids of the directory. Raises
     ``StorageError``, ``OSError``."""
     return identity.renew(RealFilesystem(), str(config.data_dir),
                           1 + secrets.randbelow(_STEP_MAX))
 
 
-def open_store(config: NodeConfig, life: int = 0, progress: Progress | None = None) -> Store:
-    """Lock and recover the data directory. ``life`` 0: the store is used offline and never meets
+def open_store(config: NodeConfig, process: int = 0, progress: Progress | None = None) -> Store:
+    """Lock and recover the data directory. ``process`` 0: the store is used offline and never meets
     other nodes. On a full disk the reserve is freed first. Raises ``BadDirectory``."""
-    who = Identity(config.cluster_id, config.node.id, life=life)
+    who = Identity(config.cluster_id, config.node.id, process=process)
 
     def opened() -> Store:
         return Store.open(str(config.data_dir), RealFilesystem(), who, progress=progress)
@@ -62,30 +63,30 @@ def open_store(config: NodeConfig, life: int = 0, progress: Progress | None = No
         raise BadDirectory(f"cannot open the data directory {config.data_dir}: {error}") from error
 
 
-def mark_refused(directory: str, log: logging.Logger, reason: str, life: Life) -> None:
+def record_refusal(directory: str, log: logging.Logger, reason: str, boot_id: BootId) -> None:
     """Record in the directory that it must not be started again. If the disk does not take the
     record, the node stops nevertheless, and its peers refuse the next start as they refused this
     one."""
     try:
-        refusal.write(RealFilesystem(), directory, Mark(reason, life, wall_ms()))
+        refusal.write(RealFilesystem(), directory, RefusalRecord(reason, boot_id, wall_ms()))
     except OSError as error:
         log.error("the refusal could not be kept", extra={"reason": str(error)})
 
 
-def refused_before(config_path: Path) -> tuple[NodeConfig, Mark | None]:
+def refused_before(config_path: Path) -> tuple[NodeConfig, RefusalRecord | None]:
     """Return the configuration, and the refusal that its data directory records, if any. Raises
     ``NodeError``."""
     config = load(config_path)
-    return config, setup.mark_of(RealFilesystem(), config)
+    return config, setup.refusal_record_of(RealFilesystem(), config)
 
 
-def clear_refusal(config: NodeConfig, mark: Mark) -> None:
+def clear_refusal(config: NodeConfig, record: RefusalRecord) -> None:
     """Allow the data directory to start again. Raises ``BadDirectory``."""
     filesystem, directory = RealFilesystem(), str(config.data_dir)
     try:
         lock = filesystem.lock(f"{directory}/{LOCK_FILE}")
         try:
-            refusal.clear(filesystem, directory, mark)
+            refusal.clear(filesystem, directory, record)
         finally:
             lock.close()
     except (StorageError, OSError) as error:

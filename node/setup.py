@@ -25,7 +25,7 @@ from multiraft.storage.checkpoint import checkpoint_names
 from multiraft.storage.errors import StorageError
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.identity import NODE_FILE, Found, Identity, create, read
-from multiraft.storage.refusal import Mark
+from multiraft.storage.refusal import RefusalRecord
 from multiraft.storage.store import LANE_DIRECTORY
 from multiraft.wire.errors import RequestError
 from multiraft.wire.nodes import JoinClusterReply, NodeRow
@@ -79,15 +79,16 @@ def identity_of(filesystem: Filesystem, config: NodeConfig) -> Found:
             f"before, its disk is not mounted, or its data is lost: a wiped node comes back only "
             f"as a new one. A node of a new cluster needs `multiraft node init --config FILE` "
             f"once; one that joins, `multiraft node start --config FILE --join HOST:PORT`")
-    mark = mark_of(filesystem, config)
-    if mark is not None:
+    record = refusal_record_of(filesystem, config)
+    if record is not None:
         raise NodeRefused(
             f"{config.data_dir} was refused by the cluster at an earlier start and is not started "
-            f"again: {mark.reason}. If that is wrong: `multiraft node clear-refusal --config FILE`")
+            f"again: {record.reason}. If that is wrong: `multiraft node clear-refusal --config "
+            f"FILE`")
     return found
 
 
-def mark_of(filesystem: Filesystem, config: NodeConfig) -> Mark | None:
+def refusal_record_of(filesystem: Filesystem, config: NodeConfig) -> RefusalRecord | None:
     """Return the refusal that the data directory records, if any. Raises ``BadDirectory``."""
     try:
         return refusal.read(filesystem, str(config.data_dir))

@@ -227,16 +227,16 @@ BUGS = (
         "checkpoints and snapshots leave the producers out: retries are appended twice (A23)",
         Tests(("tests/partitions/test_state.py::test_any_detour_ends_in_the_state_of_a_rebuild",)),
         Seeds((2,))),
-    Bug("wiped-node-is-let-in", "multiraft.liveness.peer_identity", "judge",
-        "known.incarnation not in (0, said.incarnation):",
+    Bug("wiped-node-is-let-in", "multiraft.liveness.peer_identity", "check_peer",
+        "known.incarnation not in (0, hello.incarnation):",
         "False:",
         "a node that lost its directory goes on under its id: it votes again, and what it "
         "acknowledged is forgotten (S28f)",
         Tests(("tests/liveness/test_peer_identity.py::"
                # in seeds its boot epochs reveal it
                "test_an_id_belongs_to_one_directory_for_ever",))),
-    Bug("older-copy-is-let-in-later", "multiraft.liveness.peer_identity", "_judge_other_life",
-        "if said.life.is_durable and said.after != known.remembered:",
+    Bug("older-copy-is-let-in-later", "multiraft.liveness.peer_identity", "_check_other_boot_id",
+        "if hello.boot_id.is_durable and hello.after != known.remembered:",
         "if False:",
         "a directory that was put back to an older copy is let in once it was started as often as "
         "the original: it has forgotten what that acknowledged (S28f)",

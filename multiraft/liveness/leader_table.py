@@ -21,7 +21,7 @@ Change = tuple[int, int, int, bool]
 VERSION_BITS = 40
 #: Versions have 64 bits on the wire.  Boot epochs, which count starts, do not reach this limit; one
 #: that does starts again at 0.
-_LIVES = 1 << (64 - VERSION_BITS)
+_BOOT_EPOCHS_MAX = 1 << (64 - VERSION_BITS)
 
 
 class LeadershipDelta:
@@ -35,7 +35,7 @@ class LeadershipDelta:
         #: Version of the last change; 0 = none in this boot epoch.
         self.version = 0
         #: Versions of earlier boot epochs are at most this.
-        self._before = boot_epoch % _LIVES << VERSION_BITS
+        self._before = boot_epoch % _BOOT_EPOCHS_MAX << VERSION_BITS
         #: Number of groups led now.
         self.led_count = 0
         self._by_version: SortedDict = SortedDict()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from multiraft.codec import shapes
-from multiraft.liveness.peer_identity import NO_LIFE, Life
+from multiraft.liveness.peer_identity import NO_BOOT_ID, BootId
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.identity import adopt, read_signed, write_signed
@@ -25,25 +25,25 @@ _SHAPE = {"reason": shapes.TEXT, "boot_epoch": shapes.WHOLE, "process": shapes.W
           "refused_ms": shapes.WHOLE}
 
 
-class Mark(NamedTuple):
+class RefusalRecord(NamedTuple):
     """Reason of a refusal.
 
-    ``life``: boot id that a peer remembers and the directory has not had, (0, 0) = another reason;
+    ``boot_id``: that of a peer's memory which the directory has not had, (0, 0) = another reason;
     ``refused_ms``: milliseconds since 1970."""
 
     reason: str
-    life: Life = NO_LIFE
+    boot_id: BootId = NO_BOOT_ID
     refused_ms: int = 0
 
 
-def write(filesystem: Filesystem, directory: str, mark: Mark) -> None:
+def write(filesystem: Filesystem, directory: str, record: RefusalRecord) -> None:
     """Record the refusal; blocks until that is durable.  Raises ``OSError``."""
     write_signed(filesystem, directory, REFUSED_FILE, {
-        "reason": mark.reason, "boot_epoch": mark.life.boot_epoch, "process": mark.life.process,
-        "refused_ms": mark.refused_ms})
+        "reason": record.reason, "boot_epoch": record.boot_id.boot_epoch,
+        "process": record.boot_id.process, "refused_ms": record.refused_ms})
 
 
-def read(filesystem: Filesystem, directory: str) -> Mark | None:
+def read(filesystem: Filesystem, directory: str) -> RefusalRecord | None:
     """Return the record of the directory; None = it has none.  Raises ``CorruptFile``,
     ``UnknownFormat``."""
     fields = read_signed(filesystem, directory, REFUSED_FILE)
@@ -53,14 +53,14 @@ def read(filesystem: Filesystem, directory: str) -> Mark | None:
         shapes.check(fields, _SHAPE)
     except ValueError as error:
         raise CorruptFile(f"{directory}/{REFUSED_FILE}", f"malformed ({error!r})") from error
-    return Mark(fields["reason"], Life(fields["boot_epoch"], fields["process"]),
-                fields["refused_ms"])
+    return RefusalRecord(fields["reason"], BootId(fields["boot_epoch"], fields["process"]),
+                         fields["refused_ms"])
 
 
-def clear(filesystem: Filesystem, directory: str, mark: Mark) -> None:
+def clear(filesystem: Filesystem, directory: str, record: RefusalRecord) -> None:
     """Remove the record, so that the directory can start.  After a crash in between it is still
     refused.  Raises ``CorruptFile``, ``UnknownFormat``, ``OSError``."""
-    if mark.life != NO_LIFE:
-        adopt(filesystem, directory, mark.life)
+    if record.boot_id != NO_BOOT_ID:
+        adopt(filesystem, directory, record.boot_id)
     filesystem.remove(f"{directory}/{REFUSED_FILE}")
     filesystem.sync_directory(directory)

@@ -80,7 +80,7 @@ class Store:
         self.config = config
         self.boot_epoch = claimed.boot_epoch  # of this start; durable, never used twice
         self.incarnation = claimed.incarnation  # of the data directory
-        self.lives = claimed.lives  # of the data directory (``lives.Life``), oldest first
+        self.boot_ids = claimed.boot_ids  # of the data directory, oldest first
         self.groups = table.restored  # as recovered or created
         self.tails = table.tails
         self.damage = recovered.damage

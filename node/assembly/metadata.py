@@ -10,7 +10,7 @@ from multiraft.storage.filesystem import RealFilesystem
 from node import bootstrap
 from node.assembly.env import NodeEnv
 from node.clients.router import Router
-from node.data_directory import mark_refused
+from node.data_directory import record_refusal
 from node.errors import BadDirectory
 from node.metadata.log import MetadataLog
 from node.metadata.state_machine import Bootstrap
@@ -36,8 +36,8 @@ def build_metadata(env: NodeEnv, facts: Facts) -> MetadataParts:
     directory = str(config.data_dir)
     plan = bootstrap.plan_of(facts)
     known = PeerRegistry(RealFilesystem(), directory, config.node.id, facts)
-    admission = Admission(known, env.log, store.lives,
-                          functools.partial(mark_refused, directory, env.log),
+    admission = Admission(known, env.log, store.boot_ids,
+                          functools.partial(record_refusal, directory, env.log),
                           config.raft.lease_ms)
     try:
         log = MetadataLog(env.core, store, plan, env.loop.request)

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from multiraft.errors import MultiRaftError
-from multiraft.liveness.peer_identity import DURABLE, Life
+from multiraft.liveness.peer_identity import DURABLE, BootId
 from multiraft.storage import refusal
 from multiraft.storage.filesystem import RealFilesystem
-from multiraft.storage.refusal import Mark
+from multiraft.storage.refusal import RefusalRecord
 from multiraft.storage.store import LOCK_FILE
 from multiraft.wire.errors import NodeRemoved
 from multiraft.wire.nodes import JoinClusterReply, NodeRow
@@ -26,7 +26,7 @@ from node.peers import registry
 from tests.node.harness import CLUSTER, one_node_table
 
 FILESYSTEM = RealFilesystem()
-LATER = Life(9, DURABLE | 9)
+LATER = BootId(9, DURABLE | 9)
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def clear(config, monkeypatch):
 
 def test_a_refused_directory_is_not_started_and_nothing_of_it_changes(config):
     init(config)
-    refusal.write(FILESYSTEM, str(config.data_dir), Mark("node 3: it is a copy", LATER, 5))
+    refusal.write(FILESYSTEM, str(config.data_dir), RefusalRecord("node 3: it is a copy", LATER, 5))
     before = {path: path.read_bytes() for path in config.data_dir.rglob("*") if path.is_file()}
     for _ in range(3):
         with pytest.raises(NodeRefused, match="it is a copy.*clear-refusal") as raised:
@@ -246,27 +246,27 @@ def test_a_refused_directory_is_not_started_and_nothing_of_it_changes(config):
 def test_a_refusal_is_cleared_on_the_operator_s_word_only(config, clear):
     init(config)
     assert "nothing to clear" in clear().output
-    refusal.write(FILESYSTEM, str(config.data_dir), Mark("node 3: it is a copy", LATER, 5))
+    refusal.write(FILESYSTEM, str(config.data_dir), RefusalRecord("node 3: it is a copy", LATER, 5))
     refused = clear()
     assert refused.exit_code == 1 and "it is a copy" in refused.output
     assert "--accept-data-loss" in refused.output and "acknowledged" in refused.output
-    assert setup.mark_of(FILESYSTEM, config) is not None
+    assert setup.refusal_record_of(FILESYSTEM, config) is not None
     cleared = clear("--accept-data-loss")
     assert cleared.exit_code == 0, cleared.output
     found = setup.identity_of(FILESYSTEM, config)
-    assert (found.boot_epoch, found.lives) == (LATER.boot_epoch, (LATER,))
+    assert (found.boot_epoch, found.boot_ids) == (LATER.boot_epoch, (LATER,))
 
 
 def test_the_refusal_of_a_directory_in_use_is_not_cleared(config, clear):
     init(config)
-    refusal.write(FILESYSTEM, str(config.data_dir), Mark("why", LATER))
+    refusal.write(FILESYSTEM, str(config.data_dir), RefusalRecord("why", LATER))
     lock = FILESYSTEM.lock(str(config.data_dir / LOCK_FILE))
     try:
         result = clear("--accept-data-loss")
     finally:
         lock.close()
     assert result.exit_code == 3 and "is held by process" in result.output
-    assert setup.mark_of(FILESYSTEM, config) is not None
+    assert setup.refusal_record_of(FILESYSTEM, config) is not None
 
 
 @pytest.mark.parametrize("command", ["init", "start"])

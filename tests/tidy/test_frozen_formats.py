@@ -31,7 +31,7 @@ from multiraft.storage.journal.segment_index import (
     SegmentIndex,
     SegmentRun,
 )
-from multiraft.storage.refusal import Mark
+from multiraft.storage.refusal import RefusalRecord
 from multiraft.storage.snapshot_download import Arrived, SnapshotDownload
 from multiraft.types import BatchInfo, Configuration, EntryKind, HardState
 from multiraft.wire import plans, sinks
@@ -407,7 +407,7 @@ def test_node_json():
 
 def test_refused_json():
     disk = new_disk()
-    refusal.write(disk, DIRECTORY, Mark("why"))
+    refusal.write(disk, DIRECTORY, RefusalRecord("why"))
     same("refused.json", json.loads(written(disk, "refused.json")))
 
 

@@ -179,7 +179,7 @@ class SimulatedNode(Mending):
             return
         if "older-copy" in parameters.faults and not self.is_lost:
             self._world.copies.keep(self)
-        identity = Identity(CLUSTER_ID, self.node, self.incarnation, self.draw_life())
+        identity = Identity(CLUSTER_ID, self.node, self.incarnation, self.draw_process_number())
         store = self._open_store(lambda: Store.open(DIRECTORY, self._filesystem, identity,
                                                     storage_config(parameters)))
         if store is None:

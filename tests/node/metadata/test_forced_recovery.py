@@ -19,7 +19,7 @@ from multiraft.wire.messages import ListTopics
 from node import recover
 from node.bootstrap import initial_facts, plan_of
 from node.config import NodeConfig, parse
-from node.data_directory import draw_life
+from node.data_directory import draw_process_number
 from node.main import Node
 from node.metadata.state_machine import AllocateProducerIds, CreateTopic, encode_command
 from node.observability.phase import SERVING
@@ -63,7 +63,7 @@ async def running(config: NodeConfig) -> AsyncIterator[Node]:
 def open_store(config: NodeConfig) -> Store:
     """The directory of a node that does not run."""
     return Store.open(str(config.data_dir), RealFilesystem(),
-                      Identity(config.cluster_id, config.node.id, life=draw_life()))
+                      Identity(config.cluster_id, config.node.id, process=draw_process_number()))
 
 
 def history(config: NodeConfig, term: int, *names: str) -> tuple[Entry, ...]:

@@ -46,7 +46,7 @@ def put_round(store, group: int, drop_from: int, entries: list[Entry], term: int
     Rounds(store).run(write(group, *entries, drop_from=drop_from, hard_state=HardState(term, 2)))
 
 
-class Life:
+class BootId:
     def __init__(self) -> None:
         self.disk = Disk()
         self.members = {group: Member(group) for group in GROUPS}
@@ -262,7 +262,7 @@ class Life:
 class Core:
     """The follower's consensus."""
 
-    def __init__(self, life: Life):
+    def __init__(self, life: BootId):
         self.status = self.repair = self  # as the views of a core
         self._life = life
         self._following: set[int] = set()
@@ -393,7 +393,7 @@ TWO = [("append", 1, 1, False), ("append", 1, 1, False), ("commit", 1)]
           ("lead", 1, 0, 3, True), ("damage", [(0, 0), (2, 0)], False),
           ("damage", [(13, 0)], True)])
 def test_what_was_repaired_is_its_leaders_log_for_good(steps):
-    life = Life()
+    life = BootId()
     for what, *how in [*steps, ("restart",)]:
         getattr(life, what)(*how)
     for group in GROUPS:
