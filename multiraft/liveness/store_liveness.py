@@ -56,7 +56,7 @@ class LeaseEventKind(enum.IntEnum):
     HELD = 2  # lease_held(node, value = its boot epoch)
     LOST = 3  # lease_lost(node)
     DIGEST_MISMATCH = 4  # digest_mismatch(node)
-    LED_VERSION = 5  # peer_led_version(node, value)
+    LEADING_VERSION = 5  # peer_leading_version(node, value)
     FULL = 6  # peer_full(node, bool(value))
 
 
@@ -116,9 +116,9 @@ class StoreLiveness:
         self.interval_ms = interval_ms
         self._peers: dict[int, Peer] = {}
         self._events: list[LeaseEvent] = []
-        self._led_digests: dict[int, int] = {}
-        self._believed_digests: dict[int, int] = {}
-        self._led_version = 0
+        self._leading_digests: dict[int, int] = {}
+        self._followed_digests: dict[int, int] = {}
+        self._leading_version = 0
         self._healthy = True
         self._full = False
 
@@ -135,15 +135,15 @@ class StoreLiveness:
         """Return the peers in the order in which they were added."""
         return tuple(self._peers)
 
-    def publish(self, led_digests: dict[int, int], believed_digests: dict[int, int],
+    def publish(self, leading_digests: dict[int, int], followed_digests: dict[int, int],
                 leading_version: int, healthy: bool, full: bool = False) -> None:
         """Replace what heartbeats carry and are compared with, by peer (absent = 0).
 
         Neither side changes the dictionaries afterwards.  ``healthy``: loop and disk made progress.
         ``full``: the disk has no space for records, which responses report."""
-        self._led_digests = led_digests
-        self._believed_digests = believed_digests
-        self._led_version = leading_version
+        self._leading_digests = leading_digests
+        self._followed_digests = followed_digests
+        self._leading_version = leading_version
         self._healthy = healthy
         self._full = full
 
@@ -164,7 +164,7 @@ class StoreLiveness:
                 del peer.outstanding[next(iter(peer.outstanding))]
             peer.outstanding[peer.sequence_sent] = now_ms
             due.append((node, Heartbeat(self.boot_epoch, peer.sequence_sent,
-                                        self._led_digests.get(node, 0), self._led_version)))
+                                        self._leading_digests.get(node, 0), self._leading_version)))
         return due
 
     def on_response(self, now_ms: int, node: int, response: HeartbeatResponse) -> None:
@@ -212,7 +212,7 @@ class StoreLiveness:
                                  int(self._full))
 
     def _compare(self, node: int, peer: Peer, heartbeat: Heartbeat) -> None:
-        if heartbeat.leading_digest == self._believed_digests.get(node, 0):
+        if heartbeat.leading_digest == self._followed_digests.get(node, 0):
             peer.mismatches = 0
         else:
             peer.mismatches += 1
@@ -221,7 +221,7 @@ class StoreLiveness:
                 self._emit(LeaseEventKind.DIGEST_MISMATCH, node)
         if heartbeat.leading_version != peer.leading_version:
             peer.leading_version = heartbeat.leading_version
-            self._emit(LeaseEventKind.LED_VERSION, node, heartbeat.leading_version)
+            self._emit(LeaseEventKind.LEADING_VERSION, node, heartbeat.leading_version)
 
     def _note_epoch(self, node: int, peer: Peer, boot_epoch: int) -> bool:
         """Record a peer's boot epoch.  False if the message is from an earlier one."""
@@ -306,7 +306,7 @@ class LeaseHolder(Protocol):
 
     def peer_full(self, node: int, full: bool, /) -> None: ...
 
-    def peer_led_version(self, node: int, version: int, /) -> None: ...
+    def peer_leading_version(self, node: int, version: int, /) -> None: ...
 
 
 def deliver(events: list[LeaseEvent], core: LeaseHolder) -> None:
@@ -325,4 +325,4 @@ def deliver(events: list[LeaseEvent], core: LeaseHolder) -> None:
         elif kind is LeaseEventKind.FULL:
             core.peer_full(node, bool(value))
         else:
-            core.peer_led_version(node, value)
+            core.peer_leading_version(node, value)

@@ -77,7 +77,7 @@ def _append(message: Append) -> str:
     if message.last_index > message.prev_index:
         entries = f" entries={index_range(message.prev_index + 1, message.last_index)}"
     return (f"Append term={message.term} prev={message.prev_index}@{message.prev_term}{entries} "
-            f"commit={message.commit}{_stamp(message)}")
+            f"commit={message.commit}{_read_round(message)}")
 
 
 def _append_reply(message: AppendReply) -> str:
@@ -91,15 +91,15 @@ def _append_reply(message: AppendReply) -> str:
             text += " barred"
     elif status is Status.MISMATCH:
         text += f" hint={message.hint_index}@{message.hint_term}"
-    return text + _stamp(message)
+    return text + _read_round(message)
 
 
-def _stamp(message: Append | AppendReply | Removed) -> str:
+def _read_round(message: Append | AppendReply | Removed) -> str:
     return f" stamp={message.read_round}" if message.read_round else ""
 
 
 def _removed(message: Removed) -> str:
-    return f"Removed term={message.term} index={message.index}{_stamp(message)}"
+    return f"Removed term={message.term} index={message.index}{_read_round(message)}"
 
 
 def configuration(value: Configuration) -> str:
@@ -116,11 +116,11 @@ def _timeout_now(message: TimeoutNow) -> str:
     return f"TimeoutNow term={message.term}"
 
 
-def _doubt(message: HeadRecoveryRequest) -> str:
+def _head_recovery_request(message: HeadRecoveryRequest) -> str:
     return f"Doubt term={message.term} episode={message.nonce}"
 
 
-def _cleared(message: HeadRecoveryGrant) -> str:
+def _head_recovery_grant(message: HeadRecoveryGrant) -> str:
     return f"Cleared term={message.term} episode={message.nonce} index={message.index}"
 
 
@@ -138,11 +138,11 @@ def _digest_answer(message: DigestAnswer) -> str:
     return f"DigestAnswer buckets={','.join(map(str, message.buckets)) or '-'} leads {led}"
 
 
-def _led_request(message: LeadershipDeltaRequest) -> str:
+def _delta_request(message: LeadershipDeltaRequest) -> str:
     return f"LedRequest since={message.since}"
 
 
-def _led_changes(message: LeadershipDelta) -> str:
+def _delta(message: LeadershipDelta) -> str:
     changes = " ".join(f"{'+' if leads else '-'}g{group}@{term}"
                        for group, _, term, leads in message.changes)
     return f"LedChanges {message.since}..{message.version} {changes}".rstrip()
@@ -155,13 +155,13 @@ _MESSAGES: dict[type, Callable[[Any], str]] = {
     AppendReply: _append_reply,
     TimeoutNow: _timeout_now,
     Removed: _removed,
-    HeadRecoveryRequest: _doubt,
-    HeadRecoveryGrant: _cleared,
+    HeadRecoveryRequest: _head_recovery_request,
+    HeadRecoveryGrant: _head_recovery_grant,
     SnapshotOffer: _snapshot_offer,
     DigestQuery: _digest_query,
     DigestAnswer: _digest_answer,
-    LeadershipDeltaRequest: _led_request,
-    LeadershipDelta: _led_changes,
+    LeadershipDeltaRequest: _delta_request,
+    LeadershipDelta: _delta,
 }
 
 

@@ -230,7 +230,7 @@ class Group:
     def unknown_leader(self) -> int:
         """Return a node that is known to lead this group but is no voter in this replica's
         configuration, which must be outdated; 0 = none."""
-        leader, term = self.context.hints.leader(self.id)
+        leader, term = self.context.leader_table.leader(self.id)
         if leader == 0 or term < self.term or joint_quorum.is_voter(self.configuration, leader):
             return 0
         return leader
@@ -332,7 +332,7 @@ class Group:
         self.votes = {}
         if self.leadership_record.follow(leader if role is Role.FOLLOWER else 0, self.incarnation,
                                          self.term):
-            self.share(self.configuration.members())
+            self.subscribe_to(self.configuration.members())
         if role is Role.LEADER:
             self.leadership_record.publish_leader(self.incarnation, self.term, self.progress)
 
@@ -406,14 +406,14 @@ class Group:
 
     def _put_in_force(self) -> None:
         self.configuration_index, self.configuration = self.configurations[-1]
-        self.share(self.configuration.members())
+        self.subscribe_to(self.configuration.members())
         self.emit("membership", self.configuration, self.configuration_index)
         if self.role is Role.LEADER:
             self._update_members()
         else:
             self.rearm()
 
-    def share(self, members: tuple[int, ...]) -> None:
+    def subscribe_to(self, members: tuple[int, ...]) -> None:
         """Subscribe this group to events of the nodes ``members`` and of its leader's node.  A
         replica that was just created does not know its leader as a member."""
         self.leadership_record.set_peers({*members, self.leader} - {0, self.context.node})

@@ -153,7 +153,7 @@ class MultiRaft:
         assert group not in self._groups, f"group {group} exists"
         added = Group(self._context, group, incarnation, restored, tail)
         self._groups[group] = added
-        self._peers.share(added)
+        self._peers.add_group(added)
         added.touch()
         if restored.needs_head_recovery:
             head_recovery.begin(added)
@@ -169,7 +169,7 @@ class MultiRaft:
         self._tombstones.append(GroupWrite(group, removed.log_incarnation, int(gives_up), (), None,
                                            conf_change.tombstone_of(removed)))
         removed.leave()
-        self._peers.unshare(removed)
+        self._peers.remove_group(removed)
         del self._groups[group]
 
     def _remove_replicas(self) -> None:
@@ -348,7 +348,7 @@ class MultiRaft:
     def _leading(self, group: int) -> Group:
         found = self._groups.get(group)
         if found is None:
-            leader, _ = self._context.hints.leader(group)
+            leader, _ = self._context.leader_table.leader(group)
             if leader not in (0, self.node):
                 raise NotLeader(group, leader)  # the replica was moved to another node
             raise UnknownGroup(f"group {group} is not on node {self.node}")
@@ -467,9 +467,9 @@ class MultiRaft:
         ``followed_digest(node)``."""
         self._peers.digest_mismatch(node)
 
-    def peer_led_version(self, node: int, version: int) -> None:
+    def peer_leading_version(self, node: int, version: int) -> None:
         """Record the version that ``node`` announced of the list of groups it leads."""
-        self._peers.peer_led_version(node, version)
+        self._peers.peer_leading_version(node, version)
 
     def connected(self, node: int) -> None:
         """Record a new append connection to ``node``."""

@@ -519,7 +519,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
     def do_announce(self, command: Command) -> None:
         """announce n4 n1: n4 hears the version of n1's list of led groups."""
         node, other = self.nodes[command.node()], self.nodes[command.node(1)]
-        node.core.peer_led_version(other.id, other.core.status.leading_version)
+        node.core.peer_leading_version(other.id, other.core.status.leading_version)
         self.drain(node)
 
     # ---- to a fixed point ---------------------------------------------------------------------

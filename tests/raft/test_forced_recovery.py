@@ -191,8 +191,8 @@ def test_the_survivor_leads_in_a_later_term_than_those_who_are_lost_did():
         cluster.nodes[lost].core.resign(GROUP, "asked to")
         cluster.run(3000)
     lost = next(id_ for id_ in others if status(cluster, id_).leader == id_)
-    hints = LeaderTable()
-    hints.learn(lost, (GROUP, 1, status(cluster, lost).term, True))
+    leader_table = LeaderTable()
+    leader_table.learn(lost, (GROUP, 1, status(cluster, lost).term, True))
     assert status(cluster, survivor).term < status(cluster, lost).term - 1
     for id_ in others:
         cluster.crash(id_)
@@ -200,5 +200,5 @@ def test_the_survivor_leads_in_a_later_term_than_those_who_are_lost_did():
     cluster.run(2000)
     found = status(cluster, survivor)
     assert found.leader == survivor
-    hints.learn(survivor, (GROUP, 2, found.term, True))
-    assert hints.leader(GROUP)[0] == survivor
+    leader_table.learn(survivor, (GROUP, 2, found.term, True))
+    assert leader_table.leader(GROUP)[0] == survivor

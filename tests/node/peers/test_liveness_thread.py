@@ -202,7 +202,7 @@ async def test_digests_and_versions_reach_the_other_side():
     async with Pair(LONG_MS) as pair:
         pair.one.thread.published = ({2: 99}, {}, 7)
         await until(lambda: pair.two.state(LeaseEventKind.DIGEST_MISMATCH))
-        assert any(event.kind is LeaseEventKind.LED_VERSION and event.value == 7
+        assert any(event.kind is LeaseEventKind.LEADING_VERSION and event.value == 7
                    for event in pair.two.events)
 
 
