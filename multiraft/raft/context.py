@@ -49,7 +49,7 @@ class NodeContext:
         "unfinished",
         "events",
         "written_sequence",
-        "pace",
+        "throttle",
     )
 
     def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: RandomSource,
@@ -83,4 +83,4 @@ class NodeContext:
         self.events: list[Event] = []
         self.written_sequence = 0
         #: Rates of streams to replicas that are being moved.
-        self.pace = RecoveryThrottle()
+        self.throttle = RecoveryThrottle()

@@ -56,7 +56,7 @@ from multiraft.raft.messages import (
 from multiraft.raft.peers import Peers
 from multiraft.raft.raft_log import framed_bytes
 from multiraft.raft.ready import Envelope, Event, GroupWrite, Ready, Writes
-from multiraft.raft.recovery_throttle import Limits
+from multiraft.raft.recovery_throttle import ThrottleRates
 from multiraft.raft.repair_commands import RepairCommands
 from multiraft.raft.status import Role
 from multiraft.raft.status_view import StatusView
@@ -315,7 +315,7 @@ class MultiRaft:
         entry = Entry(kind, group, leading.log_incarnation, leading.term, log.last_index + 1,
                       partition, base_offset, payload)
         size = framed_bytes(entry)
-        replication.check_room(leading, size)
+        replication.check_limits(leading, size)
         why = leading.tail.verify(entry)
         if why:
             raise ProposalError(f"group {group} refuses {kind.name}: {why}")
@@ -339,7 +339,7 @@ class MultiRaft:
         entry = Entry(EntryKind.DATA, group, leading.log_incarnation, term, log.last_index + 1,
                       partition, base_offset, payload, info)
         size = framed_bytes(entry)
-        replication.check_room(leading, size)
+        replication.check_limits(leading, size)
         # Stamped after all checks: a refused batch must not carry an offset.
         stamp_batch(payload, base_offset, admitted.leader_epoch_base + term)
         replication.propose(leading, entry, size)
@@ -427,12 +427,12 @@ class MultiRaft:
         leading.commit_broadcast_due = True
         leading.touch()
 
-    def pace_catch_up(self, limits: Limits) -> None:
+    def set_throttle_rates(self, rates: ThrottleRates) -> None:
         """Set the rates of streams to replicas that are being moved.  O(streams)."""
-        pace = self._context.pace
-        concerned = pace.groups
-        pace.set(limits, self._context.now_ms)
-        for group in dict.fromkeys((*concerned, *pace.groups)):
+        throttle = self._context.throttle
+        concerned = throttle.groups
+        throttle.set(rates, self._context.now_ms)
+        for group in dict.fromkeys((*concerned, *throttle.groups)):
             if group in self._groups:
                 self._groups[group].touch()
 

@@ -40,7 +40,7 @@ PROBE_BYTES_MAX = 64 << 10
 
 #: Catch-up windows that a throttled stream may have in flight.  The throttle bounds its rate.
 #: Where processors are busy and a reply takes 0.2 s, a single window would bound it far below that.
-PACED_WINDOWS = 4
+THROTTLED_WINDOWS = 4
 
 #: A member without a replica of the group is probed at intervals of up to this many
 #: ``retransmit_ms``.  The first intervals are shorter, because a probe makes its node create one.
@@ -57,7 +57,7 @@ _REPLICATE = ProgressState.REPLICATE
 # ---- leader: proposals -------------------------------------------------------------------------
 
 
-def check_room(group: Group, size: int) -> None:
+def check_limits(group: Group, size: int) -> None:
     """Raise ``QueueFull`` if a proposal of ``size`` framed bytes would exceed a limit."""
     config = group.context.config
     if group.transferee:
@@ -120,64 +120,65 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
         window_bytes, append_bytes = config.peer_window_bytes, config.append_bytes_max
     else:  # catch-up: no client waits for these entries
         window_bytes, append_bytes = config.catch_up_window_bytes, config.catch_up_append_bytes
-    paced = first <= group.log.commit and group.context.pace.is_paced(group.id, member.node)
-    if paced:
-        window_bytes = min(PACED_WINDOWS * window_bytes, config.peer_window_bytes)
-    window_room = window_bytes - member.inflight_bytes
-    if window_room <= 0:
+    throttle = group.context.throttle
+    throttled = first <= group.log.commit and throttle.is_throttled(group.id, member.node)
+    if throttled:
+        window_bytes = min(THROTTLED_WINDOWS * window_bytes, config.peer_window_bytes)
+    window_left = window_bytes - member.inflight_bytes
+    if window_left <= 0:
         return  # an acknowledgement frees the window and touches the group
-    room = min(append_bytes, window_room)
-    if paced:
-        room = window_room = min(room, _paced_room(group, member))
-        if room <= 0:
+    bytes_max = min(append_bytes, window_left)
+    if throttled:
+        bytes_max = window_left = min(bytes_max, _throttled_bytes(group, member))
+        if bytes_max <= 0:
             return  # the timer touches the group
     if first < group.log.first_index:
         snapshot.offer(group, member)
         return
     # The usual case: the member has everything but this round's entries.
-    if fresh and first == fresh[0].index and fresh_bytes <= room:
+    if fresh and first == fresh[0].index and fresh_bytes <= bytes_max:
         last, size = group.log.staged_index, fresh_bytes
     else:
-        last, size = _range(group, first, room, fresh)
-        if size > window_room and member.inflight:
+        last, size = _range(group, first, bytes_max, fresh)
+        if size > window_left and member.inflight:
             return  # an entry larger than the window is sent when nothing else is in flight
     _send_append(group, member, first - 1, last)
     member.sent(last, size, group.context.now_ms)
-    if paced:
-        group.context.pace.took(group.id, member.node, size)
+    if throttled:
+        throttle.consume(group.id, member.node, size)
     if last < group.log.staged_index and member.inflight_bytes < window_bytes:
         group.touch()
 
 
-def _paced_room(group: Group, member: Progress) -> int:
+def _throttled_bytes(group: Group, member: Progress) -> int:
     """Return the bytes that the throttle lets through now to a replica that is being moved.
 
     While that is none, the timer is armed for the time when it is not, and the member does not
     count as silent."""
     context = group.context
-    room = context.pace.room(group.id, member.node, context.now_ms)
-    if room < 1:
+    available = context.throttle.available(group.id, member.node, context.now_ms)
+    if available < 1:
         if not member.inflight:
             member.progressed_ms = context.now_ms
-        due_ms = context.pace.due_ms(group.id, member.node)
+        due_ms = context.throttle.due_ms(group.id, member.node)
         if due_ms is not None:
             context.timers.arm(group.id, max(due_ms, context.now_ms + 1))
-    return room
+    return available
 
 
-def _range(group: Group, first: int, room: int, fresh: tuple[Entry, ...]) -> tuple[int, int]:
-    """Return (last index, bytes) of the entries from ``first`` on that fit into ``room`` bytes.
+def _range(group: Group, first: int, bytes_max: int, fresh: tuple[Entry, ...]) -> tuple[int, int]:
+    """Return (last index, bytes) of the entries from ``first`` on that fit into ``bytes_max``.
 
     They come from the store, or from the entries staged in this call of ``ready``, never from
     both."""
     if not fresh or first < fresh[0].index:
         known = group.log.staged_index - len(fresh)
-        last = min(group.context.store.last_within(group.id, first, room), known)
+        last = min(group.context.store.last_within(group.id, first, bytes_max), known)
         return last, group.context.store.bytes_between(group.id, first, last)
     last, size = first - 1, 0
     for entry in fresh[first - fresh[0].index:]:
         more = framed_bytes(entry)
-        if size and size + more > room:
+        if size and size + more > bytes_max:
             break
         last, size = entry.index, size + more
     return last, size
@@ -191,9 +192,9 @@ def _probe(group: Group, member: Progress, fresh: tuple[Entry, ...]) -> None:
         return
     last = first - 1
     if first <= group.log.staged_index:
-        room = min(PROBE_BYTES_MAX, group.context.config.append_bytes_max)
-        upto, size = _range(group, first, room, fresh)
-        if size <= room:
+        bytes_max = min(PROBE_BYTES_MAX, group.context.config.append_bytes_max)
+        upto, size = _range(group, first, bytes_max, fresh)
+        if size <= bytes_max:
             last = upto
     _send_append(group, member, first - 1, last)
     member.probe_sent = True
