@@ -70,7 +70,7 @@ class RepairCommands:
         """True if the replica is quarantined and follows."""
         return self._group(group).nonce != 0
 
-    def is_cleared(self, group: int) -> bool:
+    def is_head_recovered(self, group: int) -> bool:
         """True if the leader has cleared the replica, so that it may be ``repaired``."""
         return self._group(group).recovery_grant[2]
 

@@ -238,7 +238,7 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
     if reply.term < group.term:
         return  # a reply to this node in an earlier term
     if reply.read_round < member.added_at_round:
-        return  # from before the member was added or restarted; see ``Progress.since``
+        return  # from before the member was added or restarted; see ``Progress.added_at_round``
     # The member was in this term when it answered: a majority of such answers confirms leadership.
     if reply.read_round > member.acked_round and reply.status == Status.OK:
         member.acked_round = reply.read_round
@@ -266,13 +266,12 @@ def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None
     if reply.match > log.last_index:
         group.emit("drop", member.node, f"acknowledges {reply.match} of {log.last_index}")
         return
-    doubted = member.recovery_nonce
-    if (doubted or reply.status) and not head_recovery.may_feed(group, member, reply):
+    recovering = member.recovery_nonce
+    if (recovering or reply.status) and not head_recovery.accept_reply(group, member, reply):
         return
     # The grant ends a head recovery: acknowledgements of before then count, and may commit.
-    news = (
-        member.acknowledged(reply.match, group.context.now_ms) or member.recovery_nonce != doubted
-    )
+    news = (member.acknowledged(reply.match, group.context.now_ms)
+            or member.recovery_nonce != recovering)
     # Assigned, not maximised: after a restart the member knows a lower index, and needs this one
     # again.
     member.commit_known = reply.commit
@@ -345,7 +344,7 @@ def maybe_commit(group: Group) -> None:
         assert group.uncommitted_bytes >= 0, f"uncommitted {group.uncommitted_bytes} B"
     log.commit_to(index)
     if group.recovering_count:
-        head_recovery.clear_some(group)
+        head_recovery.send_due_grants(group)
     # Members learn the index by an empty append, if no entries are sent before.
     if group.progress:
         context = group.context
@@ -538,6 +537,6 @@ def on_written(group: Group, durable_before: int) -> None:
         group.ack_leader = group.leader
         group.touch()
         if group.nonce:
-            head_recovery.reconsider(group)
+            head_recovery.check_barrier(group)
     if group.log.commit > group.log.emitted_index:
         group.touch()  # may have been committed by other disks before this one had it

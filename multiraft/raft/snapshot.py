@@ -51,7 +51,7 @@ def on_offer(group: Group, sender: int, message: SnapshotOffer) -> None:
     if message.term > group.term or group.role is not Role.FOLLOWER or group.leader != sender:
         group.become_follower(message.term, sender)
     group.heard_ms = group.context.now_ms
-    # Replies carry this round; the leader ignores those with a lower one (``Progress.since``).
+    # Replies carry this round; the leader ignores those with a lower one (``Progress.added_at_round``).
     group.read_round = max(
         group.read_round, message.read_round
     )

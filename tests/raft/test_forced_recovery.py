@@ -162,7 +162,7 @@ def test_a_survivor_in_doubt_that_lost_the_record_of_it_counts_again_once_it_is_
     core.repair.reincarnate(GROUP, 2, NOBODY)
     cluster.drain(survivor)
     cluster.run(5000)
-    assert core.repair.is_cleared(GROUP)
+    assert core.repair.is_head_recovered(GROUP)
     core.repair.repaired(GROUP)
     cluster.run(2000)
     leader, = leaders(cluster)

@@ -237,14 +237,14 @@ def test_a_later_doubt_needs_a_clearance_of_its_own():
     lose_end(cluster, doubter, keep=2)
     cluster.run(2000)
     core = cluster.nodes[doubter].core
-    assert core.repair.is_cleared(GROUP)
+    assert core.repair.is_head_recovered(GROUP)
     core.repair.repaired(GROUP)
     cluster.run(1000)
     core.repair.quarantine(GROUP, "found by the scrub")
-    assert not core.repair.is_cleared(GROUP)
+    assert not core.repair.is_head_recovered(GROUP)
     core.repair.follow(GROUP)
     cluster.run(1000)
-    assert core.repair.is_cleared(GROUP)
+    assert core.repair.is_head_recovered(GROUP)
 
 
 def test_a_doubter_that_was_removed_hears_of_it_though_its_leader_never_comes_back():

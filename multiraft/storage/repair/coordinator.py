@@ -170,7 +170,7 @@ class RepairCoordinator:
         plan = repair.tail_plan(group, core.status.of(group).last_index)
         if plan is not None:
             return Extend(group, plan)
-        if log.doubtful and not core.repair.is_cleared(group):
+        if log.doubtful and not core.repair.is_head_recovered(group):
             if not core.repair.is_following(group):
                 core.repair.follow(group)
             return None

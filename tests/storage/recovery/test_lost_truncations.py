@@ -100,7 +100,7 @@ class Core:
         self._rounds.run(write(group, *entries, drop_from=first_gone,
                                hard_state=HardState(self._true[-1].term, 2)))
 
-    def is_cleared(self, group: int) -> bool:
+    def is_head_recovered(self, group: int) -> bool:
         return self._cleared
 
     def repaired(self, group: int) -> None:

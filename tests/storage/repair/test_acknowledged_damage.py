@@ -539,7 +539,7 @@ class Compacted:
     def repaired(self, group: int) -> None:
         """It votes again."""
 
-    def is_cleared(self, group: int) -> bool:
+    def is_head_recovered(self, group: int) -> bool:
         return False
 
     def of(self, group: int) -> Compacted:

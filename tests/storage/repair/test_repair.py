@@ -390,7 +390,7 @@ class Core:
     def forget(self, group: int, first_gone: int) -> None:
         self.forgotten.append((group, first_gone))
 
-    def is_cleared(self, group: int) -> bool:
+    def is_head_recovered(self, group: int) -> bool:
         return False
 
     def is_following(self, group: int) -> bool:

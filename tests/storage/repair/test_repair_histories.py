@@ -298,7 +298,7 @@ class Core:
         self._life.write(group, self._life.store.table.logs[group].index.last_index + 1, [])
         self._life.sync(group)
 
-    def is_cleared(self, group: int) -> bool:
+    def is_head_recovered(self, group: int) -> bool:
         return group in self._following
 
     def repaired(self, group: int) -> None:
