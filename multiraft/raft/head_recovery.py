@@ -12,10 +12,10 @@ proposes a barrier entry.  When that entry is committed, a majority M without th
 term T *after* everything that was forgotten had happened.  (M need only have one member of every
 majority; see ``_is_barrier_held``.)  A candidate elected in a later term with the forgotten vote
 needs a majority.  A member of both majorities refuses that candidate, because at the time of the
-forgotten vote its log could not have the barrier entry.  So the forgotten vote elects no leader, and every
-entry committed by a forgotten acknowledgement is in the log of L below the barrier.  A replica that
-holds L's log up to the barrier, and does not vote again in T, is equivalent to one that forgot
-nothing.  The full argument and the rejected alternatives: docs/decisions/0009.
+forgotten vote its log could not have the barrier entry.  So the forgotten vote elects no leader,
+and every entry committed by a forgotten acknowledgement is in the log of L below the barrier.  A
+replica that holds L's log up to the barrier, and does not vote again in T, is equivalent to one
+that forgot nothing.  The full argument and the rejected alternatives: docs/decisions/0009.
 
 Invariants.  A leader ends a recovery only by an entry that it proposed after the request with that
 nonce: entries of before may be committed by what the replica forgot.  Of a recovering replica's
@@ -158,9 +158,9 @@ def accept_reply(group: Group, member: Progress, reply: AppendReply) -> bool:
     """True if a reply may move the member's progress; a reply other than ``RECOVERING_HEAD`` that
     reaches the barrier ends the recovery.
 
-    A reply with OK below the barrier answers an append from after the request (``Progress.added_at_round``).
-    So the request was an outdated one that arrived late, and the member still has to receive
-    entries up to the barrier."""
+    A reply with OK below the barrier answers an append from after the request
+    (``Progress.added_at_round``).  So the request was an outdated one that arrived late, and the
+    member still has to receive entries up to the barrier."""
     if reply.status == Status.RECOVERING_HEAD or reply.match < member.barrier:
         return member.recovery_nonce != 0
     member.recovery_nonce = 0

@@ -51,10 +51,8 @@ def on_offer(group: Group, sender: int, message: SnapshotOffer) -> None:
     if message.term > group.term or group.role is not Role.FOLLOWER or group.leader != sender:
         group.become_follower(message.term, sender)
     group.heard_ms = group.context.now_ms
-    # Replies carry this round; the leader ignores those with a lower one (``Progress.added_at_round``).
-    group.read_round = max(
-        group.read_round, message.read_round
-    )
+    # Replies carry this round; the leader ignores lower ones (``Progress.added_at_round``).
+    group.read_round = max(group.read_round, message.read_round)
     if group.is_frozen():
         if group.quarantined is not REMOVED:
             group.reply_append(sender, Status.QUARANTINED)

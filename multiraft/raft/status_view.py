@@ -40,7 +40,7 @@ class StatusView:
         found = self._groups.get(group)
         return found is not None and found.role is Role.LEADER
 
-    def is_settled(self, group: int) -> bool:
+    def has_applied_in_term(self, group: int) -> bool:
         """True if this node leads ``group`` and has applied an entry of its own term: only then
         does the applied state include every acknowledged entry."""
         found = self._groups.get(group)

@@ -320,6 +320,6 @@ class RepairCoordinator:
         wanted = request.wanted[:ENTRIES_PER_REQUEST]
         plans = self._store.repair.copies_plan(group, wanted, ANSWER_BYTES_MAX)
         repair = self._store.repair
-        leads = self._core.status.is_settled(group) and repair.term(group) >= request.term
+        leads = self._core.status.has_applied_in_term(group) and repair.term(group) >= request.term
         return plans, Answer(group, known, (), tuple(repair.absent(group, wanted)), leads,
                              tuple(repair.compacted(group, wanted)), request.wanted)

@@ -498,7 +498,7 @@ STATE_BUGS = {
         "chaos.simulator.node.metadata_group",
         "Stately._serve_state",
         "self._raft.status.of(METADATA_GROUP).quarantined",
-        "not self._raft.status.is_settled(METADATA_GROUP)",
+        "not self._raft.status.has_applied_in_term(METADATA_GROUP)",
         "a leader that needs the vote of who needs its snapshot does not give it",
         Seeds((5,)),
     ),

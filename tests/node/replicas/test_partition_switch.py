@@ -85,7 +85,7 @@ class Node:
     def is_leader(self, group: int) -> bool:
         return self.world.groups[group].leader == self.node
 
-    def is_settled(self, group: int) -> bool:
+    def has_applied_in_term(self, group: int) -> bool:
         return self.is_leader(group) and self.world.groups[group].settled
 
     def records_fit(self, group: int) -> bool:

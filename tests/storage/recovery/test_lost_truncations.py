@@ -62,7 +62,7 @@ class Core:
         last_index = self._store.table.log(1).index.last_index
         return Status(1, last_index, self._commit, self._commit, 2, VOTERS)
 
-    def is_settled(self, group: int) -> bool:
+    def has_applied_in_term(self, group: int) -> bool:
         return True
 
     def may_forget(self, group: int, first_gone: int) -> bool:

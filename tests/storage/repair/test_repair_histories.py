@@ -275,7 +275,7 @@ class Core:
         return Status(1, store.table.logs[group].index.last_index, store.tails[group].applied_index,
                       known, 2, VOTERS)
 
-    def is_settled(self, group: int) -> bool:
+    def has_applied_in_term(self, group: int) -> bool:
         return False
 
     def may_forget(self, group: int, first_gone: int) -> bool:
@@ -315,7 +315,7 @@ class PeerCore:
         self.status = self  # as core.status
         self._store, self._leads = store, leads
 
-    def is_settled(self, group: int) -> bool:
+    def has_applied_in_term(self, group: int) -> bool:
         return self._leads
 
 
