@@ -316,7 +316,7 @@ class MultiRaft:
                       partition, base_offset, payload)
         size = framed_bytes(entry)
         replication.check_limits(leading, size)
-        why = leading.tail.verify(entry)
+        why = leading.tail.check_entry(entry)
         if why:
             raise ProposalError(f"group {group} refuses {kind.name}: {why}")
         replication.propose(leading, entry, size)
@@ -327,21 +327,21 @@ class MultiRaft:
         """Append a validated batch, with base offset and leader epoch stamped into ``payload`` in
         place (it must be writable).  Raises ``ProposalError``; then nothing was appended."""
         leading = self._leading(group)
-        admitted = leading.tail.admit(partition, info)
+        validated = leading.tail.validate_append(partition, info)
         log = leading.log
         # The original is in the log already: the caller waits for its commit like for a new
         # entry's.
-        if admitted.duplicate:
-            index = admitted.index
+        if validated.duplicate:
+            index = validated.index
             term = log.term_at(index) if index >= log.first_index else 0
-            return Proposed(index, term, admitted.base_offset, True)
-        base_offset, term = admitted.base_offset, leading.term
+            return Proposed(index, term, validated.base_offset, True)
+        base_offset, term = validated.base_offset, leading.term
         entry = Entry(EntryKind.DATA, group, leading.log_incarnation, term, log.last_index + 1,
                       partition, base_offset, payload, info)
         size = framed_bytes(entry)
         replication.check_limits(leading, size)
         # Stamped after all checks: a refused batch must not carry an offset.
-        stamp_batch(payload, base_offset, admitted.leader_epoch_base + term)
+        stamp_batch(payload, base_offset, validated.leader_epoch_base + term)
         replication.propose(leading, entry, size)
         return Proposed(entry.index, term, base_offset, False)
 

@@ -495,7 +495,7 @@ def _accept(group: Group, sender: int, entries: tuple[Entry, ...]) -> bool:
     for entry in entries[skip:] if skip else entries:
         # Verified before it is in the log: an entry that cannot be applied would stop every
         # replica.
-        why = tail.verify(entry)
+        why = tail.check_entry(entry)
         if entry.kind == _MEMBERSHIP and not why:
             why = joint_quorum.fault(entry.payload)
         if why:

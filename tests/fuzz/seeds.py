@@ -14,7 +14,7 @@ from multiraft import core
 from multiraft.client._compression import CODECS, compress
 from multiraft.liveness.leadership_digest import BUCKETS
 from multiraft.liveness.peer_identity import BootId
-from multiraft.partitions.producer_state import BATCHES_PER_WINDOW, carried, extended
+from multiraft.partitions.producer_state import BATCHES_PER_WINDOW, export_windows, extended
 from multiraft.partitions.records import open_payload, seal_payload
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum, messages
@@ -349,7 +349,7 @@ def carried_windows() -> list[bytes]:
         lambda window, number: extended(window, BatchInfo(10, producer, 1, 10 * number, 0, 0),
                                         10 * number, 5 + number), range(batches), None)
         for producer, batches in ((7, 1), (8, BATCHES_PER_WINDOW))}
-    return [carried(windows), carried({7: windows[7]})]
+    return [export_windows(windows), export_windows({7: windows[7]})]
 
 
 # ---- files ---------------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ class Cluster:
                 if peer.core is None or (node.id, to) in self.cut:
                     continue
                 response = peer.liveness.on_heartbeat(self.now_ms, node.id, heartbeat)
-                if answer is not None and (to, node.id) not in self.cut:
+                if response is not None and (to, node.id) not in self.cut:
                     node.liveness.on_response(self.now_ms, to, response)
         for node in self.nodes.values():
             if node.core is not None:

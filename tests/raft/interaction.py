@@ -33,7 +33,7 @@ class ScriptTail(NullLogState):
     def __init__(self) -> None:
         self.refused: dict[int, str] = {}
 
-    def verify(self, entry) -> str:
+    def check_entry(self, entry) -> str:
         return self.refused.get(entry.index, "")
 
 

@@ -312,7 +312,7 @@ class _Rebuilding:
         for entry in self._tail_entries.get(log.group, ()):
             if 0 < first_missing <= entry.index:
                 return ""
-            why = tail.verify(entry)
+            why = tail.check_entry(entry)
             if why:
                 return why
             tail.append(entry)

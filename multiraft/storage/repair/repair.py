@@ -345,7 +345,8 @@ class LocalRepair:
                     or not log.index.holds(entry.index, entry.term)):
                 return ""
             is_change = entry.kind == EntryKind.MEMBERSHIP
-            why = tail.verify(entry) or (joint_quorum.fault(entry.payload) if is_change else "")
+            why = tail.check_entry(entry) or (
+                joint_quorum.fault(entry.payload) if is_change else "")
             if why:
                 log.quarantine_for_good(why)
                 return why
