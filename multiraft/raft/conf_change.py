@@ -57,7 +57,7 @@ def change_members(group: Group, voters: tuple[int, ...], learners: tuple[int, .
     if not voters:
         raise InvalidMembers(f"group {group.id} needs a voter")
     try:
-        changed = joint_quorum.validate(joint_quorum.entered(current, voters, learners))
+        changed = joint_quorum.validate(joint_quorum.enter_joint(current, voters, learners))
     except ValueError as error:
         raise InvalidMembers(f"group {group.id}: {error}") from error
     if (set(voters), set(learners)) == (set(current.voters), set(current.learners)):
@@ -78,7 +78,7 @@ def _is_counted(group: Group, node: int) -> bool:
     A voter in head recovery cannot: only entries that other voters hold end its recovery, and
     nothing does if the group has no leader without it."""
     member = group.progress.get(node)
-    return group.context.support.is_supported_by(node) and (member is None or member.is_whole)
+    return group.context.support.is_supported_by(node) and (member is None or member.is_intact)
 
 
 def is_open(group: Group) -> bool:
@@ -126,7 +126,7 @@ def on_commit(group: Group) -> None:
     # The joint configuration is committed: both majorities have it, so no later leader can decide
     # by the old voters alone.  Leaving it needs another entry, which later leaders inherit.
     if group.configuration.outgoing:
-        _append(group, joint_quorum.left(group.configuration))
+        _append(group, joint_quorum.leave_joint(group.configuration))
         return
     # The new configuration is committed: from here on the old voters are not needed.
     group.conf_change_open = False

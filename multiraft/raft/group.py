@@ -369,7 +369,8 @@ class Group:
         self.tail.truncate(first_gone)
         # A configuration counts only while its entry is in the log (thesis 4.1).
         if self.configuration_index >= first_gone:
-            self.configurations = joint_quorum.before(self.configurations, first_gone)
+            self.configurations = joint_quorum.configurations_before(
+                self.configurations, first_gone)
             self._put_in_force()
         self.touch()
 

@@ -175,7 +175,7 @@ def _is_barrier_held(group: Group, member: Progress) -> bool:
 
     A committed entry satisfies that.  Of an even number of voters half are enough; of two, the
     leader alone."""
-    return (group.log.commit >= member.barrier or joint_quorum.everywhere(
+    return (group.log.commit >= member.barrier or joint_quorum.in_every_majority(
         group.configuration, lambda node: group.durable_of(node) >= member.barrier))
 
 

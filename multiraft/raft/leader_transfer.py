@@ -51,7 +51,7 @@ def can_shed_leadership(group: Group) -> bool:
 def _could_lead(group: Group, node: int) -> bool:
     support = group.context.support
     return (node in support.support_from and node in support.connections
-            and group.progress[node].is_whole)
+            and group.progress[node].is_intact)
 
 
 def transfer(group: Group, to: int) -> None:

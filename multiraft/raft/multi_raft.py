@@ -392,7 +392,7 @@ class MultiRaft:
             raise ProposalError(f"node {to} cannot take group {group}: it is not reached")
         if leading.transferee:
             raise ProposalError(f"group {group} is being handed to node {leading.transferee}")
-        if not leading.progress[to].is_whole:
+        if not leading.progress[to].is_intact:
             raise ProposalError(f"node {to} cannot take group {group}: its replica is damaged")
         leader_transfer.transfer(leading, to)
 

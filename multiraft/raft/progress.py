@@ -166,10 +166,10 @@ class Progress:
 
     def has_all(self, last_index: int, commit: int) -> bool:
         """True if the member acknowledged the whole log *and* knows the commit index."""
-        return self.match == last_index and self.commit_known == commit and self.is_whole
+        return self.match == last_index and self.commit_known == commit and self.is_intact
 
     @property
-    def is_whole(self) -> bool:
+    def is_intact(self) -> bool:
         """True if the member has reported no damage."""
         return not self.recovery_nonce and self.state is not ProgressState.OUT
 

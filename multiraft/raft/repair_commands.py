@@ -62,7 +62,7 @@ class RepairCommands:
         """Replace the configurations (index, value) in the log of a frozen replica by those that
         the store has learned; an entry lost at the start may have been one."""
         found = self._group(group)
-        known = joint_quorum.before(configurations, found.log.last_index + 1)
+        known = joint_quorum.configurations_before(configurations, found.log.last_index + 1)
         if found.is_frozen() and found.lifecycle_record is None and known != found.configurations:
             found.replace_configurations(known)
 

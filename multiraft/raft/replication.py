@@ -109,7 +109,7 @@ def send_appends(group: Group, fresh: tuple[Entry, ...], fresh_bytes: int) -> No
         elif member.state is _PROBE and not member.probe_sent:
             _probe(group, member, fresh)
         if group.reads is not None and read_index.is_unanswered(group, member):
-            _ask(group, member)
+            _send_round(group, member)
     group.commit_broadcast_due = False
 
 
@@ -200,7 +200,7 @@ def _probe(group: Group, member: Progress, fresh: tuple[Entry, ...]) -> None:
     member.probe_sent = True
 
 
-def _ask(group: Group, member: Progress) -> None:
+def _send_round(group: Group, member: Progress) -> None:
     """Send an append without entries.  A member that answers it has not seen a later leader."""
     prev = member.next_index - 1
     if member.state in (_PROBE, _REPLICATE) and prev >= group.log.first_index - 1:
@@ -243,7 +243,7 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
     if reply.read_round > member.acked_round and reply.status == Status.OK:
         member.acked_round = reply.read_round
         if group.reads is not None:
-            read_index.on_heard(group)
+            read_index.on_round_answered(group)
     status = reply.status
     if status == Status.OK or status == Status.RECOVERING_HEAD:
         _on_acknowledged(group, member, reply)
@@ -366,7 +366,7 @@ def on_leader_timer(group: Group) -> None:
         leader_transfer.give_up_transfer(group)
     group.commit_broadcast_due = True
     again_ms = group.transfer_deadline_ms if group.transferee else 0
-    if group.reads is not None and read_index.ask_again(group):
+    if group.reads is not None and read_index.resend_round(group):
         due_ms = now_ms + context.config.retransmit_ms
         again_ms = min(again_ms, due_ms) if again_ms else due_ms
     for member in group.progress.values():
