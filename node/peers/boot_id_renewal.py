@@ -68,8 +68,8 @@ class Renewal:
             boot_ids = await trio.to_thread.run_sync(self._renew)
         except (OSError, StorageError) as error:
             if getattr(error, "errno", None) not in _FULL:
-                raise DiskFailed(f"a new number of this life cannot be kept: {error}") from error
-            self._log.debug("no room for a new number of this life")
+                raise DiskFailed(f"a new boot id cannot be kept: {error}") from error
+            self._log.debug("no disk space for a new boot id")
             return
         self._admission.renewed(boot_ids)
         async with trio.open_nursery() as nursery:

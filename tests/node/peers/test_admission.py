@@ -89,7 +89,7 @@ def test_a_twin_that_is_alive_is_waited_for_only_so_long(tmp_path, monkeypatch):
     node = Turned(tmp_path, monkeypatch)
     node.away_after(0)
     node.for_long(patience_ms - 200)
-    node.admission.welcomed(2)  # the old life's connections were only slow to end
+    node.admission.welcomed(2)  # connections of the old process were only slow to end
     node.away_after(10)
     node.for_long(patience_ms - 200)
     assert not node.records
@@ -106,7 +106,7 @@ def test_a_node_that_was_paused_itself_does_not_take_that_for_a_twin(tmp_path, m
     assert not node.records
 
 
-# ---- which life came before ----------------------------------------------------------------------
+# ---- which start came before ---------------------------------------------------------------------
 
 
 class Asked:
