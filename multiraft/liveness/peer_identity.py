@@ -109,7 +109,7 @@ def check_peer(hello: PeerHello, receiver: int, known: KnownPeer | None, is_remo
     ``is_alive`` returns whether a boot id is connected and supported right now.  O(1)."""
     node = hello.node
     if is_removed:
-        return Rejection(Refusal.REMOVED, f"node {node} was removed from the cluster for ever")
+        return Rejection(Refusal.REMOVED, f"node {node} was removed from the cluster permanently")
     if known is None or node == receiver:
         return Rejection(Refusal.UNKNOWN, f"node {node} is no member of this cluster that node "
                          f"{receiver} knows of")
@@ -131,11 +131,11 @@ def _check_other_boot_id(hello: PeerHello, known: KnownPeer,
                       f"{hello.boot_epoch}",
                       boot_id if boot_id.boot_epoch == epoch else BootId(epoch, 0))
     if not hello.boot_id.is_durable and boot_id.is_durable:
-        return _stale(hello, f"node {node} has started since, by a release that tells its lives "
-                      f"apart, and this one by an earlier release", boot_id)
+        return _stale(hello, f"node {node} has started since, by a release that keeps boot "
+                      f"ids, and this one by an earlier release", boot_id)
     if hello.boot_id.is_durable and hello.after != known.remembered:
-        return Rejection(Refusal.UNLINKED, f"node {node} has to say that its directory has had the "
-                         f"life with boot epoch {known.remembered.boot_epoch}", known.remembered)
+        return Rejection(Refusal.UNLINKED, f"node {node} has to name the boot id with boot epoch "
+                         f"{known.remembered.boot_epoch} as one of its directory", known.remembered)
     if hello.boot_epoch == boot_id.boot_epoch and not boot_id.is_durable:
         return _stale(hello, f"another process has started as node {node} with the same boot epoch "
                       f"{epoch}", boot_id)

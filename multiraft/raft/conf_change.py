@@ -137,7 +137,7 @@ def on_commit(group: Group) -> None:
         leader_transfer.resign(group, "removed")
         group.mark_removed("removed", group.configuration_index)
     elif not joint_quorum.is_voter(group.configuration, group.context.node):
-        leader_transfer.resign(group, "no voter any more")
+        leader_transfer.resign(group, "no longer a voter")
 
 
 # ---- removed members ---------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def on_vote_request_as_leader(group: Group, sender: int, request: VoteRequest) -
         _on_nonmember(group, sender, request.term - request.pre)
         if group.role is not Role.LEADER:
             return
-    elif member.state is ProgressState.ABSENT:
+    elif member.state is ProgressState.UNKNOWN_GROUP:
         member.retreat()  # the request shows that it has a replica now
         group.touch()
     election.on_vote_request(group, sender, request)
@@ -262,7 +262,7 @@ def reincarnate(group: Group, incarnation: int, configuration: Configuration,
     assert incarnation > group.incarnation, f"{incarnation} after {group.incarnation}"
     # The term passes those of leaders that the survivor never heard of; see ``UNHEARD_SHARE``.
     unheard = group.context.config.term_jump_max // UNHEARD_SHARE if configuration.voters else 0
-    group.become_follower(group.term + 1 + unheard, 0, "recovered by force")
+    group.become_follower(group.term + 1 + unheard, 0, "forced recovery")
     group.incarnation = incarnation
     group.vote_barrier_index, group.vote_barrier_term = ((0, 0) if configuration.voters
                                        else (max(1, vote_barrier_index), vote_barrier_term))

@@ -44,7 +44,7 @@ def on_election_timer(group: Group) -> None:
     if group.may_campaign():
         start_pre_vote(group)
     elif group.role is not Role.FOLLOWER:
-        group.become_follower(group.term, 0, "not held up")
+        group.become_follower(group.term, 0, "no quorum support")
     elif group.is_non_candidate():
         _probe_group(group)
 
@@ -187,7 +187,7 @@ def _become_leader(group: Group) -> None:
     context = group.context
     # Without quorum support it would step down at once, after having disturbed the group.
     if not group.has_quorum_support():
-        group.become_follower(group.term, 0, "won, but not held up")
+        group.become_follower(group.term, 0, "won without quorum support")
         return
     context.timers.cancel(group.id)
     next_index = group.log.last_index + 1

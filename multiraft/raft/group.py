@@ -300,7 +300,7 @@ class Group:
         # Holds back every message of this group until a write has taken term and vote: a vote that
         # a crash could undo would allow a second one in the same term.
         self.hard_state_unstaged = True
-        self.emit("hard_state", term, vote)
+        self.emit("hard_state_changed", term, vote)
         self.touch()
 
     def become_follower(self, term: int, leader: int, why: str = "", vote: int = 0) -> None:
@@ -323,7 +323,7 @@ class Group:
         """Take a role in the present term, and publish or withdraw this replica's leader
         accordingly."""
         if (role, leader) != (self.role, self.leader):
-            self.emit("role", role, self.term, leader, why)
+            self.emit("role_changed", role, self.term, leader, why)
         if self.role is Role.LEADER and role is not Role.LEADER:
             self._withdraw_leader()
         self.role = role
@@ -362,7 +362,7 @@ class Group:
     def truncate(self, first_gone: int) -> None:
         """Remove the log's suffix from ``first_gone`` on, and its effects on tail state and
         configuration."""
-        self.emit("truncate", first_gone, self.log.last_index)
+        self.emit("log_truncated", first_gone, self.log.last_index)
         # A verified entry matches the leader's log: the leader never asks to remove it.
         assert self.matched_index < first_gone, f"{first_gone} is verified ({self.matched_index})"
         self.log.truncate(first_gone)
@@ -380,7 +380,7 @@ class Group:
         the configuration of the entry at ``index``."""
         before = bounds.first_index - 1
         assert bounds.last_index == before > self.log.commit, f"{bounds} over {self.log.commit}"
-        self.emit("installed", before, bounds.prev_term)
+        self.emit("snapshot_installed", before, bounds.prev_term)
         self.log = RaftLog(bounds, (), before, before)
         self.tail = tail
         self.configurations = [(index, configuration)]
@@ -408,7 +408,7 @@ class Group:
     def _put_in_force(self) -> None:
         self.configuration_index, self.configuration = self.configurations[-1]
         self.subscribe_to(self.configuration.members())
-        self.emit("membership", self.configuration, self.configuration_index)
+        self.emit("configuration_changed", self.configuration, self.configuration_index)
         if self.role is Role.LEADER:
             self._update_members()
         else:
@@ -483,7 +483,7 @@ class Group:
         self.quarantined = why
         # A grant for an earlier head recovery is void.
         self.nonce, self.recovery_grant = 0, (0, 0, False)
-        self.emit("quarantine", why)
+        self.emit("replica_quarantined", why)
         self.ack_leader = 0
         # The member that feeds this replica after its repair verifies the log anew.  Until then
         # entries above ``commit`` may be compacted there, and a snapshot must be able to replace
@@ -496,7 +496,7 @@ class Group:
         """End the quarantine: nothing is missing, durably, and the replica counts as before."""
         self.quarantined = ""
         self.nonce = self.vote_requester = 0
-        self.emit("repaired")
+        self.emit("replica_repaired")
         self.ack_leader = self.leader if self.leader != self.context.node else 0
         self.rearm()
         self.touch()
@@ -551,7 +551,7 @@ class Group:
         if self.leader and self.leader_trust_epoch != self.context.support.trust_epoch.get(
             self.leader, 0
         ):
-            self.become_follower(self.term, 0, "leader discredited")
+            self.become_follower(self.term, 0, "trust in the leader revoked")
             return
         self.rearm()
 
@@ -560,7 +560,7 @@ class Group:
         # The leader steps down before a majority stops supporting it elsewhere: without quorum
         # support another node may be elected.
         if not self.has_quorum_support():
-            self.become_follower(self.term, 0, "lost its majority of leases")
+            self.become_follower(self.term, 0, "lost quorum support")
             return
         for member in self.progress.values():
             epoch = context.support.support_from.get(member.node)
@@ -578,7 +578,7 @@ class Group:
         ``retransmit_ms``."""
         timers = self.context.timers
         if timers.deadline(self.id) is None:
-            self.emit("wake")
+            self.emit("unquiesced")
             timers.arm(self.id, self.context.now_ms + self.context.config.retransmit_ms)
         self.touch()
 

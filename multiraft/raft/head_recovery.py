@@ -49,7 +49,7 @@ def begin(group: Group) -> None:
     # A truncation at the end of the log is written although the log is not known to have more
     # entries.
     group.log.drop_from = group.log.drop_from or group.log.staged_index + 1
-    group.emit("doubt", group.log.last_index)
+    group.emit("head_recovery_started", group.log.last_index)
     group.touch()
     send_recovery_request(group)
 
@@ -116,7 +116,7 @@ def check_barrier(group: Group) -> None:
             # The replica may have voted in this term for another candidate, and must not vote
             # again.  A vote for the elected leader changes no outcome.
             group.set_hard_state(group.term, group.leader)
-        group.emit("cleared", index)
+        group.emit("head_recovered", index)
         group.touch()
 
 
@@ -147,7 +147,7 @@ def on_request(group: Group, sender: int, request: HeadRecoveryRequest) -> None:
     member.match = 0  # it may have forgotten what it acknowledged
     member.commit_known = 0
     member.retreat()
-    group.emit("member", member.node, "doubtful")
+    group.emit("member_changed", member.node, "recovering_head")
     entry = Entry(EntryKind.NOOP, group.id, group.log_incarnation, group.term, member.barrier)
     group.append(entry)
     group.uncommitted_bytes += framed_bytes(entry)
@@ -165,7 +165,7 @@ def accept_reply(group: Group, member: Progress, reply: AppendReply) -> bool:
         return member.recovery_nonce != 0
     member.recovery_nonce = 0
     group.recovering_count -= 1
-    group.emit("member", member.node, "cleared")
+    group.emit("member_changed", member.node, "head_recovered")
     return True
 
 

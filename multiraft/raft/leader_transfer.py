@@ -60,7 +60,7 @@ def transfer(group: Group, to: int) -> None:
     context = group.context
     group.transferee = to
     group.transfer_deadline_ms = context.now_ms + context.config.transfer_timeout_ms
-    group.emit("transfer", to, "begin")
+    group.emit("leadership_transfer", to, "started")
     context.timers.arm(group.id, group.transfer_deadline_ms)
     continue_transfer(group)
     group.touch()
@@ -75,7 +75,7 @@ def continue_transfer(group: Group) -> None:
 
 def give_up_transfer(group: Group) -> None:
     """End a transfer that failed, and take proposals again."""
-    group.emit("transfer", group.transferee, "given up")
+    group.emit("leadership_transfer", group.transferee, "aborted")
     group.transferee = 0
 
 

@@ -180,7 +180,7 @@ class MultiRaft:
                 # A leader's last messages, TimeoutNow to its successor among them.
                 self._peers.outbox += group.outbox
             self.remove_group(group.id)
-            self._context.events.append(Event("removed", group.id, ()))
+            self._context.events.append(Event("replica_removed", group.id, ()))
 
     def _group(self, group: int) -> Group:
         return replica(self._groups, group, self.node)

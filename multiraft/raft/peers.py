@@ -95,21 +95,21 @@ class Peers:
         support = self._context.support
         if support.support_for.get(node) == boot_epoch:
             return
-        self._emit("lease", node, "granted", boot_epoch)
+        self._emit("lease_changed", node, "granted", boot_epoch)
         support.support_for[node] = boot_epoch
         self._heard_epoch(node, boot_epoch)
         self._queue(node)
 
     def lease_withdrawn(self, node: int) -> None:
         if self._context.support.support_for.pop(node, None) is not None:
-            self._emit("lease", node, "withdrawn")
+            self._emit("lease_changed", node, "withdrawn")
             self._queue(node)
 
     def lease_held(self, node: int, boot_epoch: int) -> None:
         support = self._context.support
         if support.support_from.get(node) == boot_epoch:
             return
-        self._emit("lease", node, "held", boot_epoch)
+        self._emit("lease_changed", node, "held", boot_epoch)
         support.support_from[node] = boot_epoch
         self._heard_epoch(node, boot_epoch)
         self._queue(node)
@@ -117,18 +117,18 @@ class Peers:
     def lease_lost(self, node: int) -> None:
         if self._context.support.support_from.pop(node, None) is not None:
             self._context.support.full.discard(node)
-            self._emit("lease", node, "lost")
+            self._emit("lease_changed", node, "lost")
             self._queue(node)
 
     def peer_full(self, node: int, full: bool) -> None:
         known = self._context.support.full
         if node in self._context.support.support_from and full != (node in known):
             (known.add if full else known.discard)(node)
-            self._emit("room", node, full)
+            self._emit("peer_disk_space", node, full)
 
     def _heard_epoch(self, node: int, boot_epoch: int) -> None:
         if self._context.support.heard_epoch(node, boot_epoch):
-            self._emit("restarted", node, boot_epoch)
+            self._emit("peer_restarted", node, boot_epoch)
             self.leader_table.restarted(node)
 
     def connected(self, node: int) -> None:
@@ -144,8 +144,8 @@ class Peers:
         """Answer a request for a group that is not here, or not in that incarnation.
 
         Only this item of its frame is affected (scenarios S36, S37), and replies are never
-        answered.  An append or a snapshot offer also emits the event ``wanted``: its leader needs a
-        replica here.  It may have compacted everything that it could append."""
+        answered.  An append or a snapshot offer also emits the event ``replica_requested``: its
+        leader needs a replica here.  It may have compacted everything that it could append."""
         if isinstance(message, (Append, SnapshotOffer)):
             self._send(sender, AppendReply(message.group, message.incarnation, message.term,
                                            Status.UNKNOWN_GROUP, 0, 0, 0, 0, message.read_round))
@@ -154,7 +154,8 @@ class Peers:
                 at = (message.first_index - 1 if isinstance(message, SnapshotOffer)
                       else message.prev_index)
                 self._context.events.append(Event(
-                    "wanted", message.group, (message.incarnation, sender, message.term, at)))
+                    "replica_requested", message.group,
+                    (message.incarnation, sender, message.term, at)))
         elif isinstance(message, VoteRequest):
             self._send(sender, VoteReply(message.group, message.incarnation, 0, False,
                                          message.pre))
@@ -195,7 +196,7 @@ class Peers:
         followed = self._context.followed_digests.get(node)
         if followed is None or not followed.total:
             return
-        self._emit("discredited", node)
+        self._emit("trust_revoked", node)
         self._context.support.revoke_trust(node)
         self._queue(node)
 

@@ -4,8 +4,8 @@ Transitions.
     PROBE -> REPLICATE   the member named an index that matches
     REPLICATE -> PROBE   mismatch, no answer in time, or a new connection: bytes in flight are lost
     any -> SNAPSHOT      the entries that it lacks are compacted away
-    any -> ABSENT        its node has no replica of the group yet; probed at a slower pace
-    any -> OUT           its replica is quarantined; probed seldom
+    any -> UNKNOWN_GROUP its node has no replica of the group yet; probed less often
+    any -> QUARANTINED   its replica is quarantined; probed seldom
     any -> PROBE         a new boot epoch of its node: what was known may be lost
 
 Invariants.  match < next_index; inflight_bytes is the sum over inflight; inflight indexes ascend.
@@ -29,8 +29,8 @@ class ProgressState(enum.IntEnum):
     PROBE = 0
     REPLICATE = 1
     SNAPSHOT = 2
-    ABSENT = 3
-    OUT = 4
+    UNKNOWN_GROUP = 3
+    QUARANTINED = 4
 
 
 class Progress:
@@ -171,7 +171,7 @@ class Progress:
     @property
     def is_intact(self) -> bool:
         """True if the member has reported no damage."""
-        return not self.recovery_nonce and self.state is not ProgressState.OUT
+        return not self.recovery_nonce and self.state is not ProgressState.QUARANTINED
 
     def _check(self) -> None:
         assert self.match < self.next_index, f"match {self.match}, next {self.next_index}"

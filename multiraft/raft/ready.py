@@ -69,7 +69,7 @@ class ReadReady(NamedTuple):
 class Event(NamedTuple):
     """Trace event for people and tests; ``multiraft.raft.describe`` turns it into text."""
 
-    kind: str  # "role", "term", "commit", "truncate", "sleep", "wake", "lease", "drop", ...
+    kind: str  # "role_changed", "log_truncated", "quiesced", "message_dropped", ...
     group: int
     fields: tuple
 

@@ -32,7 +32,7 @@ class RepairCommands:
 
     def follow(self, group: int) -> None:
         """Let a quarantined replica follow, uncounted, until its leader clears it (event
-        ``recovery_grant``).  The replica has every entry that it knows of, but its log may have
+        ``head_recovered``).  The replica has every entry that it knows of, but its log may have
         ended later."""
         head_recovery.begin(self._group(group))
 

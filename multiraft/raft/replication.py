@@ -256,15 +256,16 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
             member.vanished()
             group.forget_replies_of(member)
             group.unquiesce()
-        _probe_seldom(group, member, ProgressState.ABSENT)
+        _probe_seldom(group, member, ProgressState.UNKNOWN_GROUP)
     else:
-        _probe_seldom(group, member, ProgressState.OUT)
+        _probe_seldom(group, member, ProgressState.QUARANTINED)
 
 
 def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None:
     log = group.log
     if reply.match > log.last_index:
-        group.emit("drop", member.node, f"acknowledges {reply.match} of {log.last_index}")
+        group.emit("message_dropped", member.node,
+                   f"acknowledges {reply.match} of {log.last_index}")
         return
     recovering = member.recovery_nonce
     if (recovering or reply.status) and not head_recovery.accept_reply(group, member, reply):
@@ -302,10 +303,11 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
     if reply.hint_index < member.match and group.context.config.members_may_forget:
         member.match = member.commit_known = 0
         group.forget_replies_of(member)
-        group.emit("member", member.node, "forgot")
+        group.emit("member_changed", member.node, "lost_entries")
         group.unquiesce()
     if reply.hint_index < member.match:
-        group.emit("drop", member.node, f"has {reply.hint_index}, acknowledged {member.match}")
+        group.emit("message_dropped", member.node,
+                   f"has {reply.hint_index}, acknowledged {member.match}")
         return
     index, term = group.log.last_not_above(reply.hint_index, reply.hint_term)
     if index > reply.hint_index or term > reply.hint_term:
@@ -319,7 +321,7 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
 
 def _probe_seldom(group: Group, member: Progress, state: ProgressState) -> None:
     if member.state is not state:
-        group.emit("member", member.node, state.name.lower())
+        group.emit("member_changed", member.node, state.name.lower())
     member.retreat()
     member.state = state
     member.progressed_ms = group.context.now_ms
@@ -375,9 +377,9 @@ def on_leader_timer(group: Group) -> None:
         if member.has_all(log.last_index, log.commit) or not _is_reachable(group, member):
             continue
         retry_ms = context.config.retransmit_ms
-        if member.state is ProgressState.ABSENT:
+        if member.state is ProgressState.UNKNOWN_GROUP:
             retry_ms *= min(UNKNOWN_GROUP_RETRY_MAX, 1 << member.unknown_replies - 1)
-        elif member.state is ProgressState.OUT:
+        elif member.state is ProgressState.QUARANTINED:
             retry_ms *= QUARANTINED_RETRY
         elif member.state is ProgressState.SNAPSHOT:
             retry_ms *= snapshot.OFFER_RETRY
@@ -391,7 +393,7 @@ def on_leader_timer(group: Group) -> None:
     else:
         # Every reachable member has all entries and the commit index, and the disarmed timer is the
         # whole of quiescing.  Any proposal, message or change of support arms it again.
-        group.emit("sleep")
+        group.emit("quiesced")
     group.touch()
 
 
@@ -424,7 +426,7 @@ def on_append(group: Group, sender: int, append: Append) -> None:
         return
     fault = _fault(append, group.log_incarnation)
     if fault:
-        group.emit("drop", sender, fault)
+        group.emit("message_dropped", sender, fault)
         return
     log = group.log
     prev = append.prev_index

@@ -35,7 +35,7 @@ OFFER_RETRY = 4
 def offer(group: Group, member: Progress) -> None:
     """Offer a snapshot to a member whose next entry is compacted."""
     if member.state is not ProgressState.SNAPSHOT:
-        group.emit("needs_snapshot", member.node, member.next_index, group.log.first_index)
+        group.emit("snapshot_needed", member.node, member.next_index, group.log.first_index)
     member.become_probe(member.next_index)
     member.state = ProgressState.SNAPSHOT
     member.progressed_ms = group.context.now_ms

@@ -26,7 +26,7 @@ class MemberProgress(NamedTuple):
     """One member as its leader sees it.  ``lag_bytes``: bytes of the leader's log that it lacks."""
 
     node: int
-    state: str  # probe, replicate, snapshot, absent (no replica yet), out (quarantined)
+    state: str  # probe, replicate, snapshot, unknown_group (no replica yet), quarantined
     match: int
     next_index: int
     commit_known: int

@@ -54,7 +54,7 @@ SPACE_FRESH_MS = 5_000
 #: Time to wait for a measurement of disk space, in seconds.
 SPACE_WAIT_S = 1.0
 #: States of members that receive no entries.
-_UNFED = ("snapshot", "absent", "out")
+_UNFED = ("snapshot", "unknown_group", "quarantined")
 
 
 @dataclass(slots=True)

@@ -118,7 +118,7 @@ def test_a_replica_that_was_removed_and_made_again_is_fed_from_its_beginning(nod
     solo = leading(learners=(6,))
     solo.acknowledge(node, 2, commit=1)
     unknown(solo, node, 0)
-    assert member(solo, node).match == 0 and member(solo, node).state == "absent"
+    assert member(solo, node).match == 0 and member(solo, node).state == "unknown_group"
     solo.acknowledge(node, 2, commit=1)  # late
     assert member(solo, node).match == 0
     asked = solo.tick(600)

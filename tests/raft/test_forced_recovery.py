@@ -55,7 +55,7 @@ def recovered() -> tuple[Cluster, int, tuple[int, int]]:
 def join(cluster: Cluster, id_: int) -> None:
     """Create a replica for a leader that needs one, like ``node/replicas/lifecycle.py``."""
     node = cluster.nodes[id_]
-    wanted = next(event for event in node.events if event.kind == "wanted")
+    wanted = next(event for event in node.events if event.kind == "replica_requested")
     incarnation, _, term, at = wanted.fields
     node.store.create_group(GROUP, 1, NOBODY)
     node.core.add_group(GROUP, 1, node.store.created(GROUP), NullLogState())

@@ -59,8 +59,8 @@ def test_a_doubter_is_fed_and_cleared_by_an_entry_committed_without_it():
     lose_end(cluster, doubter, keep=2, forget_vote=True)
     cluster.run(2000)
     assert status(cluster, doubter).quarantined
-    assert len(events(cluster, doubter, "cleared")) == 1
-    (barrier,) = events(cluster, doubter, "cleared")[0].fields
+    assert len(events(cluster, doubter, "head_recovered")) == 1
+    (barrier,) = events(cluster, doubter, "head_recovered")[0].fields
     assert barrier > before
     assert status(cluster, doubter).last_index == status(cluster, leader).last_index
     assert status(cluster, doubter).vote != 0  # it may not vote again in this term
@@ -82,7 +82,7 @@ def test_a_doubter_counts_for_no_commit():
     cluster.settle()
     assert status(cluster, doubter).last_index > commit
     assert status(cluster, leader).commit == commit
-    assert events(cluster, doubter, "cleared") == []
+    assert events(cluster, doubter, "head_recovered") == []
 
 
 def test_a_doubter_votes_for_nobody():
@@ -116,7 +116,7 @@ def test_a_clearance_of_another_episode_clears_nothing():
     term = status(cluster, doubter).term
     cluster.nodes[doubter].core.step(leader, HeadRecoveryGrant(GROUP, 1, term, 4711, 1))
     cluster.drain(doubter)
-    assert events(cluster, doubter, "cleared") == []
+    assert events(cluster, doubter, "head_recovered") == []
 
 
 def test_each_leader_clears_anew():
@@ -125,11 +125,11 @@ def test_each_leader_clears_anew():
     cluster.cut |= {(leader, doubter)}  # the old leader's clearance never arrives
     lose_end(cluster, doubter, keep=2)
     cluster.run(1000)
-    assert events(cluster, doubter, "cleared") == []
+    assert events(cluster, doubter, "head_recovered") == []
     cluster.crash(leader)
     cluster.run(5000)
     assert cluster.leader() not in (0, leader, doubter)
-    assert len(events(cluster, doubter, "cleared")) == 1
+    assert len(events(cluster, doubter, "head_recovered")) == 1
 
 
 @pytest.mark.parametrize("nodes", [3, 5])
@@ -172,10 +172,10 @@ def test_a_doubter_of_a_sleeping_group_speaks_up_until_it_is_heard():
     cluster.cut.add((doubter, leader))
     node.core.repair.follow(GROUP)
     cluster.run(300)
-    assert not events(cluster, doubter, "cleared"), "the first word was lost"
+    assert not events(cluster, doubter, "head_recovered"), "the first word was lost"
     cluster.cut.discard((doubter, leader))
     cluster.run(2000)
-    assert len(events(cluster, doubter, "cleared")) == 1
+    assert len(events(cluster, doubter, "head_recovered")) == 1
 
 
 def test_a_doubter_that_was_removed_meanwhile_is_told_so():
@@ -221,7 +221,7 @@ def test_what_waited_for_a_doubter_is_committed_when_it_is_cleared():
     doubter = other_than(cluster, leader)
     lose_end(cluster, doubter, keep=2)
     cluster.run(2000)
-    assert len(events(cluster, doubter, "cleared")) == 1
+    assert len(events(cluster, doubter, "head_recovered")) == 1
     cluster.crash(other_than(cluster, leader, doubter))
     last = cluster.propose(b"nobody else can commit it", node=leader).index
     cluster.settle()
@@ -304,7 +304,7 @@ def test_no_majority_is_left_that_needs_who_is_not_counted(doubts):
     if not doubts:
         cluster.nodes[damaged].core.repair.follow(GROUP)
     cluster.run(3000)
-    assert len(events(cluster, damaged, "cleared")) == 1
+    assert len(events(cluster, damaged, "head_recovered")) == 1
 
 
 @pytest.mark.parametrize("joint_is_committed", [True, False])
@@ -324,7 +324,7 @@ def test_one_of_two_voters_that_doubts_itself_is_cleared_by_the_other(joint_is_c
     cluster.nodes[doubter].core.repair.quarantine(GROUP, "found by the scrub")
     cluster.nodes[doubter].core.repair.follow(GROUP)
     cluster.run(3000)
-    assert len(events(cluster, doubter, "cleared")) == 1
+    assert len(events(cluster, doubter, "head_recovered")) == 1
     cluster.nodes[doubter].core.repair.repaired(GROUP)
     cluster.run(2000)
     assert status(cluster, leader).commit == status(cluster, leader).last_index
@@ -344,10 +344,10 @@ def test_half_of_the_voters_clears_a_doubt_and_less_than_half_does_not():
     core.step(doubter, HeadRecoveryRequest(GROUP, 1, status(cluster, leader).term, 77))
     cluster.drain(leader)
     cluster.settle()
-    assert events(cluster, doubter, "cleared") == []
+    assert events(cluster, doubter, "head_recovered") == []
     cluster.cut.clear()
     cluster.run(1000)
-    assert len(events(cluster, doubter, "cleared")) == 1
+    assert len(events(cluster, doubter, "head_recovered")) == 1
 
 
 @pytest.mark.parametrize("follows", [True, False])

@@ -378,7 +378,7 @@ def test_compaction_is_followed_and_a_member_below_it_needs_a_snapshot():
     solo.step(3, AppendReply(GROUP, 1, 2, Status.MISMATCH, 0, 0, 2, 1))
     assert {member.node: member.state for member in solo.status.members} == {
         2: "replicate", 3: "snapshot"}
-    assert [event.fields[0] for event in solo.events if event.kind == "needs_snapshot"] == [3]
+    assert [event.fields[0] for event in solo.events if event.kind == "snapshot_needed"] == [3]
     solo.boot()
     assert (solo.status.first_index, solo.status.last_index) == (8, 11)
 

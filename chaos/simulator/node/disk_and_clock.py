@@ -272,7 +272,8 @@ class Ailing(Armed):
         self._room.look()
         if was_full != self._room.full:
             self._marks["disk full" if self._room.full else "room again"] += 1
-            self._trace.line(self.node, -1, "room", "none" if self._room.full else "again")
+            self._trace.line(self.node, -1, "disk_space",
+                             "full" if self._room.full else "available")
         if self._room.full:
             self.later(0, self._make_way)
         self.request_round()

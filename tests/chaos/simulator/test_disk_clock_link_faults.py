@@ -479,7 +479,7 @@ def test_members_change_while_disks_rot():
     faults = sum((result.faults for result in results), Counter())
     marks = sum((result.marks for result in results), Counter())
     assert faults["bit-rot"] > 5 and faults["misdirected"] > 2
-    assert marks["membership"] > 20 and marks["repaired"] > 10
+    assert marks["configuration_changed"] > 20 and marks["replica_repaired"] > 10
 
 
 #: Bugs of snapshots for a node behind the log start, with many commands of which few are kept.

@@ -154,7 +154,7 @@ def test_a_leader_is_behind_until_it_has_committed_in_its_term():
 def test_a_group_is_under_replicated_when_a_voter_lacks_much_cannot_be_fed_or_is_down():
     assert taken(leader(member(2), member(3))).under_replicated.count == 0
     assert taken(leader(member(2, match=89), member(3))).under_replicated.groups == [1]
-    assert taken(leader(member(2, state="absent"), member(3))).under_replicated.count == 1
+    assert taken(leader(member(2, state="unknown_group"), member(3))).under_replicated.count == 1
     assert taken(leader(member(2), member(3)), down=(3,)).under_replicated.count == 1
 
 
