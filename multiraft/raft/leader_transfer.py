@@ -73,7 +73,7 @@ def continue_transfer(group: Group) -> None:
         group.send(member.node, TimeoutNow(group.id, group.incarnation, group.term))
 
 
-def give_up_transfer(group: Group) -> None:
+def abort_transfer(group: Group) -> None:
     """End a transfer that failed, and take proposals again."""
     group.emit("leadership_transfer", group.transferee, "aborted")
     group.transferee = 0

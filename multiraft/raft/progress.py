@@ -135,7 +135,7 @@ class Progress:
         if may_forget:
             self.match = 0
 
-    def vanished(self) -> None:
+    def replica_lost(self) -> None:
         """Reset a member whose replica is gone, with all that it acknowledged.  Its next replica is
         empty."""
         self.retreat()  # before the reset of ``match``: the next probe finds where the logs meet

@@ -253,7 +253,7 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
         member.unknown_replies += 1
         # Its replica is gone, and what it acknowledged with it: count it no longer.
         if member.match:
-            member.vanished()
+            member.replica_lost()
             group.forget_replies_of(member)
             group.unquiesce()
         _probe_seldom(group, member, ProgressState.UNKNOWN_GROUP)
@@ -327,7 +327,7 @@ def _probe_seldom(group: Group, member: Progress, state: ProgressState) -> None:
     member.progressed_ms = group.context.now_ms
     if group.transferee == member.node:
         # Proposals need not wait for a member that cannot become leader.
-        leader_transfer.give_up_transfer(group)
+        leader_transfer.abort_transfer(group)
 
 
 def maybe_commit(group: Group) -> None:
@@ -365,7 +365,7 @@ def on_leader_timer(group: Group) -> None:
     context, log = group.context, group.log
     now_ms = context.now_ms
     if group.transferee and now_ms >= group.transfer_deadline_ms:
-        leader_transfer.give_up_transfer(group)
+        leader_transfer.abort_transfer(group)
     group.commit_broadcast_due = True
     again_ms = group.transfer_deadline_ms if group.transferee else 0
     if group.reads is not None and read_index.resend_round(group):

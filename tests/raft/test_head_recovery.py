@@ -170,7 +170,7 @@ def test_a_doubter_of_a_sleeping_group_speaks_up_until_it_is_heard():
     node = cluster.nodes[doubter]
     node.core.repair.quarantine(GROUP, "found by the scrub")
     cluster.cut.add((doubter, leader))
-    node.core.repair.follow(GROUP)
+    node.core.repair.begin_head_recovery(GROUP)
     cluster.run(300)
     assert not events(cluster, doubter, "head_recovered"), "the first word was lost"
     cluster.cut.discard((doubter, leader))
@@ -242,7 +242,7 @@ def test_a_later_doubt_needs_a_clearance_of_its_own():
     cluster.run(1000)
     core.repair.quarantine(GROUP, "found by the scrub")
     assert not core.repair.is_head_recovered(GROUP)
-    core.repair.follow(GROUP)
+    core.repair.begin_head_recovery(GROUP)
     cluster.run(1000)
     assert core.repair.is_head_recovered(GROUP)
 
@@ -259,7 +259,7 @@ def test_a_doubter_that_was_removed_hears_of_it_though_its_leader_never_comes_ba
     cluster.nodes[cluster.leader()].core.change_members(GROUP, others, ())
     cluster.run(3000)
     cluster.nodes[doubter].core.repair.quarantine(GROUP, "found by the scrub")
-    cluster.nodes[doubter].core.repair.follow(GROUP)
+    cluster.nodes[doubter].core.repair.begin_head_recovery(GROUP)
     cluster.cut.clear()
     cluster.run(10_000)
     assert GROUP not in cluster.nodes[doubter].core.status.groups()
@@ -302,7 +302,7 @@ def test_no_majority_is_left_that_needs_who_is_not_counted(doubts):
     cluster.cut.clear()
     cluster.run(2000)
     if not doubts:
-        cluster.nodes[damaged].core.repair.follow(GROUP)
+        cluster.nodes[damaged].core.repair.begin_head_recovery(GROUP)
     cluster.run(3000)
     assert len(events(cluster, damaged, "head_recovered")) == 1
 
@@ -322,7 +322,7 @@ def test_one_of_two_voters_that_doubts_itself_is_cleared_by_the_other(joint_is_c
     cluster.cut.clear()
     assert bool(status(cluster, leader).configuration.outgoing) != joint_is_committed
     cluster.nodes[doubter].core.repair.quarantine(GROUP, "found by the scrub")
-    cluster.nodes[doubter].core.repair.follow(GROUP)
+    cluster.nodes[doubter].core.repair.begin_head_recovery(GROUP)
     cluster.run(3000)
     assert len(events(cluster, doubter, "head_recovered")) == 1
     cluster.nodes[doubter].core.repair.repaired(GROUP)
@@ -359,7 +359,7 @@ def test_a_group_is_not_handed_to_who_is_damaged(follows):
     heir = next(id_ for id_ in status(cluster, leader).configuration.voters if id_ != leader)
     cluster.nodes[heir].core.repair.quarantine(GROUP, "entry 3 is damaged")
     if follows:
-        cluster.nodes[heir].core.repair.follow(GROUP)
+        cluster.nodes[heir].core.repair.begin_head_recovery(GROUP)
         cluster.run(1000)
     for _ in range(2):
         if core.status.is_leader(GROUP):
@@ -376,7 +376,7 @@ def test_a_group_that_is_handed_to_who_is_damaged_by_name_takes_proposals_again_
     cluster.nodes[heir].core.repair.quarantine(GROUP, "entry 3 is damaged")
     cluster.drain(heir)
     if follows:
-        cluster.nodes[heir].core.repair.follow(GROUP)
+        cluster.nodes[heir].core.repair.begin_head_recovery(GROUP)
         cluster.settle()
         with pytest.raises(ProposalError):
             core.transfer(GROUP, heir)
@@ -396,7 +396,7 @@ def test_a_doubter_that_is_no_member_is_told_so_at_once():
     cluster.settle()
     cluster.cut.clear()
     cluster.nodes[doubter].core.repair.quarantine(GROUP, "found by the scrub")
-    cluster.nodes[doubter].core.repair.follow(GROUP)
+    cluster.nodes[doubter].core.repair.begin_head_recovery(GROUP)
     cluster.settle()
     assert GROUP not in cluster.nodes[doubter].core.status.groups()
 
@@ -410,6 +410,6 @@ def test_what_is_forgotten_already_is_not_forgotten_twice():
     cluster.start(held)
     core = cluster.nodes[held].core
     core.repair.quarantine(GROUP, "entry 3 is damaged")
-    assert core.repair.may_forget(GROUP, 3)
-    core.repair.forget(GROUP, 3)
-    assert not core.repair.may_forget(GROUP, 3)
+    assert core.repair.may_truncate(GROUP, 3)
+    core.repair.truncate(GROUP, 3)
+    assert not core.repair.may_truncate(GROUP, 3)

@@ -172,7 +172,7 @@ class RepairCoordinator:
             return Extend(group, plan)
         if log.doubtful and not core.repair.is_head_recovered(group):
             if not core.repair.is_following(group):
-                core.repair.follow(group)
+                core.repair.begin_head_recovery(group)
             return None
         self._writing.add(group)
         self._submit(repair.stage_lift(group, lambda: self._lifted(group)))
@@ -252,7 +252,7 @@ class RepairCoordinator:
         record of that truncation is lost; return False if it does not.  Requested again, the entry
         will fit."""
         first_gone = self._store.repair.contradicted(group, given)
-        if not first_gone or not self._core.repair.may_forget(group, first_gone):
+        if not first_gone or not self._core.repair.may_truncate(group, first_gone):
             return False
         self._forget(group, first_gone)
         return True
@@ -264,13 +264,13 @@ class RepairCoordinator:
         for index in repair.unreadable(group, first_gone):
             self._write_needless(group, index)
         repair.require_head_recovery(group)
-        self._core.repair.forget(group, first_gone)
+        self._core.repair.truncate(group, first_gone)
 
     def _give_up(self, group: int, absent: Sequence[int], compacted: Sequence[int]) -> None:
         """Give up entries that the leader does not have, or has compacted."""
         repair, core = self._store.repair, self._core
         gone = [*absent, *compacted]
-        if gone and core.repair.may_forget(group, min(gone)):
+        if gone and core.repair.may_truncate(group, min(gone)):
             self._forget(group, min(gone))
             return
         applied = core.status.of(group).applied_index
@@ -290,13 +290,13 @@ class RepairCoordinator:
         if log is not None and group in self._core.status.groups():
             last_index = self._core.status.of(group).last_index
             self._store.repair.extend_tail(group, entries, last_index)
-            self._core.repair.members_known(group, log.configurations)
+            self._core.repair.set_configurations(group, log.configurations)
 
     def _wrote(self, group: int) -> None:
         self._writing.discard(group)
         log = self._store.repair.quarantined(group)
         if log is not None and group in self._core.status.groups():  # else it was removed meanwhile
-            self._core.repair.terms_known(group, log.index.term_runs())
+            self._core.repair.set_term_runs(group, log.index.term_runs())
 
     def _lifted(self, group: int) -> None:
         """Readmit a replica whose LIFT is durable, unless other damage was found meanwhile."""

@@ -548,10 +548,10 @@ class Compacted:
     def quarantine(self, group: int, why: str) -> None:
         """It votes no more."""
 
-    def may_forget(self, group: int, first_gone: int) -> bool:
+    def may_truncate(self, group: int, first_gone: int) -> bool:
         return True
 
-    def forget(self, group: int, first_gone: int) -> None:
+    def truncate(self, group: int, first_gone: int) -> None:
         self.write(first_gone)
 
 

@@ -384,10 +384,10 @@ class Core:
         assert group in self._groups, f"group {group} is not here"
         self.quarantined.append(group)
 
-    def may_forget(self, group: int, first_gone: int) -> bool:
+    def may_truncate(self, group: int, first_gone: int) -> bool:
         return first_gone > self.applied_index
 
-    def forget(self, group: int, first_gone: int) -> None:
+    def truncate(self, group: int, first_gone: int) -> None:
         self.forgotten.append((group, first_gone))
 
     def is_head_recovered(self, group: int) -> bool:
@@ -396,10 +396,10 @@ class Core:
     def is_following(self, group: int) -> bool:
         return True
 
-    def terms_known(self, group: int, runs) -> None:
+    def set_term_runs(self, group: int, runs) -> None:
         assert group in self._groups, f"group {group} is not here"
 
-    def members_known(self, group: int, configurations) -> None:
+    def set_configurations(self, group: int, configurations) -> None:
         self._groups[group] = configurations[-1][1]
 
 

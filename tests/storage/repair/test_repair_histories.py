@@ -278,22 +278,22 @@ class Core:
     def has_applied_in_term(self, group: int) -> bool:
         return False
 
-    def may_forget(self, group: int, first_gone: int) -> bool:
+    def may_truncate(self, group: int, first_gone: int) -> bool:
         return self._life.members[group].known < first_gone and group not in self._following
 
-    def forget(self, group: int, first_gone: int) -> None:
+    def truncate(self, group: int, first_gone: int) -> None:
         self._life.write(group, first_gone, [])
 
-    def terms_known(self, group: int, term_runs) -> None:
+    def set_term_runs(self, group: int, term_runs) -> None:
         """Nothing is kept here."""
 
-    def members_known(self, group: int, configurations) -> None:
+    def set_configurations(self, group: int, configurations) -> None:
         """Nor here."""
 
     def is_following(self, group: int) -> bool:
         return group in self._following
 
-    def follow(self, group: int) -> None:
+    def begin_head_recovery(self, group: int) -> None:
         self._following.add(group)
         self._life.write(group, self._life.store.table.logs[group].index.last_index + 1, [])
         self._life.sync(group)
