@@ -81,8 +81,8 @@ _SEAL = int(EntryKind.PARTITION_SEAL)
 _LOG_START = int(EntryKind.LOG_START)
 
 #: Shape of the object that ``snapshot`` returns: per partition its state, and (producer, window).
-_SNAPSHOT = {"group": shapes.WHOLE, "applied": shapes.WHOLE, "partitions": [
-    (*[shapes.WHOLE] * 5, shapes.FLAG, shapes.WHOLE, shapes.WHOLE, [(shapes.WHOLE, shapes.BYTES)])]}
+_SNAPSHOT = {"group": shapes.UINT, "applied": shapes.UINT, "partitions": [
+    (*[shapes.UINT] * 5, shapes.FLAG, shapes.UINT, shapes.UINT, [(shapes.UINT, shapes.BYTES)])]}
 
 
 class PartitionState(NamedTuple):

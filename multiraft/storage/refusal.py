@@ -21,8 +21,8 @@ from multiraft.storage.identity import adopt, read_signed, write_signed
 
 REFUSED_FILE = "refused.json"
 
-_SHAPE = {"reason": shapes.TEXT, "boot_epoch": shapes.WHOLE, "process": shapes.WHOLE,
-          "refused_ms": shapes.WHOLE}
+_SHAPE = {"reason": shapes.TEXT, "boot_epoch": shapes.UINT, "process": shapes.UINT,
+          "refused_ms": shapes.UINT}
 
 
 class RefusalRecord(NamedTuple):

@@ -37,9 +37,9 @@ from placement import PlacementError, Topology
 from placement.topology import NODE_ID_MAX, NODES_MAX, check_node
 
 #: Shape of this table in a snapshot, without the nodes.
-_SHAPE = {"nodes_version": shapes.WHOLE, "removed": [(shapes.WHOLE, shapes.WHOLE)],
-          "replicas": [[shapes.WHOLE]], "states": [(shapes.WHOLE, shapes.TEXT)], "members": [
-              (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, *[[shapes.WHOLE]] * 3)]}
+_SHAPE = {"nodes_version": shapes.UINT, "removed": [(shapes.UINT, shapes.UINT)],
+          "replicas": [[shapes.UINT]], "states": [(shapes.UINT, shapes.TEXT)], "members": [
+              (shapes.UINT, shapes.UINT, shapes.UINT, *[[shapes.UINT]] * 3)]}
 
 #: Groups that a refusal names; the refusal always tells their number.
 GROUPS_NAMED = 8

@@ -49,11 +49,11 @@ FULL_RETRY_S = 5.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-_PAIRS = [(shapes.WHOLE, shapes.WHOLE)]
-_BOOT_IDS = [(shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)]
-_SHAPE = {"cluster_id": shapes.TEXT, "groups": shapes.WHOLE, "replication_factor": shapes.WHOLE,
+_PAIRS = [(shapes.UINT, shapes.UINT)]
+_BOOT_IDS = [(shapes.UINT, shapes.UINT, shapes.UINT)]
+_SHAPE = {"cluster_id": shapes.TEXT, "groups": shapes.UINT, "replication_factor": shapes.UINT,
           "initial": [shapes.ANYTHING], "nodes": [shapes.ANYTHING], "removed": _PAIRS,
-          "version": shapes.WHOLE, "bound": _PAIRS, "admitted": shapes.FLAG,
+          "version": shapes.UINT, "bound": _PAIRS, "admitted": shapes.FLAG,
           "lives": _BOOT_IDS, "met": _BOOT_IDS}
 
 
