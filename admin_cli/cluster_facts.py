@@ -173,7 +173,7 @@ def _described(row: connection.GroupRow, replicas: dict, problems: dict) -> dict
         "incarnation": newest.incarnation if newest else None,
         "leader": leader.node if leader else row.leader,
         "term": newest.term if newest else row.term,
-        "settled": leader.settled if leader else False,
+        "committed_in_term": leader.committed_in_term if leader else False,
         "transferee": (leader.transferee or None) if leader else None,
         "voters": list(newest.voters if newest else row.voters),
         "learners": list(newest.learners if newest else row.learners),

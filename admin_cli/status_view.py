@@ -152,7 +152,7 @@ def print_group(answer: dict) -> None:
 
 def _leader_marks(answer: dict) -> str:
     marks = ""
-    if answer["leader"] and not answer["settled"]:
+    if answer["leader"] and not answer["committed_in_term"]:
         marks += ", which has not committed in its term yet"
     if answer["transferee"]:
         marks += f", being handed to node {answer['transferee']}"

@@ -93,7 +93,7 @@ receiver limits the commit index to the prefix that it has verified to match.
 
 **AppendReply.**  ``match`` is verified *and* durable: the only number that commits.  One reply may
 answer several appends.  MISMATCH names the last entry that may match; UNKNOWN_GROUP, QUARANTINED
-and GONE_WRONG are answers about one group and say nothing about the others in the frame.
+and INVALID_ENTRY are answers about one group and say nothing about the others in the frame.
 
 **TimeoutNow.**  A leader asks a member whose log is complete to campaign at once.
 

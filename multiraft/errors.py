@@ -21,7 +21,7 @@
     |  +- MembershipError       a configuration change that cannot begin
     |     +- ChangeOpen         another one is under way
     |     +- MemberLags         a new voter lacks entries, with their number
-    |     +- MemberBarred       a new voter is below its vote barrier
+    |     +- BelowVoteBarrier   a new voter is below its vote barrier
     |     +- InvalidMembers     the members asked for are none, or the present ones
     +- Compacted                below the log's first index
     +- ImpossibleMessage        no correct node can have sent it
@@ -152,7 +152,7 @@ class MemberLags(MembershipError):
         self.limit = limit
 
 
-class MemberBarred(MembershipError):
+class BelowVoteBarrier(MembershipError):
     """A node that is to become a voter is below its vote barrier: its log has not reached the place
     up to which an earlier replica of the group on that node may have acknowledged entries."""
 

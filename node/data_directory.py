@@ -1,8 +1,10 @@
 """The data directory of a node that starts, or of one that is offline.
 
-Contract. ``open_store`` takes the lock, claims a boot epoch and recovers. ``draw_life`` draws the
-number of a boot id, which the directory keeps. ``record_refusal`` records a refusal in the
-directory; ``clear_refusal`` removes the record from a directory that is not in use. All functions
+Contract. ``open_store`` takes the lock, claims a boot epoch and recovers. ``draw_process_number``
+draws the number of a boot id, which the directory keeps. ``record_refusal`` records a refusal in
+the
+directory; ``clear_refusal`` removes the record from a directory that is not in use. All
+functions
 block.
 """
 
@@ -12,7 +14,7 @@ import logging
 import secrets
 from pathlib import Path
 
-from multiraft.liveness.peer_identity import DURABLE, Life
+from multiraft.liveness.peer_identity import DURABLE, BootId
 from multiraft.storage import identity, refusal_record
 from multiraft.storage.errors import StorageError
 from multiraft.storage.filesystem import RealFilesystem
@@ -31,23 +33,23 @@ from node.loop.disk_space import RESERVE_FILE, is_full
 _STEP_MAX = 1 << 34
 
 
-def draw_life() -> int:
+def draw_process_number() -> int:
     """Return the random number of a new boot id, which no other boot has."""
     return DURABLE | secrets.randbits(62)
 
 
-def renew_life(config: NodeConfig) -> tuple[Life, ...]:
+def renew_boot_id(config: NodeConfig) -> tuple[BootId, ...]:
     """Give the running boot a new number. Return all boot ids of the directory. Raises
     ``StorageError``, ``OSError``."""
     return identity.renew(RealFilesystem(), str(config.data_dir),
                           1 + secrets.randbelow(_STEP_MAX))
 
 
-def open_store(config: NodeConfig, life: int = 0,
+def open_store(config: NodeConfig, process: int = 0,
                progress: RecoveryProgress | None = None) -> Store:
-    """Lock and recover the data directory. ``life`` 0: the store is used offline and never meets
+    """Lock and recover the data directory. ``process`` 0: the store is used offline and never meets
     other nodes. On a full disk the reserve is freed first. Raises ``BadDirectory``."""
-    who = Identity(config.cluster_id, config.node.id, life=life)
+    who = Identity(config.cluster_id, config.node.id, process=process)
 
     def opened() -> Store:
         return Store.open(str(config.data_dir), RealFilesystem(), who, progress=progress)
@@ -64,12 +66,12 @@ def open_store(config: NodeConfig, life: int = 0,
         raise BadDirectory(f"cannot open the data directory {config.data_dir}: {error}") from error
 
 
-def record_refusal(directory: str, log: logging.Logger, reason: str, life: Life) -> None:
+def record_refusal(directory: str, log: logging.Logger, reason: str, boot_id: BootId) -> None:
     """Record in the directory that it must not be started again. If the disk does not take the
     record, the node stops nevertheless, and its peers refuse the next start as they refused this
     one."""
     try:
-        refusal_record.write(RealFilesystem(), directory, RefusalRecord(reason, life, wall_ms()))
+        refusal_record.write(RealFilesystem(), directory, RefusalRecord(reason, boot_id, wall_ms()))
     except OSError as error:
         log.error("the refusal could not be kept", extra={"reason": str(error)})
 
@@ -78,7 +80,7 @@ def refused_before(config_path: Path) -> tuple[NodeConfig, RefusalRecord | None]
     """Return the configuration, and the refusal that its data directory records, if any. Raises
     ``NodeError``."""
     config = load(config_path)
-    return config, setup.refusal_of(RealFilesystem(), config)
+    return config, setup.refusal_record_of(RealFilesystem(), config)
 
 
 def clear_refusal(config: NodeConfig, record: RefusalRecord) -> None:

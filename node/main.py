@@ -41,7 +41,7 @@ from node.assembly.status import build_status
 from node.assembly.storage import build_storage
 from node.clients.listener import Listener, listen
 from node.config import NodeConfig, load
-from node.data_directory import draw_life, open_store
+from node.data_directory import draw_process_number, open_store
 from node.errors import BadConfig, NodeError
 from node.loop.fd_limits import connections_max
 from node.loop.gc_schedule import Garbage, settle
@@ -330,7 +330,7 @@ def _run(config: NodeConfig, log: logging.Logger, life: Life, http: HttpThread) 
         if unheard is not None and config.http_is_optional:
             log.warning("metrics and health are not served", extra={"reason": str(unheard)})
             unheard = None
-        store = open_store(config, draw_life(), life.recovery)
+        store = open_store(config, draw_process_number(), life.recovery)
         if unheard is not None:
             store.close()
             raise unheard

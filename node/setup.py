@@ -79,17 +79,18 @@ def identity_of(filesystem: Filesystem, config: NodeConfig) -> Found:
             f"before, its disk is not mounted, or its data is lost: a wiped node comes back only "
             f"as a new one. A node of a new cluster needs `multiraft node init --config FILE` "
             f"once; one that joins, `multiraft node start --config FILE --join HOST:PORT`")
-    record = refusal_of(filesystem, config)
+    record = refusal_record_of(filesystem, config)
     if record is not None:
         raise NodeRefused(
             f"{config.data_dir} was refused by the cluster at an earlier start and is not started "
             f"again: {record.reason}. If that is wrong: `multiraft node clear-refusal "
-            f"--config FILE`"
+            f"--config "
+            f"FILE`"
         )
     return found
 
 
-def refusal_of(filesystem: Filesystem, config: NodeConfig) -> RefusalRecord | None:
+def refusal_record_of(filesystem: Filesystem, config: NodeConfig) -> RefusalRecord | None:
     """Return the refusal that the data directory records, if any. Raises ``BadDirectory``."""
     try:
         return refusal_record.read(filesystem, str(config.data_dir))

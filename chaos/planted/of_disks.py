@@ -14,7 +14,7 @@ BUGS = (
         "pass",
         "a driver goes on after a failed write or sync, as a retry would let it (rostam #94)",
         Seeds(faults=("eio-sync", "eio-sync", "eio-write", "power-loss", "isolate-leader"))),
-    Bug("hung-disk-vouches", "multiraft.liveness.store_liveness", "StoreLiveness.answer",
+    Bug("hung-disk-vouches", "multiraft.liveness.store_liveness", "StoreLiveness.on_heartbeat",
         "if not self._healthy:",
         "if False:",
         "a node whose disk hangs keeps its leases: its groups stand still (hashicorp/raft #503)",

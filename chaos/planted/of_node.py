@@ -27,17 +27,17 @@ BUGS = (
         Tests(("tests/node/peers/test_codec.py::"
                "test_messages_come_back_in_order_and_as_they_were",))),
     Bug("refusal-is-not-kept", "node.peers.admission", "Admission._end",
-        "self._mark(text, remembered or NO_LIFE)",
+        "self._record_refusal(text, remembered or NO_BOOT_ID)",
         "pass",
         "a refused directory is started again as if nothing had been said",
         Tests(("tests/node/peers/test_admission.py::"
                "test_what_will_never_change_ends_the_node_with_the_way_out",))),
     Bug("lives-are-kept-in-memory-only", "node.peers.registry", "write",
-        '"lives": _rows(facts.lives)',
+        '"lives": _rows(facts.boot_ids)',
         '"lives": []',
         "a node that starts again has forgotten whom it let in: a copy is as good to it",
         Tests(("tests/node/peers/test_registry.py::"
-               "test_the_life_that_was_let_in_is_remembered_over_a_restart",))),
+               "test_the_boot_id_that_was_let_in_is_remembered_over_a_restart",))),
     Bug("one-group-ends-the-node", "node.peers.listener", "_Incoming._take_frames",
         "except (RemoteProtocolError, ImpossibleMessage) as error:",
         "except RemoteProtocolError as error:",

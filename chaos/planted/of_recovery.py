@@ -74,7 +74,7 @@ BUGS = (
     Bug(
         "added-again-is-barred",
         "multiraft.raft.group",
-        "Group._is_barred_by_index",
+        "Group._is_below_barrier_index",
         "reversed(self.configurations)",
         "[(self.configuration_index, self.configuration)]",
         "a leader that was added again and removes itself can be elected no more, and is needed",

@@ -114,7 +114,7 @@ BUGS = (
         "lifted-early",
         "multiraft.storage.repair.coordinator",
         "RepairCoordinator.step",
-        "if log.needs_head_recovery and not core.repair.is_cleared(group):",
+        "if log.needs_head_recovery and not core.repair.is_head_recovered(group):",
         "if False:",
         "a replica comes back before its leader has cleared it",
         Seeds((31, 39), faults=ROT_AND_POWER),

@@ -379,7 +379,7 @@ class Simulation:
         if sent or awake:
             raise Violation("Sleep", f"{sent} peer frames in {SLEEP_MS} ms without work; awake: "
                             f"{awake[:8]}")
-        self.trace.line(0, -1, "phase", "asleep")
+        self.trace.line(0, -1, "phase", "quiesced")
 
 
 def place_groups(parameters: Parameters) -> dict[int, tuple[int, ...]]:

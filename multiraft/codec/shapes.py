@@ -6,8 +6,9 @@ meaning of the values is the caller's to check.  O(values).
 
 A shape is one of::
 
-    WHOLE, MARK, FLAG, TEXT, BYTES, ANYTHING   a number of 64 bits without sign; one from -1 on;
-                                               a truth value; text; bytes; any value
+    UINT, INT_OR_NONE, FLAG, TEXT, BYTES, ANYTHING
+                                               an unsigned integer of 64 bits; one from -1 on,
+                                               which is none; a truth value; text; bytes; any value
     (shape, shape)                             a list of exactly these
     [shape]                                    a list of any number of these
     {"name": shape}                            a map with at least these names
@@ -22,10 +23,11 @@ from collections.abc import Iterable
 from itertools import repeat
 from typing import NamedTuple
 
-WHOLE, MARK, FLAG, TEXT, BYTES, ANYTHING = "whole", "mark", "flag", "text", "bytes", "anything"
+UINT, INT_OR_NONE = "unsigned integer", "integer from -1 on"
+FLAG, TEXT, BYTES, ANYTHING = "flag", "text", "bytes", "anything"
 
-_WHOLE_MAX = (1 << 64) - 1
-_BOUNDS = {WHOLE: (0, _WHOLE_MAX), MARK: (-1, (1 << 63) - 1)}
+_UINT_MAX = (1 << 64) - 1
+_BOUNDS = {UINT: (0, _UINT_MAX), INT_OR_NONE: (-1, (1 << 63) - 1)}
 _TYPES = {FLAG: bool, TEXT: str, BYTES: bytes}
 
 
@@ -65,8 +67,8 @@ def check(value: object, shape: Shape, where: str = "value") -> None:
 def _check_each(values: Iterable[object], shapes: Iterable[Shape], where: str) -> None:
     """Check the usual values inline, because files have millions of them."""
     for value, shape in zip(values, shapes):
-        if shape is WHOLE:
-            if type(value) is int and 0 <= value <= _WHOLE_MAX:
+        if shape is UINT:
+            if type(value) is int and 0 <= value <= _UINT_MAX:
                 continue
         elif shape is BYTES:
             if type(value) is bytes:

@@ -1,6 +1,6 @@
 """Last known leader of every group of the pool, copied from node to node as versioned changes.
 
-Contract.  ``LeadershipDelta`` holds the groups that this node leads, versioned; ``LeaderTable``
+Contract.  ``LeadershipChanges`` holds the groups that this node leads, versioned; ``LeaderTable``
 holds the reports of other nodes.  An entry may be stale and decides nothing: the node that it names
 refuses a request if it does not lead.
 
@@ -21,10 +21,10 @@ Change = tuple[int, int, int, bool]
 VERSION_BITS = 40
 #: Versions have 64 bits on the wire.  Boot epochs, which count starts, do not reach this limit; one
 #: that does starts again at 0.
-_LIVES = 1 << (64 - VERSION_BITS)
+_BOOT_EPOCHS_MAX = 1 << (64 - VERSION_BITS)
 
 
-class LeadershipDelta:
+class LeadershipChanges:
     """Groups led here, and groups no longer led here, by version of the change.
 
     ``boot_epoch`` is larger than those of all earlier starts of the node."""
@@ -35,7 +35,7 @@ class LeadershipDelta:
         #: Version of the last change; 0 = none in this boot epoch.
         self.version = 0
         #: Versions of earlier boot epochs are at most this.
-        self._before = boot_epoch % _LIVES << VERSION_BITS
+        self._before = boot_epoch % _BOOT_EPOCHS_MAX << VERSION_BITS
         #: Number of groups led now.
         self.led_count = 0
         self._by_version: SortedDict = SortedDict()
@@ -94,7 +94,7 @@ class LeaderTable:
         """Return (leader or 0, term); (0, 0) if nothing is known."""
         return self._leaders.get(group, (0, 0))
 
-    def behind(self, node: int) -> bool:
+    def is_behind(self, node: int) -> bool:
         """True if ``node`` announced changes that are not copied yet."""
         return self.copied.get(node, 0) != self.announced.get(node, 0)
 

@@ -1,21 +1,22 @@
 """Store liveness: failure detection between nodes by one heartbeat per pair and interval.
 
 Contract.  ``StoreLiveness`` is the sans-I/O state of one node's exchange with all others.  A thread
-of its own drives it (``questions``, ``answer``, ``answered``, ``expire``), so that bulk data never
-delays heartbeats, and passes ``events`` to the core.  ``publish`` takes digests and the health of
-loop and disk from the core's side.  Not thread-safe: the driver holds one lock around each call.
+of its own drives it (``heartbeats``, ``on_heartbeat``, ``on_response``, ``expire``), so that bulk
+data never delays heartbeats, and passes ``events`` to the core.  ``publish`` takes digests and the
+health of loop and disk from the core's side.  Not thread-safe: the driver holds one lock around
+each call.
 
-Invariants.  Within one boot epoch of the asker, sequences only grow.  An answer counts once, for a
-question that is outstanding.  Support granted lasts longer than support counted, because the
-answerer counts from the arrival of the question and the asker from its sending.
+Invariants.  Within one boot epoch of the sender, sequences only grow.  A response counts once, for
+a heartbeat that is outstanding.  Support given lasts longer than support received, because the
+responder counts from the arrival of the heartbeat and its sender from the sending.
 
-Theory.  A question of n1 that n2 answers is n2's support for n1: n1 *holds* support from n2, n2 has
-*granted* it.  The asker counts answers only, so a one-way link gives no support (scenario S19).  An
-unhealthy node neither asks nor answers: its support expires at both ends (S1).  Boot epochs are
-durable and grow; a new one ends all support of earlier ones, and messages of earlier ones that are
-still in flight are dropped by (node, epoch, sequence) (S7).
+Theory.  A heartbeat of n1 to which n2 responds is n2's support for n1: n1 has support *from* n2, n2
+gives support *for* n1.  The sender counts responses only, so a one-way link gives no support
+(scenario S19).  An unhealthy node neither sends heartbeats nor responds: its support expires at
+both ends (S1).  Boot epochs are durable and grow; a new one ends all support of earlier ones, and
+messages of earlier ones that are still in flight are dropped by (node, epoch, sequence) (S7).
 
-Each question carries a digest of the groups that its sender leads and the receiver is a member of.
+Each heartbeat carries a digest of the groups that its sender leads and the receiver is a member of.
 A digest that differs may have crossed a change of leadership; two in a row are reported.
 """
 
@@ -24,27 +25,27 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple, Protocol
 
-#: Unanswered questions kept per peer: those of two leases.  An answer to an older one could not
-#: extend support.
+#: Heartbeats without a response that are kept per peer: those of two leases.  A response to an
+#: older one could not extend support.
 OUTSTANDING_MAX = 16
 
 
-class Question(NamedTuple):
-    """Heartbeat: request for support, which the answer grants."""
+class Heartbeat(NamedTuple):
+    """Request for support, which the response gives."""
 
-    boot_epoch: int  # of the asker
+    boot_epoch: int  # of the sender
     sequence: int  # from 1 in each boot epoch, per peer
-    leading_digest: int  # over the groups the asker leads that the receiver is a member of
-    leading_version: int  # of the asker's list of led groups
+    leading_digest: int  # over the groups the sender leads that the receiver is a member of
+    leading_version: int  # of the sender's list of led groups
 
 
-class Answer(NamedTuple):
-    """Reply to a heartbeat, which grants support."""
+class HeartbeatResponse(NamedTuple):
+    """Response to a heartbeat, which gives support."""
 
-    boot_epoch: int  # of the answerer
-    asker_epoch: int  # copied from the question
-    sequence: int  # copied from the question
-    full: int  # 1 = the answerer's disk is full, 0 = it has space for records
+    boot_epoch: int  # of the responder
+    requester_epoch: int  # boot epoch of the heartbeat
+    sequence: int  # of the heartbeat
+    full: int  # 1 = the responder's disk is full, 0 = it has space for records
 
 
 class LeaseEventKind(enum.IntEnum):
@@ -55,7 +56,7 @@ class LeaseEventKind(enum.IntEnum):
     HELD = 2  # lease_held(node, value = its boot epoch)
     LOST = 3  # lease_lost(node)
     DIGEST_MISMATCH = 4  # digest_mismatch(node)
-    LED_VERSION = 5  # peer_led_version(node, value)
+    LEADING_VERSION = 5  # peer_leading_version(node, value)
     FULL = 6  # peer_full(node, bool(value))
 
 
@@ -74,39 +75,38 @@ class Peer:
         "boot_epoch",
         "sequence_seen",
         "sequence_sent",
-        "granted_until_ms",
-        "held_until_ms",
+        "support_for_until_ms",
+        "support_from_until_ms",
         "outstanding",
         "mismatches",
         "leading_version",
-        "asked_ms",
+        "heartbeat_sent_ms",
         "full",
     )
 
     def __init__(self) -> None:
         #: Highest boot epoch received; 0 = none.
         self.boot_epoch = 0
-        #: Highest sequence of a question in that boot epoch.
+        #: Highest sequence of a heartbeat in that boot epoch.
         self.sequence_seen = 0
         self.sequence_sent = 0
-        #: End of the support granted; 0 = none.
-        self.granted_until_ms = 0
-        self.held_until_ms = 0
-        #: sequence -> time of sending, of unanswered questions, oldest first
+        #: End of the support for the peer, and of the support from it; 0 = none.
+        self.support_for_until_ms = 0
+        self.support_from_until_ms = 0
+        #: sequence -> time of sending, of heartbeats without a response, oldest first
         self.outstanding: dict[int, int] = {}
-        #: Questions in a row with a differing digest.
+        #: Heartbeats in a row with a differing digest.
         self.mismatches = 0
         #: Last version announced; -1 = none in this boot epoch.
         self.leading_version = -1
-        #: Time of the last question; None = never.
-        self.asked_ms: int | None = None
+        #: Time of the last heartbeat; None = never.
+        self.heartbeat_sent_ms: int | None = None
         #: Last report about its disk, while it supports this node.
         self.full = False
 
 
 class StoreLiveness:
-    """Support granted and held by this node, with all peers, also those that share no group with
-    it."""
+    """Support for and from all peers of this node, also those that share no group with it."""
 
     def __init__(self, node: int, boot_epoch: int, lease_ms: int, interval_ms: int):
         assert boot_epoch > 0, f"boot epoch {boot_epoch}"
@@ -116,15 +116,15 @@ class StoreLiveness:
         self.interval_ms = interval_ms
         self._peers: dict[int, Peer] = {}
         self._events: list[LeaseEvent] = []
-        self._led_digests: dict[int, int] = {}
-        self._believed_digests: dict[int, int] = {}
-        self._led_version = 0
+        self._leading_digests: dict[int, int] = {}
+        self._followed_digests: dict[int, int] = {}
+        self._leading_version = 0
         self._healthy = True
         self._full = False
 
     def add_peer(self, node: int) -> None:
         """Exchange heartbeats with ``node`` from now on."""
-        assert node != self.node, "a node supports itself without asking"
+        assert node != self.node, "a node supports itself without heartbeats"
         self._peers.setdefault(node, Peer())
 
     def remove_peer(self, node: int) -> None:
@@ -135,90 +135,93 @@ class StoreLiveness:
         """Return the peers in the order in which they were added."""
         return tuple(self._peers)
 
-    def publish(self, led_digests: dict[int, int], believed_digests: dict[int, int],
+    def publish(self, leading_digests: dict[int, int], followed_digests: dict[int, int],
                 leading_version: int, healthy: bool, full: bool = False) -> None:
         """Replace what heartbeats carry and are compared with, by peer (absent = 0).
 
         Neither side changes the dictionaries afterwards.  ``healthy``: loop and disk made progress.
-        ``full``: the disk has no space for records, which answers report."""
-        self._led_digests = led_digests
-        self._believed_digests = believed_digests
-        self._led_version = leading_version
+        ``full``: the disk has no space for records, which responses report."""
+        self._leading_digests = leading_digests
+        self._followed_digests = followed_digests
+        self._leading_version = leading_version
         self._healthy = healthy
         self._full = full
 
-    # ---- asking -------------------------------------------------------------------------------
+    # ---- sending ------------------------------------------------------------------------------
 
-    def questions(self, now_ms: int) -> list[tuple[int, Question]]:
-        """Return the questions that are due, one per peer and interval; none while unhealthy."""
-        due: list[tuple[int, Question]] = []
+    def heartbeats(self, now_ms: int) -> list[tuple[int, Heartbeat]]:
+        """Return the heartbeats that are due, one per peer and interval; none while unhealthy."""
+        due: list[tuple[int, Heartbeat]] = []
         if not self._healthy:
             return due
         for node, peer in self._peers.items():
-            if peer.asked_ms is not None and now_ms - peer.asked_ms < self.interval_ms:
+            sent_ms = peer.heartbeat_sent_ms
+            if sent_ms is not None and now_ms - sent_ms < self.interval_ms:
                 continue
-            peer.asked_ms = now_ms
+            peer.heartbeat_sent_ms = now_ms
             peer.sequence_sent += 1
             if len(peer.outstanding) >= OUTSTANDING_MAX:
                 del peer.outstanding[next(iter(peer.outstanding))]
             peer.outstanding[peer.sequence_sent] = now_ms
-            due.append((node, Question(self.boot_epoch, peer.sequence_sent,
-                                       self._led_digests.get(node, 0), self._led_version)))
+            due.append((node, Heartbeat(self.boot_epoch, peer.sequence_sent,
+                                        self._leading_digests.get(node, 0), self._leading_version)))
         return due
 
-    def answered(self, now_ms: int, node: int, answer: Answer) -> None:
-        """Process an answer.  Its support counts from the sending of the question."""
+    def on_response(self, now_ms: int, node: int, response: HeartbeatResponse) -> None:
+        """Process a response.  Its support counts from the sending of the heartbeat."""
         peer = self._peers.get(node)
-        if peer is None or answer.asker_epoch != self.boot_epoch:
+        if peer is None or response.requester_epoch != self.boot_epoch:
             return  # meant for an earlier boot epoch of this node
-        if not self._note_epoch(node, peer, answer.boot_epoch):
+        if not self._note_epoch(node, peer, response.boot_epoch):
             return
-        sent_ms = peer.outstanding.pop(answer.sequence, None)
+        sent_ms = peer.outstanding.pop(response.sequence, None)
         if sent_ms is None:
             return  # a duplicate, or too old to matter
-        # From the sending, not from now: the answerer may have granted it long before the answer
+        # From the sending, not from now: the responder may have given it long before the response
         # arrived.
         until_ms = sent_ms + self.lease_ms
-        if until_ms <= now_ms or until_ms <= peer.held_until_ms:
+        if until_ms <= now_ms or until_ms <= peer.support_from_until_ms:
             return
-        if not peer.held_until_ms:
+        if not peer.support_from_until_ms:
             self._emit(LeaseEventKind.HELD, node, peer.boot_epoch)
             peer.full = False
-        peer.held_until_ms = until_ms
-        if bool(answer.full) != peer.full:
-            peer.full = bool(answer.full)
+        peer.support_from_until_ms = until_ms
+        if bool(response.full) != peer.full:
+            peer.full = bool(response.full)
             self._emit(LeaseEventKind.FULL, node, int(peer.full))
 
-    # ---- answering ----------------------------------------------------------------------------
+    # ---- responding ---------------------------------------------------------------------------
 
-    def answer(self, now_ms: int, node: int, question: Question) -> Answer | None:
-        """Return the answer to a question, which grants support; None = send nothing."""
+    def on_heartbeat(self, now_ms: int, node: int,
+                     heartbeat: Heartbeat) -> HeartbeatResponse | None:
+        """Return the response to a heartbeat, which gives support; None = send nothing."""
         peer = self._peers.get(node)
-        if peer is None or not self._note_epoch(node, peer, question.boot_epoch):
+        if peer is None or not self._note_epoch(node, peer, heartbeat.boot_epoch):
             return None
-        if question.sequence <= peer.sequence_seen:
+        if heartbeat.sequence <= peer.sequence_seen:
             return None  # a duplicate, or overtaken: it must not extend support
-        peer.sequence_seen = question.sequence
+        peer.sequence_seen = heartbeat.sequence
         if not self._healthy:
             return None
-        if not peer.granted_until_ms:
+        if not peer.support_for_until_ms:
             self._emit(LeaseEventKind.GRANTED, node, peer.boot_epoch)
-        peer.granted_until_ms = now_ms + self.lease_ms
+        peer.support_for_until_ms = now_ms + self.lease_ms
         # After the event: a new boot epoch resets what was announced.
-        self._compare(node, peer, question)
-        return Answer(self.boot_epoch, question.boot_epoch, question.sequence, int(self._full))
+        self._compare(node, peer, heartbeat)
+        return HeartbeatResponse(self.boot_epoch, heartbeat.boot_epoch, heartbeat.sequence,
+                                 int(self._full))
 
-    def _compare(self, node: int, peer: Peer, question: Question) -> None:
-        if question.leading_digest == self._believed_digests.get(node, 0):
+    def _compare(self, node: int, peer: Peer, heartbeat: Heartbeat) -> None:
+        if heartbeat.leading_digest == self._followed_digests.get(node, 0):
             peer.mismatches = 0
         else:
             peer.mismatches += 1
             if peer.mismatches == 2:
                 peer.mismatches = 0
                 self._emit(LeaseEventKind.DIGEST_MISMATCH, node)
-        if question.leading_version != peer.leading_version:
-            peer.leading_version = question.leading_version
-            self._emit(LeaseEventKind.LED_VERSION, node, question.leading_version)
+        if heartbeat.leading_version != peer.leading_version:
+            peer.leading_version = heartbeat.leading_version
+            self._emit(LeaseEventKind.LEADING_VERSION, node, heartbeat.leading_version)
 
     def _note_epoch(self, node: int, peer: Peer, boot_epoch: int) -> bool:
         """Record a peer's boot epoch.  False if the message is from an earlier one."""
@@ -239,44 +242,44 @@ class StoreLiveness:
         and its host refuses new ones.
 
         Like an expired lease, that is the finding of a failure detector, which may be wrong.  The
-        next question of that boot epoch, if there is one, begins new support."""
+        next heartbeat of that boot epoch, if there is one, begins new support."""
         peer = self._peers.get(node)
         if peer is not None:
             self._end(node, peer)
 
     def _end(self, node: int, peer: Peer) -> None:
-        """End the support granted and held."""
-        if peer.granted_until_ms:
+        """End the support for and from the peer."""
+        if peer.support_for_until_ms:
             self._emit(LeaseEventKind.WITHDRAWN, node)
-        if peer.held_until_ms:
+        if peer.support_from_until_ms:
             self._emit(LeaseEventKind.LOST, node)
-        peer.granted_until_ms = peer.held_until_ms = 0
+        peer.support_for_until_ms = peer.support_from_until_ms = 0
         peer.mismatches = 0
 
     def expire(self, now_ms: int) -> None:
         """End the support that has expired.  O(peers)."""
         for node, peer in self._peers.items():
-            if peer.held_until_ms and peer.held_until_ms <= now_ms:
-                peer.held_until_ms = 0
+            if peer.support_from_until_ms and peer.support_from_until_ms <= now_ms:
+                peer.support_from_until_ms = 0
                 self._emit(LeaseEventKind.LOST, node)
-            if peer.granted_until_ms and peer.granted_until_ms <= now_ms:
-                peer.granted_until_ms = 0
+            if peer.support_for_until_ms and peer.support_for_until_ms <= now_ms:
+                peer.support_for_until_ms = 0
                 peer.mismatches = 0
                 self._emit(LeaseEventKind.WITHDRAWN, node)
 
     def next_deadline_ms(self, now_ms: int) -> int:
-        """Return the time of the next question or expiry.  O(peers)."""
+        """Return the time of the next heartbeat or expiry.  O(peers)."""
         due_ms = now_ms + self.interval_ms
         for peer in self._peers.values():
             if self._healthy:
-                asked_ms = peer.asked_ms
-                ask_ms = now_ms if asked_ms is None else asked_ms + self.interval_ms
-                if ask_ms < due_ms:
-                    due_ms = ask_ms
-            if 0 < peer.held_until_ms < due_ms:
-                due_ms = peer.held_until_ms
-            if 0 < peer.granted_until_ms < due_ms:
-                due_ms = peer.granted_until_ms
+                sent_ms = peer.heartbeat_sent_ms
+                send_ms = now_ms if sent_ms is None else sent_ms + self.interval_ms
+                if send_ms < due_ms:
+                    due_ms = send_ms
+            if 0 < peer.support_from_until_ms < due_ms:
+                due_ms = peer.support_from_until_ms
+            if 0 < peer.support_for_until_ms < due_ms:
+                due_ms = peer.support_for_until_ms
         return due_ms
 
     def events(self) -> list[LeaseEvent]:
@@ -303,7 +306,7 @@ class LeaseHolder(Protocol):
 
     def peer_full(self, node: int, full: bool, /) -> None: ...
 
-    def peer_led_version(self, node: int, version: int, /) -> None: ...
+    def peer_leading_version(self, node: int, version: int, /) -> None: ...
 
 
 def deliver(events: list[LeaseEvent], core: LeaseHolder) -> None:
@@ -322,4 +325,4 @@ def deliver(events: list[LeaseEvent], core: LeaseHolder) -> None:
         elif kind is LeaseEventKind.FULL:
             core.peer_full(node, bool(value))
         else:
-            core.peer_led_version(node, value)
+            core.peer_leading_version(node, value)

@@ -34,8 +34,8 @@ _FIRST = struct.Struct("<hiiqQ")  # a window of one batch
 _BYTES_MAX = _EPOCH.size + BATCHES_PER_WINDOW * _BATCH.size
 
 # A carried window: i64 producer id, i16 epoch, u8 batches, then those.
-_CARRIED = struct.Struct("<qhB")
-_CARRIED_BATCH = struct.Struct("<iiq")  # first sequence, last sequence, base offset
+_EXPORTED = struct.Struct("<qhB")
+_EXPORTED_BATCH = struct.Struct("<iiq")  # first sequence, last sequence, base offset
 
 
 class WindowBatch(NamedTuple):
@@ -95,7 +95,7 @@ def checked_window(window: bytes) -> bytes:
     return window
 
 
-def put_back(windows: dict[int, bytes], changed: tuple) -> None:
+def restore_windows(windows: dict[int, bytes], changed: tuple) -> None:
     """Undo one entry's changes to windows.  Their order is not restored; see
     ``in_order_of_use``."""
     for producer, window in changed:
@@ -118,33 +118,33 @@ def _last_base_offset(window: bytes) -> int:
 # ---- moving to another group --------------------------------------------------------------------
 
 
-def carried(windows: dict[int, bytes]) -> bytes:
+def export_windows(windows: dict[int, bytes]) -> bytes:
     """Return the windows without their indexes, in order of use.  O(producers)."""
     packed = []
     for producer, window in windows.items():
         epoch, batches = window_batches(window)
-        packed.append(_CARRIED.pack(producer, epoch, len(batches)))
-        packed += [_CARRIED_BATCH.pack(*batch[:3]) for batch in batches]
+        packed.append(_EXPORTED.pack(producer, epoch, len(batches)))
+        packed += [_EXPORTED_BATCH.pack(*batch[:3]) for batch in batches]
     return b"".join(packed)
 
 
-def settled(data: bytes | memoryview, index: int) -> dict[int, bytes]:
-    """Return the windows of ``carried``, as of the entry at ``index``, which opens the partition.
-    Raises ``CorruptEntry``.  O(producers)."""
+def import_windows(data: bytes | memoryview, index: int) -> dict[int, bytes]:
+    """Return the windows of ``export_windows``, as of the entry at ``index``, which opens the
+    partition.  Raises ``CorruptEntry``.  O(producers)."""
     windows: dict[int, bytes] = {}
     at, end = 0, len(data)
     while at < end:
-        if end - at < _CARRIED.size:
+        if end - at < _EXPORTED.size:
             raise CorruptEntry("a carried window ends in its header")
-        producer, epoch, count = _CARRIED.unpack_from(data, at)
-        at += _CARRIED.size
-        if not (1 <= count <= BATCHES_PER_WINDOW and end - at >= count * _CARRIED_BATCH.size):
+        producer, epoch, count = _EXPORTED.unpack_from(data, at)
+        at += _EXPORTED.size
+        if not (1 <= count <= BATCHES_PER_WINDOW and end - at >= count * _EXPORTED_BATCH.size):
             raise CorruptEntry(f"a carried window of {count} batches in {end - at} bytes")
         if producer < 0 or producer in windows:
             raise CorruptEntry(f"a carried window of producer {producer}")
         window = _EPOCH.pack(epoch)
         for _ in range(count):
-            window += _BATCH.pack(*_CARRIED_BATCH.unpack_from(data, at), index)
-            at += _CARRIED_BATCH.size
+            window += _BATCH.pack(*_EXPORTED_BATCH.unpack_from(data, at), index)
+            at += _EXPORTED_BATCH.size
         windows[producer] = window
     return windows

@@ -22,7 +22,7 @@ from multiraft.types import Payload
 #: offset; in version 2 then i64 log start and the carried producer windows.
 OPEN_STRUCT = struct.Struct("<IIQq")
 OPEN_VERSION = 1
-OPEN_VERSION_CARRIED = 2
+OPEN_VERSION_WITH_WINDOWS = 2
 _LOG_START = struct.Struct("<q")
 
 #: PARTITION_SEAL payload, little-endian: u32 version, u64 the epoch that ends.
@@ -44,7 +44,7 @@ class PartitionOpen(NamedTuple):
     start_offset: int
     leader_epoch_base: int
     log_start: int = NO_PREDECESSOR
-    windows: bytes = b""  # ``producer_state.carried``
+    windows: bytes = b""  # ``producer_state.export_windows``
 
 
 class PartitionSeal(NamedTuple):
@@ -54,7 +54,7 @@ class PartitionSeal(NamedTuple):
     end_offset: int
     log_start: int
     leader_epoch: int  # no batch of the partition carries a higher one
-    windows: bytes  # ``producer_state.carried``
+    windows: bytes  # ``producer_state.export_windows``
 
 
 def open_payload(epoch: int, start_offset: int = 0, leader_epoch_base: int = 0,
@@ -68,7 +68,7 @@ def open_payload(epoch: int, start_offset: int = 0, leader_epoch_base: int = 0,
     if log_start == NO_PREDECESSOR:
         assert not windows, "windows of a partition without a past"
         return OPEN_STRUCT.pack(OPEN_VERSION, leader_epoch_base, epoch, start_offset)
-    head = OPEN_STRUCT.pack(OPEN_VERSION_CARRIED, leader_epoch_base, epoch, start_offset)
+    head = OPEN_STRUCT.pack(OPEN_VERSION_WITH_WINDOWS, leader_epoch_base, epoch, start_offset)
     return head + _LOG_START.pack(log_start) + windows
 
 
@@ -93,14 +93,14 @@ def parse_open(payload: Payload) -> PartitionOpen:
                            f"one {len(payload)}")
     version, leader_epoch_base, epoch, start_offset = OPEN_STRUCT.unpack_from(payload)
     log_start, rest = NO_PREDECESSOR, bytes(payload[OPEN_STRUCT.size:])
-    if version == OPEN_VERSION_CARRIED and len(rest) >= _LOG_START.size:
+    if version == OPEN_VERSION_WITH_WINDOWS and len(rest) >= _LOG_START.size:
         log_start, rest = _LOG_START.unpack_from(rest)[0], rest[_LOG_START.size:]
         if not 0 <= log_start <= start_offset:
             raise CorruptEntry(f"PARTITION_OPEN at offset {start_offset} with log start "
                                f"{log_start}")
     elif version != OPEN_VERSION or rest:
         raise CorruptEntry(f"a PARTITION_OPEN payload of version {version} and {len(payload)} "
-                           f"bytes; known are {OPEN_VERSION} and {OPEN_VERSION_CARRIED}")
+                           f"bytes; known are {OPEN_VERSION} and {OPEN_VERSION_WITH_WINDOWS}")
     if start_offset < 0 or leader_epoch_base > LEADER_EPOCH_MAX:
         raise CorruptEntry(f"PARTITION_OPEN at offset {start_offset} with leader epoch base "
                            f"{leader_epoch_base}")

@@ -1,9 +1,9 @@
 """Tail state and applied state of one group's partitions: next offsets, producer windows, seals.
 
-Contract.  The group adds entries in log order.  A follower calls ``verify(entry)`` and then
-``append``; a leader calls ``admit`` (batches) or ``verify`` (control entries) and then ``append``.
-``truncate`` follows a truncated suffix, ``apply`` follows min(commit, own durable index).  A leader
-*decides* by the tail; only applied state is served and saved.  No I/O, no clock.
+Contract.  The group adds entries in log order.  A follower calls ``check_entry(entry)`` and then
+``append``; a leader calls ``validate_append`` (batches) or ``check_entry`` (control entries) and
+then ``append``.  ``truncate`` follows a truncated suffix, ``apply`` follows min(commit, own durable
+index).  A leader *decides* by the tail; only applied state is served and saved.  No I/O, no clock.
 
 Invariants.  ``applied_index <= last_index``; one undo record for each entry between them, none for
 any other.  The tail is a function of the log's entries alone: every replica with the same log has
@@ -13,11 +13,11 @@ ordered by the index of their last batch: the first is the least recently used.
 Theory.  The state of a partition is an immutable ``PartitionState`` and a window is an immutable
 byte string, so an undo record is a few references, and undo restores them.  The applied state of a
 partition is the tail's own object while the two agree; only partitions with entries in between are
-in ``_behind``.  So an idle partition costs one tuple and one packed window, which the garbage
-collector does not visit.  Windows follow Kafka's ProducerStateManager: the last 5 batches of each
-(partition, producer), judged in log order.  Unlike in Kafka, an unknown producer must begin at
-sequence 0: with several batches in flight, the first may be refused (no leader yet) and the second
-accepted, and a retry of a forgotten producer would be taken for a new batch.
+in ``_applied_overrides``.  So an idle partition costs one tuple and one packed window, which the
+garbage collector does not visit.  Windows follow Kafka's ProducerStateManager: the last 5 batches
+of each (partition, producer), judged in log order.  Unlike in Kafka, an unknown producer must begin
+at sequence 0: with several batches in flight, the first may be refused (no leader yet) and the
+second accepted, and a retry of a forgotten producer would be taken for a new batch.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from multiraft.partitions.producer_state import (
     BATCHES_PER_WINDOW,
     SEQUENCE_MASK,
     WindowBatch,
-    carried,
     checked_window,
+    export_windows,
     extended,
+    import_windows,
     in_order_of_use,
     last_sequence,
-    put_back,
     repeated,
-    settled,
+    restore_windows,
     window_epoch,
 )
 from multiraft.partitions.records import (
@@ -56,7 +56,7 @@ from multiraft.partitions.records import (
     parse_open,
     parse_seal,
 )
-from multiraft.raft.log_state import Admitted
+from multiraft.raft.log_state import ValidatedAppend
 from multiraft.types import LAST_INDEXED_KIND, BatchInfo, Entry, EntryKind
 
 __all__ = ["PARTITIONS_PER_GROUP_MAX", "PRODUCERS_PER_PARTITION_MAX", "PartitionState",
@@ -81,8 +81,8 @@ _SEAL = int(EntryKind.PARTITION_SEAL)
 _LOG_START = int(EntryKind.LOG_START)
 
 #: Shape of the object that ``snapshot`` returns: per partition its state, and (producer, window).
-_SNAPSHOT = {"group": shapes.WHOLE, "applied": shapes.WHOLE, "partitions": [
-    (*[shapes.WHOLE] * 5, shapes.FLAG, shapes.WHOLE, shapes.WHOLE, [(shapes.WHOLE, shapes.BYTES)])]}
+_SNAPSHOT = {"group": shapes.UINT, "applied": shapes.UINT, "partitions": [
+    (*[shapes.UINT] * 5, shapes.FLAG, shapes.UINT, shapes.UINT, [(shapes.UINT, shapes.BYTES)])]}
 
 
 class PartitionState(NamedTuple):
@@ -108,7 +108,7 @@ class PartitionStates:
     """
 
     __slots__ = ("group", "last_index", "applied_index", "_states", "_windows", "_pending",
-                 "_behind")
+                 "_applied_overrides")
 
     def __init__(self, group: int, applied_index: int = 0):
         self.group = group
@@ -122,11 +122,11 @@ class PartitionStates:
         #: (partition, state before, state after, ((producer, window before or None), ...)).
         self._pending: deque[tuple | None] = deque()
         #: partition -> applied state (None = not yet there), where it differs from the tail's
-        self._behind: dict[int, PartitionState | None] = {}
+        self._applied_overrides: dict[int, PartitionState | None] = {}
 
     # ---- leader ---------------------------------------------------------------------------------
 
-    def admit(self, partition: int, info: BatchInfo) -> Admitted:
+    def validate_append(self, partition: int, info: BatchInfo) -> ValidatedAppend:
         """Return a leader's decision about a batch: its base offset, or the position of its
         original.
 
@@ -147,8 +147,9 @@ class PartitionStates:
         elif info.producer_id >= 0:
             original = self._original(partition, info)
         if original is not None:
-            return Admitted(original.base_offset, state.leader_epoch_base, True, original.index)
-        return Admitted(state.next_offset, state.leader_epoch_base, False, 0)
+            return ValidatedAppend(original.base_offset, state.leader_epoch_base, True,
+                                   original.index)
+        return ValidatedAppend(state.next_offset, state.leader_epoch_base, False, 0)
 
     def begins_producer(self, partition: int, info: BatchInfo) -> bool:
         """True if the partition does not know the batch's producer, or only lower epochs of it.
@@ -204,7 +205,7 @@ class PartitionStates:
 
     # ---- leader and follower --------------------------------------------------------------------
 
-    def verify(self, entry: Entry) -> str:
+    def check_entry(self, entry: Entry) -> str:
         """Return why ``entry`` cannot follow this tail; empty if it can.
 
         A follower that gets a reason has another history than its leader, and its replica stops.  A
@@ -213,16 +214,16 @@ class PartitionStates:
             return f"index {entry.index} does not follow {self.last_index}"
         kind = entry.kind
         if kind == _DATA:
-            return self._verify_data(entry)
+            return self._check_data(entry)
         if kind == _OPEN:
-            return self._verify_open(entry)
+            return self._check_open(entry)
         if kind == _SEAL or kind == _LOG_START:
-            return self._verify_mark(entry)
+            return self._check_control(entry)
         if not 0 < kind <= LAST_INDEXED_KIND:
             return f"entries of kind {kind} have no place in a group's log"
         return ""
 
-    def _verify_data(self, entry: Entry) -> str:
+    def _check_data(self, entry: Entry) -> str:
         state = self._states.get(entry.partition)
         if state is None:
             return f"data for partition {entry.partition}, which is not open"
@@ -235,10 +236,10 @@ class PartitionStates:
                     f"{state.next_offset}")
         return ""
 
-    def _verify_open(self, entry: Entry) -> str:
+    def _check_open(self, entry: Entry) -> str:
         try:
             opening = parse_open(entry.payload)
-            producers = len(settled(opening.windows, entry.index))
+            producers = len(import_windows(opening.windows, entry.index))
         except CorruptEntry as error:
             return str(error)
         partition, state = entry.partition, self._states.get(entry.partition)
@@ -258,7 +259,7 @@ class PartitionStates:
                     f"{opening.start_offset}")
         return ""
 
-    def _verify_mark(self, entry: Entry) -> str:
+    def _check_control(self, entry: Entry) -> str:
         """Return the fault of a seal or log start: an unknown partition, or an offset outside its
         range."""
         state = self._states.get(entry.partition)
@@ -272,8 +273,8 @@ class PartitionStates:
         return ""
 
     def append(self, entry: Entry) -> None:
-        """Add the effect of ``entry``, which ``verify`` or ``admit`` accepted, to the tail.
-        O(1)."""
+        """Add the effect of ``entry``, which ``check_entry`` or ``validate_append`` accepted, to
+        the tail.  O(1)."""
         assert entry.index == self.last_index + 1, f"{entry!r} after {self.last_index}"
         kind = entry.kind
         record: tuple | None = None
@@ -282,15 +283,15 @@ class PartitionStates:
         elif kind == _OPEN:
             record = self._append_open(entry)
         elif kind == _SEAL or kind == _LOG_START:
-            record = self._append_mark(entry)
+            record = self._append_control(entry)
         else:
             assert 0 < kind <= LAST_INDEXED_KIND, f"{entry!r} has no place in a group's log"
             record = None
         if record is not None:
             partition, before, after, _ = record
             self._states[partition] = after
-            if partition not in self._behind:
-                self._behind[partition] = before
+            if partition not in self._applied_overrides:
+                self._applied_overrides[partition] = before
         self._pending.append(record)
         self.last_index = entry.index
 
@@ -337,13 +338,13 @@ class PartitionStates:
         # Windows in this group are from before the partition moved away.  Its producers continued
         # elsewhere, and the opening carries their later state.
         old = self._windows.pop(partition, {})
-        new = settled(opening.windows, entry.index)
+        new = import_windows(opening.windows, entry.index)
         if new:
             self._windows[partition] = new
         return partition, before, after, tuple([(producer, old.get(producer))
                                                 for producer in {**old, **new}])
 
-    def _append_mark(self, entry: Entry) -> tuple | None:
+    def _append_control(self, entry: Entry) -> tuple | None:
         before = self._states[entry.partition]
         if entry.kind != _SEAL:
             after = before._replace(log_start=max(before.log_start, entry.base_offset))
@@ -378,10 +379,10 @@ class PartitionStates:
             del self._states[partition]
         else:
             self._states[partition] = before
-        if self._behind[partition] is before:
-            del self._behind[partition]
+        if self._applied_overrides[partition] is before:
+            del self._applied_overrides[partition]
         if changed:
-            put_back(self._windows.setdefault(partition, {}), changed)
+            restore_windows(self._windows.setdefault(partition, {}), changed)
 
     def apply(self, index: int) -> None:
         """Raise applied state to ``index``.  O(entries applied)."""
@@ -392,9 +393,9 @@ class PartitionStates:
             if record is not None:
                 partition, _, after, _ = record
                 if self._states[partition] is after:
-                    del self._behind[partition]
+                    del self._applied_overrides[partition]
                 else:
-                    self._behind[partition] = after
+                    self._applied_overrides[partition] = after
 
     # ---- queries --------------------------------------------------------------------------------
 
@@ -430,7 +431,7 @@ class PartitionStates:
     def applied(self, partition: int) -> PartitionState | None:
         """Return the state that may be served; None = the opening entry is not applied here
         (yet)."""
-        return self._behind.get(partition, self._states.get(partition))
+        return self._applied_overrides.get(partition, self._states.get(partition))
 
     def is_open(self, partition: int) -> bool:
         """True if the tail accepts batches for this partition."""
@@ -452,7 +453,7 @@ class PartitionStates:
         if state is None or not state.sealed:
             return None
         return PartitionSeal(state.epoch, state.next_offset, state.log_start, state.leader_epoch,
-                      carried(self.windows(partition)))
+                      export_windows(self.windows(partition)))
 
     @property
     def partitions_count(self) -> int:
@@ -470,7 +471,7 @@ class PartitionStates:
         windows = dict(self._windows.get(partition, {}))
         for record in reversed(self._pending):
             if record is not None and record[0] == partition:
-                put_back(windows, record[3])
+                restore_windows(windows, record[3])
         return in_order_of_use(windows)
 
     # ---- checkpoints ----------------------------------------------------------------------------
@@ -483,10 +484,10 @@ class PartitionStates:
             if record is not None and record[3]:
                 if record[0] not in undone:
                     undone[record[0]] = dict(self._windows.get(record[0], {}))
-                put_back(undone[record[0]], record[3])
+                restore_windows(undone[record[0]], record[3])
         partitions = []
         for partition, tail_state in self._states.items():
-            state = self._behind.get(partition, tail_state)
+            state = self._applied_overrides.get(partition, tail_state)
             if state is not None:
                 windows = undone.get(partition)
                 windows = (self._windows.get(partition, {}) if windows is None
@@ -529,10 +530,11 @@ class PartitionStates:
                 assert applied[partition] is after, f"partition {partition} forks"
                 applied[partition] = before
         for partition, state in applied.items():
-            behind = partition in self._behind
+            override = self._applied_overrides.get(partition)
+            behind = partition in self._applied_overrides
             assert behind == (state is not self._states[partition]), f"partition {partition}"
-            assert not behind or self._behind[partition] is state, f"partition {partition}"
-        assert set(self._behind) <= set(self._states)
+            assert not behind or override is state, f"partition {partition}"
+        assert set(self._applied_overrides) <= set(self._states)
         for partition, state in self._states.items():
             assert 0 <= state.log_start <= state.next_offset, f"partition {partition}: {state}"
         for partition, windows in self._windows.items():

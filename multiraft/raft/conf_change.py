@@ -20,9 +20,9 @@ whenever it asks: no other node knows for sure (scenario S38).
 from __future__ import annotations
 
 from multiraft.errors import (
+    BelowVoteBarrier,
     ChangeOpen,
     InvalidMembers,
-    MemberBarred,
     MemberLags,
     MembershipError,
 )
@@ -57,7 +57,7 @@ def change_members(group: Group, voters: tuple[int, ...], learners: tuple[int, .
     if not voters:
         raise InvalidMembers(f"group {group.id} needs a voter")
     try:
-        changed = joint_quorum.validate(joint_quorum.entered(current, voters, learners))
+        changed = joint_quorum.validate(joint_quorum.enter_joint(current, voters, learners))
     except ValueError as error:
         raise InvalidMembers(f"group {group.id}: {error}") from error
     if (set(voters), set(learners)) == (set(current.voters), set(current.learners)):
@@ -78,7 +78,7 @@ def _is_counted(group: Group, node: int) -> bool:
     A voter in head recovery cannot: only entries that other voters hold end its recovery, and
     nothing does if the group has no leader without it."""
     member = group.progress.get(node)
-    return group.context.support.is_supported_by(node) and (member is None or member.is_whole)
+    return group.context.support.is_supported_by(node) and (member is None or member.is_intact)
 
 
 def is_open(group: Group) -> bool:
@@ -95,14 +95,14 @@ def _check_new_voter(group: Group, node: int) -> None:
     if node not in group.configuration.learners or member is None:
         raise InvalidMembers(f"node {node} must be a learner of group {group.id} before it can be "
                              f"a voter")
-    lacks = group.log.last_index - member.match
-    if member.state is not ProgressState.REPLICATE or lacks > limit:
-        raise MemberLags(node, lacks, limit)
+    lag = group.log.last_index - member.match
+    if member.state is not ProgressState.REPLICATE or lag > limit:
+        raise MemberLags(node, lag, limit)
     # The learner does not know yet that it is a member.
     if member.match < group.configuration_index:
-        raise MemberLags(node, lacks, lacks - 1)
-    if member.vote_barrier_index:
-        raise MemberBarred(node, group.id)
+        raise MemberLags(node, lag, lag - 1)
+    if member.below_vote_barrier:
+        raise BelowVoteBarrier(node, group.id)
 
 
 def _append(group: Group, configuration: Configuration) -> Entry:
@@ -126,24 +126,24 @@ def on_commit(group: Group) -> None:
     # The joint configuration is committed: both majorities have it, so no later leader can decide
     # by the old voters alone.  Leaving it needs another entry, which later leaders inherit.
     if group.configuration.outgoing:
-        _append(group, joint_quorum.left(group.configuration))
+        _append(group, joint_quorum.leave_joint(group.configuration))
         return
     # The new configuration is committed: from here on the old voters are not needed.
     group.conf_change_open = False
     removed_members, group.removed_members = group.removed_members, {}
     for node in removed_members:
-        tell_removed(group, node)
+        notify_removed(group, node)
     if group.context.node not in group.configuration.members():
         leader_transfer.resign(group, "removed")
         group.mark_removed("removed", group.configuration_index)
     elif not joint_quorum.is_voter(group.configuration, group.context.node):
-        leader_transfer.resign(group, "no voter any more")
+        leader_transfer.resign(group, "no longer a voter")
 
 
 # ---- removed members ---------------------------------------------------------------------------
 
 
-def tell_removed(group: Group, node: int) -> None:
+def notify_removed(group: Group, node: int) -> None:
     """Notify a node that it is not a member, unless a change is open."""
     if not is_open(group):
         group.send(node, Removed(group.id, group.incarnation, group.term, group.read_round,
@@ -154,24 +154,25 @@ def on_vote_request_as_leader(group: Group, sender: int, request: VoteRequest) -
     """Process a request for votes, or a non-candidate's request what became of its group."""
     member = group.progress.get(sender)
     if member is None:
-        _on_stranger(group, sender, request.term - request.pre)
+        _on_nonmember(group, sender, request.term - request.pre)
         if group.role is not Role.LEADER:
             return
-    elif member.state is ProgressState.ABSENT:
+    elif member.state is ProgressState.UNKNOWN_GROUP:
         member.retreat()  # the request shows that it has a replica now
         group.touch()
     election.on_vote_request(group, sender, request)
 
 
-def on_doubt_as_leader(group: Group, sender: int, message: HeadRecoveryRequest) -> None:
+def on_head_recovery_request_as_leader(group: Group, sender: int,
+                                       message: HeadRecoveryRequest) -> None:
     """Process a head recovery request, whose sender may have been removed."""
     if sender in group.progress:
         head_recovery.on_request(group, sender, message)
     else:
-        _on_stranger(group, sender, message.term)
+        _on_nonmember(group, sender, message.term)
 
 
-def _on_stranger(group: Group, sender: int, term: int) -> None:
+def _on_nonmember(group: Group, sender: int, term: int) -> None:
     """Answer a replica that is not a member.
 
     It may be in a later term, because it campaigned without success while it was a member, and
@@ -182,7 +183,7 @@ def _on_stranger(group: Group, sender: int, term: int) -> None:
     if term > group.term:
         group.become_follower(term, 0, "a removed replica is in a later term")
     else:
-        tell_removed(group, sender)
+        notify_removed(group, sender)
 
 
 def _was_added_since(group: Group, message: Removed) -> bool:
@@ -220,7 +221,7 @@ def tombstone_of(group: Group) -> Entry:
     removed it: no majority counted its acknowledgements behind that.  For any other replica the
     barrier is the end of its log, which has all that it acknowledged."""
     if group.id not in group.context.removing:
-        _bar_at_the_end(group)
+        _raise_vote_barrier_to_end(group)
     return tombstone(
         group.id,
         group.log_incarnation,
@@ -233,7 +234,7 @@ def tombstone_of(group: Group) -> Entry:
     )
 
 
-def _bar_at_the_end(group: Group) -> None:
+def _raise_vote_barrier_to_end(group: Group) -> None:
     """Raise the vote barrier to the end of this log.
 
     The last term of a damaged log may be a guess, so the replica's own term is used: no entry has a
@@ -242,7 +243,7 @@ def _bar_at_the_end(group: Group) -> None:
     if group.vote_barrier_index and not group.vote_barrier_term and group.is_below_vote_barrier():
         group.vote_barrier_index = max(group.vote_barrier_index, log.last_index)
     else:
-        group.bar(group.term if group.quarantined else log.last_term, log.last_index)
+        group.raise_vote_barrier(group.term if group.quarantined else log.last_term, log.last_index)
 
 
 def reincarnate(group: Group, incarnation: int, configuration: Configuration,
@@ -261,11 +262,11 @@ def reincarnate(group: Group, incarnation: int, configuration: Configuration,
     assert incarnation > group.incarnation, f"{incarnation} after {group.incarnation}"
     # The term passes those of leaders that the survivor never heard of; see ``UNHEARD_SHARE``.
     unheard = group.context.config.term_jump_max // UNHEARD_SHARE if configuration.voters else 0
-    group.become_follower(group.term + 1 + unheard, 0, "recovered by force")
+    group.become_follower(group.term + 1 + unheard, 0, "forced recovery")
     group.incarnation = incarnation
     group.vote_barrier_index, group.vote_barrier_term = ((0, 0) if configuration.voters
                                        else (max(1, vote_barrier_index), vote_barrier_term))
-    group.mark = reincarnation(group.id, group.log_incarnation,
+    group.lifecycle_record = reincarnation(group.id, group.log_incarnation,
                                group.vote_barrier_index or group.log.last_index,
                                ForcedRecovery(incarnation, configuration), group.vote_barrier_term)
     if configuration.voters:

@@ -59,7 +59,7 @@ class RaftConfig:
     #: Interval at which a non-candidate (a learner, or a replica that was removed unnoticed)
     #: without a leader asks what became of its group.  It is long, because no client waits for such
     #: a replica.
-    bystander_retry_ms: int = 2000
+    non_candidate_retry_ms: int = 2000
     #: Linearizable reads of one group that wait for their confirmation.
     reads_waiting_max: int = 4096
     #: Members may have lost what they acknowledged (set by ``durability = relaxed``).  A leader

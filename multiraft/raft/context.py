@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from multiraft.liveness.leader_table import LeadershipDelta, LeaderTable
+from multiraft.liveness.leader_table import LeadershipChanges, LeaderTable
 from multiraft.liveness.leadership_digest import LeadershipDigest
 from multiraft.liveness.support import Support
 from multiraft.raft.config import RaftConfig
@@ -37,11 +37,11 @@ class NodeContext:
         "now_ms",
         "support",
         "timers",
-        "led",
-        "believed",
+        "leading_digests",
+        "followed_digests",
         "leading_changes",
-        "hints",
-        "shared",
+        "leader_table",
+        "groups_by_peer",
         "digests_version",
         "dirty",
         "removing",
@@ -49,7 +49,7 @@ class NodeContext:
         "unfinished",
         "events",
         "written_sequence",
-        "pace",
+        "throttle",
     )
 
     def __init__(self, node: int, config: RaftConfig, store: LogReader, rng: RandomSource,
@@ -62,14 +62,14 @@ class NodeContext:
         self.support = Support(node)
         self.timers = Timers()
         #: peer -> digest of the groups led here that have the peer as a member
-        self.led: dict[int, LeadershipDigest] = {}
+        self.leading_digests: dict[int, LeadershipDigest] = {}
         #: peer -> digest of the groups here that follow that peer as their leader
-        self.believed: dict[int, LeadershipDigest] = {}
-        self.leading_changes = LeadershipDelta(boot_epoch)
-        self.hints = LeaderTable()
+        self.followed_digests: dict[int, LeadershipDigest] = {}
+        self.leading_changes = LeadershipChanges(boot_epoch)
+        self.leader_table = LeaderTable()
         #: node -> groups here that have the node as a member
-        self.shared: dict[int, dict[int, None]] = {}
-        #: Grows with every change of a digest in ``led`` or ``believed``.
+        self.groups_by_peer: dict[int, dict[int, None]] = {}
+        #: Grows with every change of a digest in ``leading_digests`` or ``followed_digests``.
         self.digests_version = 0
         #: Ready queue: ids of groups that may have effects for the next Ready, in the order in
         #: which the groups were touched.  ``MultiRaft`` resolves the ids.
@@ -83,4 +83,4 @@ class NodeContext:
         self.events: list[Event] = []
         self.written_sequence = 0
         #: Rates of streams to replicas that are being moved.
-        self.pace = RecoveryThrottle()
+        self.throttle = RecoveryThrottle()

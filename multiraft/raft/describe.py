@@ -77,7 +77,7 @@ def _append(message: Append) -> str:
     if message.last_index > message.prev_index:
         entries = f" entries={index_range(message.prev_index + 1, message.last_index)}"
     return (f"Append term={message.term} prev={message.prev_index}@{message.prev_term}{entries} "
-            f"commit={message.commit}{_stamp(message)}")
+            f"commit={message.commit}{_read_round(message)}")
 
 
 def _append_reply(message: AppendReply) -> str:
@@ -88,18 +88,18 @@ def _append_reply(message: AppendReply) -> str:
         if message.hint_index != message.match:
             text += f" verified={message.hint_index}"
         if message.hint_term:
-            text += " barred"
+            text += " below_vote_barrier"
     elif status is Status.MISMATCH:
         text += f" hint={message.hint_index}@{message.hint_term}"
-    return text + _stamp(message)
+    return text + _read_round(message)
 
 
-def _stamp(message: Append | AppendReply | Removed) -> str:
-    return f" stamp={message.read_round}" if message.read_round else ""
+def _read_round(message: Append | AppendReply | Removed) -> str:
+    return f" round={message.read_round}" if message.read_round else ""
 
 
 def _removed(message: Removed) -> str:
-    return f"Removed term={message.term} index={message.index}{_stamp(message)}"
+    return f"Removed term={message.term} index={message.index}{_read_round(message)}"
 
 
 def configuration(value: Configuration) -> str:
@@ -109,19 +109,20 @@ def configuration(value: Configuration) -> str:
         text += " and " + " ".join(map(node_name, value.outgoing))
     if value.learners:
         text += " + " + " ".join(map(node_name, value.learners))
-    return text or "nobody"
+    return text or "no members"
 
 
 def _timeout_now(message: TimeoutNow) -> str:
     return f"TimeoutNow term={message.term}"
 
 
-def _doubt(message: HeadRecoveryRequest) -> str:
-    return f"Doubt term={message.term} episode={message.nonce}"
+def _head_recovery_request(message: HeadRecoveryRequest) -> str:
+    return f"HeadRecoveryRequest term={message.term} nonce={message.nonce}"
 
 
-def _cleared(message: HeadRecoveryGrant) -> str:
-    return f"Cleared term={message.term} episode={message.nonce} index={message.index}"
+def _head_recovery_grant(message: HeadRecoveryGrant) -> str:
+    return (f"HeadRecoveryGrant term={message.term} nonce={message.nonce} "
+            f"index={message.index}")
 
 
 def _snapshot_offer(message: SnapshotOffer) -> str:
@@ -138,14 +139,14 @@ def _digest_answer(message: DigestAnswer) -> str:
     return f"DigestAnswer buckets={','.join(map(str, message.buckets)) or '-'} leads {led}"
 
 
-def _led_request(message: LeadershipDeltaRequest) -> str:
-    return f"LedRequest since={message.since}"
+def _delta_request(message: LeadershipDeltaRequest) -> str:
+    return f"LeadershipDeltaRequest since={message.since}"
 
 
-def _led_changes(message: LeadershipDelta) -> str:
+def _delta(message: LeadershipDelta) -> str:
     changes = " ".join(f"{'+' if leads else '-'}g{group}@{term}"
                        for group, _, term, leads in message.changes)
-    return f"LedChanges {message.since}..{message.version} {changes}".rstrip()
+    return f"LeadershipDelta {message.since}..{message.version} {changes}".rstrip()
 
 
 _MESSAGES: dict[type, Callable[[Any], str]] = {
@@ -155,13 +156,13 @@ _MESSAGES: dict[type, Callable[[Any], str]] = {
     AppendReply: _append_reply,
     TimeoutNow: _timeout_now,
     Removed: _removed,
-    HeadRecoveryRequest: _doubt,
-    HeadRecoveryGrant: _cleared,
+    HeadRecoveryRequest: _head_recovery_request,
+    HeadRecoveryGrant: _head_recovery_grant,
     SnapshotOffer: _snapshot_offer,
     DigestQuery: _digest_query,
     DigestAnswer: _digest_answer,
-    LeadershipDeltaRequest: _led_request,
-    LeadershipDelta: _led_changes,
+    LeadershipDeltaRequest: _delta_request,
+    LeadershipDelta: _delta,
 }
 
 
@@ -177,12 +178,12 @@ def message(sender: int, to: int, value: Any) -> str:
 
 
 def group_write(node: int, value: GroupWrite) -> str:
-    """``n1 disk <- g4 drop=3 entries=3..4 term=2 vote=n1``"""
+    """``n1 disk <- g4 truncate=3.. entries=3..4 term=2 vote=n1``"""
     text = f"{node_name(node)} disk <- g{value.group}"
-    if value.mark is not None:
-        text += f" {EntryKind(value.mark.kind).name.lower()}"
+    if value.lifecycle_record is not None:
+        text += f" {EntryKind(value.lifecycle_record.kind).name.lower()}"
     if value.drop_from:
-        text += f" drop={value.drop_from}.."
+        text += f" truncate={value.drop_from}.."
     if value.entries:
         text += " " + ", ".join(entry(item) for item in value.entries)
     if value.hard_state is not None:
@@ -209,34 +210,35 @@ def event(node: int, value: Event) -> str:
     """``n1 g4 leader term=2``"""
     where = node_name(node) if value.group == NO_GROUP else f"{node_name(node)} g{value.group}"
     fields = value.fields
-    if value.kind == "role":
+    if value.kind == "role_changed":
         role, term, leader, why = fields
         text = f"{Role(role).name.lower()} term={term}"
         if role is Role.FOLLOWER:
             text += f" leader={node_name(leader)}"
         return f"{where} {text}" + (f" ({why})" if why else "")
-    if value.kind == "hard_state":
+    if value.kind == "hard_state_changed":
         return f"{where} term={fields[0]} vote={node_name(fields[1])}"
-    if value.kind == "truncate":
-        return f"{where} drops {index_range(*fields)}"
-    if value.kind == "lease":
-        epoch = f" (life {fields[2]})" if len(fields) > 2 else ""
+    if value.kind == "log_truncated":
+        return f"{where} truncates {index_range(*fields)}"
+    if value.kind == "lease_changed":
+        epoch = f" (boot epoch {fields[2]})" if len(fields) > 2 else ""
         side = "to" if fields[1] in ("granted", "withdrawn") else "from"
         return f"{where} lease {side} {node_name(fields[0])} {fields[1]}{epoch}"
-    if value.kind == "room":
-        return f"{where} {node_name(fields[0])} has {'no room' if fields[1] else 'room again'}"
-    if value.kind == "installed":
+    if value.kind == "peer_disk_space":
+        return f"{where} {node_name(fields[0])} has {'a full disk' if fields[1] else 'disk space'}"
+    if value.kind == "snapshot_installed":
         return f"{where} installs a snapshot at {fields[0]}@{fields[1]}"
-    if value.kind == "membership":
+    if value.kind == "configuration_changed":
         return f"{where} members {configuration(fields[0])} (at {fields[1]})"
-    if value.kind == "wanted":
+    if value.kind == "replica_requested":
         incarnation, sender, term, _ = fields
-        return f"{where} wanted by {node_name(sender)} incarnation={incarnation} term={term}"
-    if value.kind == "transfer":
+        return (f"{where} replica_requested {node_name(sender)} incarnation={incarnation} "
+                f"term={term}")
+    if value.kind == "leadership_transfer":
         return f"{where} transfer to {node_name(fields[0])} {fields[1]}"
-    if value.kind in ("restarted", "discredited"):
-        return f"{where} finds {node_name(fields[0])} {value.kind}"
-    if value.kind in ("member", "drop", "needs_snapshot", "snapshot_offered"):
+    if value.kind in ("peer_restarted", "trust_revoked"):
+        return f"{where} {value.kind} {node_name(fields[0])}"
+    if value.kind in ("member_changed", "message_dropped", "snapshot_needed", "snapshot_offered"):
         rest = " ".join(map(str, fields[1:]))
         return f"{where} {value.kind} {node_name(fields[0])} {rest}"
     return " ".join([where, value.kind, *map(str, fields)])
@@ -251,8 +253,8 @@ def lease_event(node: int, value: LeaseEvent) -> str:
 
 
 def status(node: int, value: GroupStatus) -> str:
-    """``n1 g4 leader term=2 vote=n1 leader=n1 log=1..4 durable=4 commit=4 applied=4 asleep``"""
-    marks = " asleep" if value.asleep else ""
+    """``n1 g4 leader term=2 vote=n1 leader=n1 log=1..4 durable=4 commit=4 applied=4 quiesced``"""
+    marks = " quiesced" if value.quiesced else ""
     if value.transferee:
         marks += f" transfer={node_name(value.transferee)}"
     if value.quarantined:

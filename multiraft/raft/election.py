@@ -29,7 +29,7 @@ def on_election_timer(group: Group) -> None:
     if group.nonce:
         head_recovery.send_recovery_request(group)
         if head_recovery.knows_no_leader(group):
-            # No leader to ask: as in ``_ask_around``.
+            # No leader to ask: as in ``_probe_group``.
             _request_votes(group, group.term + 1, pre=True, transfer=False)
         return
     if group.role is Role.FOLLOWER and group.leader:
@@ -42,14 +42,14 @@ def on_election_timer(group: Group) -> None:
             group.arm_election(quiet_until_ms - context.now_ms)
             return
     if group.may_campaign():
-        ask_for_pre_votes(group)
+        start_pre_vote(group)
     elif group.role is not Role.FOLLOWER:
-        group.become_follower(group.term, 0, "not held up")
+        group.become_follower(group.term, 0, "no quorum support")
     elif group.is_non_candidate():
-        _ask_around(group)
+        _probe_group(group)
 
 
-def ask_for_pre_votes(group: Group) -> None:
+def start_pre_vote(group: Group) -> None:
     """Poll the voters for a possible election, without a change of any term (thesis 9.6)."""
     context = group.context
     group.enter(Role.PRE_CANDIDATE, 0)
@@ -57,17 +57,17 @@ def ask_for_pre_votes(group: Group) -> None:
     context.timers.cancel(group.id)
     group.arm_election(context.config.election_retry_ms)
     _request_votes(group, group.term + 1, pre=True, transfer=False)
-    _judge(group)
+    _count_votes(group)
 
 
-def _ask_around(group: Group) -> None:
+def _probe_group(group: Group) -> None:
     """Ask the voters what became of the group, by a pre-vote request whose answers are ignored.
 
     The request changes no state.  A leader that receives it learns that this replica exists, or
     answers that it is no longer a member."""
     config = group.context.config
     _request_votes(group, group.term + 1, pre=True, transfer=False)
-    group.arm_election(config.bystander_retry_ms)
+    group.arm_election(config.non_candidate_retry_ms)
 
 
 def campaign(group: Group, transfer: bool = False) -> None:
@@ -100,7 +100,7 @@ def on_hard_state_durable(group: Group) -> None:
     """Count a candidate's vote for itself, now that term and vote are on disk."""
     if group.role is Role.CANDIDATE:
         group.votes[group.context.node] = True
-        _judge(group)
+        _count_votes(group)
 
 
 def on_vote_request(group: Group, sender: int, request: VoteRequest) -> None:
@@ -109,7 +109,7 @@ def on_vote_request(group: Group, sender: int, request: VoteRequest) -> None:
     # A transfer is the leader's own wish, so stickiness must not refuse it (thesis 3.10).
     trusting = (not request.transfer and group.leader != sender and group.trusts_leader())
     if group.quarantined:
-        group.candidate = sender
+        group.vote_requester = sender
     if group.quarantined or trusting or group.is_below_vote_barrier():
         # A quarantined replica, or one below its vote barrier, may have forgotten entries that a
         # majority was counted with: its vote could elect a leader without them.
@@ -160,10 +160,10 @@ def on_vote_reply(group: Group, sender: int, reply: VoteReply) -> None:
         return
     # A grant is final: a refusal that arrives after it is an older message.
     group.votes[sender] = reply.granted or group.votes.get(sender, False)
-    _judge(group)
+    _count_votes(group)
 
 
-def _judge(group: Group) -> None:
+def _count_votes(group: Group) -> None:
     """Act on the votes counted so far."""
     outcome = joint_quorum.tally(group.configuration, group.votes)
     if outcome is Vote.LOST:
@@ -187,7 +187,7 @@ def _become_leader(group: Group) -> None:
     context = group.context
     # Without quorum support it would step down at once, after having disturbed the group.
     if not group.has_quorum_support():
-        group.become_follower(group.term, 0, "won, but not held up")
+        group.become_follower(group.term, 0, "won without quorum support")
         return
     context.timers.cancel(group.id)
     next_index = group.log.last_index + 1

@@ -89,13 +89,13 @@ class Group:
         "recovery_grant",
         "recovering_count",
         "outbox",
-        "mark",
+        "lifecycle_record",
         "conf_change_open",
         "removed_members",
         "reads",
-        "commit_said",
-        "standing",
-        "candidate",
+        "leader_commit_seen",
+        "leadership_record",
+        "vote_requester",
     )
 
     def __init__(self, context: NodeContext, group: int, incarnation: int, restored: GroupRestored,
@@ -155,18 +155,18 @@ class Group:
         #: Members in head recovery, whose acknowledgements this leader does not count.
         self.recovering_count = 0
         self.outbox: list[Envelope] = []
-        #: Last member that asked this quarantined replica for its vote, for the repair.
-        self.candidate = 0
-        self.commit_said = -1  # highest commit index that a leader sent, for ``GroupStatus`` only
+        #: Last member that asked this quarantined replica for its vote, for the repair; 0 = none.
+        self.vote_requester = 0
+        self.leader_commit_seen = -1  # highest commit index of a leader, for ``GroupStatus`` only
         #: Lifecycle record that precedes everything else in the next write.
-        self.mark: Entry | None = None
+        self.lifecycle_record: Entry | None = None
         #: Leader: the configuration in force is joint or not committed.
         self.conf_change_open = False
         #: Leader: former members to notify once the configuration without them is committed.
         self.removed_members: dict[int, None] = {}
         #: Leader: linearizable reads that wait for confirmation; None = no read in this term yet.
         self.reads: ReadIndexQueue | None = None
-        self.standing = LeadershipRecord(context, group)
+        self.leadership_record = LeadershipRecord(context, group)
         assert self.term >= self.log.last_term, f"group {group}: {self.term}, its log is newer"
 
     # ---- predicates ---------------------------------------------------------------------------
@@ -212,14 +212,14 @@ class Group:
                 self.vote_barrier_term,
                 self.vote_barrier_index,
             )
-        return self._is_barred_by_index()
+        return self._is_below_barrier_index()
 
-    def _is_barred_by_index(self) -> bool:
+    def _is_below_barrier_index(self) -> bool:
         """True if the log is below a barrier whose term is not known.
 
         The log must reach the configuration that added this node again or, in a later incarnation,
-        pass the barrier.  A replica whose second removal is in the log, but not applied, is not
-        barred: its vote may be needed to commit that removal."""
+        pass the barrier.  A replica whose second removal is in the log, but not applied, is above
+        it: its vote may be needed to commit that removal."""
         added = next((index for index, known in reversed(self.configurations)
                       if self.context.node in known.members()), -1)
         if added < 0:
@@ -230,7 +230,7 @@ class Group:
     def unknown_leader(self) -> int:
         """Return a node that is known to lead this group but is no voter in this replica's
         configuration, which must be outdated; 0 = none."""
-        leader, term = self.context.hints.leader(self.id)
+        leader, term = self.context.leader_table.leader(self.id)
         if leader == 0 or term < self.term or joint_quorum.is_voter(self.configuration, leader):
             return 0
         return leader
@@ -300,7 +300,7 @@ class Group:
         # Holds back every message of this group until a write has taken term and vote: a vote that
         # a crash could undo would allow a second one in the same term.
         self.hard_state_unstaged = True
-        self.emit("hard_state", term, vote)
+        self.emit("hard_state_changed", term, vote)
         self.touch()
 
     def become_follower(self, term: int, leader: int, why: str = "", vote: int = 0) -> None:
@@ -323,23 +323,23 @@ class Group:
         """Take a role in the present term, and publish or withdraw this replica's leader
         accordingly."""
         if (role, leader) != (self.role, self.leader):
-            self.emit("role", role, self.term, leader, why)
+            self.emit("role_changed", role, self.term, leader, why)
         if self.role is Role.LEADER and role is not Role.LEADER:
-            self._leave_office()
+            self._withdraw_leader()
         self.role = role
         self.leader = leader
         self.leader_trust_epoch = self.context.support.trust_epoch.get(leader, 0)
         self.votes = {}
-        if self.standing.follow(leader if role is Role.FOLLOWER else 0, self.incarnation,
-                                 self.term):
-            self.share(self.configuration.members())
+        if self.leadership_record.follow(leader if role is Role.FOLLOWER else 0, self.incarnation,
+                                         self.term):
+            self.subscribe_to(self.configuration.members())
         if role is Role.LEADER:
-            self.standing.publish_leader(self.incarnation, self.term, self.progress)
+            self.leadership_record.publish_leader(self.incarnation, self.term, self.progress)
 
-    def _leave_office(self) -> None:
+    def _withdraw_leader(self) -> None:
         """Withdraw published leadership and discard the leader's state.  The term may be a later
         one already."""
-        self.standing.withdraw_leader(self.incarnation, self.progress)
+        self.leadership_record.withdraw_leader(self.incarnation, self.progress)
         # A leader verifies nothing, but what is committed matches the log of every later leader.
         self.matched_index = max(
             self.matched_index, self.log.commit
@@ -362,14 +362,15 @@ class Group:
     def truncate(self, first_gone: int) -> None:
         """Remove the log's suffix from ``first_gone`` on, and its effects on tail state and
         configuration."""
-        self.emit("truncate", first_gone, self.log.last_index)
+        self.emit("log_truncated", first_gone, self.log.last_index)
         # A verified entry matches the leader's log: the leader never asks to remove it.
         assert self.matched_index < first_gone, f"{first_gone} is verified ({self.matched_index})"
         self.log.truncate(first_gone)
         self.tail.truncate(first_gone)
         # A configuration counts only while its entry is in the log (thesis 4.1).
         if self.configuration_index >= first_gone:
-            self.configurations = joint_quorum.before(self.configurations, first_gone)
+            self.configurations = joint_quorum.configurations_before(
+                self.configurations, first_gone)
             self._put_in_force()
         self.touch()
 
@@ -379,7 +380,7 @@ class Group:
         the configuration of the entry at ``index``."""
         before = bounds.first_index - 1
         assert bounds.last_index == before > self.log.commit, f"{bounds} over {self.log.commit}"
-        self.emit("installed", before, bounds.prev_term)
+        self.emit("snapshot_installed", before, bounds.prev_term)
         self.log = RaftLog(bounds, (), before, before)
         self.tail = tail
         self.configurations = [(index, configuration)]
@@ -406,26 +407,26 @@ class Group:
 
     def _put_in_force(self) -> None:
         self.configuration_index, self.configuration = self.configurations[-1]
-        self.share(self.configuration.members())
-        self.emit("membership", self.configuration, self.configuration_index)
+        self.subscribe_to(self.configuration.members())
+        self.emit("configuration_changed", self.configuration, self.configuration_index)
         if self.role is Role.LEADER:
-            self._reseat()
+            self._update_members()
         else:
             self.rearm()
 
-    def share(self, members: tuple[int, ...]) -> None:
+    def subscribe_to(self, members: tuple[int, ...]) -> None:
         """Subscribe this group to events of the nodes ``members`` and of its leader's node.  A
         replica that was just created does not know its leader as a member."""
-        self.standing.set_peers({*members, self.leader} - {0, self.context.node})
+        self.leadership_record.set_peers({*members, self.leader} - {0, self.context.node})
 
-    def _reseat(self) -> None:
+    def _update_members(self) -> None:
         """Follow a change of the leader's members with ``progress`` and the digests."""
         members = self.configuration.members()
         gone = [node for node in self.progress if node not in members]
         come = [node for node in members
                 if node != self.context.node and node not in self.progress]
         self.conf_change_open = True
-        self.standing.update_members(gone, come)
+        self.leadership_record.update_members(gone, come)
         for node in gone:
             # A former member is notified when the configuration without it is committed; until then
             # its log may still be needed.
@@ -462,14 +463,14 @@ class Group:
         """Record that this replica is no longer a member, by the configuration at ``index``, as the
         leader of the present term knows.  The replica sends nothing from now on; the next ``ready``
         removes it."""
-        self.bar(self.term, index)
+        self.raise_vote_barrier(self.term, index)
         self.quarantined = REMOVED
         self.nonce = self.ack_leader = 0
         self.become_follower(self.term, 0, why)
         self.context.timers.cancel(self.id)
         self.context.removing[self.id] = None
 
-    def bar(self, term: int, index: int) -> None:
+    def raise_vote_barrier(self, term: int, index: int) -> None:
         """Raise the vote barrier to (term, index); the barrier never goes back."""
         self.vote_barrier_term, self.vote_barrier_index = max(
             (self.vote_barrier_term, self.vote_barrier_index), (term, index)
@@ -482,7 +483,7 @@ class Group:
         self.quarantined = why
         # A grant for an earlier head recovery is void.
         self.nonce, self.recovery_grant = 0, (0, 0, False)
-        self.emit("quarantine", why)
+        self.emit("replica_quarantined", why)
         self.ack_leader = 0
         # The member that feeds this replica after its repair verifies the log anew.  Until then
         # entries above ``commit`` may be compacted there, and a snapshot must be able to replace
@@ -494,8 +495,8 @@ class Group:
     def repaired(self) -> None:
         """End the quarantine: nothing is missing, durably, and the replica counts as before."""
         self.quarantined = ""
-        self.nonce = self.candidate = 0
-        self.emit("repaired")
+        self.nonce = self.vote_requester = 0
+        self.emit("replica_repaired")
         self.ack_leader = self.leader if self.leader != self.context.node else 0
         self.rearm()
         self.touch()
@@ -550,7 +551,7 @@ class Group:
         if self.leader and self.leader_trust_epoch != self.context.support.trust_epoch.get(
             self.leader, 0
         ):
-            self.become_follower(self.term, 0, "leader discredited")
+            self.become_follower(self.term, 0, "trust in the leader revoked")
             return
         self.rearm()
 
@@ -559,7 +560,7 @@ class Group:
         # The leader steps down before a majority stops supporting it elsewhere: without quorum
         # support another node may be elected.
         if not self.has_quorum_support():
-            self.become_follower(self.term, 0, "lost its majority of leases")
+            self.become_follower(self.term, 0, "lost quorum support")
             return
         for member in self.progress.values():
             epoch = context.support.support_from.get(member.node)
@@ -577,7 +578,7 @@ class Group:
         ``retransmit_ms``."""
         timers = self.context.timers
         if timers.deadline(self.id) is None:
-            self.emit("wake")
+            self.emit("unquiesced")
             timers.arm(self.id, self.context.now_ms + self.context.config.retransmit_ms)
         self.touch()
 
@@ -590,13 +591,13 @@ class Group:
     def take_write(self, sequence: int) -> GroupWrite:
         """Return what this group adds to the write ``sequence``."""
         drop_from, entries = self.log.take(sequence)
-        mark, self.mark = self.mark, None
+        record, self.lifecycle_record = self.lifecycle_record, None
         hard_state = None
         if self.hard_state_unstaged:
             hard_state = HardState(self.term, self.vote)
             self.hard_state_unstaged = False
             self.hard_state_sequence = sequence
-        return GroupWrite(self.id, self.log_incarnation, drop_from, entries, hard_state, mark)
+        return GroupWrite(self.id, self.log_incarnation, drop_from, entries, hard_state, record)
 
     def acknowledge(self) -> None:
         """Answer the leader with the index that is verified *and* durable here, never more
@@ -623,7 +624,7 @@ class Group:
         )
         self.ack_leader = 0
 
-    def hand_out_committed(self, ready: Ready) -> None:
+    def emit_committed(self, ready: Ready) -> None:
         """Emit entries that are committed and durable here; at most ``commands_per_round_max`` of
         the metadata group."""
         log = self.log
@@ -652,7 +653,7 @@ class Group:
             self.role is Role.LEADER and log.commit >= self.term_start, self.configuration,
             self.quarantined, self.context.timers.deadline(self.id) is None, self.transferee,
             self.uncommitted_bytes, members, self.configuration_index, log.last_term,
-            self.commit_said, self.candidate)
+            self.leader_commit_seen, self.vote_requester)
 
     def _check(self) -> None:
         """Assert every invariant.  O(members + elections)."""
@@ -662,7 +663,7 @@ class Group:
         assert leading or self.log.commit <= self.matched_index, (
             f"commit {self.log.commit}, verified {self.matched_index}")
         assert (self.leader == self.context.node) == leading, f"{self.role} under {self.leader}"
-        published = self.standing.term
+        published = self.leadership_record.term
         assert published == (self.term if leading else 0), f"{self.role} publishes {published}"
         assert leading or not self.progress, "progress without leading"
         assert not (leading and self.quarantined), "a quarantined leader"

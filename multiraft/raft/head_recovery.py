@@ -10,12 +10,12 @@ Theory.  The replica may have forgotten entries that it acknowledged, a term tha
 vote that it gave.  When leader L of term T receives the request, it stops counting the replica and
 proposes a barrier entry.  When that entry is committed, a majority M without the replica was in
 term T *after* everything that was forgotten had happened.  (M need only have one member of every
-majority; see ``_is_settled``.)  A candidate elected in a later term with the forgotten vote needs a
-majority.  A member of both majorities refuses that candidate, because at the time of the forgotten
-vote its log could not have the barrier entry.  So the forgotten vote elects no leader, and every
-entry committed by a forgotten acknowledgement is in the log of L below the barrier.  A replica that
-holds L's log up to the barrier, and does not vote again in T, is equivalent to one that forgot
-nothing.  The full argument and the rejected alternatives: docs/decisions/0009.
+majority; see ``_is_barrier_held``.)  A candidate elected in a later term with the forgotten vote
+needs a majority.  A member of both majorities refuses that candidate, because at the time of the
+forgotten vote its log could not have the barrier entry.  So the forgotten vote elects no leader,
+and every entry committed by a forgotten acknowledgement is in the log of L below the barrier.  A
+replica that holds L's log up to the barrier, and does not vote again in T, is equivalent to one
+that forgot nothing.  The full argument and the rejected alternatives: docs/decisions/0009.
 
 Invariants.  A leader ends a recovery only by an entry that it proposed after the request with that
 nonce: entries of before may be committed by what the replica forgot.  Of a recovering replica's
@@ -43,13 +43,13 @@ def begin(group: Group) -> None:
 
     Entries on disk behind the known end of the log are removed first, because they may become
     readable again."""
-    assert group.quarantined, f"group {group.id} has nothing to doubt"
+    assert group.quarantined, f"group {group.id} is not quarantined"
     group.nonce = 1 + group.context.rng.randrange(NONCES)
     group.recovery_grant = (0, 0, False)
     # A truncation at the end of the log is written although the log is not known to have more
     # entries.
     group.log.drop_from = group.log.drop_from or group.log.staged_index + 1
-    group.emit("doubt", group.log.last_index)
+    group.emit("head_recovery_started", group.log.last_index)
     group.touch()
     send_recovery_request(group)
 
@@ -68,7 +68,7 @@ def send_recovery_request(group: Group) -> None:
             group.leader, HeadRecoveryRequest(group.id, group.incarnation, group.term, group.nonce)
         )
     pause_ms = (
-        context.config.bystander_retry_ms
+        context.config.non_candidate_retry_ms
         if knows_no_leader(group)
         else context.config.retransmit_ms
     )
@@ -99,10 +99,10 @@ def on_grant(group: Group, sender: int, recovery_grant: HeadRecoveryGrant) -> No
     if (recovery_grant.term == group.term and sender == group.leader and group.nonce
             and recovery_grant.nonce == group.nonce and not group.recovery_grant[2]):
         group.recovery_grant = (recovery_grant.term, recovery_grant.index, False)
-        reconsider(group)
+        check_barrier(group)
 
 
-def reconsider(group: Group) -> None:
+def check_barrier(group: Group) -> None:
     """Mark the recovery as complete if the durable log has reached the barrier.  The driver then
     records the end of the quarantine durably."""
     term, index, reached = group.recovery_grant
@@ -116,7 +116,7 @@ def reconsider(group: Group) -> None:
             # The replica may have voted in this term for another candidate, and must not vote
             # again.  A vote for the elected leader changes no outcome.
             group.set_hard_state(group.term, group.leader)
-        group.emit("cleared", index)
+        group.emit("head_recovered", index)
         group.touch()
 
 
@@ -134,8 +134,8 @@ def on_request(group: Group, sender: int, request: HeadRecoveryRequest) -> None:
     # The same recovery asks again: its grant may be lost.  A new nonce is a new recovery, with a
     # barrier proposed after it.
     if request.nonce == member.recovery_nonce:
-        if _is_settled(group, member):
-            _clear(group, member)
+        if _is_barrier_held(group, member):
+            _send_grant(group, member)
         return
     group.recovering_count += member.recovery_nonce == 0
     member.recovery_nonce = request.nonce
@@ -147,46 +147,46 @@ def on_request(group: Group, sender: int, request: HeadRecoveryRequest) -> None:
     member.match = 0  # it may have forgotten what it acknowledged
     member.commit_known = 0
     member.retreat()
-    group.emit("member", member.node, "doubtful")
+    group.emit("member_changed", member.node, "recovering_head")
     entry = Entry(EntryKind.NOOP, group.id, group.log_incarnation, group.term, member.barrier)
     group.append(entry)
     group.uncommitted_bytes += framed_bytes(entry)
     group.unquiesce()
 
 
-def may_feed(group: Group, member: Progress, reply: AppendReply) -> bool:
+def accept_reply(group: Group, member: Progress, reply: AppendReply) -> bool:
     """True if a reply may move the member's progress; a reply other than ``RECOVERING_HEAD`` that
     reaches the barrier ends the recovery.
 
-    A reply with OK below the barrier answers an append from after the request (``Progress.since``).
-    So the request was an outdated one that arrived late, and the member still has to receive
-    entries up to the barrier."""
+    A reply with OK below the barrier answers an append from after the request
+    (``Progress.added_at_round``).  So the request was an outdated one that arrived late, and the
+    member still has to receive entries up to the barrier."""
     if reply.status == Status.RECOVERING_HEAD or reply.match < member.barrier:
         return member.recovery_nonce != 0
     member.recovery_nonce = 0
     group.recovering_count -= 1
-    group.emit("member", member.node, "cleared")
+    group.emit("member_changed", member.node, "head_recovered")
     return True
 
 
-def _is_settled(group: Group, member: Progress) -> bool:
+def _is_barrier_held(group: Group, member: Progress) -> bool:
     """True if every majority has a member that holds the barrier entry and is not recovering
     itself.
 
     A committed entry satisfies that.  Of an even number of voters half are enough; of two, the
     leader alone."""
-    return (group.log.commit >= member.barrier or joint_quorum.everywhere(
+    return (group.log.commit >= member.barrier or joint_quorum.in_every_majority(
         group.configuration, lambda node: group.durable_of(node) >= member.barrier))
 
 
-def clear_some(group: Group) -> None:
+def send_due_grants(group: Group) -> None:
     """Send grants to the members whose barrier the commit index has passed."""
     for member in group.progress.values():
         if member.recovery_nonce and group.log.commit >= member.barrier:
-            _clear(group, member)
+            _send_grant(group, member)
 
 
-def _clear(group: Group, member: Progress) -> None:
+def _send_grant(group: Group, member: Progress) -> None:
     group.send(
         member.node,
         HeadRecoveryGrant(

@@ -60,7 +60,7 @@ def supported(configuration: Configuration, supports: Callable[[int], bool]) -> 
     return not configuration.outgoing or quorum.supported(configuration.outgoing, supports)
 
 
-def everywhere(configuration: Configuration, has: Callable[[int], bool]) -> bool:
+def in_every_majority(configuration: Configuration, has: Callable[[int], bool]) -> bool:
     """True if every majority (of either half) contains a node for which ``has`` is true."""
     return not any(quorum.supported(half, lambda node: not has(node))
                    for half in (configuration.voters, configuration.outgoing))
@@ -98,21 +98,21 @@ def validate(configuration: Configuration) -> Configuration:
 # ---- changes -----------------------------------------------------------------------------------
 
 
-def entered(configuration: Configuration, voters: tuple[int, ...],
-            learners: tuple[int, ...]) -> Configuration:
+def enter_joint(configuration: Configuration, voters: tuple[int, ...],
+                learners: tuple[int, ...]) -> Configuration:
     """Return the first configuration of a change to these members: joint if the voters change."""
     if set(voters) == set(configuration.voters):
         return Configuration(configuration.voters, learners)
     return Configuration(voters, learners, configuration.voters)
 
 
-def left(configuration: Configuration) -> Configuration:
+def leave_joint(configuration: Configuration) -> Configuration:
     """Return the configuration that a joint one leads to."""
     return Configuration(configuration.voters, configuration.learners)
 
 
-def before(known: Sequence[tuple[int, Configuration]],
-           first_gone: int) -> list[tuple[int, Configuration]]:
+def configurations_before(known: Sequence[tuple[int, Configuration]],
+                          first_gone: int) -> list[tuple[int, Configuration]]:
     """Return the (index, configuration) pairs of a log that is cut before ``first_gone``,
     ascending.
 

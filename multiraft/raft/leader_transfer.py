@@ -51,7 +51,7 @@ def can_shed_leadership(group: Group) -> bool:
 def _could_lead(group: Group, node: int) -> bool:
     support = group.context.support
     return (node in support.support_from and node in support.connections
-            and group.progress[node].is_whole)
+            and group.progress[node].is_intact)
 
 
 def transfer(group: Group, to: int) -> None:
@@ -60,7 +60,7 @@ def transfer(group: Group, to: int) -> None:
     context = group.context
     group.transferee = to
     group.transfer_deadline_ms = context.now_ms + context.config.transfer_timeout_ms
-    group.emit("transfer", to, "begin")
+    group.emit("leadership_transfer", to, "started")
     context.timers.arm(group.id, group.transfer_deadline_ms)
     continue_transfer(group)
     group.touch()
@@ -73,9 +73,9 @@ def continue_transfer(group: Group) -> None:
         group.send(member.node, TimeoutNow(group.id, group.incarnation, group.term))
 
 
-def give_up_transfer(group: Group) -> None:
+def abort_transfer(group: Group) -> None:
     """End a transfer that failed, and take proposals again."""
-    group.emit("transfer", group.transferee, "given up")
+    group.emit("leadership_transfer", group.transferee, "aborted")
     group.transferee = 0
 
 

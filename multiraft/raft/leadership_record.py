@@ -23,7 +23,7 @@ from multiraft.raft.context import NodeContext
 class LeadershipRecord:
     """One replica's published leader and peers, with what is needed to withdraw them."""
 
-    __slots__ = ("_context", "_group", "term", "fact", "_believed", "_concerned_by")
+    __slots__ = ("_context", "_group", "term", "fact", "_followed", "_peers")
 
     def __init__(self, context: NodeContext, group: int):
         self._context = context
@@ -33,8 +33,8 @@ class LeadershipRecord:
         #: Digest fact of that leadership.
         self.fact = 0
         #: (leader, digest fact) that this follower contributes to the leader's digest.
-        self._believed = (0, 0)
-        self._concerned_by: set[int] = set()
+        self._followed = (0, 0)
+        self._peers: set[int] = set()
 
     def publish_leader(self, incarnation: int, term: int, members: Iterable[int]) -> None:
         """Publish that the group is led here, in the digests that its members check."""
@@ -53,34 +53,35 @@ class LeadershipRecord:
         ``come``."""
         self._context.digests_version += 1
         for node in gone:
-            self._context.led[node].remove(self._group, self.fact)
+            self._context.leading_digests[node].remove(self._group, self.fact)
         for node in come:
-            self._context.led.setdefault(node, LeadershipDigest()).add(self._group, self.fact)
+            self._context.leading_digests.setdefault(node, LeadershipDigest()).add(
+                self._group, self.fact)
 
     def follow(self, leader: int, incarnation: int, term: int) -> bool:
         """Publish that ``leader`` leads in ``term`` (0 = unknown, or this replica itself).
 
         True if events of the leader's node do not concern the group yet, so that the caller has to
         extend ``set_peers``."""
-        belief = (leader, leadership_digest.fact(self._group, incarnation, term) if leader else 0)
-        if belief == self._believed:
+        followed = (leader, leadership_digest.fact(self._group, incarnation, term) if leader else 0)
+        if followed == self._followed:
             return False
         self._context.digests_version += 1
-        node, value = self._believed
+        node, value = self._followed
         if node:
-            self._context.believed[node].remove(self._group, value)
+            self._context.followed_digests[node].remove(self._group, value)
         if leader:
-            self._context.believed.setdefault(leader, LeadershipDigest()).add(
-                self._group, belief[1]
+            self._context.followed_digests.setdefault(leader, LeadershipDigest()).add(
+                self._group, followed[1]
             )
-        self._believed = belief
-        return leader not in self._concerned_by
+        self._followed = followed
+        return leader not in self._peers
 
     def set_peers(self, nodes: set[int]) -> None:
         """Make events of exactly these nodes concern the group."""
-        shared = self._context.shared
-        for node in self._concerned_by - nodes:
-            del shared[node][self._group]
-        for node in nodes - self._concerned_by:
-            shared.setdefault(node, {})[self._group] = None
-        self._concerned_by = nodes
+        groups_by_peer = self._context.groups_by_peer
+        for node in self._peers - nodes:
+            del groups_by_peer[node][self._group]
+        for node in nodes - self._peers:
+            groups_by_peer.setdefault(node, {})[self._group] = None
+        self._peers = nodes

@@ -31,7 +31,7 @@ class GroupRestored(NamedTuple):
     applied: int  # applied state restored up to here; <= commit
     configuration: Configuration  # in force at ``applied``
     quarantined: str = ""  # the reason; empty = intact
-    doubtful: bool = False  # quarantined, and head recovery can begin at once
+    needs_head_recovery: bool = False  # quarantined, and head recovery can begin at once
     configuration_index: int = 0  # of its entry; 0 = as created
     changes: tuple[tuple[int, Configuration], ...] = ()  # (index, configuration) above, ascending
     vote_barrier_index: int = (

@@ -14,7 +14,7 @@ from multiraft.errors import UnknownPartition
 from multiraft.types import BatchInfo, Entry
 
 
-class Admitted(NamedTuple):
+class ValidatedAppend(NamedTuple):
     """A leader's decision about a batch: the offset it gets, or the position of its original."""
 
     base_offset: int
@@ -26,7 +26,7 @@ class Admitted(NamedTuple):
 class LogState(Protocol):
     """State that is a function of a group's log."""
 
-    def verify(self, entry: Entry) -> str:
+    def check_entry(self, entry: Entry) -> str:
         """Return why ``entry`` contradicts the tail state; empty if it fits."""
         ...
 
@@ -42,7 +42,7 @@ class LogState(Protocol):
         """Record that entries up to ``index`` are committed and durable here."""
         ...
 
-    def admit(self, partition: int, info: BatchInfo) -> Admitted:
+    def validate_append(self, partition: int, info: BatchInfo) -> ValidatedAppend:
         """Decide about a batch.  Raises ``ProposalError``; then nothing has changed."""
         ...
 
@@ -52,7 +52,7 @@ class NullLogState:
 
     __slots__ = ()
 
-    def verify(self, entry: Entry) -> str:
+    def check_entry(self, entry: Entry) -> str:
         return ""
 
     def append(self, entry: Entry) -> None:
@@ -64,5 +64,5 @@ class NullLogState:
     def apply(self, index: int) -> None:
         return None
 
-    def admit(self, partition: int, info: BatchInfo) -> Admitted:
+    def validate_append(self, partition: int, info: BatchInfo) -> ValidatedAppend:
         raise UnknownPartition(f"partition {partition} is not open in this group")

@@ -56,35 +56,35 @@ class GroupImage:
 
     def write(self, write: GroupWrite) -> None:
         """Carry out one group's part of a write."""
-        if write.mark is not None:
-            self._take_mark(write.mark)
+        if write.lifecycle_record is not None:
+            self._take_lifecycle_record(write.lifecycle_record)
         elif write.entries or write.hard_state is not None:
             self.removed = False  # the replica was created again
         if write.drop_from:
             del self.entries[write.drop_from - self.first_index:]
         for entry in write.entries:
-            assert entry.index == self.first_index + len(self.entries), f"{entry!r} leaves a hole"
+            assert entry.index == self.first_index + len(self.entries), f"{entry!r} leaves a gap"
             self.entries.append(entry)
         if write.hard_state is not None:
             self.hard_state = write.hard_state
 
-    def _take_mark(self, mark: Entry) -> None:
-        if mark.kind == EntryKind.TOMBSTONE:
-            left = replica_records.parse_tombstone(mark.term, mark.index, mark.payload)
+    def _take_lifecycle_record(self, record: Entry) -> None:
+        if record.kind == EntryKind.TOMBSTONE:
+            left = replica_records.parse_tombstone(record.term, record.index, record.payload)
             self.__init__(self.incarnation, Configuration(()))
             self.hard_state, self.vote_barrier_index = left.hard_state, left.vote_barrier_index
             self.vote_barrier_term = left.vote_barrier_term
             self.group_incarnation = left.incarnation
             self.removed = True
         else:
-            new = replica_records.parse_reincarnation(mark.payload)
+            new = replica_records.parse_reincarnation(record.payload)
             self.group_incarnation = new.incarnation
             named = bool(new.configuration.voters)
             if named:
                 self.configuration = new.configuration
                 self.configuration_index = self.first_index + len(self.entries) - 1
             self.vote_barrier_index, self.vote_barrier_term = (
-                (0, 0) if named else (mark.index, mark.term)
+                (0, 0) if named else (record.index, record.term)
             )
 
     def changes(self) -> list[tuple[int, Configuration]]:

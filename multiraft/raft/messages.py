@@ -24,7 +24,7 @@ class Status(enum.IntEnum):
     MISMATCH = 1  # prev (index, term) is not in the replica's log; see the hint
     UNKNOWN_GROUP = 2  # no such group, or another incarnation of it
     QUARANTINED = 3  # damaged below the durable watermark: neither votes nor acknowledges
-    GONE_WRONG = 4  # entries contradict the tail state (base offset): corruption, the replica stops
+    INVALID_ENTRY = 4  # an entry contradicts the tail state (base offset): the replica is corrupt
     RECOVERING_HEAD = (
         5  # follows without being counted (see ``HeadRecoveryRequest``)
     )

@@ -56,7 +56,7 @@ from multiraft.raft.messages import (
 from multiraft.raft.peers import Peers
 from multiraft.raft.raft_log import framed_bytes
 from multiraft.raft.ready import Envelope, Event, GroupWrite, Ready, Writes
-from multiraft.raft.recovery_throttle import Limits
+from multiraft.raft.recovery_throttle import ThrottleRates
 from multiraft.raft.repair_commands import RepairCommands
 from multiraft.raft.status import Role
 from multiraft.raft.status_view import StatusView
@@ -90,7 +90,7 @@ HANDLERS: dict[tuple[type, Role], Handler] = {
     (Removed, _F): conf_change.on_removed,
     (Removed, _P): conf_change.on_removed,
     (Removed, _C): conf_change.on_removed,
-    (HeadRecoveryRequest, _L): conf_change.on_doubt_as_leader,
+    (HeadRecoveryRequest, _L): conf_change.on_head_recovery_request_as_leader,
     (HeadRecoveryGrant, _F): head_recovery.on_grant,
 }
 
@@ -153,9 +153,9 @@ class MultiRaft:
         assert group not in self._groups, f"group {group} exists"
         added = Group(self._context, group, incarnation, restored, tail)
         self._groups[group] = added
-        self._peers.share(added)
+        self._peers.add_group(added)
         added.touch()
-        if restored.doubtful:
+        if restored.needs_head_recovery:
             head_recovery.begin(added)
 
     def remove_group(self, group: int) -> None:
@@ -169,10 +169,10 @@ class MultiRaft:
         self._tombstones.append(GroupWrite(group, removed.log_incarnation, int(gives_up), (), None,
                                            conf_change.tombstone_of(removed)))
         removed.leave()
-        self._peers.unshare(removed)
+        self._peers.remove_group(removed)
         del self._groups[group]
 
-    def _let_go(self) -> None:
+    def _remove_replicas(self) -> None:
         """Remove the replicas that know of their removal."""
         for id_ in tuple(self._context.removing):
             group = self._groups[id_]
@@ -180,21 +180,21 @@ class MultiRaft:
                 # A leader's last messages, TimeoutNow to its successor among them.
                 self._peers.outbox += group.outbox
             self.remove_group(group.id)
-            self._context.events.append(Event("removed", group.id, ()))
+            self._context.events.append(Event("replica_removed", group.id, ()))
 
     def _group(self, group: int) -> Group:
         return replica(self._groups, group, self.node)
 
     # ---- inputs -------------------------------------------------------------------------------
 
-    def it_is(self, now_ms: int) -> None:
+    def set_now(self, now_ms: int) -> None:
         """Set the time for everything that is sent from now on; timers wait for ``tick``."""
         assert now_ms >= self._context.now_ms, f"time {self._context.now_ms} goes back to {now_ms}"
         self._context.now_ms = now_ms
 
     def tick(self, now_ms: int) -> None:
         """Set the time and run the timers that are due.  O(due timers)."""
-        self.it_is(now_ms)
+        self.set_now(now_ms)
         context = self._context
         if now_ms < context.timers.earliest_ms:
             return
@@ -315,8 +315,8 @@ class MultiRaft:
         entry = Entry(kind, group, leading.log_incarnation, leading.term, log.last_index + 1,
                       partition, base_offset, payload)
         size = framed_bytes(entry)
-        replication.check_room(leading, size)
-        why = leading.tail.verify(entry)
+        replication.check_limits(leading, size)
+        why = leading.tail.check_entry(entry)
         if why:
             raise ProposalError(f"group {group} refuses {kind.name}: {why}")
         replication.propose(leading, entry, size)
@@ -327,28 +327,28 @@ class MultiRaft:
         """Append a validated batch, with base offset and leader epoch stamped into ``payload`` in
         place (it must be writable).  Raises ``ProposalError``; then nothing was appended."""
         leading = self._leading(group)
-        admitted = leading.tail.admit(partition, info)
+        validated = leading.tail.validate_append(partition, info)
         log = leading.log
         # The original is in the log already: the caller waits for its commit like for a new
         # entry's.
-        if admitted.duplicate:
-            index = admitted.index
+        if validated.duplicate:
+            index = validated.index
             term = log.term_at(index) if index >= log.first_index else 0
-            return Proposed(index, term, admitted.base_offset, True)
-        base_offset, term = admitted.base_offset, leading.term
+            return Proposed(index, term, validated.base_offset, True)
+        base_offset, term = validated.base_offset, leading.term
         entry = Entry(EntryKind.DATA, group, leading.log_incarnation, term, log.last_index + 1,
                       partition, base_offset, payload, info)
         size = framed_bytes(entry)
-        replication.check_room(leading, size)
+        replication.check_limits(leading, size)
         # Stamped after all checks: a refused batch must not carry an offset.
-        stamp_batch(payload, base_offset, admitted.leader_epoch_base + term)
+        stamp_batch(payload, base_offset, validated.leader_epoch_base + term)
         replication.propose(leading, entry, size)
         return Proposed(entry.index, term, base_offset, False)
 
     def _leading(self, group: int) -> Group:
         found = self._groups.get(group)
         if found is None:
-            leader, _ = self._context.hints.leader(group)
+            leader, _ = self._context.leader_table.leader(group)
             if leader not in (0, self.node):
                 raise NotLeader(group, leader)  # the replica was moved to another node
             raise UnknownGroup(f"group {group} is not on node {self.node}")
@@ -392,7 +392,7 @@ class MultiRaft:
             raise ProposalError(f"node {to} cannot take group {group}: it is not reached")
         if leading.transferee:
             raise ProposalError(f"group {group} is being handed to node {leading.transferee}")
-        if not leading.progress[to].is_whole:
+        if not leading.progress[to].is_intact:
             raise ProposalError(f"node {to} cannot take group {group}: its replica is damaged")
         leader_transfer.transfer(leading, to)
 
@@ -405,7 +405,7 @@ class MultiRaft:
         return not full or joint_quorum.supported(self._leading(group).configuration,
                                                 lambda node: node not in full)
 
-    def make_way(self, group: int) -> bool:
+    def shed_leadership(self, group: int) -> bool:
         """Shed leadership of a group because the disk here is full, if a majority of the voters has
         space.
 
@@ -427,12 +427,12 @@ class MultiRaft:
         leading.commit_broadcast_due = True
         leading.touch()
 
-    def pace_catch_up(self, limits: Limits) -> None:
+    def set_throttle_rates(self, rates: ThrottleRates) -> None:
         """Set the rates of streams to replicas that are being moved.  O(streams)."""
-        pace = self._context.pace
-        concerned = pace.groups
-        pace.set(limits, self._context.now_ms)
-        for group in dict.fromkeys((*concerned, *pace.groups)):
+        throttle = self._context.throttle
+        concerned = throttle.groups
+        throttle.set(rates, self._context.now_ms)
+        for group in dict.fromkeys((*concerned, *throttle.groups)):
             if group in self._groups:
                 self._groups[group].touch()
 
@@ -467,9 +467,9 @@ class MultiRaft:
         ``followed_digest(node)``."""
         self._peers.digest_mismatch(node)
 
-    def peer_led_version(self, node: int, version: int) -> None:
+    def peer_leading_version(self, node: int, version: int) -> None:
         """Record the version that ``node`` announced of the list of groups it leads."""
-        self._peers.peer_led_version(node, version)
+        self._peers.peer_leading_version(node, version)
 
     def connected(self, node: int) -> None:
         """Record a new append connection to ``node``."""
@@ -501,7 +501,7 @@ class MultiRaft:
         if self._peers.pending:
             self._peers.reexamine_some()
         if context.removing:
-            self._let_go()
+            self._remove_replicas()
         # Messages between nodes depend on no hard state, so they wait for no write.
         if self._peers.outbox:
             ready.messages = self._peers.outbox
@@ -536,7 +536,7 @@ class MultiRaft:
                 if group.outbox:
                     self._release(group, ready, sequence)
                 if group.log.commit > group.log.emitted_index:
-                    group.hand_out_committed(ready)
+                    group.emit_committed(ready)
             if group_writes:
                 self._sequence = sequence
                 self._writing.append((sequence, writing))

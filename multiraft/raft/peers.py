@@ -55,26 +55,26 @@ class Peers:
     def __init__(self, context: NodeContext, groups: dict[int, Group]):
         self._context = context
         self._groups = groups
-        self.hints = context.hints
+        self.leader_table = context.leader_table
         self.outbox: list[Envelope] = []
-        self._shared = context.shared
+        self._groups_by_peer = context.groups_by_peer
         #: Groups to re-examine, oldest first.
         self.pending: dict[int, None] = {}
 
     # ---- groups of a node ---------------------------------------------------------------------
 
-    def share(self, group: Group) -> None:
+    def add_group(self, group: Group) -> None:
         """Register a group that was added here."""
-        group.share(group.configuration.members())
+        group.subscribe_to(group.configuration.members())
         self.pending[group.id] = None
 
-    def unshare(self, group: Group) -> None:
+    def remove_group(self, group: Group) -> None:
         """Remove a group that was removed here."""
-        group.share(())
+        group.subscribe_to(())
         self.pending.pop(group.id, None)
 
     def _queue(self, node: int) -> None:
-        self.pending.update(self._shared.get(node, {}))
+        self.pending.update(self._groups_by_peer.get(node, {}))
 
     def reexamine_some(self) -> None:
         """Re-examine the oldest ``reexamine_groups_max`` pending groups."""
@@ -95,21 +95,21 @@ class Peers:
         support = self._context.support
         if support.support_for.get(node) == boot_epoch:
             return
-        self._emit("lease", node, "granted", boot_epoch)
+        self._emit("lease_changed", node, "granted", boot_epoch)
         support.support_for[node] = boot_epoch
         self._heard_epoch(node, boot_epoch)
         self._queue(node)
 
     def lease_withdrawn(self, node: int) -> None:
         if self._context.support.support_for.pop(node, None) is not None:
-            self._emit("lease", node, "withdrawn")
+            self._emit("lease_changed", node, "withdrawn")
             self._queue(node)
 
     def lease_held(self, node: int, boot_epoch: int) -> None:
         support = self._context.support
         if support.support_from.get(node) == boot_epoch:
             return
-        self._emit("lease", node, "held", boot_epoch)
+        self._emit("lease_changed", node, "held", boot_epoch)
         support.support_from[node] = boot_epoch
         self._heard_epoch(node, boot_epoch)
         self._queue(node)
@@ -117,25 +117,25 @@ class Peers:
     def lease_lost(self, node: int) -> None:
         if self._context.support.support_from.pop(node, None) is not None:
             self._context.support.full.discard(node)
-            self._emit("lease", node, "lost")
+            self._emit("lease_changed", node, "lost")
             self._queue(node)
 
     def peer_full(self, node: int, full: bool) -> None:
         known = self._context.support.full
         if node in self._context.support.support_from and full != (node in known):
             (known.add if full else known.discard)(node)
-            self._emit("room", node, full)
+            self._emit("peer_disk_space", node, full)
 
     def _heard_epoch(self, node: int, boot_epoch: int) -> None:
         if self._context.support.heard_epoch(node, boot_epoch):
-            self._emit("restarted", node, boot_epoch)
-            self.hints.restarted(node)
+            self._emit("peer_restarted", node, boot_epoch)
+            self.leader_table.restarted(node)
 
     def connected(self, node: int) -> None:
         self._context.support.connect(node)
         self._queue(node)
-        if self.hints.behind(node):
-            self._request_led(node)
+        if self.leader_table.is_behind(node):
+            self._request_delta(node)
 
     def disconnected(self, node: int) -> None:
         self._context.support.connections.pop(node, None)
@@ -144,8 +144,8 @@ class Peers:
         """Answer a request for a group that is not here, or not in that incarnation.
 
         Only this item of its frame is affected (scenarios S36, S37), and replies are never
-        answered.  An append or a snapshot offer also emits the event ``wanted``: its leader needs a
-        replica here.  It may have compacted everything that it could append."""
+        answered.  An append or a snapshot offer also emits the event ``replica_requested``: its
+        leader needs a replica here.  It may have compacted everything that it could append."""
         if isinstance(message, (Append, SnapshotOffer)):
             self._send(sender, AppendReply(message.group, message.incarnation, message.term,
                                            Status.UNKNOWN_GROUP, 0, 0, 0, 0, message.read_round))
@@ -154,7 +154,8 @@ class Peers:
                 at = (message.first_index - 1 if isinstance(message, SnapshotOffer)
                       else message.prev_index)
                 self._context.events.append(Event(
-                    "wanted", message.group, (message.incarnation, sender, message.term, at)))
+                    "replica_requested", message.group,
+                    (message.incarnation, sender, message.term, at)))
         elif isinstance(message, VoteRequest):
             self._send(sender, VoteReply(message.group, message.incarnation, 0, False,
                                          message.pre))
@@ -164,17 +165,17 @@ class Peers:
     def _digest_key(self, node: int) -> int:
         return -2 * node
 
-    def _led_key(self, node: int) -> int:
+    def _delta_key(self, node: int) -> int:
         return -2 * node - 1
 
     def on_timer(self, key: int) -> None:
         """React to a request that a node did not answer in time."""
         node = -key // 2
-        if key == self._led_key(node):
-            if self.hints.behind(node) and node in self._context.support.connections:
-                self._request_led(node)  # without a connection, ``connected`` sends it again
+        if key == self._delta_key(node):
+            if self.leader_table.is_behind(node) and node in self._context.support.connections:
+                self._request_delta(node)  # without a connection, ``connected`` sends it again
         else:
-            self._discredit(node)
+            self._revoke_trust(node)
 
     # ---- digests ------------------------------------------------------------------------------
 
@@ -183,29 +184,29 @@ class Peers:
         it."""
         context = self._context
         if node not in context.support.connections:
-            self._discredit(node)
+            self._revoke_trust(node)
             return
-        believed = context.believed.get(node)
-        buckets = tuple(believed.buckets) if believed is not None else (0,) * BUCKETS
+        followed = context.followed_digests.get(node)
+        buckets = tuple(followed.buckets) if followed is not None else (0,) * BUCKETS
         self._send(node, DigestQuery(buckets))
         context.timers.arm(self._digest_key(node), context.now_ms + context.config.lease_ms)
 
-    def _discredit(self, node: int) -> None:
+    def _revoke_trust(self, node: int) -> None:
         """Revoke trust in ``node``, which does not explain its digest."""
-        believed = self._context.believed.get(node)
-        if believed is None or not believed.total:
+        followed = self._context.followed_digests.get(node)
+        if followed is None or not followed.total:
             return
-        self._emit("discredited", node)
+        self._emit("trust_revoked", node)
         self._context.support.revoke_trust(node)
         self._queue(node)
 
     def on_digest_query(self, sender: int, query: DigestQuery) -> None:
         """List the groups led here in the buckets that differ: whole buckets, up to a limit."""
-        led = self._context.led.get(sender)
+        led = self._context.leading_digests.get(sender)
         mine = led.buckets if led is not None else [0] * BUCKETS
         differing = [bucket for bucket in range(BUCKETS) if mine[bucket] != query.buckets[bucket]]
         by_bucket: dict[int, list[tuple[int, int, int]]] = {bucket: [] for bucket in differing}
-        for id_ in self._shared.get(sender, {}):
+        for id_ in self._groups_by_peer.get(sender, {}):
             group = self._groups[id_]
             if group.role is Role.LEADER and id_ % BUCKETS in by_bucket:
                 by_bucket[id_ % BUCKETS].append((id_, group.incarnation, group.term))
@@ -224,7 +225,7 @@ class Peers:
         led = {item[0]: item for item in answer.led}
         buckets = dict.fromkeys(answer.buckets)
         # A copy: a group that loses its leader may be dropped from it.
-        for id_ in tuple(self._shared.get(sender, ())):
+        for id_ in tuple(self._groups_by_peer.get(sender, ())):
             group = self._groups[id_]
             if id_ % BUCKETS in buckets:
                 item = led.get(id_)
@@ -249,51 +250,52 @@ class Peers:
 
     # ---- leader table -------------------------------------------------------------------------
 
-    def peer_led_version(self, node: int, version: int) -> None:
-        self.hints.announced[node] = version
-        if (self.hints.behind(node) and node in self._context.support.connections
-                and self._context.timers.deadline(self._led_key(node)) is None):
-            self._request_led(node)
+    def peer_leading_version(self, node: int, version: int) -> None:
+        self.leader_table.announced[node] = version
+        if (self.leader_table.is_behind(node) and node in self._context.support.connections
+                and self._context.timers.deadline(self._delta_key(node)) is None):
+            self._request_delta(node)
 
-    def _request_led(self, node: int) -> None:
+    def _request_delta(self, node: int) -> None:
         context = self._context
-        self._send(node, LeadershipDeltaRequest(self.hints.copied.get(node, 0)))
-        context.timers.arm(self._led_key(node), context.now_ms + context.config.retransmit_ms)
+        self._send(node, LeadershipDeltaRequest(self.leader_table.copied.get(node, 0)))
+        context.timers.arm(self._delta_key(node), context.now_ms + context.config.retransmit_ms)
 
-    def on_led_request(self, sender: int, request: LeadershipDeltaRequest) -> None:
+    def on_delta_request(self, sender: int, request: LeadershipDeltaRequest) -> None:
         version, changes = self._context.leading_changes.since(request.since, LISTED_GROUPS_MAX)
         self._send(sender, LeadershipDelta(request.since, version, changes))
 
-    def on_led_changes(self, sender: int, answer: LeadershipDelta) -> None:
-        if answer.since != self.hints.copied.get(sender, 0):
+    def on_delta(self, sender: int, answer: LeadershipDelta) -> None:
+        if answer.since != self.leader_table.copied.get(sender, 0):
             return  # a reply to an earlier request, or of an earlier boot epoch
         for change in answer.changes:
-            self.hints.learn(sender, change)
+            self.leader_table.learn(sender, change)
             group = self._groups.get(change[0])
             if group is not None:
                 # A non-candidate may have found the leader to ask what became of its group.
                 group.rearm()
-        self.hints.copied[sender] = answer.version
-        self.hints.announced[sender] = max(answer.version, self.hints.announced.get(sender, 0))
+        self.leader_table.copied[sender] = answer.version
+        self.leader_table.announced[sender] = max(
+            answer.version, self.leader_table.announced.get(sender, 0))
         # Else the node restarted its versions: the timer asks again.
         if answer.version > answer.since:
-            self._context.timers.cancel(self._led_key(sender))
-            if self.hints.behind(sender):
-                self._request_led(sender)
+            self._context.timers.cancel(self._delta_key(sender))
+            if self.leader_table.is_behind(sender):
+                self._request_delta(sender)
 
     def _check(self) -> None:
         for group in self.pending:
             assert group in self._groups, f"pending group {group} is not here"
-        for node, groups in self._shared.items():
+        for node, groups in self._groups_by_peer.items():
             led = [self._groups[id_] for id_ in groups if self._groups[id_].role is Role.LEADER]
-            total = sum(group.standing.fact for group in led) % (1 << 64)
-            kept = self._context.led.get(node)
+            total = sum(group.leadership_record.fact for group in led) % (1 << 64)
+            kept = self._context.leading_digests.get(node)
             assert total == (kept.total if kept is not None else 0), f"led digest for {node}"
 
 
 HANDLERS: dict[type, Callable[[Peers, int, Any], None]] = {
     DigestQuery: Peers.on_digest_query,
     DigestAnswer: Peers.on_digest_answer,
-    LeadershipDeltaRequest: Peers.on_led_request,
-    LeadershipDelta: Peers.on_led_changes,
+    LeadershipDeltaRequest: Peers.on_delta_request,
+    LeadershipDelta: Peers.on_delta,
 }

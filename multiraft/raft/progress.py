@@ -4,8 +4,8 @@ Transitions.
     PROBE -> REPLICATE   the member named an index that matches
     REPLICATE -> PROBE   mismatch, no answer in time, or a new connection: bytes in flight are lost
     any -> SNAPSHOT      the entries that it lacks are compacted away
-    any -> ABSENT        its node has no replica of the group yet; probed at a slower pace
-    any -> OUT           its replica is quarantined; probed seldom
+    any -> UNKNOWN_GROUP its node has no replica of the group yet; probed less often
+    any -> QUARANTINED   its replica is quarantined; probed seldom
     any -> PROBE         a new boot epoch of its node: what was known may be lost
 
 Invariants.  match < next_index; inflight_bytes is the sum over inflight; inflight indexes ascend.
@@ -29,8 +29,8 @@ class ProgressState(enum.IntEnum):
     PROBE = 0
     REPLICATE = 1
     SNAPSHOT = 2
-    ABSENT = 3
-    OUT = 4
+    UNKNOWN_GROUP = 3
+    QUARANTINED = 4
 
 
 class Progress:
@@ -55,7 +55,7 @@ class Progress:
         "recovery_nonce",
         "barrier",
         "unknown_replies",
-        "vote_barrier_index",
+        "below_vote_barrier",
     )
 
     def __init__(self, node: int, next_index: int, boot_epoch: int, connection: int, now_ms: int,
@@ -98,7 +98,7 @@ class Progress:
         #: UNKNOWN_GROUP replies in a row.
         self.unknown_replies = 0
         #: The member's last reply said that it is below its vote barrier.
-        self.vote_barrier_index = False
+        self.below_vote_barrier = False
 
     def become_probe(self, next_index: int) -> None:
         """Probe for the point where the logs meet; discard what is in flight."""
@@ -135,7 +135,7 @@ class Progress:
         if may_forget:
             self.match = 0
 
-    def vanished(self) -> None:
+    def replica_lost(self) -> None:
         """Reset a member whose replica is gone, with all that it acknowledged.  Its next replica is
         empty."""
         self.retreat()  # before the reset of ``match``: the next probe finds where the logs meet
@@ -166,12 +166,12 @@ class Progress:
 
     def has_all(self, last_index: int, commit: int) -> bool:
         """True if the member acknowledged the whole log *and* knows the commit index."""
-        return self.match == last_index and self.commit_known == commit and self.is_whole
+        return self.match == last_index and self.commit_known == commit and self.is_intact
 
     @property
-    def is_whole(self) -> bool:
+    def is_intact(self) -> bool:
         """True if the member has reported no damage."""
-        return not self.recovery_nonce and self.state is not ProgressState.OUT
+        return not self.recovery_nonce and self.state is not ProgressState.QUARANTINED
 
     def _check(self) -> None:
         assert self.match < self.next_index, f"match {self.match}, next {self.next_index}"

@@ -2,7 +2,7 @@
 
 Contract.  ``read_index`` queues a token.  ``begin`` (once per round and touched group) starts one
 read round for all tokens that wait.  The round ends when a majority has answered; a reply
-(``on_heard``) or a change of voters (``on_voters_changed``) may complete it.
+(``on_round_answered``) or a change of voters (``on_voters_changed``) may complete it.
 
 Invariants.  A token's index is the commit index of a leader that had committed in its own term,
 taken after the read arrived.  The token is released only when a majority of voters has answered an
@@ -43,7 +43,7 @@ def begin(group: Group) -> None:
     # Before its first commit in its term, a leader's commit index may be below that of earlier
     # acknowledgements (thesis 6.4, step 1).
     assert reads is not None
-    if reads.asked or not reads.waiting or group.log.commit < group.term_start:
+    if reads.in_round or not reads.waiting or group.log.commit < group.term_start:
         return
     group.read_round += 1
     # The index is taken before any member is asked: all that was acknowledged until now is below
@@ -56,21 +56,21 @@ def is_unanswered(group: Group, member: Progress) -> bool:
     """True if the round under way has not been sent to this voter."""
     reads = group.reads
     assert reads is not None
-    return (bool(reads.asked) and member.sent_round < reads.read_round
+    return (bool(reads.in_round) and member.sent_round < reads.read_round
             and joint_quorum.is_voter(group.configuration, member.node))
 
 
-def on_heard(group: Group) -> None:
+def on_round_answered(group: Group) -> None:
     """Check the round after a member answered a higher one than before."""
     reads = group.reads
     assert reads is not None
-    if reads.asked:
+    if reads.in_round:
         _confirm(group)
 
 
 def on_voters_changed(group: Group) -> None:
     """Complete the round if a majority of the present voters has answered it."""
-    if group.reads is not None and group.reads.asked:
+    if group.reads is not None and group.reads.in_round:
         _confirm(group)
 
 
@@ -94,11 +94,11 @@ def _confirm(group: Group) -> None:
             group.touch()
 
 
-def ask_again(group: Group) -> bool:
+def resend_round(group: Group) -> bool:
     """Send the round again to members that have not answered it.  True if reads wait."""
     reads = group.reads
     assert reads is not None
-    if not reads.asked:
+    if not reads.in_round:
         return bool(reads.waiting)
     for member in group.progress.values():
         if member.acked_round < reads.read_round:
@@ -108,5 +108,5 @@ def ask_again(group: Group) -> bool:
 
 def check(group: Group) -> None:
     """Assert every invariant.  O(members)."""
-    if group.reads is not None and group.reads.asked:
+    if group.reads is not None and group.reads.in_round:
         assert not _is_confirmed(group), f"group {group.id}: reads wait for nobody"

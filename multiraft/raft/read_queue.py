@@ -15,13 +15,13 @@ from multiraft.errors import QueueFull
 class ReadIndexQueue:
     """Tokens that wait for a round, and tokens of the round under way (thesis 6.4)."""
 
-    __slots__ = ("waiting", "asked", "read_round", "index")
+    __slots__ = ("waiting", "in_round", "read_round", "index")
 
     def __init__(self) -> None:
         #: Tokens for the next round.
         self.waiting: list[object] = []
         #: Tokens of the round under way; empty while there is none.
-        self.asked: list[object] = []
+        self.in_round: list[object] = []
         #: Number of that round, carried by its appends.
         self.read_round = 0
         #: Commit index at the begin of that round.
@@ -36,11 +36,11 @@ class ReadIndexQueue:
 
     def begin(self, read_round: int, commit: int) -> None:
         """Start round ``read_round`` at commit index ``commit`` for all tokens that wait."""
-        assert not self.asked, f"round {self.read_round} is under way, {read_round} begins"
+        assert not self.in_round, f"round {self.read_round} is under way, {read_round} begins"
         self.read_round, self.index = read_round, commit
-        self.asked, self.waiting = self.waiting, []
+        self.in_round, self.waiting = self.waiting, []
 
     def finish(self) -> list[object]:
         """End the round under way and return its tokens."""
-        tokens, self.asked = self.asked, []
+        tokens, self.in_round = self.in_round, []
         return tokens

@@ -30,15 +30,15 @@ class GroupWrite(NamedTuple):
     state.
 
     The truncation is durable before anything overwrites the removed entries, because both are in
-    one append-only journal.  ``mark`` is a TOMBSTONE, which ends the replica, or a REINCARNATION,
-    which gives its log to a new incarnation of the group."""
+    one append-only journal.  ``lifecycle_record`` is a TOMBSTONE, which ends the replica, or a
+    REINCARNATION, which gives its log to a new incarnation of the group."""
 
     group: int
     incarnation: int  # of the log
     drop_from: int  # first index that is removed; 0 = no truncation
     entries: tuple[Entry, ...]
     hard_state: HardState | None
-    mark: Entry | None = None
+    lifecycle_record: Entry | None = None
 
 
 class Writes(NamedTuple):
@@ -69,7 +69,7 @@ class ReadReady(NamedTuple):
 class Event(NamedTuple):
     """Trace event for people and tests; ``multiraft.raft.describe`` turns it into text."""
 
-    kind: str  # "role", "term", "commit", "truncate", "sleep", "wake", "lease", "drop", ...
+    kind: str  # "role_changed", "log_truncated", "quiesced", "message_dropped", ...
     group: int
     fields: tuple
 

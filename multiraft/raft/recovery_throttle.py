@@ -26,7 +26,7 @@ LEAST_MS = 50
 LEAST_BYTES_MAX = 256 << 10
 
 
-class Limits(NamedTuple):
+class ThrottleRates(NamedTuple):
     """Rates in bytes per second: ``out`` for everything that this node sends, ``into`` for each
     stream (group, receiving node).  A stream that is not in ``into`` is not limited."""
 
@@ -44,7 +44,7 @@ class Bucket:
         self._micro = 0  # thousandths of bytes, so that rates below 1,000 bytes per second work
         self._at_ms = now_ms
 
-    def room(self, now_ms: int) -> int:
+    def available(self, now_ms: int) -> int:
         """Return the bytes that may be sent now; below 1 = none.
 
         Nothing is returned below the least amount: a caller that is woken by every event would
@@ -53,7 +53,7 @@ class Bucket:
         self._at_ms = now_ms
         return self._micro // 1000 if self._micro >= self._least() else 0
 
-    def take(self, size: int) -> None:
+    def consume(self, size: int) -> None:
         """Subtract ``size`` bytes that were sent; the balance may become negative."""
         self._micro -= size * 1000
 
@@ -83,39 +83,39 @@ class RecoveryThrottle:
         """Groups with a limited stream."""
         return tuple(dict.fromkeys(group for group, _ in self._into))
 
-    def set(self, limits: Limits, now_ms: int) -> None:
+    def set(self, rates: ThrottleRates, now_ms: int) -> None:
         """Replace the rates.  The balances of buckets are kept."""
-        self._out = self._rated(self._out, limits.out, now_ms) if limits.into else None
+        self._out = self._rated(self._out, rates.out, now_ms) if rates.into else None
         self._into = {stream: self._rated(self._into.get(stream), rate, now_ms)
-                      for stream, rate in limits.into.items()}
+                      for stream, rate in rates.into.items()}
 
     @staticmethod
     def _rated(bucket: Bucket | None, rate: int, now_ms: int) -> Bucket:
         if bucket is None:
             return Bucket(rate, now_ms)
-        bucket.room(now_ms)
+        bucket.available(now_ms)
         bucket.rate = rate
         return bucket
 
-    def is_paced(self, group: int, node: int) -> bool:
+    def is_throttled(self, group: int, node: int) -> bool:
         """True if the stream of ``group`` to ``node`` is limited.  O(1)."""
         return (group, node) in self._into
 
-    def room(self, group: int, node: int, now_ms: int) -> int:
+    def available(self, group: int, node: int, now_ms: int) -> int:
         """Return the bytes that may be sent now on a limited stream; below 1 = none."""
         assert self._out is not None
-        return min(self._out.room(now_ms), self._into[group, node].room(now_ms))
+        return min(self._out.available(now_ms), self._into[group, node].available(now_ms))
 
-    def took(self, group: int, node: int, size: int) -> None:
+    def consume(self, group: int, node: int, size: int) -> None:
         """Subtract ``size`` bytes that went out on a limited stream."""
         assert self._out is not None
-        self._out.take(size)
-        self._into[group, node].take(size)
+        self._out.consume(size)
+        self._into[group, node].consume(size)
         self.sent += size
 
     def due_ms(self, group: int, node: int) -> int | None:
-        """Return the time of the next call of ``room`` that can yield bytes; None = not before the
-        next ``set``."""
+        """Return the time of the next call of ``available`` that can yield bytes; None = not before
+        the next ``set``."""
         assert self._out is not None
         due = [self._out.due_ms(), self._into[group, node].due_ms()]
         return None if None in due else max(each for each in due if each is not None)

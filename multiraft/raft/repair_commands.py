@@ -30,13 +30,13 @@ class RepairCommands:
         """Mark the replica as damaged: it neither votes, leads nor acknowledges."""
         self._group(group).quarantine(why)
 
-    def follow(self, group: int) -> None:
+    def begin_head_recovery(self, group: int) -> None:
         """Let a quarantined replica follow, uncounted, until its leader clears it (event
-        ``recovery_grant``).  The replica has every entry that it knows of, but its log may have
+        ``head_recovered``).  The replica has every entry that it knows of, but its log may have
         ended later."""
         head_recovery.begin(self._group(group))
 
-    def may_forget(self, group: int, first_gone: int) -> bool:
+    def may_truncate(self, group: int, first_gone: int) -> bool:
         """True if the log can be truncated at ``first_gone``: no entry from there on is known to be
         committed, or to match the log of this term's leader.
 
@@ -45,32 +45,32 @@ class RepairCommands:
         return (found.is_frozen()
                 and max(found.log.commit, found.matched_index) < first_gone <= found.log.last_index)
 
-    def forget(self, group: int, first_gone: int) -> None:
+    def truncate(self, group: int, first_gone: int) -> None:
         """Truncate the log of a quarantined replica at ``first_gone``: the leader does not have the
         damaged entries from there on."""
         self._group(group).truncate(first_gone)
 
-    def terms_known(self, group: int, term_runs: tuple[tuple[int, int], ...]) -> None:
+    def set_term_runs(self, group: int, term_runs: tuple[tuple[int, int], ...]) -> None:
         """Replace the terms of a frozen replica's entries by those that the store has learned; at
         the start the store could only guess the terms of lost entries."""
         found = self._group(group)
         if found.is_frozen():
             found.log.reload_terms(term_runs)
 
-    def members_known(self, group: int,
-                      configurations: Sequence[tuple[int, Configuration]]) -> None:
+    def set_configurations(self, group: int,
+                           configurations: Sequence[tuple[int, Configuration]]) -> None:
         """Replace the configurations (index, value) in the log of a frozen replica by those that
         the store has learned; an entry lost at the start may have been one."""
         found = self._group(group)
-        known = joint_quorum.before(configurations, found.log.last_index + 1)
-        if found.is_frozen() and found.mark is None and known != found.configurations:
+        known = joint_quorum.configurations_before(configurations, found.log.last_index + 1)
+        if found.is_frozen() and found.lifecycle_record is None and known != found.configurations:
             found.replace_configurations(known)
 
     def is_following(self, group: int) -> bool:
         """True if the replica is quarantined and follows."""
         return self._group(group).nonce != 0
 
-    def is_cleared(self, group: int) -> bool:
+    def is_head_recovered(self, group: int) -> bool:
         """True if the leader has cleared the replica, so that it may be ``repaired``."""
         return self._group(group).recovery_grant[2]
 

@@ -1,7 +1,8 @@
 """Lifecycle records of a replica in the journal: its tombstone, and the forced recovery of its
 group.
 
-Contract.  Entries without an index in the group's log, written through ``GroupWrite.mark``.
+Contract.  Entries without an index in the group's log, written through
+``GroupWrite.lifecycle_record``.
 
 Theory.  A replica that was removed may be added again.  Its log is lost by then, but its votes and
 acknowledgements were counted for majorities.  So the tombstone keeps its hard state and a *vote

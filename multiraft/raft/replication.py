@@ -40,11 +40,11 @@ PROBE_BYTES_MAX = 64 << 10
 
 #: Catch-up windows that a throttled stream may have in flight.  The throttle bounds its rate.
 #: Where processors are busy and a reply takes 0.2 s, a single window would bound it far below that.
-PACED_WINDOWS = 4
+THROTTLED_WINDOWS = 4
 
 #: A member without a replica of the group is probed at intervals of up to this many
 #: ``retransmit_ms``.  The first intervals are shorter, because a probe makes its node create one.
-ABSENT_PATIENCE = 4
+UNKNOWN_GROUP_RETRY_MAX = 4
 #: A quarantined member is probed at intervals of this many ``retransmit_ms``.  It reports its
 #: repair itself; the probes cover the loss of that message.
 QUARANTINED_RETRY = 16
@@ -57,7 +57,7 @@ _REPLICATE = ProgressState.REPLICATE
 # ---- leader: proposals -------------------------------------------------------------------------
 
 
-def check_room(group: Group, size: int) -> None:
+def check_limits(group: Group, size: int) -> None:
     """Raise ``QueueFull`` if a proposal of ``size`` framed bytes would exceed a limit."""
     config = group.context.config
     if group.transferee:
@@ -109,7 +109,7 @@ def send_appends(group: Group, fresh: tuple[Entry, ...], fresh_bytes: int) -> No
         elif member.state is _PROBE and not member.probe_sent:
             _probe(group, member, fresh)
         if group.reads is not None and read_index.is_unanswered(group, member):
-            _ask(group, member)
+            _send_round(group, member)
     group.commit_broadcast_due = False
 
 
@@ -120,64 +120,65 @@ def _stream(group: Group, member: Progress, fresh: tuple[Entry, ...], fresh_byte
         window_bytes, append_bytes = config.peer_window_bytes, config.append_bytes_max
     else:  # catch-up: no client waits for these entries
         window_bytes, append_bytes = config.catch_up_window_bytes, config.catch_up_append_bytes
-    paced = first <= group.log.commit and group.context.pace.is_paced(group.id, member.node)
-    if paced:
-        window_bytes = min(PACED_WINDOWS * window_bytes, config.peer_window_bytes)
-    window_room = window_bytes - member.inflight_bytes
-    if window_room <= 0:
+    throttle = group.context.throttle
+    throttled = first <= group.log.commit and throttle.is_throttled(group.id, member.node)
+    if throttled:
+        window_bytes = min(THROTTLED_WINDOWS * window_bytes, config.peer_window_bytes)
+    window_left = window_bytes - member.inflight_bytes
+    if window_left <= 0:
         return  # an acknowledgement frees the window and touches the group
-    room = min(append_bytes, window_room)
-    if paced:
-        room = window_room = min(room, _paced_room(group, member))
-        if room <= 0:
+    bytes_max = min(append_bytes, window_left)
+    if throttled:
+        bytes_max = window_left = min(bytes_max, _throttled_bytes(group, member))
+        if bytes_max <= 0:
             return  # the timer touches the group
     if first < group.log.first_index:
         snapshot.offer(group, member)
         return
     # The usual case: the member has everything but this round's entries.
-    if fresh and first == fresh[0].index and fresh_bytes <= room:
+    if fresh and first == fresh[0].index and fresh_bytes <= bytes_max:
         last, size = group.log.staged_index, fresh_bytes
     else:
-        last, size = _range(group, first, room, fresh)
-        if size > window_room and member.inflight:
+        last, size = _range(group, first, bytes_max, fresh)
+        if size > window_left and member.inflight:
             return  # an entry larger than the window is sent when nothing else is in flight
     _send_append(group, member, first - 1, last)
     member.sent(last, size, group.context.now_ms)
-    if paced:
-        group.context.pace.took(group.id, member.node, size)
+    if throttled:
+        throttle.consume(group.id, member.node, size)
     if last < group.log.staged_index and member.inflight_bytes < window_bytes:
         group.touch()
 
 
-def _paced_room(group: Group, member: Progress) -> int:
+def _throttled_bytes(group: Group, member: Progress) -> int:
     """Return the bytes that the throttle lets through now to a replica that is being moved.
 
     While that is none, the timer is armed for the time when it is not, and the member does not
     count as silent."""
     context = group.context
-    room = context.pace.room(group.id, member.node, context.now_ms)
-    if room < 1:
+    available = context.throttle.available(group.id, member.node, context.now_ms)
+    if available < 1:
         if not member.inflight:
             member.progressed_ms = context.now_ms
-        due_ms = context.pace.due_ms(group.id, member.node)
+        due_ms = context.throttle.due_ms(group.id, member.node)
         if due_ms is not None:
             context.timers.arm(group.id, max(due_ms, context.now_ms + 1))
-    return room
+    return available
 
 
-def _range(group: Group, first: int, room: int, fresh: tuple[Entry, ...]) -> tuple[int, int]:
-    """Return (last index, bytes) of the entries from ``first`` on that fit into ``room`` bytes.
+def _range(group: Group, first: int, bytes_max: int, fresh: tuple[Entry, ...]) -> tuple[int, int]:
+    """Return (last index, bytes) of the entries from ``first`` on that fit into ``bytes_max``.
 
     They come from the store, or from the entries staged in this call of ``ready``, never from
     both."""
     if not fresh or first < fresh[0].index:
         known = group.log.staged_index - len(fresh)
-        last = min(group.context.store.last_within(group.id, first, room), known)
+        last = min(group.context.store.last_within(group.id, first, bytes_max), known)
         return last, group.context.store.bytes_between(group.id, first, last)
     last, size = first - 1, 0
     for entry in fresh[first - fresh[0].index:]:
         more = framed_bytes(entry)
-        if size and size + more > room:
+        if size and size + more > bytes_max:
             break
         last, size = entry.index, size + more
     return last, size
@@ -191,15 +192,15 @@ def _probe(group: Group, member: Progress, fresh: tuple[Entry, ...]) -> None:
         return
     last = first - 1
     if first <= group.log.staged_index:
-        room = min(PROBE_BYTES_MAX, group.context.config.append_bytes_max)
-        upto, size = _range(group, first, room, fresh)
-        if size <= room:
+        bytes_max = min(PROBE_BYTES_MAX, group.context.config.append_bytes_max)
+        upto, size = _range(group, first, bytes_max, fresh)
+        if size <= bytes_max:
             last = upto
     _send_append(group, member, first - 1, last)
     member.probe_sent = True
 
 
-def _ask(group: Group, member: Progress) -> None:
+def _send_round(group: Group, member: Progress) -> None:
     """Send an append without entries.  A member that answers it has not seen a later leader."""
     prev = member.next_index - 1
     if member.state in (_PROBE, _REPLICATE) and prev >= group.log.first_index - 1:
@@ -229,7 +230,7 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
     member = group.progress.get(sender)
     if member is None:
         if reply.term <= group.term and reply.status != Status.UNKNOWN_GROUP:
-            conf_change.tell_removed(group, sender)
+            conf_change.notify_removed(group, sender)
         return  # its term and indexes are not evidence about this group
     if reply.term > group.term:
         group.become_follower(reply.term, 0, "higher term")
@@ -237,12 +238,12 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
     if reply.term < group.term:
         return  # a reply to this node in an earlier term
     if reply.read_round < member.added_at_round:
-        return  # from before the member was added or restarted; see ``Progress.since``
+        return  # from before the member was added or restarted; see ``Progress.added_at_round``
     # The member was in this term when it answered: a majority of such answers confirms leadership.
     if reply.read_round > member.acked_round and reply.status == Status.OK:
         member.acked_round = reply.read_round
         if group.reads is not None:
-            read_index.on_heard(group)
+            read_index.on_round_answered(group)
     status = reply.status
     if status == Status.OK or status == Status.RECOVERING_HEAD:
         _on_acknowledged(group, member, reply)
@@ -252,30 +253,30 @@ def on_append_reply(group: Group, sender: int, reply: AppendReply) -> None:
         member.unknown_replies += 1
         # Its replica is gone, and what it acknowledged with it: count it no longer.
         if member.match:
-            member.vanished()
+            member.replica_lost()
             group.forget_replies_of(member)
             group.unquiesce()
-        _set_aside(group, member, ProgressState.ABSENT)
+        _probe_seldom(group, member, ProgressState.UNKNOWN_GROUP)
     else:
-        _set_aside(group, member, ProgressState.OUT)
+        _probe_seldom(group, member, ProgressState.QUARANTINED)
 
 
 def _on_acknowledged(group: Group, member: Progress, reply: AppendReply) -> None:
     log = group.log
     if reply.match > log.last_index:
-        group.emit("drop", member.node, f"acknowledges {reply.match} of {log.last_index}")
+        group.emit("message_dropped", member.node,
+                   f"acknowledges {reply.match} of {log.last_index}")
         return
-    doubted = member.recovery_nonce
-    if (doubted or reply.status) and not head_recovery.may_feed(group, member, reply):
+    recovering = member.recovery_nonce
+    if (recovering or reply.status) and not head_recovery.accept_reply(group, member, reply):
         return
     # The grant ends a head recovery: acknowledgements of before then count, and may commit.
-    news = (
-        member.acknowledged(reply.match, group.context.now_ms) or member.recovery_nonce != doubted
-    )
+    news = (member.acknowledged(reply.match, group.context.now_ms)
+            or member.recovery_nonce != recovering)
     # Assigned, not maximised: after a restart the member knows a lower index, and needs this one
     # again.
     member.commit_known = reply.commit
-    member.vote_barrier_index = reply.hint_term != 0
+    member.below_vote_barrier = reply.hint_term != 0
     if member.state is not _REPLICATE:
         matched_index = min(max(reply.hint_index, member.match), log.last_index)
         member.become_replicate(matched_index + 1)
@@ -302,10 +303,11 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
     if reply.hint_index < member.match and group.context.config.members_may_forget:
         member.match = member.commit_known = 0
         group.forget_replies_of(member)
-        group.emit("member", member.node, "forgot")
+        group.emit("member_changed", member.node, "lost_entries")
         group.unquiesce()
     if reply.hint_index < member.match:
-        group.emit("drop", member.node, f"has {reply.hint_index}, acknowledged {member.match}")
+        group.emit("message_dropped", member.node,
+                   f"has {reply.hint_index}, acknowledged {member.match}")
         return
     index, term = group.log.last_not_above(reply.hint_index, reply.hint_term)
     if index > reply.hint_index or term > reply.hint_term:
@@ -317,15 +319,15 @@ def _on_mismatch(group: Group, member: Progress, reply: AppendReply) -> None:
     group.touch()
 
 
-def _set_aside(group: Group, member: Progress, state: ProgressState) -> None:
+def _probe_seldom(group: Group, member: Progress, state: ProgressState) -> None:
     if member.state is not state:
-        group.emit("member", member.node, state.name.lower())
+        group.emit("member_changed", member.node, state.name.lower())
     member.retreat()
     member.state = state
     member.progressed_ms = group.context.now_ms
     if group.transferee == member.node:
         # Proposals need not wait for a member that cannot become leader.
-        leader_transfer.give_up_transfer(group)
+        leader_transfer.abort_transfer(group)
 
 
 def maybe_commit(group: Group) -> None:
@@ -344,7 +346,7 @@ def maybe_commit(group: Group) -> None:
         assert group.uncommitted_bytes >= 0, f"uncommitted {group.uncommitted_bytes} B"
     log.commit_to(index)
     if group.recovering_count:
-        head_recovery.clear_some(group)
+        head_recovery.send_due_grants(group)
     # Members learn the index by an empty append, if no entries are sent before.
     if group.progress:
         context = group.context
@@ -363,10 +365,10 @@ def on_leader_timer(group: Group) -> None:
     context, log = group.context, group.log
     now_ms = context.now_ms
     if group.transferee and now_ms >= group.transfer_deadline_ms:
-        leader_transfer.give_up_transfer(group)
+        leader_transfer.abort_transfer(group)
     group.commit_broadcast_due = True
     again_ms = group.transfer_deadline_ms if group.transferee else 0
-    if group.reads is not None and read_index.ask_again(group):
+    if group.reads is not None and read_index.resend_round(group):
         due_ms = now_ms + context.config.retransmit_ms
         again_ms = min(again_ms, due_ms) if again_ms else due_ms
     for member in group.progress.values():
@@ -374,24 +376,24 @@ def on_leader_timer(group: Group) -> None:
         # return.
         if member.has_all(log.last_index, log.commit) or not _is_reachable(group, member):
             continue
-        patience_ms = context.config.retransmit_ms
-        if member.state is ProgressState.ABSENT:
-            patience_ms *= min(ABSENT_PATIENCE, 1 << member.unknown_replies - 1)
-        elif member.state is ProgressState.OUT:
-            patience_ms *= QUARANTINED_RETRY
+        retry_ms = context.config.retransmit_ms
+        if member.state is ProgressState.UNKNOWN_GROUP:
+            retry_ms *= min(UNKNOWN_GROUP_RETRY_MAX, 1 << member.unknown_replies - 1)
+        elif member.state is ProgressState.QUARANTINED:
+            retry_ms *= QUARANTINED_RETRY
         elif member.state is ProgressState.SNAPSHOT:
-            patience_ms *= snapshot.OFFER_PATIENCE
-        if now_ms - member.progressed_ms >= patience_ms:
+            retry_ms *= snapshot.OFFER_RETRY
+        if now_ms - member.progressed_ms >= retry_ms:
             member.retreat()
             member.progressed_ms = now_ms
-        due_ms = member.progressed_ms + patience_ms
+        due_ms = member.progressed_ms + retry_ms
         again_ms = min(again_ms, due_ms) if again_ms else due_ms
     if again_ms:
         context.timers.arm(group.id, again_ms)
     else:
         # Every reachable member has all entries and the commit index, and the disarmed timer is the
         # whole of quiescing.  Any proposal, message or change of support arms it again.
-        group.emit("sleep")
+        group.emit("quiesced")
     group.touch()
 
 
@@ -416,15 +418,15 @@ def on_append(group: Group, sender: int, append: Append) -> None:
     group.heard_ms = group.context.now_ms
     if append.read_round > group.read_round:
         group.read_round = append.read_round
-    if append.commit > group.commit_said:
-        group.commit_said = append.commit
+    if append.commit > group.leader_commit_seen:
+        group.leader_commit_seen = append.commit
     if group.quarantined and not head_recovery.may_accept(group, sender):
         if group.quarantined is not REMOVED:
             group.reply_append(sender, Status.QUARANTINED)
         return
     fault = _fault(append, group.log_incarnation)
     if fault:
-        group.emit("drop", sender, fault)
+        group.emit("message_dropped", sender, fault)
         return
     log = group.log
     prev = append.prev_index
@@ -495,12 +497,12 @@ def _accept(group: Group, sender: int, entries: tuple[Entry, ...]) -> bool:
     for entry in entries[skip:] if skip else entries:
         # Verified before it is in the log: an entry that cannot be applied would stop every
         # replica.
-        why = tail.verify(entry)
+        why = tail.check_entry(entry)
         if entry.kind == _MEMBERSHIP and not why:
             why = joint_quorum.fault(entry.payload)
         if why:
             group.quarantine(f"entry {entry.index}@{entry.term} of node {sender}: {why}")
-            group.reply_append(sender, Status.GONE_WRONG)
+            group.reply_append(sender, Status.INVALID_ENTRY)
             return False
         log.append(entry)
         tail.append(entry)
@@ -537,6 +539,6 @@ def on_written(group: Group, durable_before: int) -> None:
         group.ack_leader = group.leader
         group.touch()
         if group.nonce:
-            head_recovery.reconsider(group)
+            head_recovery.check_barrier(group)
     if group.log.commit > group.log.emitted_index:
         group.touch()  # may have been committed by other disks before this one had it

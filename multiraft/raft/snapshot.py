@@ -29,13 +29,13 @@ from multiraft.raft.status import Role
 from multiraft.types import Configuration
 
 #: An offer is repeated after so many ``retransmit_ms``: a member that is fetching does not reply.
-OFFER_PATIENCE = 4
+OFFER_RETRY = 4
 
 
 def offer(group: Group, member: Progress) -> None:
     """Offer a snapshot to a member whose next entry is compacted."""
     if member.state is not ProgressState.SNAPSHOT:
-        group.emit("needs_snapshot", member.node, member.next_index, group.log.first_index)
+        group.emit("snapshot_needed", member.node, member.next_index, group.log.first_index)
     member.become_probe(member.next_index)
     member.state = ProgressState.SNAPSHOT
     member.progressed_ms = group.context.now_ms
@@ -51,10 +51,8 @@ def on_offer(group: Group, sender: int, message: SnapshotOffer) -> None:
     if message.term > group.term or group.role is not Role.FOLLOWER or group.leader != sender:
         group.become_follower(message.term, sender)
     group.heard_ms = group.context.now_ms
-    # Replies carry this round; the leader ignores those with a lower one (``Progress.since``).
-    group.read_round = max(
-        group.read_round, message.read_round
-    )
+    # Replies carry this round; the leader ignores lower ones (``Progress.added_at_round``).
+    group.read_round = max(group.read_round, message.read_round)
     if group.is_frozen():
         if group.quarantined is not REMOVED:
             group.reply_append(sender, Status.QUARANTINED)

@@ -46,11 +46,12 @@ class GroupStatus(NamedTuple):
     committed_in_term: bool
     configuration: Configuration
     quarantined: str
-    asleep: bool  # quiesced: no timer is armed
+    quiesced: bool  # no timer is armed
     transferee: int
     uncommitted_bytes: int
     members: tuple[MemberStatus, ...]
     configuration_index: int = 0  # of the entry that put it in force; 0 = as created
     last_term: int = 0
-    commit_said: int = -1  # highest commit index received from a leader since the start; -1 = none
-    candidate: int = 0  # last node that asked this quarantined replica for its vote; 0 = none
+    # Highest commit index received from a leader since the start; -1 = none.
+    leader_commit_seen: int = -1
+    vote_requester: int = 0  # last node that asked this quarantined replica for its vote; 0 = none

@@ -40,7 +40,7 @@ class StatusView:
         found = self._groups.get(group)
         return found is not None and found.role is Role.LEADER
 
-    def is_settled(self, group: int) -> bool:
+    def has_applied_in_term(self, group: int) -> bool:
         """True if this node leads ``group`` and has applied an entry of its own term: only then
         does the applied state include every acknowledged entry."""
         found = self._groups.get(group)
@@ -50,7 +50,7 @@ class StatusView:
     def leader_hint(self, group: int) -> tuple[int, int]:
         """Return (leader or 0, term) of any group of the pool, as far as this node knows."""
         found = self._groups.get(group)
-        hint = self._context.hints.leader(group)
+        hint = self._context.leader_table.leader(group)
         if found is None or (found.leader == 0 and hint[1] > found.term):
             return hint
         return found.leader, found.term
@@ -100,7 +100,7 @@ class StatusView:
         return self._context.leading_changes.version
 
     @property
-    def awake_count(self) -> int:
+    def active_count(self) -> int:
         """Number of armed timers: of active groups, and of unanswered requests to other nodes."""
         return len(self._context.timers)
 
@@ -134,13 +134,13 @@ class StatusView:
 
     def leading_digest(self, node: int) -> int:
         """Return the sum over the groups led here that ``node`` is a member of."""
-        led = self._context.led.get(node)
-        return led.total if led is not None else 0
+        digest = self._context.leading_digests.get(node)
+        return digest.total if digest is not None else 0
 
     def followed_digest(self, node: int) -> int:
         """Return the sum over the groups here that follow ``node`` as their leader."""
-        believed = self._context.believed.get(node)
-        return believed.total if believed is not None else 0
+        digest = self._context.followed_digests.get(node)
+        return digest.total if digest is not None else 0
 
     @property
     def digests_version(self) -> int:
@@ -148,9 +148,9 @@ class StatusView:
         return self._context.digests_version
 
     def digests(self) -> tuple[dict[int, int], dict[int, int], int]:
-        """Return (led digests by node, believed digests by node, led version), the arguments of
-        ``Liveness.publish``.  O(nodes)."""
+        """Return (leading digests by node, followed digests by node, leading version), the
+        arguments of ``StoreLiveness.publish``.  O(nodes)."""
         context = self._context
-        return ({node: led.total for node, led in context.led.items()},
-                {node: believed.total for node, believed in context.believed.items()},
+        return ({node: digest.total for node, digest in context.leading_digests.items()},
+                {node: digest.total for node, digest in context.followed_digests.items()},
                 context.leading_changes.version)

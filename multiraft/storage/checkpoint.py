@@ -44,27 +44,27 @@ INSTALLED_KEPT = 2
 
 
 #: Shapes of a group's record: the fields of version 1, those that came with 2, and all.
-_FIRST_FIELDS = (shapes.WHOLE, shapes.WHOLE, ([shapes.WHOLE],) * 3, (shapes.WHOLE, shapes.WHOLE),
-                 shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, shapes.TEXT, shapes.ANYTHING)
+_FIRST_FIELDS = (shapes.UINT, shapes.UINT, ([shapes.UINT],) * 3, (shapes.UINT, shapes.UINT),
+                 shapes.UINT, shapes.UINT, shapes.UINT, shapes.TEXT, shapes.ANYTHING)
 _SECOND_FIELDS = (
     *_FIRST_FIELDS,
-    [(shapes.WHOLE, shapes.MARK)],
+    [(shapes.UINT, shapes.INT_OR_NONE)],
     shapes.FLAG,
     shapes.FLAG,
-    shapes.WHOLE,
-    [(shapes.WHOLE, shapes.WHOLE)],
-    shapes.WHOLE,
-    shapes.WHOLE,
+    shapes.UINT,
+    [(shapes.UINT, shapes.UINT)],
+    shapes.UINT,
+    shapes.UINT,
     shapes.FLAG,
-    shapes.WHOLE,
-    shapes.WHOLE,
-    shapes.WHOLE,
+    shapes.UINT,
+    shapes.UINT,
+    shapes.UINT,
 )
-_RECORD = (*_SECOND_FIELDS, shapes.WHOLE)
+_RECORD = (*_SECOND_FIELDS, shapes.UINT)
 _SHAPES = {len(shape): shape for shape in (_FIRST_FIELDS, _SECOND_FIELDS)}
 #: What the fields behind the first ones are where there are none.
 _LATER_FIELDS: tuple[Any, ...] = ((), False, False, 0, (), 0, 0, False, 0, 0, 0, 0)
-_FILE = (shapes.WHOLE, shapes.WHOLE, [shapes.BYTES], shapes.ANYTHING)
+_FILE = (shapes.UINT, shapes.UINT, [shapes.BYTES], shapes.ANYTHING)
 
 
 class GroupRecord(NamedTuple):

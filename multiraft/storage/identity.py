@@ -18,7 +18,7 @@ import json
 from typing import NamedTuple
 
 from multiraft import core
-from multiraft.liveness.peer_identity import LIVES_KEPT, Life
+from multiraft.liveness.peer_identity import BOOT_IDS_KEPT, BootId
 from multiraft.storage.atomic_file import replace_file
 from multiraft.storage.errors import CorruptFile, IdentityMissing, UnknownFormat, WrongIdentity
 from multiraft.storage.filesystem import Filesystem
@@ -37,24 +37,24 @@ class Identity(NamedTuple):
     """Identity of the starting node.
 
     ``fresh_incarnation``: a random 63-bit number for a new directory, whose incarnation it becomes;
-    0 = the directory must have an identity already.  ``life``: a random number from
+    0 = the directory must have an identity already.  ``process``: a random number from
     ``peer_identity.DURABLE`` on for this start; 0 = it talks to no peer, and needs none.
     """
 
     cluster: bytes  # 16 bytes
     node: int
     fresh_incarnation: int = 0
-    life: int = 0
+    process: int = 0
 
 
 class Found(NamedTuple):
-    """Identity in a directory.  ``lives``: its latest boot ids, oldest first."""
+    """Identity in a directory.  ``boot_ids``: its latest boot ids, oldest first."""
 
     cluster: bytes
     node: int
     incarnation: int
     boot_epoch: int
-    lives: tuple[Life, ...] = ()
+    boot_ids: tuple[BootId, ...] = ()
 
 
 class Claimed(NamedTuple):
@@ -62,7 +62,7 @@ class Claimed(NamedTuple):
 
     incarnation: int
     boot_epoch: int
-    lives: tuple[Life, ...] = ()
+    boot_ids: tuple[BootId, ...] = ()
 
 
 def claim(filesystem: Filesystem, directory: str, identity: Identity, has_data: bool) -> Claimed:
@@ -78,7 +78,7 @@ def claim(filesystem: Filesystem, directory: str, identity: Identity, has_data: 
             raise WrongIdentity(path, "cluster", found.cluster.hex(), identity.cluster.hex())
         if found.node != identity.node:
             raise WrongIdentity(path, "node", found.node, identity.node)
-        claimed = Claimed(found.incarnation, found.boot_epoch, found.lives)
+        claimed = Claimed(found.incarnation, found.boot_epoch, found.boot_ids)
     elif has_data:
         raise CorruptFile(path, "it is missing, but the directory holds data")
     elif not identity.fresh_incarnation:
@@ -86,8 +86,10 @@ def claim(filesystem: Filesystem, directory: str, identity: Identity, has_data: 
     else:
         claimed = Claimed(identity.fresh_incarnation, 0)
     epoch = claimed.boot_epoch + 1
-    lives = (*claimed.lives, Life(epoch, identity.life)) if identity.life else claimed.lives
-    claimed = Claimed(claimed.incarnation, epoch, lives[-LIVES_KEPT:])
+    boot_ids = claimed.boot_ids
+    if identity.process:
+        boot_ids = (*boot_ids, BootId(epoch, identity.process))
+    claimed = Claimed(claimed.incarnation, epoch, boot_ids[-BOOT_IDS_KEPT:])
     _write(filesystem, directory, identity, claimed)
     return claimed
 
@@ -99,28 +101,28 @@ def create(filesystem: Filesystem, directory: str, identity: Identity) -> None:
     _write(filesystem, directory, identity, Claimed(identity.fresh_incarnation, 0))
 
 
-def renew(filesystem: Filesystem, directory: str, step: int) -> tuple[Life, ...]:
+def renew(filesystem: Filesystem, directory: str, step: int) -> tuple[BootId, ...]:
     """Give the running process another boot id, larger by ``step``, and return all boot ids.
     Raises ``CorruptFile``, ``UnknownFormat``, ``OSError``."""
     found = read(filesystem, directory)
-    assert found is not None and found.lives, f"{directory} has no identity, or no life"
+    assert found is not None and found.boot_ids, f"{directory} has no identity, or no boot id"
     assert step > 0, f"a step of {step}"
-    life = Life(found.boot_epoch, found.lives[-1].process + step)
-    lives = (*found.lives, life)[-LIVES_KEPT:]
+    boot_id = BootId(found.boot_epoch, found.boot_ids[-1].process + step)
+    boot_ids = (*found.boot_ids, boot_id)[-BOOT_IDS_KEPT:]
     _write(filesystem, directory, Identity(found.cluster, found.node),
-           Claimed(found.incarnation, found.boot_epoch, lives))
-    return lives
+           Claimed(found.incarnation, found.boot_epoch, boot_ids))
+    return boot_ids
 
 
-def adopt(filesystem: Filesystem, directory: str, life: Life) -> None:
-    """Make ``life`` one of the directory's boot ids, and the next boot epoch larger than its.
+def adopt(filesystem: Filesystem, directory: str, boot_id: BootId) -> None:
+    """Make ``boot_id`` one of the directory's boot ids, and the next boot epoch larger than its.
     Raises ``CorruptFile``, ``UnknownFormat``."""
     found = read(filesystem, directory)
     assert found is not None, f"{directory} has no identity"
-    lives = sorted({*found.lives, life}) if life.is_durable else found.lives
-    epoch = max(found.boot_epoch, life.boot_epoch)
+    boot_ids = sorted({*found.boot_ids, boot_id}) if boot_id.is_durable else found.boot_ids
+    epoch = max(found.boot_epoch, boot_id.boot_epoch)
     _write(filesystem, directory, Identity(found.cluster, found.node),
-           Claimed(found.incarnation, epoch, tuple(lives)[-LIVES_KEPT:]))
+           Claimed(found.incarnation, epoch, tuple(boot_ids)[-BOOT_IDS_KEPT:]))
 
 
 def read(filesystem: Filesystem, directory: str) -> Found | None:
@@ -132,7 +134,7 @@ def read(filesystem: Filesystem, directory: str) -> Found | None:
     try:
         return Found(bytes.fromhex(fields["cluster_id"]), int(fields["node"]),
                      int(fields["incarnation"]), int(fields["boot_epoch"]),
-                     tuple(_life(*row) for row in fields.get("lives", ())))
+                     tuple(_boot_id(*row) for row in fields.get("lives", ())))
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptFile(f"{directory}/{NODE_FILE}", f"malformed ({error!r})") from error
 
@@ -172,12 +174,12 @@ def _write(filesystem: Filesystem, directory: str, identity: Identity, claimed: 
     write_signed(filesystem, directory, NODE_FILE, {
         "cluster_id": identity.cluster.hex(), "node": identity.node,
         "incarnation": claimed.incarnation, "boot_epoch": claimed.boot_epoch,
-        "lives": [[life.boot_epoch, f"{life.process:016x}"] for life in claimed.lives]})
+        "lives": [[boot_id.boot_epoch, f"{boot_id.process:016x}"] for boot_id in claimed.boot_ids]})
 
 
-def _life(boot_epoch: int, process: str) -> Life:
+def _boot_id(boot_epoch: int, process: str) -> BootId:
     """Parse a row of the file.  Raise ``TypeError``, ``ValueError``."""
-    return Life(int(boot_epoch), int(process, 16))
+    return BootId(int(boot_epoch), int(process, 16))
 
 
 def _crc(fields: dict) -> int:

@@ -42,17 +42,17 @@ def read_index_file(filesystem: Filesystem, segment: Segment) -> SegmentIndex:
     return index
 
 
-_PAIR = (shapes.WHOLE, shapes.WHOLE)
-_COPY = (*[shapes.WHOLE] * 7, shapes.MARK, shapes.WHOLE, shapes.MARK)
+_PAIR = (shapes.UINT, shapes.UINT)
+_COPY = (*[shapes.UINT] * 7, shapes.INT_OR_NONE, shapes.UINT, shapes.INT_OR_NONE)
 #: Shapes of a group's run, with the two terms of bars and before them, and of the whole file.
-_FIRST_FIELDS = (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE,
-        shapes.Optional((shapes.WHOLE, shapes.BYTES, shapes.BYTES, [shapes.WHOLE], [shapes.WHOLE])),
-        [(shapes.WHOLE, shapes.WHOLE, shapes.BYTES, shapes.BYTES, shapes.BYTES, [_PAIR])],
-        shapes.Optional(_PAIR), [_COPY], shapes.WHOLE, [_PAIR],
-        shapes.WHOLE, shapes.Optional((shapes.WHOLE,) * 4), shapes.WHOLE, shapes.FLAG,
-        shapes.Optional((shapes.WHOLE, shapes.BYTES)), _PAIR)
+_FIRST_FIELDS = (shapes.UINT, shapes.UINT, shapes.UINT,
+        shapes.Optional((shapes.UINT, shapes.BYTES, shapes.BYTES, [shapes.UINT], [shapes.UINT])),
+        [(shapes.UINT, shapes.UINT, shapes.BYTES, shapes.BYTES, shapes.BYTES, [_PAIR])],
+        shapes.Optional(_PAIR), [_COPY], shapes.UINT, [_PAIR],
+        shapes.UINT, shapes.Optional((shapes.UINT,) * 4), shapes.UINT, shapes.FLAG,
+        shapes.Optional((shapes.UINT, shapes.BYTES)), _PAIR)
 _RUN = (*_FIRST_FIELDS, _PAIR)
-_HEAD = (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, shapes.MARK, shapes.WHOLE)
+_HEAD = (shapes.UINT, shapes.UINT, shapes.UINT, shapes.UINT, shapes.INT_OR_NONE, shapes.UINT)
 
 
 def encode(index: SegmentIndex) -> bytes:

@@ -14,25 +14,25 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from multiraft.codec import shapes
-from multiraft.liveness.peer_identity import NO_LIFE, Life
+from multiraft.liveness.peer_identity import NO_BOOT_ID, BootId
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.identity import adopt, read_signed, write_signed
 
 REFUSED_FILE = "refused.json"
 
-_SHAPE = {"reason": shapes.TEXT, "boot_epoch": shapes.WHOLE, "process": shapes.WHOLE,
-          "refused_ms": shapes.WHOLE}
+_SHAPE = {"reason": shapes.TEXT, "boot_epoch": shapes.UINT, "process": shapes.UINT,
+          "refused_ms": shapes.UINT}
 
 
 class RefusalRecord(NamedTuple):
     """Reason of a refusal.
 
-    ``life``: boot id that a peer remembers and the directory has not had, (0, 0) = another reason;
+    ``boot_id``: that of a peer's memory which the directory has not had, (0, 0) = another reason;
     ``refused_ms``: milliseconds since 1970."""
 
     reason: str
-    life: Life = NO_LIFE
+    boot_id: BootId = NO_BOOT_ID
     refused_ms: int = 0
 
 
@@ -44,8 +44,8 @@ def write(filesystem: Filesystem, directory: str, record: RefusalRecord) -> None
         REFUSED_FILE,
         {
             "reason": record.reason,
-            "boot_epoch": record.life.boot_epoch,
-            "process": record.life.process,
+            "boot_epoch": record.boot_id.boot_epoch,
+            "process": record.boot_id.process,
             "refused_ms": record.refused_ms,
         },
     )
@@ -61,14 +61,14 @@ def read(filesystem: Filesystem, directory: str) -> RefusalRecord | None:
         shapes.check(fields, _SHAPE)
     except ValueError as error:
         raise CorruptFile(f"{directory}/{REFUSED_FILE}", f"malformed ({error!r})") from error
-    return RefusalRecord(fields["reason"], Life(fields["boot_epoch"], fields["process"]),
-                fields["refused_ms"])
+    return RefusalRecord(fields["reason"], BootId(fields["boot_epoch"], fields["process"]),
+                         fields["refused_ms"])
 
 
 def clear(filesystem: Filesystem, directory: str, record: RefusalRecord) -> None:
     """Remove the record, so that the directory can start.  After a crash in between it is still
     refused.  Raises ``CorruptFile``, ``UnknownFormat``, ``OSError``."""
-    if record.life != NO_LIFE:
-        adopt(filesystem, directory, record.life)
+    if record.boot_id != NO_BOOT_ID:
+        adopt(filesystem, directory, record.boot_id)
     filesystem.remove(f"{directory}/{REFUSED_FILE}")
     filesystem.sync_directory(directory)

@@ -80,7 +80,7 @@ class Store:
         self.config = config
         self.boot_epoch = claimed.boot_epoch  # of this start; durable, never used twice
         self.incarnation = claimed.incarnation  # of the data directory
-        self.lives = claimed.lives  # of the data directory (``lives.Life``), oldest first
+        self.boot_ids = claimed.boot_ids  # of the data directory, oldest first
         self.groups = table.restored  # as recovered or created
         self.partition_states = table.partition_states
         self.damage = recovered.damage
@@ -219,7 +219,7 @@ class Store:
     def _apply_lifecycle_record(self, log: StoredLog, write: GroupWrite, position: int) -> int:
         """Apply a tombstone or the record of a forced recovery to the log; return how many journal
         entries it takes."""
-        record = write.mark
+        record = write.lifecycle_record
         assert record is not None
         if record.kind == EntryKind.REINCARNATION:
             log.apply_forced_recovery(
@@ -260,7 +260,8 @@ class Store:
         for write in writes.groups:
             log = self._logs.get(write.group) or table.log(write.group)
             assert log.incarnation == write.incarnation, f"{write} in {log.incarnation}"
-            if write.drop_from or write.hard_state is not None or write.mark is not None:
+            if (write.drop_from or write.hard_state is not None
+                    or write.lifecycle_record is not None):
                 _append_journal_entries(write, journal_entries, log)
             else:
                 journal_entries += write.entries
@@ -277,7 +278,7 @@ class Store:
     def _index(self, log: StoredLog, write: GroupWrite, placed: Placed, at: int) -> int:
         """Index one group's part of a round, whose first journal entry is number ``at``; return the
         number of the entry behind it."""
-        if write.mark is not None:
+        if write.lifecycle_record is not None:
             at += self._apply_lifecycle_record(log, write, placed.positions[at])
         if write.drop_from:
             # Truncation comes first, as in the journal: the round's entries may have the indexes of
@@ -538,11 +539,13 @@ class Store:
 def _append_journal_entries(write: GroupWrite, entries: list[Entry], log: StoredLog) -> None:
     """Add one group's part of a round as journal entries: lifecycle record, truncation, entries,
     hard state."""
-    if write.mark is not None:
-        entries += [write.mark, *log.records_after_tombstone(write.mark)]
+    record = write.lifecycle_record
+    if record is not None:
+        entries += [record, *log.records_after_tombstone(record)]
     if write.drop_from:
         in_head_recovery = log.needs_head_recovery and (
-            write.mark or write.drop_from <= log.index.last_index)
+            record or write.drop_from <= log.index.last_index
+        )
         payload = TRUNCATED_IN_HEAD_RECOVERY if in_head_recovery else b""
         entries.append(Entry(EntryKind.SUFFIX_DROP, write.group, write.incarnation, 0,
                              write.drop_from, payload=payload))

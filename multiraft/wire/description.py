@@ -26,7 +26,7 @@ class MemberProgress(NamedTuple):
     """One member as its leader sees it.  ``lag_bytes``: bytes of the leader's log that it lacks."""
 
     node: int
-    state: str  # probe, replicate, snapshot, absent (no replica yet), out (quarantined)
+    state: str  # probe, replicate, snapshot, unknown_group (no replica yet), quarantined
     match: int
     next_index: int
     commit_known: int
@@ -36,9 +36,10 @@ class MemberProgress(NamedTuple):
 
 class GroupDescribeReply(NamedTuple):
     """State of a replica.  ``outgoing`` is not empty while the configuration is joint.
-    ``settled``: it leads, and has committed an entry of its term.  ``asleep``: the group is
-    quiesced.  ``quarantined``: the reason, or empty.  ``commit_said``: highest commit index that a
-    leader has named since the node started, -1 = none.  ``members``: only from the leader."""
+    ``committed_in_term``: it leads, and has committed an entry of its term.  ``quiesced``: no timer
+    is armed.  ``quarantined``: the reason, or empty.  ``leader_commit_seen``: highest commit index
+    that a leader has named since the node started, -1 = none.  ``members``: only from the
+    leader."""
 
     node: int
     group: int
@@ -52,13 +53,13 @@ class GroupDescribeReply(NamedTuple):
     durable_index: int
     commit: int
     applied_index: int
-    commit_said: int
-    settled: bool
+    leader_commit_seen: int
+    committed_in_term: bool
     voters: tuple[int, ...]
     learners: tuple[int, ...]
     outgoing: tuple[int, ...]
     quarantined: str
-    asleep: bool
+    quiesced: bool
     transferee: int
     uncommitted_bytes: int
     log_bytes: int
@@ -68,7 +69,7 @@ class GroupDescribeReply(NamedTuple):
 
 _u64 = schema.integer(0, schema.U64_MAX)
 _u32 = schema.integer(0, schema.U32_MAX)
-_mark = schema.integer(-1, schema.I64_MAX)
+_int_or_none = schema.integer(-1, schema.I64_MAX)
 _node = schema.integer(0, schema.I32_MAX)
 _text = schema.text(TEXT_MAX)
 _nodes = list_of(_node, NODES_MAX)
@@ -78,9 +79,10 @@ GROUP_DESCRIBE_REPLY = Shape(GroupDescribeReply, {
     "node": _node, "group": _u32, "incarnation": _u32,
     "role": schema.one_of("follower", "pre_candidate", "candidate", "leader"),
     "term": _u64, "vote": _node, "leader": _node, "first_index": _u64, "last_index": _u64,
-    "durable_index": _u64, "commit": _u64, "applied_index": _u64, "commit_said": _mark,
-    "settled": schema.boolean, "voters": _nodes, "learners": _nodes, "outgoing": _nodes,
-    "quarantined": _text, "asleep": schema.boolean, "transferee": _node,
+    "durable_index": _u64, "commit": _u64, "applied_index": _u64,
+    "leader_commit_seen": _int_or_none,
+    "committed_in_term": schema.boolean, "voters": _nodes, "learners": _nodes, "outgoing": _nodes,
+    "quarantined": _text, "quiesced": schema.boolean, "transferee": _node,
     "uncommitted_bytes": _u64, "log_bytes": _u64, "partitions": _u64,
     "members": list_of(row(MemberProgress, _node, _text, _u64, _u64, _u64, _u64, _u64),
                        NODES_MAX)})

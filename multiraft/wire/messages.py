@@ -76,8 +76,8 @@ ANY = "any"
 # ---- handshake --------------------------------------------------------------------------------
 
 
-class LifeRow(NamedTuple):
-    """One start of a node's data directory (``multiraft.liveness.peer_identity.Life``); (0, 0) =
+class BootIdRow(NamedTuple):
+    """One start of a node's data directory (``multiraft.liveness.peer_identity.BootId``); (0, 0) =
     none."""
 
     boot_epoch: int
@@ -96,7 +96,7 @@ class Hello(NamedTuple):
     process: int = 0  # of a node: the random number of its boot id
     version: int = PROTOCOL_VERSION
     nonce: bytes | None = None  # of a node that can prove knowledge of the cluster secret
-    after: LifeRow | None = None  # of a node: the boot id that the peer remembers of it
+    after: BootIdRow | None = None  # of a node: the boot id that the peer remembers of it
 
 
 class Challenge(NamedTuple):
@@ -133,7 +133,7 @@ class Refused(NamedTuple):
     text: str
     versions: tuple[int, ...] = VERSIONS_SUPPORTED
     proof: bytes | None = None  # as in a Welcome, if the connecting node has proved its own
-    remembered: LifeRow | None = None  # boot id that the answering node remembers
+    remembered: BootIdRow | None = None  # boot id that the answering node remembers
 
 
 # ---- requests ---------------------------------------------------------------------------------
@@ -471,12 +471,12 @@ Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | Complain
          | GroupDescribeReply | members.Reply | nodes.Reply | placements.Reply | plans.Reply
          | pool.Reply | sinks.Reply)
 
-_life = schema.row(LifeRow, _u64, _u64)
+_boot_id = schema.row(BootIdRow, _u64, _u64)
 _HELLO = Shape(Hello, {
     "version": _u32, "connection": schema.one_of("client", "append", "liveness", "bulk"),
     "cluster": nullable(_uuid), "node": _node, "boot_epoch": _u64,
     "client_id": schema.text(TOPIC_NAME_MAX), "incarnation": _u64, "process": _u64,
-    "nonce": nullable(_nonce), "after": nullable(_life)})
+    "nonce": nullable(_nonce), "after": nullable(_boot_id)})
 _CHALLENGE = Shape(Challenge, {"node": _node, "boot_epoch": _u64, "nonce": _nonce})
 _PROOF = Shape(Proof, {"proof": _nonce})
 _WELCOME = Shape(Welcome, {
@@ -484,7 +484,7 @@ _WELCOME = Shape(Welcome, {
     "frame_bytes_max": _u32, "batch_bytes_max": _u32, "in_flight_max": _u32,
     "proof": nullable(_nonce)})
 _REFUSED = Shape(Refused, {"code": _code, "text": _text, "versions": list_of(_u32, 100),
-                            "proof": nullable(_nonce), "remembered": nullable(_life)})
+                            "proof": nullable(_nonce), "remembered": nullable(_boot_id)})
 
 # ---- values <-> header maps -------------------------------------------------------------------
 

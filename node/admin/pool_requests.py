@@ -152,7 +152,7 @@ class Pool:
         while True:
             state = self._metadata_log.state
             grows = state.last_group > state.pool_size > 0
-            if grows and self._core.status.is_settled(METADATA_GROUP):
+            if grows and self._core.status.has_applied_in_term(METADATA_GROUP):
                 await self.look()
             await self._metadata_log.applied(self._metadata_log.state.version + 1,
                                              LOOK_S if grows else float("inf"))

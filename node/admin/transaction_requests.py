@@ -217,7 +217,7 @@ class SinkAdmin:
 
     async def look(self, now_ms: int) -> None:
         """Abort runs that were open for too long, if this node is the leader.  O(open runs)."""
-        leads = self._core.status.is_settled(METADATA_GROUP)
+        leads = self._core.status.has_applied_in_term(METADATA_GROUP)
         self._seen = {run: self._seen.get(run, now_ms)
                       for run in (self._sinks.open_runs() if leads else ())}
         for run, since_ms in self._seen.items():

@@ -14,8 +14,8 @@ from node.assembly.peers import PeerParts, make_link
 from node.assembly.replicas import ReplicaParts
 from node.clock import wall_ms
 from node.cluster.registration import Registration
-from node.data_directory import renew_life
-from node.peers.life_renewal import Renewal
+from node.data_directory import renew_boot_id
+from node.peers.boot_id_renewal import Renewal
 from node.peers.link_manager import Peering
 from node.peers.listener import PeerListener
 
@@ -50,6 +50,6 @@ def build_membership(env: NodeEnv, metadata: MetadataParts, peers: PeerParts,
     registration = Registration(peers.metadata_requests, peers.requests, known, record, admission,
                                 peering, log)
     renewal = Renewal(admission, known, lambda: store.durable_position,
-                      functools.partial(renew_life, config), peers.links.dial,
+                      functools.partial(renew_boot_id, config), peers.links.dial,
                       peers.introduce("bulk"), log)
     return MembershipParts(listener, peering, registration, renewal)

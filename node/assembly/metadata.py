@@ -36,7 +36,7 @@ def build_metadata(env: NodeEnv, facts: Facts) -> MetadataParts:
     directory = str(config.data_dir)
     plan = bootstrap.plan_of(facts)
     known = PeerRegistry(RealFilesystem(), directory, config.node.id, facts)
-    admission = Admission(known, env.log, store.lives,
+    admission = Admission(known, env.log, store.boot_ids,
                           functools.partial(record_refusal, directory, env.log),
                           config.raft.lease_ms)
     try:

@@ -9,11 +9,11 @@ comes from the table of pending appends, or at once if it is refused or already 
 leader opens a partition in its group right before the first batch, so an idle topic costs nothing.
 
 Theory. Requests of a connection are handled in order of arrival, so a producer's five batches in
-flight stay in order; ``tail.admit`` checks their sequences in log order. The group's log decides
-where a partition takes appends; the metadata only say which group to ask. A partition that is being
-switched takes appends in its new group as soon as the opening entry is in that group's log: later
-entries are committed only together with it. A producer is redirected only once the seal is
-*applied*, because a new leader may drop a seal that is not committed; until then it is asked to
+flight stay in order; ``tail.validate_append`` checks their sequences in log order. The group's log
+decides where a partition takes appends; the metadata only say which group to ask. A partition that
+is being switched takes appends in its new group as soon as the opening entry is in that group's
+log: later entries are committed only together with it. A producer is redirected only once the seal
+is *applied*, because a new leader may drop a seal that is not committed; until then it is asked to
 retry. A batch of a transaction that this node does not know waits for the metadata leader's answer
 (``staged_batches``).
 """

@@ -130,7 +130,7 @@ class ReadView:
         self, place: Location, link: ChainLink, partition: int, tail: PartitionStates, leads: bool
     ) -> ReadableRange:
         state = tail.applied(partition)
-        settled = leads and self._core.status.is_settled(link.group)
+        settled = leads and self._core.status.has_applied_in_term(link.group)
         if state is not None and state.epoch > link.epoch:
             # The partition was switched away and back; the metadata here do not know that yet.
             raise Refused(Code.STALE_METADATA, ErrorDetail(

@@ -40,7 +40,7 @@ class MetadataLearners:
         """Check every ``LOOK_S``, until cancelled."""
         while True:
             await trio.sleep(LOOK_S)
-            if self._core.status.is_settled(METADATA_GROUP):
+            if self._core.status.has_applied_in_term(METADATA_GROUP):
                 self.look()
 
     def look(self) -> None:

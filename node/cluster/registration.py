@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from multiraft.errors import MultiRaftError
-from multiraft.liveness.peer_identity import NO_LIFE, Life
+from multiraft.liveness.peer_identity import NO_BOOT_ID, BootId
 from multiraft.wire.errors import Code, RequestError
 from multiraft.wire.nodes import (
     JoinClusterReply,
@@ -79,7 +79,7 @@ class Registration:
             reply = await self._requests.ask(RegisterNode(NodeRow(*self._record)))
         except RequestError as error:
             self._admission.check_final(error.code, f"the cluster refuses this node: {error}",
-                                        self._registered_life())
+                                        self._registered_boot_id())
             self._not_yet(str(error))
             return False
         except MultiRaftError as error:
@@ -88,10 +88,10 @@ class Registration:
         self._learn(reply)
         return True
 
-    def _registered_life(self) -> Life:
+    def _registered_boot_id(self) -> BootId:
         """Return the latest boot of this node in the metadata, as far as they are known here."""
         known = self._known.facts.nodes.get(self._record.id)
-        return Life(known.boot_epoch, 0) if known is not None else NO_LIFE
+        return BootId(known.boot_epoch, 0) if known is not None else NO_BOOT_ID
 
     async def _ask_around(self) -> None:
         """Ask every known node, one after the other, for the nodes that it knows."""

@@ -159,15 +159,15 @@ class Applier:
         """Process the events of a round. Pending appends of a group whose leadership was lost
         become ambiguous. A quarantine is recorded in the store, so that it survives restarts."""
         for event in events:
-            if event.kind == "role":
+            if event.kind == "role_changed":
                 if self._log.isEnabledFor(logging.DEBUG):
                     self._log_role(event.group, *event.fields)
                 self._role(event.group, event.fields[0] is Role.LEADER)
-            elif event.kind == "membership":
+            elif event.kind == "configuration_changed":
                 self._members_changed(event.group)
-            elif event.kind == "wanted":
+            elif event.kind == "replica_requested":
                 self._replicas.wanted(event.group, *event.fields)
-            elif event.kind == "removed":
+            elif event.kind == "replica_removed":
                 self._replicas.gone(event.group)
                 self._fetch_handler.committed(event.group)  # redirects its long polls to the leader
             elif event.kind == "snapshot_offered":
@@ -175,9 +175,9 @@ class Applier:
             elif event.kind in LOGGED_EVENTS:
                 self._log.log(LOGGED_EVENTS[event.kind], event.kind, extra={
                     **self._place(event.group), "fields": list(event.fields)})
-                if event.kind == "repaired":
+                if event.kind == "replica_repaired":
                     self._replicas.due = True
-                elif event.kind == "quarantine":
+                elif event.kind == "replica_quarantined":
                     self._store.quarantine(event.group, event.fields[0])
                     self._fetch_handler.committed(
                         event.group
@@ -267,6 +267,7 @@ class Applier:
 
 #: Events that are logged for operators, with their level. An event of a whole node has the node as
 #: its first field.
-LOGGED_EVENTS = {"lease": logging.INFO, "room": logging.INFO, "restarted": logging.INFO,
-                 "discredited": logging.WARNING, "needs_snapshot": logging.WARNING,
-                 "quarantine": logging.ERROR, "doubt": logging.WARNING, "repaired": logging.INFO}
+LOGGED_EVENTS = {"lease_changed": logging.INFO, "peer_disk_space": logging.INFO,
+                 "peer_restarted": logging.INFO, "trust_revoked": logging.WARNING,
+                 "snapshot_needed": logging.WARNING, "replica_quarantined": logging.ERROR,
+                 "head_recovery_started": logging.WARNING, "replica_repaired": logging.INFO}

@@ -23,7 +23,7 @@ from node.clock import monotonic_ms
 class Core(Protocol):
     """The consensus core, which reads no clock itself."""
 
-    def it_is(self, now_ms: int) -> None:
+    def set_now(self, now_ms: int) -> None:
         """Set the time of all following calls to ``now_ms``."""
 
 
@@ -35,4 +35,4 @@ class LoopTime(trio.abc.Instrument):
 
     def after_io_wait(self, timeout: float) -> None:
         """Set the core's time at the begin of a pass of the event loop."""
-        self._core.it_is(monotonic_ms())
+        self._core.set_now(monotonic_ms())

@@ -81,8 +81,8 @@ class NodeRecord(NamedTuple):
 
 
 #: Shape of a record as a file or a peer encodes it (``multiraft.codec.shapes``).
-NODE_SHAPE = (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, shapes.TEXT, shapes.TEXT, shapes.TEXT,
-              shapes.WHOLE, shapes.TEXT, shapes.WHOLE)
+NODE_SHAPE = (shapes.UINT, shapes.UINT, shapes.UINT, shapes.TEXT, shapes.TEXT, shapes.TEXT,
+              shapes.UINT, shapes.TEXT, shapes.UINT)
 
 
 class Bootstrap(NamedTuple):

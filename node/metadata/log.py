@@ -37,7 +37,7 @@ class GroupStates(Protocol):
 
     def is_leader(self, group: int) -> bool: ...
 
-    def is_settled(self, group: int) -> bool: ...
+    def has_applied_in_term(self, group: int) -> bool: ...
 
     def leader_hint(self, group: int) -> tuple[int, int]: ...
 
@@ -187,7 +187,7 @@ class MetadataLog:
         earlier leader has bootstrapped the cluster.
         """
         if (self.state.cluster_id or self._plan is None or self._waiting
-                or not self._core.status.is_settled(METADATA_GROUP)):
+                or not self._core.status.has_applied_in_term(METADATA_GROUP)):
             return
         try:
             proposed = self._core.propose(METADATA_GROUP, EntryKind.METADATA,
@@ -204,7 +204,7 @@ class MetadataLog:
         its state is current: a leader that has not committed in its term may lack entries."""
         if not self._core.status.is_leader(METADATA_GROUP):
             raise NotLeader(METADATA_GROUP, self._core.status.leader_hint(METADATA_GROUP)[0])
-        if not self._core.status.is_settled(METADATA_GROUP):
+        if not self._core.status.has_applied_in_term(METADATA_GROUP):
             raise LeaderUnknown("the metadata group's leader is new; try again")
         if not self.state.cluster_id:
             self._bootstrap()

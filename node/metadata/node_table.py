@@ -37,9 +37,9 @@ from placement import PlacementError, Topology
 from placement.topology import NODE_ID_MAX, NODES_MAX, check_node
 
 #: Shape of this table in a snapshot, without the nodes.
-_SHAPE = {"nodes_version": shapes.WHOLE, "removed": [(shapes.WHOLE, shapes.WHOLE)],
-          "replicas": [[shapes.WHOLE]], "states": [(shapes.WHOLE, shapes.TEXT)], "members": [
-              (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, *[[shapes.WHOLE]] * 3)]}
+_SHAPE = {"nodes_version": shapes.UINT, "removed": [(shapes.UINT, shapes.UINT)],
+          "replicas": [[shapes.UINT]], "states": [(shapes.UINT, shapes.TEXT)], "members": [
+              (shapes.UINT, shapes.UINT, shapes.UINT, *[[shapes.UINT]] * 3)]}
 
 #: Groups that a refusal names; the refusal always tells their number.
 GROUPS_NAMED = 8
@@ -145,7 +145,7 @@ class NodeTable:
             return refused(Code.WRONG_INCARNATION, f"node {node.id} is another data directory "
                            f"(incarnation {known.incarnation:x}, not {node.incarnation:x})")
         if node.boot_epoch < known.boot_epoch:
-            return refused(Code.STALE_LIFE, f"node {node.id} has started since, with boot epoch "
+            return refused(Code.STALE_BOOT_ID, f"node {node.id} has started since, with boot epoch "
                            f"{known.boot_epoch}; this is {node.boot_epoch}")
         return None
 

@@ -43,10 +43,10 @@ SWITCHES_MAX = 1024
 FIRST_EPOCH = 1
 
 # without leader epoch base: snapshots of versions 1 and 2
-_LINK_1 = (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)
-_LINK = (shapes.WHOLE,) * 4
+_LINK_1 = (shapes.UINT, shapes.UINT, shapes.UINT)
+_LINK = (shapes.UINT,) * 4
 #: Shape of this table in a snapshot, without the histories.
-_SHAPE = {"switches": [(shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)]}
+_SHAPE = {"switches": [(shapes.UINT, shapes.UINT, shapes.UINT)]}
 
 
 class ChainLink(NamedTuple):
@@ -177,7 +177,7 @@ class PlacementTable:
         """
         link = _LINK if "switches" in snapshot else _LINK_1
         shapes.check({"switches": (), **snapshot},
-                    {**_SHAPE, "chains": [(shapes.WHOLE, [link])]}, "chains")
+                    {**_SHAPE, "chains": [(shapes.UINT, [link])]}, "chains")
         self.chains = {partition: tuple(ChainLink(*row) for row in chain)
                        for partition, chain in snapshot["chains"]}
         self.switches = {partition: Switch(*fields)

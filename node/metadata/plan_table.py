@@ -56,17 +56,17 @@ PREFERRED_MAX = 1 << 16
 #: may be moved again at once.
 MOVED_MAX = 1 << 16
 
-_MOVE = (shapes.WHOLE, shapes.TEXT, shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, [shapes.WHOLE],
-         [shapes.WHOLE], shapes.WHOLE, shapes.WHOLE, shapes.TEXT, [shapes.WHOLE])
-_RECORD = (shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, shapes.WHOLE, shapes.TEXT)
-_LIMITS = (shapes.WHOLE,) * len(PlanLimits._fields)
+_MOVE = (shapes.UINT, shapes.TEXT, shapes.UINT, shapes.UINT, shapes.UINT, [shapes.UINT],
+         [shapes.UINT], shapes.UINT, shapes.UINT, shapes.TEXT, [shapes.UINT])
+_RECORD = (shapes.UINT, shapes.UINT, shapes.UINT, shapes.UINT, shapes.TEXT)
+_LIMITS = (shapes.UINT,) * len(PlanLimits._fields)
 _PLAN = {"plan_id": shapes.TEXT, "scope": shapes.TEXT, "state": shapes.TEXT, "reason": shapes.TEXT,
-         "by_safety": shapes.FLAG, "waited": shapes.FLAG, "applied_ms": shapes.WHOLE,
+         "by_safety": shapes.FLAG, "waited": shapes.FLAG, "applied_ms": shapes.UINT,
          "limits": _LIMITS, "moves": [_MOVE], "records": [_RECORD]}
-_NEXT = (shapes.TEXT, shapes.TEXT, shapes.TEXT, shapes.WHOLE, shapes.WHOLE, _LIMITS, [_MOVE])
+_NEXT = (shapes.TEXT, shapes.TEXT, shapes.TEXT, shapes.UINT, shapes.UINT, _LIMITS, [_MOVE])
 _SHAPE = {"plan": shapes.Optional(_PLAN), "next": shapes.Optional(_NEXT),
-          "preferred": [(shapes.WHOLE, shapes.WHOLE)], "moved": [(shapes.WHOLE, shapes.WHOLE)],
-          "switched": [(shapes.WHOLE, shapes.WHOLE)]}
+          "preferred": [(shapes.UINT, shapes.UINT)], "moved": [(shapes.UINT, shapes.UINT)],
+          "switched": [(shapes.UINT, shapes.UINT)]}
 
 
 class Record(NamedTuple):

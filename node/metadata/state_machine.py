@@ -117,14 +117,14 @@ PARTITIONS_MAX = 1 << 22
 FIRST_GROUP_INCARNATION = 1
 
 _make_link = ChainLink._make
-_PAIR = (shapes.WHOLE, shapes.WHOLE)
+_PAIR = (shapes.UINT, shapes.UINT)
 #: Shape of a snapshot, without the nodes and the members of groups.
-_SHAPE = {"index": shapes.WHOLE, "cluster_id": shapes.BYTES, "pool_size": shapes.WHOLE,
-          "replication_factor": shapes.WHOLE, "hash_seed": shapes.WHOLE,
-          "group_counts": [shapes.WHOLE], "next_incarnation": shapes.WHOLE,
-          "next_producer_id": shapes.WHOLE,
-          "topics": [(shapes.TEXT, shapes.BYTES, shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)],
-          "producer_epochs": [_PAIR], "recovered": [(shapes.WHOLE, _PAIR)]}
+_SHAPE = {"index": shapes.UINT, "cluster_id": shapes.BYTES, "pool_size": shapes.UINT,
+          "replication_factor": shapes.UINT, "hash_seed": shapes.UINT,
+          "group_counts": [shapes.UINT], "next_incarnation": shapes.UINT,
+          "next_producer_id": shapes.UINT,
+          "topics": [(shapes.TEXT, shapes.BYTES, shapes.UINT, shapes.UINT, shapes.UINT)],
+          "producer_epochs": [_PAIR], "recovered": [(shapes.UINT, _PAIR)]}
 
 
 

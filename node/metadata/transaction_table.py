@@ -65,24 +65,24 @@ UNOPENED_VOID_MAX = 1 << 14
 #: Nonces of void runs that are kept until the next commit.
 STALE_NONCES_MAX = 16
 
-_PAIR = (shapes.WHOLE, shapes.WHOLE)
-_TOPICS = [(shapes.WHOLE, [shapes.WHOLE])]
+_PAIR = (shapes.UINT, shapes.UINT)
+_TOPICS = [(shapes.UINT, [shapes.UINT])]
 #: Shape of the ledger in a snapshot; ``never_opened`` exists since version 8.
 _SHAPE = {
-    "stagings": shapes.WHOLE,
+    "stagings": shapes.UINT,
     "sinks": [
         (
             shapes.TEXT,
-            shapes.MARK,
-            shapes.WHOLE,
-            shapes.WHOLE,
-            shapes.MARK,
+            shapes.INT_OR_NONE,
+            shapes.UINT,
+            shapes.UINT,
+            shapes.INT_OR_NONE,
             shapes.BYTES,
             _TOPICS,
             [_PAIR],
-            [(shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)],
+            [(shapes.UINT, shapes.UINT, shapes.UINT)],
             [shapes.BYTES],
-            [(shapes.WHOLE, [shapes.WHOLE])],
+            [(shapes.UINT, [shapes.UINT])],
         )
     ],
 }

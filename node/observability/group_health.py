@@ -54,7 +54,7 @@ SPACE_FRESH_MS = 5_000
 #: Time to wait for a measurement of disk space, in seconds.
 SPACE_WAIT_S = 1.0
 #: States of members that receive no entries.
-_UNFED = ("snapshot", "absent", "out")
+_UNFED = ("snapshot", "unknown_group", "quarantined")
 
 
 @dataclass(slots=True)
@@ -200,12 +200,12 @@ class GroupHealthScan:
         if status.role is Role.LEADER:
             return not status.committed_in_term
         return (not status.leader or self._core.status.node_state(status.leader) != "up"
-                or status.commit_said < 0 or lag > self._lag_entries_max)
+                or status.leader_commit_seen < 0 or lag > self._lag_entries_max)
 
     def _lag(self, status: GroupStatus) -> int:
         """Return the entries known to be committed that this replica does not have committed and
         durable."""
-        return max(0, max(status.commit_said, status.commit)
+        return max(0, max(status.leader_commit_seen, status.commit)
                    - min(status.commit, status.durable_index))
 
     def _look_at_members(self, survey: Survey, status: GroupStatus) -> bool:

@@ -210,7 +210,7 @@ FAMILIES = (
     Family("multiraft_bulk_sent_bytes_total", COUNTER, (),
            "Bytes sent on bulk connections: repair and its like.", _one("bulk_bytes_sent")),
     Family("multiraft_liveness_messages_total", COUNTER, (),
-           "Liveness questions and answers sent.", _one("liveness_messages")),
+           "Heartbeats and responses to them that were sent.", _one("liveness_messages")),
     Family("multiraft_client_connections", GAUGE, (),
            "Client connections that are open.", _one("client_connections")),
     Family("multiraft_client_connections_accepted_total", COUNTER, (),

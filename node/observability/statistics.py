@@ -117,7 +117,7 @@ class Statistics:
         return {
             "groups": len(parts.store.groups),
             "groups_led": parts.core.status.led_count,
-            "groups_awake": parts.core.status.awake_count,
+            "groups_awake": parts.core.status.active_count,
             "groups_quarantined": survey.quarantined.count,
             "groups_behind": survey.behind.count,
             "groups_leaderless": survey.leaderless.count,

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 
 import trio
 
-from multiraft.liveness.peer_identity import NO_LIFE, History, Life, Recall
+from multiraft.liveness.peer_identity import NO_BOOT_ID, BootHistory, BootId, BootIdOrigin
 from multiraft.wire.errors import Code
 from node.clock import monotonic_ms
 from node.errors import NodeRefused
@@ -54,32 +54,32 @@ _FINAL: dict[int, str] = {
     Code.WRONG_INCARNATION: WIPED,
     Code.NODE_REMOVED: "a node that was removed comes back only as a new one, on an empty data "
                        "directory and under another id",
-    Code.STALE_LIFE: COPIED,
+    Code.STALE_BOOT_ID: COPIED,
 }
 
 
 class Admission:
-    """The admission of one node. ``lives``: the boot ids of this data directory, the present one
-    last. ``mark(reason, life)`` makes a refusal durable, with the boot id that the peer
-    remembers."""
+    """The admission of one node. ``boot_ids``: the boot ids of this data directory, the present one
+    last. ``record_refusal(reason, boot_id)`` makes a refusal durable, with the boot id that the
+    peer remembers."""
 
-    def __init__(self, known: PeerRegistry, log: logging.Logger, lives: Iterable[Life] = (),
-                 mark: Callable[[str, Life], None] = lambda reason, life: None,
+    def __init__(self, known: PeerRegistry, log: logging.Logger, boot_ids: Iterable[BootId] = (),
+                 record_refusal: Callable[[str, BootId], None] = lambda reason, boot_id: None,
                  lease_ms: int = 0):
-        own = tuple(lives)
+        own = tuple(boot_ids)
         self._known = known
         self._log = log
-        self._life = own[-1] if own else NO_LIFE
-        self._first = self._life  # sent to peers that remember no boot ids
+        self._boot_id = own[-1] if own else NO_BOOT_ID
+        self._first = self._boot_id  # sent to peers that remember no boot ids
         self._remembering: set[int] = set()  # peers that asked for an earlier boot id
-        self._history = History(own, known.facts.met.values())
-        self._mark = mark
+        self._history = BootHistory(own, known.facts.met.values())
+        self._record_refusal = record_refusal
         self._twin_patience_ms = max(TWIN_PATIENCE_MS, TWIN_PATIENCE_LEASES * lease_ms)
         self._met: set[int] = set()
         self._heard: set[int] = set()  # peers that answered, or are not there
         self._remembered: dict[
-            int, Life | None] = {}  # what peers asked for, all of it this directory's
-        self._named: dict[int, Life] = {}  # and what this node answers them
+            int, BootId | None] = {}  # what peers asked for, all of it this directory's
+        self._named: dict[int, BootId] = {}  # and what this node answers them
         self._asked_ms: int | None = None  # when asking began
         self._asking = True
         self._news = trio.Event()
@@ -95,47 +95,48 @@ class Admission:
         self._met.add(peer)
         self._said.pop(peer, None)
         self._remembered.pop(peer, None)
-        if self._life.is_durable and self.remembers(peer):
-            self._known.met(peer, self._life)
-            self._named[peer] = self._life  # remembered by the peer when the id is renewed
+        if self._boot_id.is_durable and self.remembers(peer):
+            self._known.met(peer, self._boot_id)
+            self._named[peer] = self._boot_id  # remembered by the peer when the id is renewed
         self._hear(peer)
 
     def away(self, peer: int) -> None:
         """Record that ``peer`` cannot be reached, or that its connection ended before an answer."""
         self._hear(peer)
 
-    def refused(self, peer: int, code: int, text: str, remembered: Life | None = None) -> None:
+    def refused(self, peer: int, code: int, text: str, remembered: BootId | None = None) -> None:
         """Record that ``peer`` did not admit this node. ``remembered``: the boot id of this node
         that the peer remembers. Raises ``NodeRefused`` if the refusal is final."""
         text = f"node {peer}: {text}"
         self.check_final(code, text, remembered)
-        if code == Code.UNLINKED_LIFE:
+        if code == Code.UNLINKED_BOOT_ID:
             self._remembering.add(peer)
-        recall = self._history.recall(remembered) if remembered is not None else Recall.OWN
-        if recall is Recall.FOREIGN:
+        origin = (self._history.origin_of(remembered) if remembered is not None
+                  else BootIdOrigin.OWN)
+        if origin is BootIdOrigin.FOREIGN:
             self._end(f"{text}, and it has not: {COPIED}", remembered)
-        if code == Code.NODE_RUNS:
+        if code == Code.DUPLICATE_NODE:
             self._await_twin(peer, text, remembered)
         else:
-            if code == Code.UNLINKED_LIFE and recall is Recall.OWN:
+            if code == Code.UNLINKED_BOOT_ID and origin is BootIdOrigin.OWN:
                 self._remembered[peer] = remembered
             self._hear(peer)
-        if recall is Recall.FORGOTTEN:
+        if origin is BootIdOrigin.FORGOTTEN:
             text = (f"{text}, which is older than all that this one keeps; node {peer} was away "
                     f"for too many starts of this node: replace node {peer}")
-        if code != Code.UNLINKED_LIFE or recall is Recall.FORGOTTEN:
+        if code != Code.UNLINKED_BOOT_ID or origin is BootIdOrigin.FORGOTTEN:
             self._tell(peer, text)
 
-    def check_final(self, code: int, text: str, remembered: Life | None = None) -> None:
+    def check_final(self, code: int, text: str, remembered: BootId | None = None) -> None:
         """Raise ``NodeRefused`` if ``code`` means that this node can never be admitted."""
         if code in _FINAL:
             self._end(f"{text}: {_FINAL[code]}", remembered)
 
-    def _end(self, text: str, remembered: Life | None) -> None:
-        self._mark(text, remembered or NO_LIFE)
+    def _end(self, text: str, remembered: BootId | None) -> None:
+        self._record_refusal(text, remembered or NO_BOOT_ID)
         raise NodeRefused(text)
 
-    def _await_twin(self, peer: int, text: str, remembered: Life | None) -> None:
+    def _await_twin(self, peer: int, text: str, remembered: BootId | None) -> None:
         """Count the time since the last refusal, with a maximum per answer: after a pause, this
         node reads answers from before the pause. Raises ``NodeRefused`` when the time is used
         up."""
@@ -157,10 +158,10 @@ class Admission:
             self._said[peer] = text
             self._log.warning("peer not accepted", extra={"peer": peer, "reason": text})
 
-    def renewed(self, lives: tuple[Life, ...]) -> None:
-        """Use the last of ``lives`` as this node's boot id from now on."""
-        self._life = lives[-1]
-        self._history = History(lives, self._known.facts.met.values())
+    def renewed(self, boot_ids: tuple[BootId, ...]) -> None:
+        """Use the last of ``boot_ids`` as this node's boot id from now on."""
+        self._boot_id = boot_ids[-1]
+        self._history = BootHistory(boot_ids, self._known.facts.met.values())
 
     # ---- asking before introducing ---------------------------------------------------------
 
@@ -172,9 +173,9 @@ class Admission:
     def number(self, peer: int) -> int:
         """Return the number of the boot id that is sent to ``peer``: the present one, or that of
         the start."""
-        return (self._life if self.remembers(peer) else self._first).process
+        return (self._boot_id if self.remembers(peer) else self._first).process
 
-    def after(self, peer: int) -> Life | None:
+    def after(self, peer: int) -> BootId | None:
         """Return the boot id that the hello to ``peer`` names as remembered by it; None = none
         yet."""
         return self._named.get(peer)

@@ -23,7 +23,7 @@ import trio
 
 from multiraft.core import frame_entries
 from multiraft.errors import Compacted
-from multiraft.liveness.peer_identity import Life
+from multiraft.liveness.peer_identity import BootId
 from multiraft.raft.messages import Append, Message
 from multiraft.storage.errors import CorruptRange
 from multiraft.storage.io_jobs import ReadJob
@@ -63,7 +63,7 @@ class Gate(Protocol):
     def welcomed(self, peer: int) -> None:
         """Record that the peer admitted this node."""
 
-    def refused(self, peer: int, code: int, text: str, remembered: Life | None) -> None:
+    def refused(self, peer: int, code: int, text: str, remembered: BootId | None) -> None:
         """Record a refusal. ``code``: the wire code, or 0 if the sender did not prove to be the
         peer. ``remembered``: the boot id of this node that the peer remembers. May raise a
         ``NodeError``, which stops the node."""

@@ -26,7 +26,7 @@ import os
 import socket
 import struct
 
-from multiraft.liveness.peer_identity import Life
+from multiraft.liveness.peer_identity import BootId
 from multiraft.wire import messages as wire
 from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.frames import HANDSHAKE_LIMITS, FrameReader, encode_frame
@@ -51,7 +51,7 @@ class NotAccepted(NodeError):
     """
 
     def __init__(self, text: str, code: int = Code.INVALID_REQUEST, proven: bool = False,
-                 remembered: Life | None = None):
+                 remembered: BootId | None = None):
         super().__init__(text)
         self.code = code
         self.proven = proven
@@ -108,7 +108,7 @@ class Introduction:
         except Malformed as error:
             raise NotAccepted(f"it does not answer as a node would: {error}") from error
         if isinstance(said, wire.Refused):
-            remembered = Life(*said.remembered) if said.remembered is not None else None
+            remembered = BootId(*said.remembered) if said.remembered is not None else None
             raise NotAccepted(f"it refuses this node: {said.text}", said.code,
                               self._is_proven(said.proof), remembered)
         if said.node != self.peer:

@@ -36,7 +36,7 @@ from multiraft.wire.tls import TlsSocket
 from node.loop.receive import secured
 from node.peers import codec
 from node.peers.handshake import NotAccepted, Reception, check_certificate, next_header
-from node.peers.registry import Life, PeerRegistry, Verdict
+from node.peers.registry import BootId, PeerRegistry, RefusedHello
 from node.peers.security import Security
 
 if TYPE_CHECKING:
@@ -146,12 +146,12 @@ class PeerListener:
             check_certificate(sock, hello.node, self._cluster_id)
             proof = await self._proven(sock, reader, hello)
         except (Malformed, RemoteProtocolError) as error:
-            self._refuse(sock, Verdict(Code.INVALID_REQUEST, str(error)))
+            self._refuse(sock, RefusedHello(Code.INVALID_REQUEST, str(error)))
             return None
         except NotAccepted as error:
-            self._refuse(sock, Verdict(error.code, str(error)))
+            self._refuse(sock, RefusedHello(error.code, str(error)))
             return None
-        verdict = (self._known.judge(hello, self._is_alive)
+        verdict = (self._known.check(hello, self._is_alive)
                    or await self._known.bind(hello, self._is_alive))
         if verdict is not None:
             self._refuse(sock, verdict, proof)
@@ -174,16 +174,16 @@ class PeerListener:
             raise NotAccepted("the connection ended before the proof")
         return reception.proven(header)
 
-    def _refuse(self, sock: socket.socket | TlsSocket, verdict: Verdict,
+    def _refuse(self, sock: socket.socket | TlsSocket, verdict: RefusedHello,
                 proof: bytes | None = None) -> None:
         """Send a refusal, with this node's proof if the dialler has given its own. A peer obeys a
         final refusal only with such a proof, so that an attacker cannot stop a node."""
-        if verdict.code != Code.UNLINKED_LIFE:  # ordinary: once for each start of a peer
+        if verdict.code != Code.UNLINKED_BOOT_ID:  # ordinary: once for each start of a peer
             self._note_refused(verdict.text)
         remembered = verdict.remembered
         refused = wire.Refused(
             verdict.code, verdict.text, proof=proof,
-            remembered=wire.LifeRow(*remembered) if remembered is not None else None)
+            remembered=wire.BootIdRow(*remembered) if remembered is not None else None)
         sock.send(b"".join(encode_frame(wire.refused_header(refused))))
 
     def _note_refused(self, reason: str) -> None:
@@ -199,11 +199,11 @@ class PeerListener:
         if hello.cluster != self._cluster_id:
             raise NotAccepted("this node belongs to another cluster", Code.WRONG_CLUSTER)
 
-    def _is_alive(self, peer: int, life: Life) -> bool:
+    def _is_alive(self, peer: int, boot_id: BootId) -> bool:
         """Return True if that boot of a peer is connected and supported right now."""
         receiving = self._receiving.get(peer)
-        return (receiving is not None and receiving[1] == life.boot_epoch
-                and self._core.status.supported_epoch(peer) == life.boot_epoch)
+        return (receiving is not None and receiving[1] == boot_id.boot_epoch
+                and self._core.status.supported_epoch(peer) == boot_id.boot_epoch)
 
     async def _receive(self, sock: socket.socket | TlsSocket, reader: FrameReader,
                        peer: int) -> None:

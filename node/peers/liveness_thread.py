@@ -8,8 +8,8 @@ readable. The nudge wakes the loop every interval, and the thread checks whether
 
 Theory. A node renews leases only while it is healthy: the round loop answers nudges within
 ``loop_stall_ms_max``, and the oldest write in flight is younger than ``disk_stall_ms_max``. A node
-whose process runs but whose loop or disk hangs sends neither heartbeats nor answers, so its groups
-elect leaders elsewhere (scenarios S1, S11; hashicorp/raft#503).
+whose process runs but whose loop or disk hangs sends neither heartbeats nor responses, so its
+groups elect leaders elsewhere (scenarios S1, S11; hashicorp/raft#503).
 
 When a process ends, its connections break at once and its host refuses new ones. Then the leases of
 that node end before their time. Both signs are required: connections break for many reasons, and a
@@ -33,7 +33,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from multiraft.liveness.store_liveness import Answer, Question, StoreLiveness
+from multiraft.liveness.store_liveness import Heartbeat, HeartbeatResponse, StoreLiveness
 from multiraft.wire import frames
 from multiraft.wire.errors import Code, RemoteProtocolError
 from multiraft.wire.tls import TlsSocket
@@ -56,7 +56,7 @@ INSIST_PACE_MS = 10
 INSIST_MS = 200
 #: Pace for a peer that waits until this node names its previous boot id, in milliseconds.
 UNLINKED_PACE_MS = 50
-#: A dialled link without an answer for this many leases is closed.
+#: A dialled link without a response for this many leases is closed.
 SILENT_LEASES_MAX = 2
 
 
@@ -73,7 +73,7 @@ class Link:
     introduction: Introduction | None = None  # of a dialled link
     connected: bool = True
     handshaking: bool = False  # TLS handshake in progress
-    answered: bool = False  # a dialled link that has received an answer
+    answered: bool = False  # a dialled link that has received a response
 
 
 class LivenessThread:
@@ -205,10 +205,10 @@ class LivenessThread:
                 self._close(link)
             elif link is None and self._redial_at_ms.get(peer, 0) <= now_ms:
                 self._dial(peer, host, port)
-        for peer, question in self._liveness.questions(now_ms):
+        for peer, heartbeat in self._liveness.heartbeats(now_ms):
             link = self._dialled.get(peer)
             if link is not None and link.ready:
-                self._send(link, {"question": list(question)})
+                self._send(link, {"heartbeat": list(heartbeat)})
 
     def _publish(self, now_ms: int) -> None:
         led, believed, leading_version = self.published
@@ -359,7 +359,7 @@ class LivenessThread:
             self._close(link)
         except NotAccepted as error:
             self._close(link)
-            if error.code == Code.UNLINKED_LIFE:  # the append connection resolves it
+            if error.code == Code.UNLINKED_BOOT_ID:  # the append connection resolves it
                 now_ms = monotonic_ms()
                 self._insist_until_ms[link.peer] = now_ms + INSIST_MS
                 self._redial_at_ms[link.peer] = now_ms + UNLINKED_PACE_MS
@@ -370,7 +370,8 @@ class LivenessThread:
             if link.ready:
                 link.answered = True
                 self._publish(now_ms)
-                self._liveness.answered(now_ms, link.peer, _values(Answer, header.get("answer")))
+                self._liveness.on_response(
+                    now_ms, link.peer, _values(HeartbeatResponse, header.get("response")))
                 return
             introduction = link.introduction
             assert introduction is not None
@@ -379,11 +380,11 @@ class LivenessThread:
             if said:
                 self._send_bytes(link, said)
             return
-        question = _values(Question, header.get("question"))
+        heartbeat = _values(Heartbeat, header.get("heartbeat"))
         self._publish(now_ms)
-        answer = self._liveness.answer(now_ms, link.peer, question)
-        if answer is not None:
-            self._send(link, {"answer": list(answer)})
+        response = self._liveness.on_heartbeat(now_ms, link.peer, heartbeat)
+        if response is not None:
+            self._send(link, {"response": list(response)})
 
     def _send(self, link: Link, header: dict) -> None:
         self.messages += 1
@@ -436,7 +437,7 @@ class LivenessThread:
 
 
 def _values(kind: type[Any], values: object) -> Any:
-    """Decode a heartbeat or an answer, which consist of integers and booleans. Raises
+    """Decode a heartbeat or a response, which consist of integers and booleans. Raises
     ``RemoteProtocolError``."""
     if type(values) is not list or len(values) != len(kind._fields):
         raise RemoteProtocolError(f"not a liveness {kind.__name__}: {values!r}")

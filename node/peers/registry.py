@@ -3,7 +3,7 @@ them are admitted.
 
 Contract. The registry is kept in ``known_nodes.json`` of the data directory, because a starting
 node has to find the others before it has applied any metadata. ``follow`` takes over the nodes of
-the metadata. ``judge`` decides about a peer's hello by the rule of
+the metadata. ``check`` decides about a peer's hello by the rule of
 ``multiraft.liveness.peer_identity``. ``save`` makes the facts durable that must be durable before
 use, off the loop.
 
@@ -32,7 +32,7 @@ import trio
 
 from multiraft.codec import shapes
 from multiraft.liveness import peer_identity
-from multiraft.liveness.peer_identity import Life
+from multiraft.liveness.peer_identity import BootId
 from multiraft.storage.errors import CorruptFile
 from multiraft.storage.filesystem import Filesystem
 from multiraft.storage.identity import read_signed, write_signed
@@ -49,12 +49,12 @@ FULL_RETRY_S = 5.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-_PAIRS = [(shapes.WHOLE, shapes.WHOLE)]
-_LIVES = [(shapes.WHOLE, shapes.WHOLE, shapes.WHOLE)]
-_SHAPE = {"cluster_id": shapes.TEXT, "groups": shapes.WHOLE, "replication_factor": shapes.WHOLE,
+_PAIRS = [(shapes.UINT, shapes.UINT)]
+_BOOT_IDS = [(shapes.UINT, shapes.UINT, shapes.UINT)]
+_SHAPE = {"cluster_id": shapes.TEXT, "groups": shapes.UINT, "replication_factor": shapes.UINT,
           "initial": [shapes.ANYTHING], "nodes": [shapes.ANYTHING], "removed": _PAIRS,
-          "version": shapes.WHOLE, "bound": _PAIRS, "admitted": shapes.FLAG,
-          "lives": _LIVES, "met": _LIVES}
+          "version": shapes.UINT, "bound": _PAIRS, "admitted": shapes.FLAG,
+          "lives": _BOOT_IDS, "met": _BOOT_IDS}
 
 
 class Facts(NamedTuple):
@@ -62,7 +62,7 @@ class Facts(NamedTuple):
 
     ``initial``: the nodes that the cluster began with, empty at a node that joined; together with
     the size of the pool they determine the first groups. ``version``: the metadata index of
-    ``nodes`` and ``removed``, 0 = from the configuration. ``lives``: of each peer, the boot id
+    ``nodes`` and ``removed``, 0 = from the configuration. ``boot_ids``: of each peer, the boot id
     admitted last. ``met``: of this node, the boot id that each peer admitted last.
     """
 
@@ -75,8 +75,8 @@ class Facts(NamedTuple):
     version: int
     bound: dict[int, int]  # incarnations from hellos, as long as the metadata do not know them
     admitted: bool
-    lives: dict[int, Life] = {}
-    met: dict[int, Life] = {}
+    boot_ids: dict[int, BootId] = {}
+    met: dict[int, BootId] = {}
 
 
 def of_new_cluster(cluster: bytes, groups: int, replication_factor: int,
@@ -93,22 +93,22 @@ def of_joined(cluster: bytes, groups: int, replication_factor: int,
                  dict.fromkeys(removed, 0), version, {}, True)
 
 
-class Verdict(NamedTuple):
+class RefusedHello(NamedTuple):
     """The refusal of a hello. ``remembered``: the boot id that the next hello of the node has to
     name."""
 
     code: int
     text: str
-    remembered: Life | None = None
+    remembered: BootId | None = None
 
 
 _CODES = {
     peer_identity.Refusal.REMOVED: Code.NODE_REMOVED,
     peer_identity.Refusal.UNKNOWN: Code.UNKNOWN_NODE,
     peer_identity.Refusal.OTHER_DIRECTORY: Code.WRONG_INCARNATION,
-    peer_identity.Refusal.STALE_LIFE: Code.STALE_LIFE,
-    peer_identity.Refusal.RUNS: Code.NODE_RUNS,
-    peer_identity.Refusal.UNLINKED: Code.UNLINKED_LIFE,
+    peer_identity.Refusal.STALE_BOOT_ID: Code.STALE_BOOT_ID,
+    peer_identity.Refusal.DUPLICATE_NODE: Code.DUPLICATE_NODE,
+    peer_identity.Refusal.UNLINKED: Code.UNLINKED_BOOT_ID,
 }
 
 
@@ -120,7 +120,7 @@ class PeerRegistry:
         self._directory = directory
         self._node = node
         self.facts = facts
-        self._processes: dict[int, Life] = {}  # boot ids of peers that do not keep them on disk
+        self._processes: dict[int, BootId] = {}  # boot ids of peers that do not keep them on disk
         self._saving = trio.Lock()
         self._saved = facts
         self._unsaved = trio.Event()
@@ -168,69 +168,70 @@ class PeerRegistry:
         bound = {id_: incarnation for id_, incarnation in facts.bound.items()
                  if id_ in nodes and not nodes[id_].incarnation}
         self._replace(facts._replace(nodes=dict(nodes), removed=dict(removed), version=version,
-                                     bound=bound, lives=_of(facts.lives, nodes),
+                                     bound=bound, boot_ids=_of(facts.boot_ids, nodes),
                                      met=_of(facts.met, nodes)))
         self._processes = _of(self._processes, nodes)
 
     # ---- admission of peers ----------------------------------------------------------------------
 
-    def judge(self, hello: Hello, is_alive: Callable[[int, Life], bool]) -> Verdict | None:
+    def check(self, hello: Hello, is_alive: Callable[[int, BootId], bool]) -> RefusedHello | None:
         """Return the refusal of a peer's hello; None = the peer is admitted once ``bind`` has
-        completed. ``is_alive(node, life)`` is True if that boot of a peer is connected and
+        completed. ``is_alive(node, boot_id)`` is True if that boot of a peer is connected and
         supported right now."""
         facts, id_ = self.facts, hello.node
         record = facts.nodes.get(id_)
         known = (
-            peer_identity.Known(
-                record.incarnation or facts.bound.get(id_, 0), record.boot_epoch, self.life_of(id_)
+            peer_identity.KnownPeer(
+                record.incarnation or facts.bound.get(id_, 0), record.boot_epoch,
+                self.boot_id_of(id_)
             )
             if record is not None
             else None
         )
-        after = Life(*hello.after) if hello.after is not None else None
-        said = peer_identity.Introduction(
+        after = BootId(*hello.after) if hello.after is not None else None
+        said = peer_identity.PeerHello(
             id_, hello.incarnation, hello.boot_epoch, hello.process, after
         )
-        verdict = peer_identity.judge(said, self._node, known, id_ in facts.removed,
-                              lambda life: is_alive(id_, life))
+        verdict = peer_identity.check_peer(said, self._node, known, id_ in facts.removed,
+                                           lambda boot_id: is_alive(id_, boot_id))
         if verdict is None:
             return None
-        return Verdict(_CODES[verdict.refusal], verdict.text, verdict.remembered)
+        return RefusedHello(_CODES[verdict.refusal], verdict.text, verdict.remembered)
 
-    def life_of(self, peer: int) -> Life:
-        """Return the boot id of a peer that was admitted last; ``NO_LIFE`` = none."""
-        return self.facts.lives.get(peer) or self._processes.get(peer, peer_identity.NO_LIFE)
+    def boot_id_of(self, peer: int) -> BootId:
+        """Return the boot id of a peer that was admitted last; ``NO_BOOT_ID`` = none."""
+        return self.facts.boot_ids.get(peer) or self._processes.get(peer, peer_identity.NO_BOOT_ID)
 
     async def bind(self, hello: Hello,
-                   is_alive: Callable[[int, Life], bool]) -> Verdict | None:
+                   is_alive: Callable[[int, BootId], bool]) -> RefusedHello | None:
         """Admit a peer: record its boot id, and its incarnation if this is its first hello, both
         durably. The hello is judged again if the write took time. While the disk is full the boot
         id is kept in memory only, so that a node can restart. Return a refusal or None."""
         facts, id_ = self.facts, hello.node
         if not facts.nodes[id_].incarnation and id_ not in facts.bound:
             facts = facts._replace(bound={**facts.bound, id_: hello.incarnation})
-        life = Life(hello.boot_epoch, hello.process)
-        if not life.is_durable:
-            self._processes[id_] = life
-        elif facts.lives.get(id_) != life:
-            facts = facts._replace(lives={**facts.lives, id_: life})
+        boot_id = BootId(hello.boot_epoch, hello.process)
+        if not boot_id.is_durable:
+            self._processes[id_] = boot_id
+        elif facts.boot_ids.get(id_) != boot_id:
+            facts = facts._replace(boot_ids={**facts.boot_ids, id_: boot_id})
         if facts is not self.facts:
             self._replace(facts)
         # The file must hold them before the answer: the peer may vote and acknowledge as soon as it
         # is admitted, and this node must recognize its boot id after a crash.
         is_bound = id_ in self._saved.bound or id_ not in facts.bound
-        if not is_bound or life.is_durable and self._saved.lives.get(id_) != life:
+        if not is_bound or boot_id.is_durable and self._saved.boot_ids.get(id_) != boot_id:
             if not await self._saved_if_room() and not is_bound:
-                return Verdict(Code.STORAGE_FULL, f"the disk of node {self._node} is full, it "
-                               f"cannot remember node {id_}: free some space")
-            return self.judge(hello, is_alive)
+                return RefusedHello(Code.STORAGE_FULL, f"the disk of node {self._node} is full, it "
+                                    f"cannot remember node {id_}: free some space")
+            return self.check(hello, is_alive)
         return None
 
-    def met(self, peer: int, life: Life) -> None:
+    def met(self, peer: int, boot_id: BootId) -> None:
         """Record that ``peer`` admitted this boot id of this node; written when the disk has
         space."""
-        if self.facts.met.get(peer) != life:
-            self._replace(self.facts._replace(met={**self.facts.met, peer: life}))
+        if self.facts.met.get(peer) != boot_id:
+            self._replace(self.facts._replace(met={**self.facts.met, peer: boot_id}))
 
     # ---- admission of this node ------------------------------------------------------------------
 
@@ -303,7 +304,7 @@ def write(filesystem: Filesystem, directory: str, facts: Facts) -> None:
         "nodes": list(map(list, facts.nodes.values())),
         "removed": [list(row) for row in facts.removed.items()], "version": facts.version,
         "bound": [list(row) for row in facts.bound.items()], "admitted": facts.admitted,
-        "lives": _rows(facts.lives), "met": _rows(facts.met)})
+        "lives": _rows(facts.boot_ids), "met": _rows(facts.met)})
 
 
 def read(filesystem: Filesystem, directory: str) -> Facts | None:
@@ -319,7 +320,7 @@ def read(filesystem: Filesystem, directory: str) -> Facts | None:
             bytes.fromhex(fields["cluster_id"]), fields["groups"], fields["replication_factor"],
             _records(fields["initial"]), {node.id: node for node in _records(fields["nodes"])},
             dict(fields["removed"]), fields["version"], dict(fields["bound"]), fields["admitted"],
-            _lives(fields["lives"]), _lives(fields["met"]))
+            _boot_ids(fields["lives"]), _boot_ids(fields["met"]))
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptFile(f"{directory}/{KNOWN_NODES_FILE}", f"malformed ({error!r})") from error
 
@@ -330,14 +331,14 @@ def _records(rows: Iterable[list]) -> tuple[NodeRecord, ...]:
     return records
 
 
-def _of(known: dict[int, Life], nodes: dict[int, NodeRecord]) -> dict[int, Life]:
+def _of(known: dict[int, BootId], nodes: dict[int, NodeRecord]) -> dict[int, BootId]:
     """Return the boot ids of the given nodes."""
-    return {id_: life for id_, life in known.items() if id_ in nodes}
+    return {id_: boot_id for id_, boot_id in known.items() if id_ in nodes}
 
 
-def _rows(known: dict[int, Life]) -> list[list[int]]:
-    return [[id_, *life] for id_, life in known.items()]
+def _rows(known: dict[int, BootId]) -> list[list[int]]:
+    return [[id_, *boot_id] for id_, boot_id in known.items()]
 
 
-def _lives(rows: Iterable[list[int]]) -> dict[int, Life]:
-    return {id_: Life(*life) for id_, *life in rows}
+def _boot_ids(rows: Iterable[list[int]]) -> dict[int, BootId]:
+    return {id_: BootId(*boot_id) for id_, *boot_id in rows}

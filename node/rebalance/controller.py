@@ -74,7 +74,7 @@ class Driver:
         while True:
             plan = self._plan
             self._pacing.follow(plan)
-            if plan is None or not self._core.status.is_settled(METADATA_GROUP):
+            if plan is None or not self._core.status.has_applied_in_term(METADATA_GROUP):
                 self._leads_since_ms = None
                 await self._metadata_log.applied(self._metadata_log.state.version + 1,
                                                  LOOK_S if plan is not None else float("inf"))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from multiraft.raft.recovery_throttle import Limits
+from multiraft.raft.recovery_throttle import ThrottleRates
 from node.metadata.move_phases import Phase
 from node.metadata.plan_table import PAUSED, ActivePlan
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
 
 #: No pacing.
-FREE = Limits(0, {})
+FREE = ThrottleRates(0, {})
 
 
-def limits_of(plan: ActivePlan | None) -> Limits:
+def limits_of(plan: ActivePlan | None) -> ThrottleRates:
     """Return rates by group and receiving node.  O(moves under way)."""
     if plan is None:
         return FREE
@@ -38,8 +38,8 @@ def limits_of(plan: ActivePlan | None) -> Limits:
     rate = plan.limits.throttle
     stopped = {plan.moves[seq].subject for seq in plan.under_way
                if plan.state == PAUSED and plan.records[seq].phase is Phase.LEARNING}
-    return Limits(rate, {(group, node): 0 if group in stopped else max(1, rate // into[node])
-                         for group, node in streams})
+    return ThrottleRates(rate, {(group, node): 0 if group in stopped else max(1, rate // into[node])
+                                for group, node in streams})
 
 
 def filled_by(plan: ActivePlan | None, node: int) -> frozenset[int]:
@@ -68,5 +68,5 @@ class PlanThrottle:
         limits = limits_of(plan)
         if limits != self._seen:
             self._seen = limits
-            self._core.pace_catch_up(limits)
+            self._core.set_throttle_rates(limits)
             self._request_round()

@@ -156,7 +156,7 @@ class Replicas:
         self._create_new()
         for group in self._leaving:
             if group in self._core.status.groups():
-                self._let_go(group)
+                self._remove_replica(group)
         self._leaving.clear()
         state = self._metadata_log.state
         if state.recoveries == self._recoveries_seen:
@@ -173,7 +173,7 @@ class Replicas:
                     "group": group, "incarnation": incarnation})
                 self._request_round()
             else:
-                self._let_go(group)
+                self._remove_replica(group)
 
     def _go_on(self, group: int, incarnation: int) -> None:
         """Continue a group from this replica, which an operator named (forced recovery). A
@@ -217,7 +217,7 @@ class Replicas:
         self._on_created(group)
         self.created += 1
 
-    def _let_go(self, group: int) -> None:
+    def _remove_replica(self, group: int) -> None:
         self._core.remove_group(group)
         self.gone(group)
         self._request_round()

@@ -177,7 +177,7 @@ class PartitionSwitcher:
     async def _seal(self, place: Location, partition: int, switch: Switch) -> None:
         """Ask the new group's leader for its consent, then seal and wait for the commit."""
         group = place.group
-        if not self._core.status.is_settled(group):
+        if not self._core.status.has_applied_in_term(group):
             raise LeaderUnknown(f"the leader of group {group} is new")
         await self._ask_next(wire.OpenPartition(partition, switch.epoch, switch.to_group,
                                                 self._state.version, True))
@@ -232,7 +232,7 @@ class PartitionSwitcher:
         tail = self._partition_states.get(group)
         if tail is None or not self._core.status.is_leader(group):
             raise NotLeader(group, self._core.status.leader_hint(group)[0])
-        if not self._core.status.is_settled(group):
+        if not self._core.status.has_applied_in_term(group):
             raise LeaderUnknown(f"the leader of group {group} is new")
         if request.prepare:
             if not self._core.records_fit(group):

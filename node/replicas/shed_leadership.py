@@ -75,7 +75,7 @@ class LeadershipShedder:
         if group == METADATA_GROUP or self._not_before_ms.get(group, now_ms) > now_ms:
             return False
         try:
-            begun = self._core.make_way(group)
+            begun = self._core.shed_leadership(group)
         except ProposalError:
             return False  # a damaged replica: it is about to lose its leadership
         if begun:

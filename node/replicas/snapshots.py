@@ -306,7 +306,7 @@ class Snapshots:
 
 
 #: Shape of an image: index and value of the configuration, partition states, metadata.
-_IMAGE = (shapes.WHOLE, ([shapes.WHOLE],) * 3, shapes.ANYTHING, shapes.ANYTHING)
+_IMAGE = (shapes.UINT, ([shapes.UINT],) * 3, shapes.ANYTHING, shapes.ANYTHING)
 
 
 def _decode(download: PartialSnapshot) -> tuple[int, Configuration, PartitionStates, MetadataState,

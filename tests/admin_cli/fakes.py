@@ -80,9 +80,9 @@ class FakeCluster:
             node=node, group=group, incarnation=1, role="leader" if leads else "follower", term=7,
             vote=leader, leader=leader, first_index=1, last_index=100 - self.lag * (not leads),
             durable_index=100 - self.lag * (not leads), commit=90, applied_index=90,
-            commit_said=90, settled=leads, voters=(1, 2, 3), learners=(), outgoing=(),
-            quarantined="", asleep=False, transferee=0, uncommitted_bytes=50, log_bytes=4096,
-            partitions=2, members=())
+            leader_commit_seen=90, committed_in_term=leads, voters=(1, 2, 3), learners=(),
+            outgoing=(), quarantined="", quiesced=False, transferee=0, uncommitted_bytes=50,
+            log_bytes=4096, partitions=2, members=())
         values.update(self.configurations.get(group, {}))
         if leads:
             values["members"] = tuple(

@@ -148,9 +148,9 @@ def test_a_group_is_described_by_all_its_members(run, cluster):
     cluster.lag = 5
     answer = described(run, "1")
     assert {key: answer[key] for key in ("group", "leader", "term", "voters", "outgoing",
-                                         "partitions", "log_bytes", "settled")} == {
+                                         "partitions", "log_bytes", "committed_in_term")} == {
         "group": 1, "leader": 2, "term": 7, "voters": [1, 2, 3], "outgoing": [], "partitions": 2,
-        "log_bytes": 4096, "settled": True}
+        "log_bytes": 4096, "committed_in_term": True}
     assert [list(each) for each in answer["replicas"]] == [REPLICA_KEYS] * 3
     assert [(each["node"], each["role"], each["state"], each["lag_entries"], each["lag_bytes"])
             for each in answer["replicas"]] == [

@@ -194,7 +194,7 @@ def test_a_leader_with_room_refuses_what_no_majority_could_store(three):
     ballasts = [data_of(world, node) / "ballast" for node in (1, 2)]
     for ballast in ballasts:
         fill(ballast)
-    wait_for(lambda: {tuple(said["fields"]) for said in log_events(world, 3, "room")}
+    wait_for(lambda: {tuple(said["fields"]) for said in log_events(world, 3, "peer_disk_space")}
              == {(1, True), (2, True)}, "node 3 has heard of it", UP_S)
     assert {produce_once(world, topic, 3) for topic in TOPICS for _ in range(20)} == {
         Code.STORAGE_FULL}

@@ -89,7 +89,8 @@ def test_a_damaged_follower_is_repaired_and_leads_again(world):
     world.dev.start(2)
     wait_for(lambda: quarantined(world, 2) == 0, "node 2 is repaired")
     await_line(world, 2, "damage found")
-    wait_for(lambda: len(log_events(world, 2, "repaired")) >= SHAPE["groups"], "all of them")
+    wait_for(lambda: len(log_events(world, 2, "replica_repaired")) >= SHAPE["groups"],
+             "all of them")
     # now node 2 and 3 are the majority: the repaired node has to vote and may lead
     world.dev.kill(1)
     assert read_all(world, TOPIC) == sorted(values)

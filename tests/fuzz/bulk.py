@@ -86,7 +86,7 @@ def _answering() -> Bulk:
     PeerRequests(bulk, {shape.kind: functools.partial(_answer, op)
                         for op, shape in peer_requests.REQUESTS.items()}, refused)
     Repairs(RepairCoordinator(1, _store(), SimpleNamespace(
-        status=SimpleNamespace(is_settled=lambda _group: True)), lambda _: None),
+        status=SimpleNamespace(has_applied_in_term=lambda _group: True)), lambda _: None),
             bulk, lambda: None, silent_log())
     Side(Core(), bulk)  # of a leader, which has an image to send
     bulk.handlers.update(_publishing().handlers)

@@ -13,8 +13,8 @@ from chaos.simulator.disk.filesystem import SimulatedFilesystem
 from multiraft import core
 from multiraft.client._compression import CODECS, compress
 from multiraft.liveness.leadership_digest import BUCKETS
-from multiraft.liveness.peer_identity import Life
-from multiraft.partitions.producer_state import BATCHES_PER_WINDOW, carried, extended
+from multiraft.liveness.peer_identity import BootId
+from multiraft.partitions.producer_state import BATCHES_PER_WINDOW, export_windows, extended
 from multiraft.partitions.records import open_payload, seal_payload
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft import joint_quorum, messages
@@ -193,8 +193,8 @@ def handshakes() -> list[bytes]:
     return [cbor2.dumps(header) for header in (
         wire.hello_header(wire.Hello("append", bytes(16), 2, 5, "c", 7, 8, nonce=bytes(32))),
         wire.hello_header(wire.Hello("append", bytes(16), 2, 5, "c", 7, 1 << 63,
-                                     after=wire.LifeRow(4, 1 << 63))),
-        wire.refused_header(wire.Refused(46, "no", remembered=wire.LifeRow(4, 1 << 63))),
+                                     after=wire.BootIdRow(4, 1 << 63))),
+        wire.refused_header(wire.Refused(46, "no", remembered=wire.BootIdRow(4, 1 << 63))),
         wire.welcome_header(wire.Welcome(bytes(16), 1, 1, proof=bytes(32))),
         wire.challenge_header(wire.Challenge(1, 1, bytes(32))),
         wire.proof_header(wire.Proof(bytes(32))),
@@ -202,8 +202,8 @@ def handshakes() -> list[bytes]:
 
 
 def liveness_headers() -> list[bytes]:
-    """Return a heartbeat that has an answer."""
-    return [cbor2.dumps({"question": [1, 2, 3, 4], "answer": [1, 2, 3, 0]})]
+    """Return a heartbeat that has a response."""
+    return [cbor2.dumps({"heartbeat": [1, 2, 3, 4], "response": [1, 2, 3, 0]})]
 
 
 def repair_frames() -> list[bytes]:
@@ -349,7 +349,7 @@ def carried_windows() -> list[bytes]:
         lambda window, number: extended(window, BatchInfo(10, producer, 1, 10 * number, 0, 0),
                                         10 * number, 5 + number), range(batches), None)
         for producer, batches in ((7, 1), (8, BATCHES_PER_WINDOW))}
-    return [carried(windows), carried({7: windows[7]})]
+    return [export_windows(windows), export_windows({7: windows[7]})]
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -404,7 +404,9 @@ def identities() -> list[bytes]:
     disk.make_directory("/node")
     identity.create(disk, "/node", identity.Identity(bytes(16), 1, 77))
     identity.claim(disk, "/node", identity.Identity(bytes(16), 1, life=1 << 63), False)
-    refusal_record.write(disk, "/node", refusal_record.RefusalRecord("a copy", Life(4, 1 << 63), 5))
+    refusal_record.write(
+        disk, "/node", refusal_record.RefusalRecord("a copy", BootId(4, 1 << 63), 5)
+    )
     registry.write(disk, "/node", registry.of_new_cluster(bytes(16), 2, 3, NODES))
     return [
         disk.open(f"/node/{name}").read(1 << 16, 0)

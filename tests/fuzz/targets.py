@@ -25,7 +25,7 @@ from multiraft.client._batch_reader import intact_batches
 from multiraft.client._compression import decompress
 from multiraft.codec import reference
 from multiraft.errors import CodecError, CorruptEntry, MalformedHeader, MultiRaftError
-from multiraft.partitions.producer_state import carried, settled
+from multiraft.partitions.producer_state import export_windows, import_windows
 from multiraft.partitions.records import open_payload, parse_open, parse_seal
 from multiraft.raft import joint_quorum
 from multiraft.raft.messages import Append
@@ -209,10 +209,10 @@ def handshake(data: bytes) -> None:
 
 
 def liveness_frame(data: bytes) -> None:
-    """Decode a heartbeat or its answer."""
+    """Decode a heartbeat or its response."""
     fields = decode_header(data)
-    liveness_thread._values(liveness_thread.Question, fields.get("question"))
-    liveness_thread._values(liveness_thread.Answer, fields.get("answer"))
+    liveness_thread._values(liveness_thread.Heartbeat, fields.get("heartbeat"))
+    liveness_thread._values(liveness_thread.HeartbeatResponse, fields.get("response"))
 
 
 def repair_frame(data: bytes) -> None:
@@ -297,15 +297,15 @@ def payloads(data: bytes) -> None:
 def opening(data: bytes) -> None:
     """Decode a partition open and its producer state; an accepted one can be encoded again."""
     opened = parse_open(data)
-    windows = settled(opened.windows, 1)
-    assert settled(carried(windows), 1) == windows
+    windows = import_windows(opened.windows, 1)
+    assert import_windows(export_windows(windows), 1) == windows
     assert parse_open(open_payload(*opened)) == opened
 
 
 def carried_windows(data: bytes) -> None:
     """Decode producer state alone, without the header of a partition open."""
-    windows = settled(data, 1)
-    assert settled(carried(windows), 1) == windows
+    windows = import_windows(data, 1)
+    assert import_windows(export_windows(windows), 1) == windows
 
 
 def batch(data: bytes) -> None:

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from multiraft.liveness.leader_table import LeadershipDelta as LedList
+from multiraft.liveness.leader_table import LeadershipChanges
 from multiraft.raft.config import RaftConfig
 from multiraft.raft.memory_storage import MemoryStore
 from multiraft.raft.messages import LeadershipDelta, LeadershipDeltaRequest
@@ -25,7 +25,7 @@ def test_a_list_is_asked_for_again_until_its_node_is_gone():
     config = RaftConfig()
     core = MultiRaft(1, config, MemoryStore(), random.Random(1), 0)
     core.connected(2)
-    core.peer_led_version(2, 5)
+    core.peer_leading_version(2, 5)
     assert requests(core) == 1
     core.tick(config.retransmit_ms)
     assert requests(core) == 1
@@ -40,7 +40,7 @@ def test_a_list_is_asked_for_again_until_its_node_is_gone():
 def copy(core: MultiRaft, solo: Solo) -> list[LeadershipDelta]:
     """Tell the version of the list and copy it until nothing is asked for; the answers."""
     answers = []
-    core.peer_led_version(1, solo.core.status.leading_version)
+    core.peer_leading_version(1, solo.core.status.leading_version)
     while asked := [envelope.message for envelope in core.ready().messages]:
         solo.core.step(2, asked[0])
         answers += [envelope.message for envelope in solo.drain()]
@@ -61,7 +61,7 @@ def test_what_an_earlier_life_answered_hides_nothing_of_the_list_of_the_new_one(
     assert core.status.leader_hint(GROUP) == (1, solo.status.term)
     solo.boot()
     core.lease_granted(1, 2)
-    core.peer_led_version(1, solo.core.status.leading_version)
+    core.peer_leading_version(1, solo.core.status.leading_version)
     if again_before_it_leads:
         core.step(1, answer)
         core.ready()
@@ -74,7 +74,7 @@ def test_what_an_earlier_life_answered_hides_nothing_of_the_list_of_the_new_one(
 
 def test_whoever_copied_from_a_later_version_gets_the_whole_list():
     """The later version is of another boot epoch's list."""
-    led = LedList()
+    led = LeadershipChanges()
     led.record(7, 1, 3, True)
     assert led.since(9, 5) == (1, ((7, 1, 3, True),))
     assert led.since(1, 5) == (1, ())

@@ -24,7 +24,7 @@ from multiraft.types import METADATA_GROUP
 from multiraft.wire.connection import NEED_DATA, Connection, RequestEvent, ResponseEvent, Role
 from multiraft.wire.messages import BatchPart, CreateTopic, Hello, Produce
 from node.config import NodeConfig, parse
-from node.data_directory import draw_life
+from node.data_directory import draw_process_number
 from node.main import Node
 from node.observability.http import HttpThread
 from node.observability.phase import Life
@@ -111,7 +111,7 @@ def make_node(config: NodeConfig, life: Life | None = None,
     """Return all parts of a node on its real directory."""
     store = Store.open(str(config.data_dir), RealFilesystem(),
                        Identity(config.cluster_id, config.node.id, secrets.randbits(63),
-                                life=draw_life()))
+                                process=draw_process_number()))
     return Node(config, store, Security(config.security, config.cluster_id), silent_log(), life,
                 http)
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from multiraft.errors import MultiRaftError
-from multiraft.liveness.peer_identity import DURABLE, Life
+from multiraft.liveness.peer_identity import DURABLE, BootId
 from multiraft.storage import refusal_record
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.storage.refusal_record import RefusalRecord
@@ -26,7 +26,7 @@ from node.peers import registry
 from tests.node.harness import CLUSTER, one_node_table
 
 FILESYSTEM = RealFilesystem()
-LATER = Life(9, DURABLE | 9)
+LATER = BootId(9, DURABLE | 9)
 
 
 @pytest.fixture
@@ -252,11 +252,11 @@ def test_a_refusal_is_cleared_on_the_operator_s_word_only(config, clear):
     refused = clear()
     assert refused.exit_code == 1 and "it is a copy" in refused.output
     assert "--accept-data-loss" in refused.output and "acknowledged" in refused.output
-    assert setup.refusal_of(FILESYSTEM, config) is not None
+    assert setup.refusal_record_of(FILESYSTEM, config) is not None
     cleared = clear("--accept-data-loss")
     assert cleared.exit_code == 0, cleared.output
     found = setup.identity_of(FILESYSTEM, config)
-    assert (found.boot_epoch, found.lives) == (LATER.boot_epoch, (LATER,))
+    assert (found.boot_epoch, found.boot_ids) == (LATER.boot_epoch, (LATER,))
 
 
 def test_the_refusal_of_a_directory_in_use_is_not_cleared(config, clear):
@@ -268,7 +268,7 @@ def test_the_refusal_of_a_directory_in_use_is_not_cleared(config, clear):
     finally:
         lock.close()
     assert result.exit_code == 3 and "is held by process" in result.output
-    assert setup.refusal_of(FILESYSTEM, config) is not None
+    assert setup.refusal_record_of(FILESYSTEM, config) is not None
 
 
 @pytest.mark.parametrize("command", ["init", "start"])

@@ -18,7 +18,7 @@ from multiraft.errors import (
 from multiraft.partitions import state as tail_module
 from multiraft.partitions.producer_state import (
     BATCHES_PER_WINDOW,
-    carried,
+    export_windows,
     extended,
     window_batches,
 )
@@ -50,10 +50,10 @@ def entry(tail, kind, partition=0, base_offset=-1, payload=b"", batch=None):
 
 def put(tail, batch, partition=P):
     """Admit and append a batch like a leader; return the batch's Admitted."""
-    admitted = tail.admit(partition, batch)
+    admitted = tail.validate_append(partition, batch)
     if not admitted.duplicate:
         data = entry(tail, EntryKind.DATA, partition, admitted.base_offset, b"", batch)
-        assert tail.verify(data) == ""
+        assert tail.check_entry(data) == ""
         tail.append(data)
     return admitted
 
@@ -66,7 +66,7 @@ def put_at(tail, count, producer, sequence):
 
 def control(tail, kind, partition=P, base_offset=-1, payload=b""):
     made = entry(tail, kind, partition, base_offset, payload)
-    assert tail.verify(made) == ""
+    assert tail.check_entry(made) == ""
     tail.append(made)
 
 
@@ -127,7 +127,7 @@ def test_entries_without_partition_take_an_index_and_nothing_else():
 
 def test_a_batch_for_an_unopened_partition_is_refused():
     with pytest.raises(UnknownPartition, match="partition 9 is not open in group 3"):
-        opened().admit(9, info())
+        opened().validate_append(9, info())
 
 
 # ---- verify -------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def bad_entries(tail):
 def test_a_follower_says_why_an_entry_contradicts_its_tail():
     tail = opened(epoch=2)
     for expected, made in bad_entries(tail):
-        assert expected in tail.verify(made)
+        assert expected in tail.check_entry(made)
     assert tail.last_index == 1
 
 
@@ -169,7 +169,7 @@ def test_an_opening_behind_the_end_is_refused_and_one_at_the_end_continues():
     put(tail, info(4))
     seal(tail)
     behind = entry(tail, EntryKind.PARTITION_OPEN, P, payload=open_payload(2, 3))
-    assert "ends at 4, opened at 3" in tail.verify(behind)
+    assert "ends at 4, opened at 3" in tail.check_entry(behind)
     control(tail, EntryKind.PARTITION_OPEN, payload=open_payload(3, 9, 40))
     assert put(tail, info()) == (9, 40, False, 0)
     tail.apply(tail.last_index)
@@ -180,7 +180,7 @@ def test_the_limit_of_partitions_is_stated(monkeypatch):
     monkeypatch.setattr(tail_module, "PARTITIONS_PER_GROUP_MAX", 1)
     tail = opened()
     more = entry(tail, EntryKind.PARTITION_OPEN, 8, payload=open_payload(1))
-    assert "limit of 1" in tail.verify(more)
+    assert "limit of 1" in tail.check_entry(more)
 
 
 # ---- open, seal, log start ----------------------------------------------------------------------
@@ -226,10 +226,10 @@ def test_a_sealed_partition_takes_no_data_but_still_answers_retries():
     put(tail, first)
     seal(tail, base_offset=2)
     with pytest.raises(PartitionSealed, match="offset 2"):
-        tail.admit(P, info(2, producer=5, sequence=2))
-    assert tail.admit(P, first) == (0, 0, True, 2)
+        tail.validate_append(P, info(2, producer=5, sequence=2))
+    assert tail.validate_append(P, first) == (0, 0, True, 2)
     data = entry(tail, EntryKind.DATA, P, 2, b"", info())
-    assert "is sealed at 2" in tail.verify(data)
+    assert "is sealed at 2" in tail.check_entry(data)
 
 
 def test_a_new_epoch_in_the_same_group_forgets_the_windows_and_truncate_restores_them():
@@ -263,23 +263,23 @@ def test_a_retry_of_each_of_the_last_five_batches_gets_its_offset_and_index_befo
     for batch in batches:
         put(tail, batch)
     for n, batch in enumerate(batches[1:], start=1):
-        assert tail.admit(P, batch) == (2 * n, 0, True, n + 2)
+        assert tail.validate_append(P, batch) == (2 * n, 0, True, n + 2)
     with pytest.raises(OutOfOrderSequence):
-        tail.admit(P, batches[0])
+        tail.validate_append(P, batches[0])
 
 
 def test_a_gap_in_sequences_is_refused_with_the_expected_one():
     tail = opened()
     put(tail, info(3, producer=5))
     with pytest.raises(OutOfOrderSequence, match="sent sequence 4 .* expected 3"):
-        tail.admit(P, info(1, producer=5, sequence=4))
+        tail.validate_append(P, info(1, producer=5, sequence=4))
 
 
 def test_a_retry_with_another_count_is_no_retry():
     tail = opened()
     put(tail, info(3, producer=5))
     with pytest.raises(OutOfOrderSequence):
-        tail.admit(P, info(2, producer=5, sequence=0))
+        tail.validate_append(P, info(2, producer=5, sequence=0))
 
 
 def test_several_batches_in_flight_are_judged_by_the_tail_and_undone_with_it():
@@ -288,7 +288,7 @@ def test_several_batches_in_flight_are_judged_by_the_tail_and_undone_with_it():
         put(tail, info(1, producer=5, sequence=sequence))
     tail.truncate(3)  # the second and third are gone
     with pytest.raises(OutOfOrderSequence):
-        tail.admit(P, info(1, producer=5, sequence=2))
+        tail.validate_append(P, info(1, producer=5, sequence=2))
     assert put(tail, info(1, producer=5, sequence=1)) == (1, 0, False, 0)
 
 
@@ -297,7 +297,7 @@ def test_sequences_wrap_inside_a_batch_and_between_batches():
     last = 2**31 - 1
     put_at(tail, 2, producer=5, sequence=last)  # last, 0
     assert put(tail, info(1, producer=5, sequence=1)).base_offset == 2
-    assert tail.admit(P, info(2, producer=5, sequence=last)).duplicate
+    assert tail.validate_append(P, info(2, producer=5, sequence=last)).duplicate
     tail = opened()
     put_at(tail, 1, producer=5, sequence=last)
     assert put(tail, info(1, producer=5, sequence=0)) == (1, 0, False, 0)
@@ -307,16 +307,16 @@ def test_a_new_producer_epoch_starts_at_zero_and_fences_the_old_one():
     tail = opened()
     put(tail, info(3, producer=5, epoch=0))
     with pytest.raises(OutOfOrderSequence, match="epoch 1 .* not 0"):
-        tail.admit(P, info(1, producer=5, epoch=1, sequence=3))
+        tail.validate_append(P, info(1, producer=5, epoch=1, sequence=3))
     put(tail, info(1, producer=5, epoch=1))
     with pytest.raises(ProducerFenced, match="epoch 0 was fenced by epoch 1"):
-        tail.admit(P, info(3, producer=5, epoch=0))
+        tail.validate_append(P, info(3, producer=5, epoch=0))
 
 
 def test_an_unknown_producer_starts_at_zero():
     tail = opened()
     with pytest.raises(OutOfOrderSequence, match="unknown .* sequence 1, not 0"):
-        tail.admit(P, info(1, producer=5, sequence=1))
+        tail.validate_append(P, info(1, producer=5, sequence=1))
     assert put(tail, info(1, producer=5)) == (0, 0, False, 0)
 
 
@@ -337,7 +337,7 @@ def test_the_least_recently_used_producer_is_forgotten_and_comes_back_with_trunc
     put(tail, info(1, producer=99_999))
     assert 1 not in tail._windows[P] and 0 in tail._windows[P]
     with pytest.raises(OutOfOrderSequence, match="producer 1 is unknown"):
-        tail.admit(P, info(1, producer=1, sequence=1))
+        tail.validate_append(P, info(1, producer=1, sequence=1))
     assert put(tail, info(1, producer=1, epoch=1)) == (1026, 0, False, 0)
     tail.truncate(first_gone)
     assert list(tail._windows[P]) == [*range(1, PRODUCERS_PER_PARTITION_MAX), 0]
@@ -370,7 +370,7 @@ def some_carried(draw, end):
     windows = {}
     for producer, offset in zip(draw(st.permutations(range(5))), sorted(offsets), strict=False):
         windows[producer] = extended(None, info(1, producer), offset, 1)
-    return carried(dict(list(windows.items())[:3]))
+    return export_windows(dict(list(windows.items())[:3]))
 
 
 @st.composite
@@ -406,7 +406,7 @@ def candidate(draw, tail):
     else:
         made = entry(tail, kind, partition,
                      draw(st.integers(0, 6)) if kind == EntryKind.LOG_START else -1)
-    return made if tail.verify(made) == "" else None
+    return made if tail.check_entry(made) == "" else None
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -446,7 +446,7 @@ def assert_equals_rebuild(tail, log, applied):
     restored = PartitionStates.restore(cbor2.loads(cbor2.dumps(snapshot)))
     assert (restored.last_index, restored.applied_index) == (applied, applied)
     for made in log[applied:]:
-        assert restored.verify(made) == ""
+        assert restored.check_entry(made) == ""
         restored.append(made)
     assert view(restored) == view(tail)
     restored._check()

@@ -15,7 +15,7 @@ from multiraft.errors import (
     UnknownPartition,
 )
 from multiraft.partitions import state as tail_module
-from multiraft.partitions.producer_state import carried, extended, settled
+from multiraft.partitions.producer_state import export_windows, extended, import_windows
 from multiraft.partitions.records import (
     LEADER_EPOCH_MAX,
     PartitionSeal,
@@ -37,7 +37,7 @@ def moved(old, group=4, term=1):
     payload = continue_payload(old.sealed(P), term)
     made = entry(new, EntryKind.PARTITION_OPEN, P, payload=payload)
     made.term = term
-    assert new.verify(made) == ""
+    assert new.check_entry(made) == ""
     new.append(made)
     return new
 
@@ -68,9 +68,9 @@ def test_a_retry_of_what_was_carried_is_answered_once_the_opening_is_committed()
         put(tail, batch)
     new = moved(tail)
     for n, batch in enumerate(batches[1:], start=1):
-        assert new.admit(P, batch) == (2 * n, 1, True, 1)
+        assert new.validate_append(P, batch) == (2 * n, 1, True, 1)
     with pytest.raises(OutOfOrderSequence):
-        new.admit(P, batches[0])
+        new.validate_append(P, batches[0])
     assert put(new, info(1, producer=5, sequence=12)) == (12, 1, False, 0)
 
 
@@ -116,7 +116,7 @@ def test_a_sealed_partition_judges_no_sequences():
     for late in (info(1, producer=5, sequence=7), info(1, producer=6, sequence=3),
                  info(1, producer=5, epoch=3, sequence=2), info(1)):
         with pytest.raises(PartitionSealed):
-            tail.admit(P, late)
+            tail.validate_append(P, late)
 
 
 def test_a_partition_that_comes_back_knows_what_happened_elsewhere_and_truncate_forgets_it():
@@ -130,8 +130,8 @@ def test_a_partition_that_comes_back_knows_what_happened_elsewhere_and_truncate_
     before = dict(tail._windows[P])
     control(tail, EntryKind.PARTITION_OPEN, payload=continue_payload(other.sealed(P), 1))
     assert tail.tail_state(P).epoch == 3 and tail.next_offset(P) == 4
-    assert tail.admit(P, info(2, producer=5, sequence=1)).base_offset == 1
-    assert tail.admit(P, info(1, producer=6)).base_offset == 3
+    assert tail.validate_append(P, info(2, producer=5, sequence=1)).base_offset == 1
+    assert tail.validate_append(P, info(1, producer=6)).base_offset == 3
     tail.truncate(tail.last_index)
     assert tail._windows[P] == before and not tail.is_open(P)
     tail._check()
@@ -143,22 +143,23 @@ def test_a_partition_that_comes_back_knows_what_happened_elsewhere_and_truncate_
     lambda data: data[:10] + b"\0" + data[11:]])
 def test_damaged_carried_windows_are_refused(damage):
     window = extended(None, info(1, producer=5), 0, 1)
-    data = carried({5: window})
-    assert settled(data, 1) == {5: window}
+    data = export_windows({5: window})
+    assert import_windows(data, 1) == {5: window}
     with pytest.raises(CorruptEntry):
-        settled(damage(data), 1)
+        import_windows(damage(data), 1)
     tail = opened()
     payload = open_payload(2, 9, 0, 0, damage(data))
-    assert "carried window" in tail.verify(entry(tail, EntryKind.PARTITION_OPEN, P, -1, payload))
+    opening = entry(tail, EntryKind.PARTITION_OPEN, P, -1, payload)
+    assert "carried window" in tail.check_entry(opening)
 
 
 def test_more_carried_windows_than_a_partition_may_have_are_refused(monkeypatch):
     monkeypatch.setattr(tail_module, "PRODUCERS_PER_PARTITION_MAX", 1)
-    data = carried({producer: extended(None, info(1, producer=producer), producer, 1)
-                    for producer in (1, 2)})
+    data = export_windows({producer: extended(None, info(1, producer=producer), producer, 1)
+                           for producer in (1, 2)})
     tail = opened()
     made = entry(tail, EntryKind.PARTITION_OPEN, P, -1, open_payload(2, 9, 0, 0, data))
-    assert "limit of 1" in tail.verify(made)
+    assert "limit of 1" in tail.check_entry(made)
 
 
 # ---- the model ----------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ class Replicated:
     def append(self, kind, payload=b"", base_offset=-1, batch=None) -> int:
         made = Entry(kind, self.tail.group, 1, self.term, self.tail.last_index + 1, P, base_offset,
                      payload, batch)
-        assert self.tail.verify(made) == ""
+        assert self.tail.check_entry(made) == ""
         self.tail.append(made)
         self.log.append(made)
         return made.index
@@ -217,7 +218,7 @@ class Moving:
         batch = BatchInfo(1, producer, 0, sequence, 0, 0)
         there = self.groups[group]
         try:
-            admitted = there.tail.admit(P, batch)
+            admitted = there.tail.validate_append(P, batch)
         except (UnknownPartition, PartitionSealed, OutOfOrderSequence):
             return
         index = admitted.index

@@ -191,13 +191,13 @@ class Cluster:
         for node in self.nodes.values():
             if node.core is None:
                 continue
-            for to, question in node.liveness.questions(self.now_ms):
+            for to, heartbeat in node.liveness.heartbeats(self.now_ms):
                 peer = self.nodes[to]
                 if peer.core is None or (node.id, to) in self.cut:
                     continue
-                answer = peer.liveness.answer(self.now_ms, node.id, question)
-                if answer is not None and (to, node.id) not in self.cut:
-                    node.liveness.answered(self.now_ms, to, answer)
+                response = peer.liveness.on_heartbeat(self.now_ms, node.id, heartbeat)
+                if response is not None and (to, node.id) not in self.cut:
+                    node.liveness.on_response(self.now_ms, to, response)
         for node in self.nodes.values():
             if node.core is not None:
                 node.liveness.expire(self.now_ms)

@@ -33,7 +33,7 @@ class ScriptTail(NullLogState):
     def __init__(self) -> None:
         self.refused: dict[int, str] = {}
 
-    def verify(self, entry) -> str:
+    def check_entry(self, entry) -> str:
         return self.refused.get(entry.index, "")
 
 
@@ -195,7 +195,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
         if "now" in command.arguments:
             election.campaign(group)
         else:
-            election.ask_for_pre_votes(group)
+            election.start_pre_vote(group)
         self.drain(node)
 
     def do_propose(self, command: Command) -> list[str] | None:
@@ -239,7 +239,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
         """make-way n1 g1: the disk of n1 has no room for records."""
         node = self.nodes[command.node()]
         try:
-            under_way = node.core.make_way(command.group())
+            under_way = node.core.shed_leadership(command.group())
         except ProposalError as error:
             self.lines.append(f"refused: {error}")
             return None
@@ -511,7 +511,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
             pending = bool(node.core._peers.pending)
             self.obey(node, node.core.ready())
             timers = [f"g{group}" for group in node.core.status.groups()
-                      if not node.core.status.of(group).asleep]
+                      if not node.core.status.of(group).quiesced]
             self.lines.append(f"timers: {' '.join(timers) or 'none'}")
             if not pending:
                 return
@@ -519,7 +519,7 @@ class Interaction(MemberVerbs, SnapshotVerbs):
     def do_announce(self, command: Command) -> None:
         """announce n4 n1: n4 hears the version of n1's list of led groups."""
         node, other = self.nodes[command.node()], self.nodes[command.node(1)]
-        node.core.peer_led_version(other.id, other.core.status.leading_version)
+        node.core.peer_leading_version(other.id, other.core.status.leading_version)
         self.drain(node)
 
     # ---- to a fixed point ---------------------------------------------------------------------

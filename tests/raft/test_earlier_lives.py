@@ -48,7 +48,7 @@ def test_a_late_acknowledgement_does_not_tell_what_the_new_life_knows():
     assert [message for message in solo.tick(600) if isinstance(message, Append)]
     solo.acknowledge(2, 2, commit=2, read_round=read_round)
     solo.tick(600)
-    assert member(solo).commit_known == 2 and solo.status.asleep
+    assert member(solo).commit_known == 2 and solo.status.quiesced
 
 
 def test_what_a_restarted_member_may_have_lost_does_not_commit():
@@ -118,7 +118,7 @@ def test_a_replica_that_was_removed_and_made_again_is_fed_from_its_beginning(nod
     solo = leading(learners=(6,))
     solo.acknowledge(node, 2, commit=1)
     unknown(solo, node, 0)
-    assert member(solo, node).match == 0 and member(solo, node).state == "absent"
+    assert member(solo, node).match == 0 and member(solo, node).state == "unknown_group"
     solo.acknowledge(node, 2, commit=1)  # late
     assert member(solo, node).match == 0
     asked = solo.tick(600)
@@ -141,10 +141,10 @@ def test_a_group_does_not_sleep_while_a_member_has_no_replica():
     solo.acknowledge(2, 2, commit=2)
     solo.acknowledge(3, 2, commit=2)
     solo.tick(600)
-    assert solo.status.asleep
+    assert solo.status.quiesced
     solo.core.connected(3)
     solo.core.announce_commit(GROUP)
     solo.drain()
     unknown(solo, 3, 0)
-    assert not solo.status.asleep
+    assert not solo.status.quiesced
     assert [message for message in solo.tick(5000) if isinstance(message, Append)]

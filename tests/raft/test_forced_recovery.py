@@ -55,7 +55,7 @@ def recovered() -> tuple[Cluster, int, tuple[int, int]]:
 def join(cluster: Cluster, id_: int) -> None:
     """Create a replica for a leader that needs one, like ``node/replicas/lifecycle.py``."""
     node = cluster.nodes[id_]
-    wanted = next(event for event in node.events if event.kind == "wanted")
+    wanted = next(event for event in node.events if event.kind == "replica_requested")
     incarnation, _, term, at = wanted.fields
     node.store.create_group(GROUP, 1, NOBODY)
     node.core.add_group(GROUP, 1, node.store.created(GROUP), NullLogState())
@@ -154,7 +154,7 @@ def test_a_survivor_in_doubt_that_lost_the_record_of_it_counts_again_once_it_is_
         image.configuration, image.configuration_index = Configuration((1, 2, 3)), 0
         image.quarantined = "something is lost"
     honest = type(store).restored
-    store.restored = lambda group: honest(store, group)._replace(doubtful=True)
+    store.restored = lambda group: honest(store, group)._replace(needs_head_recovery=True)
     cluster.start(survivor)
     del store.restored
     core = cluster.nodes[survivor].core
@@ -162,7 +162,7 @@ def test_a_survivor_in_doubt_that_lost_the_record_of_it_counts_again_once_it_is_
     core.repair.reincarnate(GROUP, 2, NOBODY)
     cluster.drain(survivor)
     cluster.run(5000)
-    assert core.repair.is_cleared(GROUP)
+    assert core.repair.is_head_recovered(GROUP)
     core.repair.repaired(GROUP)
     cluster.run(2000)
     leader, = leaders(cluster)
@@ -191,8 +191,8 @@ def test_the_survivor_leads_in_a_later_term_than_those_who_are_lost_did():
         cluster.nodes[lost].core.resign(GROUP, "asked to")
         cluster.run(3000)
     lost = next(id_ for id_ in others if status(cluster, id_).leader == id_)
-    hints = LeaderTable()
-    hints.learn(lost, (GROUP, 1, status(cluster, lost).term, True))
+    leader_table = LeaderTable()
+    leader_table.learn(lost, (GROUP, 1, status(cluster, lost).term, True))
     assert status(cluster, survivor).term < status(cluster, lost).term - 1
     for id_ in others:
         cluster.crash(id_)
@@ -200,5 +200,5 @@ def test_the_survivor_leads_in_a_later_term_than_those_who_are_lost_did():
     cluster.run(2000)
     found = status(cluster, survivor)
     assert found.leader == survivor
-    hints.learn(survivor, (GROUP, 2, found.term, True))
-    assert hints.leader(GROUP)[0] == survivor
+    leader_table.learn(survivor, (GROUP, 2, found.term, True))
+    assert leader_table.leader(GROUP)[0] == survivor

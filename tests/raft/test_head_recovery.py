@@ -35,7 +35,7 @@ def lose_end(cluster: Cluster, id_: int, keep: int, forget_vote: bool = False) -
             last = image.entries[-1].term if image.entries else 0
             image.hard_state = HardState(last, 0)
     honest = type(store).restored
-    store.restored = lambda group: honest(store, group)._replace(doubtful=True)
+    store.restored = lambda group: honest(store, group)._replace(needs_head_recovery=True)
     cluster.start(id_)
     del store.restored
 
@@ -59,8 +59,8 @@ def test_a_doubter_is_fed_and_cleared_by_an_entry_committed_without_it():
     lose_end(cluster, doubter, keep=2, forget_vote=True)
     cluster.run(2000)
     assert status(cluster, doubter).quarantined
-    assert len(events(cluster, doubter, "cleared")) == 1
-    (barrier,) = events(cluster, doubter, "cleared")[0].fields
+    assert len(events(cluster, doubter, "head_recovered")) == 1
+    (barrier,) = events(cluster, doubter, "head_recovered")[0].fields
     assert barrier > before
     assert status(cluster, doubter).last_index == status(cluster, leader).last_index
     assert status(cluster, doubter).vote != 0  # it may not vote again in this term
@@ -82,7 +82,7 @@ def test_a_doubter_counts_for_no_commit():
     cluster.settle()
     assert status(cluster, doubter).last_index > commit
     assert status(cluster, leader).commit == commit
-    assert events(cluster, doubter, "cleared") == []
+    assert events(cluster, doubter, "head_recovered") == []
 
 
 def test_a_doubter_votes_for_nobody():
@@ -116,7 +116,7 @@ def test_a_clearance_of_another_episode_clears_nothing():
     term = status(cluster, doubter).term
     cluster.nodes[doubter].core.step(leader, HeadRecoveryGrant(GROUP, 1, term, 4711, 1))
     cluster.drain(doubter)
-    assert events(cluster, doubter, "cleared") == []
+    assert events(cluster, doubter, "head_recovered") == []
 
 
 def test_each_leader_clears_anew():
@@ -125,11 +125,11 @@ def test_each_leader_clears_anew():
     cluster.cut |= {(leader, doubter)}  # the old leader's clearance never arrives
     lose_end(cluster, doubter, keep=2)
     cluster.run(1000)
-    assert events(cluster, doubter, "cleared") == []
+    assert events(cluster, doubter, "head_recovered") == []
     cluster.crash(leader)
     cluster.run(5000)
     assert cluster.leader() not in (0, leader, doubter)
-    assert len(events(cluster, doubter, "cleared")) == 1
+    assert len(events(cluster, doubter, "head_recovered")) == 1
 
 
 @pytest.mark.parametrize("nodes", [3, 5])
@@ -166,16 +166,16 @@ def test_a_lost_notice_of_repair_is_made_up_for_by_asking_again():
 def test_a_doubter_of_a_sleeping_group_speaks_up_until_it_is_heard():
     cluster, leader = established()
     doubter = other_than(cluster, leader)
-    assert status(cluster, leader).asleep
+    assert status(cluster, leader).quiesced
     node = cluster.nodes[doubter]
     node.core.repair.quarantine(GROUP, "found by the scrub")
     cluster.cut.add((doubter, leader))
-    node.core.repair.follow(GROUP)
+    node.core.repair.begin_head_recovery(GROUP)
     cluster.run(300)
-    assert not events(cluster, doubter, "cleared"), "the first word was lost"
+    assert not events(cluster, doubter, "head_recovered"), "the first word was lost"
     cluster.cut.discard((doubter, leader))
     cluster.run(2000)
-    assert len(events(cluster, doubter, "cleared")) == 1
+    assert len(events(cluster, doubter, "head_recovered")) == 1
 
 
 def test_a_doubter_that_was_removed_meanwhile_is_told_so():
@@ -221,7 +221,7 @@ def test_what_waited_for_a_doubter_is_committed_when_it_is_cleared():
     doubter = other_than(cluster, leader)
     lose_end(cluster, doubter, keep=2)
     cluster.run(2000)
-    assert len(events(cluster, doubter, "cleared")) == 1
+    assert len(events(cluster, doubter, "head_recovered")) == 1
     cluster.crash(other_than(cluster, leader, doubter))
     last = cluster.propose(b"nobody else can commit it", node=leader).index
     cluster.settle()
@@ -237,14 +237,14 @@ def test_a_later_doubt_needs_a_clearance_of_its_own():
     lose_end(cluster, doubter, keep=2)
     cluster.run(2000)
     core = cluster.nodes[doubter].core
-    assert core.repair.is_cleared(GROUP)
+    assert core.repair.is_head_recovered(GROUP)
     core.repair.repaired(GROUP)
     cluster.run(1000)
     core.repair.quarantine(GROUP, "found by the scrub")
-    assert not core.repair.is_cleared(GROUP)
-    core.repair.follow(GROUP)
+    assert not core.repair.is_head_recovered(GROUP)
+    core.repair.begin_head_recovery(GROUP)
     cluster.run(1000)
-    assert core.repair.is_cleared(GROUP)
+    assert core.repair.is_head_recovered(GROUP)
 
 
 def test_a_doubter_that_was_removed_hears_of_it_though_its_leader_never_comes_back():
@@ -259,7 +259,7 @@ def test_a_doubter_that_was_removed_hears_of_it_though_its_leader_never_comes_ba
     cluster.nodes[cluster.leader()].core.change_members(GROUP, others, ())
     cluster.run(3000)
     cluster.nodes[doubter].core.repair.quarantine(GROUP, "found by the scrub")
-    cluster.nodes[doubter].core.repair.follow(GROUP)
+    cluster.nodes[doubter].core.repair.begin_head_recovery(GROUP)
     cluster.cut.clear()
     cluster.run(10_000)
     assert GROUP not in cluster.nodes[doubter].core.status.groups()
@@ -302,9 +302,9 @@ def test_no_majority_is_left_that_needs_who_is_not_counted(doubts):
     cluster.cut.clear()
     cluster.run(2000)
     if not doubts:
-        cluster.nodes[damaged].core.repair.follow(GROUP)
+        cluster.nodes[damaged].core.repair.begin_head_recovery(GROUP)
     cluster.run(3000)
-    assert len(events(cluster, damaged, "cleared")) == 1
+    assert len(events(cluster, damaged, "head_recovered")) == 1
 
 
 @pytest.mark.parametrize("joint_is_committed", [True, False])
@@ -322,9 +322,9 @@ def test_one_of_two_voters_that_doubts_itself_is_cleared_by_the_other(joint_is_c
     cluster.cut.clear()
     assert bool(status(cluster, leader).configuration.outgoing) != joint_is_committed
     cluster.nodes[doubter].core.repair.quarantine(GROUP, "found by the scrub")
-    cluster.nodes[doubter].core.repair.follow(GROUP)
+    cluster.nodes[doubter].core.repair.begin_head_recovery(GROUP)
     cluster.run(3000)
-    assert len(events(cluster, doubter, "cleared")) == 1
+    assert len(events(cluster, doubter, "head_recovered")) == 1
     cluster.nodes[doubter].core.repair.repaired(GROUP)
     cluster.run(2000)
     assert status(cluster, leader).commit == status(cluster, leader).last_index
@@ -344,10 +344,10 @@ def test_half_of_the_voters_clears_a_doubt_and_less_than_half_does_not():
     core.step(doubter, HeadRecoveryRequest(GROUP, 1, status(cluster, leader).term, 77))
     cluster.drain(leader)
     cluster.settle()
-    assert events(cluster, doubter, "cleared") == []
+    assert events(cluster, doubter, "head_recovered") == []
     cluster.cut.clear()
     cluster.run(1000)
-    assert len(events(cluster, doubter, "cleared")) == 1
+    assert len(events(cluster, doubter, "head_recovered")) == 1
 
 
 @pytest.mark.parametrize("follows", [True, False])
@@ -359,7 +359,7 @@ def test_a_group_is_not_handed_to_who_is_damaged(follows):
     heir = next(id_ for id_ in status(cluster, leader).configuration.voters if id_ != leader)
     cluster.nodes[heir].core.repair.quarantine(GROUP, "entry 3 is damaged")
     if follows:
-        cluster.nodes[heir].core.repair.follow(GROUP)
+        cluster.nodes[heir].core.repair.begin_head_recovery(GROUP)
         cluster.run(1000)
     for _ in range(2):
         if core.status.is_leader(GROUP):
@@ -376,7 +376,7 @@ def test_a_group_that_is_handed_to_who_is_damaged_by_name_takes_proposals_again_
     cluster.nodes[heir].core.repair.quarantine(GROUP, "entry 3 is damaged")
     cluster.drain(heir)
     if follows:
-        cluster.nodes[heir].core.repair.follow(GROUP)
+        cluster.nodes[heir].core.repair.begin_head_recovery(GROUP)
         cluster.settle()
         with pytest.raises(ProposalError):
             core.transfer(GROUP, heir)
@@ -396,7 +396,7 @@ def test_a_doubter_that_is_no_member_is_told_so_at_once():
     cluster.settle()
     cluster.cut.clear()
     cluster.nodes[doubter].core.repair.quarantine(GROUP, "found by the scrub")
-    cluster.nodes[doubter].core.repair.follow(GROUP)
+    cluster.nodes[doubter].core.repair.begin_head_recovery(GROUP)
     cluster.settle()
     assert GROUP not in cluster.nodes[doubter].core.status.groups()
 
@@ -410,6 +410,6 @@ def test_what_is_forgotten_already_is_not_forgotten_twice():
     cluster.start(held)
     core = cluster.nodes[held].core
     core.repair.quarantine(GROUP, "entry 3 is damaged")
-    assert core.repair.may_forget(GROUP, 3)
-    core.repair.forget(GROUP, 3)
-    assert not core.repair.may_forget(GROUP, 3)
+    assert core.repair.may_truncate(GROUP, 3)
+    core.repair.truncate(GROUP, 3)
+    assert not core.repair.may_truncate(GROUP, 3)

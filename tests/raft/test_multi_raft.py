@@ -196,12 +196,12 @@ def test_what_is_stepped_counts_from_when_it_was_said():
     """A node whose groups sleep has had no round, and no tick, for a while."""
     solo = Solo()
     solo.append(term=1)
-    solo.core.it_is(60_000)
+    solo.core.set_now(60_000)
     solo.core.step(2, TimeoutNow(GROUP, 1, 1))
     assert solo.status.role is Role.CANDIDATE
     assert solo.core.next_deadline_ms() >= 60_000 + solo.config.election_retry_ms
     with pytest.raises(AssertionError, match="back"):
-        solo.core.it_is(59_999)
+        solo.core.set_now(59_999)
 
 
 def test_members_in_step_are_sent_the_very_same_append():
@@ -378,7 +378,7 @@ def test_compaction_is_followed_and_a_member_below_it_needs_a_snapshot():
     solo.step(3, AppendReply(GROUP, 1, 2, Status.MISMATCH, 0, 0, 2, 1))
     assert {member.node: member.state for member in solo.status.members} == {
         2: "replicate", 3: "snapshot"}
-    assert [event.fields[0] for event in solo.events if event.kind == "needs_snapshot"] == [3]
+    assert [event.fields[0] for event in solo.events if event.kind == "snapshot_needed"] == [3]
     solo.boot()
     assert (solo.status.first_index, solo.status.last_index) == (8, 11)
 
@@ -389,7 +389,7 @@ def test_a_member_that_knows_less_than_before_is_told_again():
     for node in (2, 3):
         solo.acknowledge(node, 1, commit=1)
     solo.tick(1000)
-    assert solo.status.asleep
+    assert solo.status.quiesced
     solo.acknowledge(3, 1, commit=0)  # it restarted, and its new boot epoch is not announced yet
     assert {member.node: member.commit_known for member in solo.status.members} == {2: 1, 3: 0}
     solo.core.lease_held(3, 2)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multiraft.liveness.leader_table import LeadershipDelta, LeaderTable
+from multiraft.liveness.leader_table import LeadershipChanges, LeaderTable
 from multiraft.liveness.leadership_digest import BUCKETS, LeadershipDigest, fact
 from multiraft.raft import conf_change as changes
 from multiraft.raft import describe, election, messages, multi_raft, peers
@@ -130,7 +130,7 @@ def test_facts_differ_in_every_part_and_in_every_bit():
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(1, 6), st.booleans()), max_size=40), st.data())
 def test_fetching_changes_in_pieces_gives_the_same_as_the_list_itself(steps, data):
-    led, hints, term = LeadershipDelta(), LeaderTable(), 0
+    led, leader_table, term = LeadershipChanges(), LeaderTable(), 0
     leading: dict[int, int] = {}
     for group, leads in steps:
         term += 1
@@ -139,44 +139,45 @@ def test_fetching_changes_in_pieces_gives_the_same_as_the_list_itself(steps, dat
         if leads:
             leading[group] = term
         if data.draw(st.booleans()):
-            version, changes = led.since(hints.copied.get(2, 0), data.draw(st.integers(1, 3)))
+            copied = leader_table.copied.get(2, 0)
+            version, changes = led.since(copied, data.draw(st.integers(1, 3)))
             for change in changes:
-                hints.learn(2, change)
-            hints.copied[2] = version
-    while hints.copied.get(2, 0) != led.version:
-        hints.copied[2], changes = led.since(hints.copied.get(2, 0), 2)
+                leader_table.learn(2, change)
+            leader_table.copied[2] = version
+    while leader_table.copied.get(2, 0) != led.version:
+        leader_table.copied[2], changes = led.since(leader_table.copied.get(2, 0), 2)
         for change in changes:
-            hints.learn(2, change)
+            leader_table.learn(2, change)
     for group in range(1, 7):
-        leader, at = hints.leader(group)
+        leader, at = leader_table.leader(group)
         assert (leader, at if leader else 0) == ((2, leading[group]) if group in leading
                                                  else (0, 0))
 
 
 def test_a_hint_ends_although_the_leadership_that_it_names_was_followed_by_another_one():
-    led, hints = LeadershipDelta(), LeaderTable()
+    led, leader_table = LeadershipChanges(), LeaderTable()
     led.record(1, 1, 4, True)
-    hints.copied[2], changes = led.since(0, 10)
+    leader_table.copied[2], changes = led.since(0, 10)
     for change in changes:
-        hints.learn(2, change)
-    assert hints.leader(1) == (2, 4)
+        leader_table.learn(2, change)
+    assert leader_table.leader(1) == (2, 4)
     led.record(1, 1, 4, False)
     led.record(1, 1, 7, True)
     led.record(1, 1, 7, False)  # the list holds this change of the group alone
-    _, changes = led.since(hints.copied[2], 10)
+    _, changes = led.since(leader_table.copied[2], 10)
     for change in changes:
-        hints.learn(2, change)
-    assert hints.leader(1) == (0, 7)
+        leader_table.learn(2, change)
+    assert leader_table.leader(1) == (0, 7)
 
 
 def test_a_hint_of_an_older_term_does_not_replace_a_newer_one():
-    hints = LeaderTable()
-    hints.learn(2, (1, 1, 5, True))
-    hints.learn(3, (1, 1, 4, True))
-    hints.learn(3, (1, 1, 4, False))
-    assert hints.leader(1) == (2, 5)
-    hints.learn(2, (1, 1, 5, False))
-    assert hints.leader(1) == (0, 5)
+    leader_table = LeaderTable()
+    leader_table.learn(2, (1, 1, 5, True))
+    leader_table.learn(3, (1, 1, 4, True))
+    leader_table.learn(3, (1, 1, 4, False))
+    assert leader_table.leader(1) == (2, 5)
+    leader_table.learn(2, (1, 1, 5, False))
+    assert leader_table.leader(1) == (0, 5)
 
 
 # ---- progress ----------------------------------------------------------------------------------

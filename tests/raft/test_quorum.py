@@ -54,7 +54,7 @@ def test_an_election_is_won_by_a_majority_and_lost_when_none_is_left(voters, vot
 @given(NODES, st.one_of(st.just(()), NODES), st.sets(st.integers(1, 9)))
 def test_what_is_everywhere_is_in_every_majority(voters, outgoing, holders):
     configuration = Configuration(voters, (), outgoing)
-    assert joint_quorum.everywhere(configuration, holders.__contains__) == all(
+    assert joint_quorum.in_every_majority(configuration, holders.__contains__) == all(
         holders & some for half in (voters, outgoing) for some in majorities(half))
 
 

@@ -267,7 +267,7 @@ class Walk:
             for group in node.core.status.groups():
                 status = node.core.status.of(group)
                 assert node.committed[group][-1].payload == b"last", (node.id, status)
-                assert status.asleep, (node.id, status)
+                assert status.quiesced, (node.id, status)
             for group in range(1, self.groups + 1):
                 leader, _term = node.core.status.leader_hint(group)
                 assert leader == cluster.leader(group), (node.id, group)

@@ -123,7 +123,7 @@ def test_no_read_of_a_group_is_refused_after_voters_have_left():
         solo.drain()
     assert answered(solo) == ["read", *range(7)]
     solo.tick(60_000)
-    assert solo.status.asleep
+    assert solo.status.quiesced
 
 
 def test_what_is_asked_during_a_round_is_in_the_next_also_when_a_change_ends_it():

@@ -19,7 +19,7 @@ def test_three_nodes_elect_replicate_and_fall_asleep():
     expected = [b"%d" % number for number in range(20)]
     for node in cluster.nodes:
         assert cluster.payloads(node) == expected
-    assert all(node.core.status.of(1).asleep for node in cluster.nodes.values())
+    assert all(node.core.status.of(1).quiesced for node in cluster.nodes.values())
     assert all(node.core.next_deadline_ms() is None for node in cluster.nodes.values())
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from multiraft.errors import MemberBarred
+from multiraft.errors import BelowVoteBarrier
 from multiraft.partitions.state import PartitionStates
 from multiraft.raft.config import RaftConfig
 from multiraft.raft.log_reader import GroupRestored, LogBounds
@@ -106,7 +106,8 @@ def test_a_bar_needs_no_configuration():
 def bar_of(core: MultiRaft) -> tuple[int, int]:
     """Return the vote barrier in the replica's tombstone."""
     [write] = core.ready().writes.groups
-    left = parse_tombstone(write.mark.term, write.mark.index, write.mark.payload)
+    record = write.lifecycle_record
+    left = parse_tombstone(record.term, record.index, record.payload)
     return left.vote_barrier_term, left.vote_barrier_index
 
 
@@ -190,7 +191,7 @@ def test_who_votes_for_nobody_is_made_no_voter():
     solo.lead()
     solo.acknowledge(2, 1)
     solo.step(3, AppendReply(1, 1, solo.status.term, 0, 1, 0, 1, 1, 0))
-    with pytest.raises(MemberBarred, match="node 3 .* votes for nobody"):
+    with pytest.raises(BelowVoteBarrier, match="node 3 .* votes for nobody"):
         solo.core.change_members(1, (1, 2, 3), ())
     solo.acknowledge(3, 1)
     solo.core.change_members(1, (1, 2, 3), ())
@@ -199,6 +200,6 @@ def test_who_votes_for_nobody_is_made_no_voter():
 @pytest.mark.parametrize(("term", "said"), [(1, 0), (9, 1)])
 def test_a_replica_says_with_its_acknowledgements_that_it_is_barred(term, said):
     solo = Solo()
-    solo.core._group(1).bar(term, 1)
+    solo.core._group(1).raise_vote_barrier(term, 1)
     [reply] = solo.append(2, 1, (0, 0), (1, 1))
     assert (reply.status, reply.match, reply.hint_term) == (0, 2, said)

@@ -464,7 +464,7 @@ CONFIGURATION = Configuration((1, 2), (3,), (4,))
 
 def payloads() -> dict[str, bytes]:
     """One payload of each kind."""
-    window = producer_state.carried(
+    window = producer_state.export_windows(
         {7: producer_state.extended(None, BatchInfo(2, 7, 3, 4, 5, 0), 6, 7)}
     )
     return {

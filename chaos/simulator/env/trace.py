@@ -31,7 +31,7 @@ class Trace:
         """Add the line of one transition; node 0 = the simulation, group -1 = the whole node."""
         where = f"n{node}" if node else "-"
         which = f"g{group:03d}" if group >= 0 else "-"
-        line = "%12.6f %-4s %-5s %-10s %s" % (self._queue.now_us / 1e6, where, which, kind, text)
+        line = "%12.6f %-4s %-5s %-21s %s" % (self._queue.now_us / 1e6, where, which, kind, text)
         self._hasher.update(line.encode())
         self.tail.append(line)
         if self._sink is not None:

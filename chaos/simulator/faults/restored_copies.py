@@ -41,7 +41,7 @@ class Copy(NamedTuple):
     """Disk before a start, and the last boot id on it."""
 
     disk: SimulatedFilesystem
-    life: peer_identity.Life
+    boot_id: peer_identity.BootId
 
 
 class Simulation(Protocol):
@@ -69,9 +69,9 @@ class Copies:
             return  # the start finds the damage itself
         disk = node.copied_directory()
         found = identity.read(disk, DIRECTORY)
-        if found is not None and found.lives:
+        if found is not None and found.boot_ids:
             kept = self._kept.setdefault(node.node, deque(maxlen=KEPT_MAX))
-            kept.append(Copy(disk, found.lives[-1]))
+            kept.append(Copy(disk, found.boot_ids[-1]))
 
     def strike(self) -> bool:
         """Put a node's directory back, or start a copy beside it; False if there is no copy to use.
@@ -96,7 +96,7 @@ class Copies:
             return []
         latest = remembered.pop()
         return [copy for copy in self._kept.get(node.node, ())
-                if latest.is_durable and copy.life < latest]
+                if latest.is_durable and copy.boot_id < latest]
 
     # ---- in the original's place -----------------------------------------------------------
 
@@ -129,18 +129,18 @@ class Copies:
         """Start a copy once: each peer that is up must refuse it.  Raises ``Violation``."""
         number = peer_identity.DURABLE | self._rng.getrandbits(63)
         claimed = identity.claim(disk, DIRECTORY,
-                                 identity.Identity(CLUSTER_ID, node.node, life=number), True)
-        said = peer_identity.Introduction(node.node, claimed.incarnation, *claimed.lives[-1])
-        history = peer_identity.History(claimed.lives)
+                                 identity.Identity(CLUSTER_ID, node.node, process=number), True)
+        said = peer_identity.PeerHello(node.node, claimed.incarnation, *claimed.boot_ids[-1])
+        history = peer_identity.BootHistory(claimed.boot_ids)
         for other in self._world.nodes.values():
             if other is node or not other.is_up:
                 continue
             before = other.remembers(node.node)
-            verdict = other.judge(said)
+            verdict = other.check_hello(said)
             if verdict is None or other.remembers(node.node) != before:
                 raise Violation("NoOlderCopyIsLetIn", f"n{other.node} lets in a copy of "
                                 f"n{node.node} with boot epoch {claimed.boot_epoch}")
-            if verdict.remembered is not None and history.recall(
-                    verdict.remembered) is not peer_identity.Recall.OWN:
+            if verdict.remembered is not None and history.origin_of(
+                    verdict.remembered) is not peer_identity.BootIdOrigin.OWN:
                 refusal_record.write(disk, DIRECTORY, refusal_record.RefusalRecord(verdict.text))
                 self._world.faults["copy-refused"] += 1

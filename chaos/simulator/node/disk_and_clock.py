@@ -272,7 +272,8 @@ class Ailing(Armed):
         self._room.check()
         if was_full != self._room.full:
             self._marks["disk full" if self._room.full else "room again"] += 1
-            self._trace.line(self.node, -1, "room", "none" if self._room.full else "again")
+            self._trace.line(self.node, -1, "disk_space",
+                             "full" if self._room.full else "available")
         if self._room.full:
             self.later(0, self._make_way)
         self.request_round()
@@ -280,7 +281,7 @@ class Ailing(Armed):
     def _make_way(self) -> None:
         """Shed leadership: transfer groups to nodes that accept records, as the real node does."""
         for group in self.led_groups():
-            if self._raft.make_way(group):
+            if self._raft.shed_leadership(group):
                 self._marks["made way for records"] += 1
         self.request_round()
 

@@ -1,17 +1,17 @@
 """Liveness thread of a simulated node: ``StoreLiveness`` over the simulated network.
 
-Contract.  The thread runs beside the round loop: heartbeats leave and answers arrive while the loop
-or the disk is busy.  Its findings reach the loop as an event of their own, and the loop publishes
-its leadership digests when they change.  The thread itself checks the disk.  While a disk operation
-takes too long, the node sends no heartbeats and answers none; answers also say whether the disk is
-full.  A paused node's thread is paused as well.
+Contract.  The thread runs beside the round loop: heartbeats leave and responses arrive while the
+loop or the disk is busy.  Its findings reach the loop as an event of their own, and the loop
+publishes its leadership digests when they change.  The thread itself checks the disk.  While a disk
+operation takes too long, the node sends no heartbeats and responds to none; responses also say
+whether the disk is full.  A paused node's thread is paused as well.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from multiraft.liveness.store_liveness import Answer, Question, StoreLiveness
+from multiraft.liveness.store_liveness import Heartbeat, HeartbeatResponse, StoreLiveness
 from multiraft.raft.config import RaftConfig
 from multiraft.raft.multi_raft import MultiRaft
 
@@ -69,19 +69,19 @@ class LivenessExchange:
         self._node.probe_disk()
         self._look_at_health()
         self._liveness.expire(now_ms)
-        for peer, question in self._liveness.questions(now_ms):
-            self._node.send_liveness(peer, question)
+        for peer, heartbeat in self._liveness.heartbeats(now_ms):
+            self._node.send_liveness(peer, heartbeat)
         self._hand_over()
         self._schedule(now_ms)
 
-    def receive(self, now_ms: int, sender: int, item: Question | Answer) -> None:
-        if type(item) is Question:
+    def receive(self, now_ms: int, sender: int, item: Heartbeat | HeartbeatResponse) -> None:
+        if type(item) is Heartbeat:
             self._look_at_health()
-            answer = self._liveness.answer(now_ms, sender, item)
-            if answer is not None:
-                self._node.send_liveness(sender, answer)
+            response = self._liveness.on_heartbeat(now_ms, sender, item)
+            if response is not None:
+                self._node.send_liveness(sender, response)
         else:
-            self._liveness.answered(now_ms, sender, item)
+            self._liveness.on_response(now_ms, sender, item)
         self._hand_over()
         self._schedule(now_ms)
 

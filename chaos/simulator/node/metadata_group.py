@@ -294,7 +294,7 @@ class Stately(Acquainted):
         self._witness.installed(self.node, METADATA_GROUP)
         self._raft.install_snapshot(METADATA_GROUP, bounds, index, members, restored)
         self._world.faults["snapshot-installed"] += 1
-        self._trace.line(self.node, METADATA_GROUP, "installed", str(whole.index))
+        self._trace.line(self.node, METADATA_GROUP, "snapshot_installed", str(whole.index))
         self.request_round()
 
     def _checkpoint_now(self) -> bool:

@@ -61,9 +61,10 @@ RECOVERY_US = 20_000
 #: At every other start, the last messages from before it arrive again within this time.
 REPEAT_US = 500_000
 #: Events of consensus that are written to the trace.
-TRACED_EVENTS = frozenset({"role", "truncate", "quarantine", "wake", "sleep", "member", "drop",
-                           "needs_snapshot", "doubt", "cleared", "repaired", "membership",
-                           "removed", "wanted"})
+TRACED_EVENTS = frozenset({"role_changed", "log_truncated", "replica_quarantined", "unquiesced",
+                           "quiesced", "member_changed", "message_dropped", "snapshot_needed",
+                           "head_recovery_started", "head_recovered", "replica_repaired",
+                           "configuration_changed", "replica_removed", "replica_requested"})
 
 
 class SimulatedNode(Mending):
@@ -179,7 +180,7 @@ class SimulatedNode(Mending):
             return
         if "older-copy" in parameters.faults and not self.is_lost:
             self._world.copies.keep(self)
-        identity = Identity(CLUSTER_ID, self.node, self.incarnation, self.draw_life())
+        identity = Identity(CLUSTER_ID, self.node, self.incarnation, self.draw_process_number())
         store = self._open_store(lambda: Store.open(DIRECTORY, self._filesystem, identity,
                                                     storage_config(parameters)))
         if store is None:
@@ -439,26 +440,26 @@ class SimulatedNode(Mending):
         marks = self._world.marks
         for event in events:
             marks[event.kind] += 1
-            if event.kind == "repaired":
+            if event.kind == "replica_repaired":
                 self._witness.replica(self.node, event.group).repaired()
-            elif event.kind == "quarantine":
+            elif event.kind == "replica_quarantined":
                 self._witness.replica(self.node, event.group).damaged = True
                 if not self.rotten or not self._is_known_damaged(event.group):
                     raise Violation("NothingIsDamaged", f"n{self.node} g{event.group} quarantined "
                                     f"itself: {event.fields[0]}")
                 self._store.quarantine(event.group, event.fields[0])
-            if event.kind == "membership":
+            if event.kind == "configuration_changed":
                 self._witness.replica(self.node, event.group).adopt(*event.fields)
-            if event.kind == "wanted":
+            if event.kind == "replica_requested":
                 create_wanted(self._store, self._raft, self._witness, self._repairer, event)
                 self._repair_soon()
             if event.kind == "snapshot_offered":
                 self.snapshot_offered(event.fields[0])
-            if event.kind == "removed":
+            if event.kind == "replica_removed":
                 self._sessions.stepped_down(event.group)
                 self._open_reads.ended(event.group)
                 self._repairer.groups.discard(event.group)
-            if event.kind == "role":
+            if event.kind == "role_changed":
                 if event.fields[0] != Role.LEADER:
                     self._sessions.stepped_down(event.group)
                     self._open_reads.ended(event.group)
@@ -551,7 +552,7 @@ class SimulatedNode(Mending):
         deadline_ms = self._raft.next_deadline_ms()
         timers = [] if deadline_ms is None else [f"n{self.node} has a timer at {deadline_ms} ms"]
         statuses = [self._raft.status.of(group) for group in self._raft.status.groups()]
-        return timers + [f"n{self.node} {status}" for status in statuses if not status.asleep]
+        return timers + [f"n{self.node} {status}" for status in statuses if not status.quiesced]
 
     def unanswered(self) -> list[str]:
         """Describe the linearizable reads that wait on this node."""

@@ -27,7 +27,7 @@ from multiraft.storage import refusal_record
 HELLO_RETRY_US = 200_000
 
 #: Temporary refusals.
-PASSING = frozenset({peer_identity.Refusal.UNKNOWN, peer_identity.Refusal.RUNS})
+PASSING = frozenset({peer_identity.Refusal.UNKNOWN, peer_identity.Refusal.DUPLICATE_NODE})
 #: Directory of the store on a node's disk.
 DIRECTORY = "/data"
 
@@ -40,8 +40,8 @@ class Acquainted(Ailing):
         self.is_registered = True  # the other nodes know the incarnation of its directory
         self._known: dict[int, int] = {}  # node -> incarnation of its directory
         self._removed: set[int] = set()
-        self._lives: dict[int, peer_identity.Life] = {}
-        self._named: dict[int, peer_identity.Life] = {}  # peer -> boot id that it remembers of us
+        self._boot_ids: dict[int, peer_identity.BootId] = {}
+        self._named: dict[int, peer_identity.BootId] = {}  # peer -> boot id that it remembers of us
         self._numbers = random.Random(f"{seed}/lives {self.node}")
         self.is_copy = False  # its directory was replaced by an older copy
 
@@ -63,13 +63,13 @@ class Acquainted(Ailing):
         """Return a copy of the disk as it is now."""
         return self._filesystem.copied()
 
-    def draw_life(self) -> int:
+    def draw_process_number(self) -> int:
         """Draw the random number of a boot id."""
         return peer_identity.DURABLE | self._numbers.getrandbits(63)
 
-    def remembers(self, peer: int) -> peer_identity.Life:
+    def remembers(self, peer: int) -> peer_identity.BootId:
         """Return the boot id with which a peer was admitted last."""
-        return self._lives.get(peer, peer_identity.NO_LIFE)
+        return self._boot_ids.get(peer, peer_identity.NO_BOOT_ID)
 
     # ---- registered nodes ------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class Acquainted(Ailing):
     def part(self, peer: int) -> None:
         """Remove a peer permanently."""
         self._removed.add(peer)
-        self._lives.pop(peer, None)
+        self._boot_ids.pop(peer, None)
         self._peers = tuple(each for each in self._peers if each != peer)
         if self._raft is not None:
             self._disconnect(peer)
@@ -103,50 +103,51 @@ class Acquainted(Ailing):
 
     # ---- introductions ---------------------------------------------------------------------
 
-    def introduction(self, peer: int) -> peer_identity.Introduction:
+    def introduction(self, peer: int) -> peer_identity.PeerHello:
         """Return this boot's hello to a peer."""
-        return peer_identity.Introduction(self.node, self.incarnation, *self._store.lives[-1],
-                                  self._named.get(peer))
+        return peer_identity.PeerHello(self.node, self.incarnation, *self._store.boot_ids[-1],
+                                       self._named.get(peer))
 
-    def _ask(self, peer: int) -> peer_identity.Verdict | None:
+    def _ask(self, peer: int) -> peer_identity.Rejection | None:
         """Return a peer's verdict on this boot; None = admitted.
 
         A peer that remembers an older boot id gets a second hello which names that boot id, if this
         directory has had it.
         """
         other = self._world.everyone[peer]
-        verdict = other.judge(self.introduction(peer))
+        verdict = other.check_hello(self.introduction(peer))
         if (
             verdict is not None
             and verdict.refusal is peer_identity.Refusal.UNLINKED
             and self._recalls(verdict)
         ):
             self._named[peer] = verdict.remembered
-            verdict = other.judge(self.introduction(peer))
+            verdict = other.check_hello(self.introduction(peer))
         return verdict
 
-    def _recalls(self, verdict: peer_identity.Verdict) -> bool:
+    def _recalls(self, verdict: peer_identity.Rejection) -> bool:
         """True if this directory has had the boot id that a peer remembers."""
-        history = peer_identity.History(self._store.lives)
-        return history.recall(verdict.remembered) is peer_identity.Recall.OWN
+        history = peer_identity.BootHistory(self._store.boot_ids)
+        return history.origin_of(verdict.remembered) is peer_identity.BootIdOrigin.OWN
 
-    def judge(self, said: peer_identity.Introduction) -> peer_identity.Verdict | None:
+    def check_hello(self, said: peer_identity.PeerHello) -> peer_identity.Rejection | None:
         """Return why this node refuses a hello; None = admitted, and its boot id is remembered."""
         incarnation = self._known.get(said.node)
-        life = self._lives.get(said.node, peer_identity.NO_LIFE)
-        known = peer_identity.Known(incarnation, 0, life) if incarnation is not None else None
-        verdict = peer_identity.judge(said, self.node, known, said.node in self._removed,
-                              lambda life: self._is_alive(said.node, life))
+        boot_id = self._boot_ids.get(said.node, peer_identity.NO_BOOT_ID)
+        known = (peer_identity.KnownPeer(incarnation, 0, boot_id) if incarnation is not None
+                 else None)
+        verdict = peer_identity.check_peer(said, self.node, known, said.node in self._removed,
+                                           lambda boot_id: self._is_alive(said.node, boot_id))
         if verdict is None:
             if self._world.everyone[said.node].is_copy:
                 raise Violation("NoOlderCopyIsLetIn", f"n{self.node} lets in n{said.node}, whose "
                                 f"directory was put back, with boot epoch {said.boot_epoch}")
-            self._lives[said.node] = said.life
+            self._boot_ids[said.node] = said.boot_id
         return verdict
 
-    def _is_alive(self, peer: int, life: peer_identity.Life) -> bool:
+    def _is_alive(self, peer: int, boot_id: peer_identity.BootId) -> bool:
         return (self._raft is not None and peer in self._connected
-                and self._raft.status.supported_epoch(peer) == life.boot_epoch != 0)
+                and self._raft.status.supported_epoch(peer) == boot_id.boot_epoch != 0)
 
     def _is_let_in(self, peer: int) -> bool:
         """True if a peer admits this node now.  After a permanent refusal this node ends itself."""
@@ -159,7 +160,7 @@ class Acquainted(Ailing):
             self._refused(verdict)
         return False
 
-    def _refused(self, verdict: peer_identity.Verdict) -> None:
+    def _refused(self, verdict: peer_identity.Rejection) -> None:
         self._trace.line(self.node, -1, "refused", verdict.text)
         if not self.is_lost:
             raise Violation("NoOriginalIsRefused", f"n{self.node}: {verdict.text}")
@@ -193,7 +194,7 @@ class Acquainted(Ailing):
             self.crash(False)  # no peer that is up could detect the copy; ``Copies`` tries again
             return False
         for other in up:
-            verdict = other.judge(self.introduction(other.node))
+            verdict = other.check_hello(self.introduction(other.node))
             if (verdict is not None and verdict.remembered is not None
                     and not self._recalls(verdict)):
                 self._refused(verdict)

@@ -153,10 +153,10 @@ class ReplicaModel:
         """Apply a write to the log in memory; compute the chains of the new entries from their
         bytes.
         """
-        log, mark = self.staged, write.mark
-        buried = mark is not None and mark.kind == EntryKind.TOMBSTONE
+        log, record = self.staged, write.lifecycle_record
+        buried = record is not None and record.kind == EntryKind.TOMBSTONE
         if buried:
-            left = replica_records.parse_tombstone(mark.term, mark.index, mark.payload)
+            left = replica_records.parse_tombstone(record.term, record.index, record.payload)
             write = write._replace(hard_state=left.hard_state)
             log.drop_from(1)
             self.applied, self.adopted = 0, (0, self.first)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from chaos.simulator.oracle.invariants import Invariant
 from chaos.simulator.oracle.model import GroupModel, ReplicaModel
 from multiraft import core
-from multiraft.partitions.producer_state import last_sequence, settled, window_epoch
+from multiraft.partitions.producer_state import import_windows, last_sequence, window_epoch
 from multiraft.partitions.records import PartitionOpen, parse_open, parse_seal
 from multiraft.raft import joint_quorum
 from multiraft.types import Configuration, Entry, EntryKind
@@ -92,7 +92,7 @@ class ExtentsFollow(Invariant):
                      "partition {}: g{} stamps from {} on, {} came before", entry.partition,
                      group.group, opening.leader_epoch_base + entry.term, place.stamp)
         carried = {producer: (window_epoch(window), last_sequence(window)) for producer, window
-                   in settled(opening.windows, entry.index).items()}
+                   in import_windows(opening.windows, entry.index).items()}
         self.require(carried == place.producers, "partition {}: g{} goes on with producers {}, g{} "
                      "had {}", entry.partition, group.group, carried, place.group, place.producers)
         place.group, place.epoch, place.sealed = group.group, opening.epoch, False

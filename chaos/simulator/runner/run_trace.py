@@ -123,7 +123,7 @@ class Evidence(Recording):
         _, where, which, kind, *text = line.split(None, 4)
         node = int(where[1:]) if where != "-" else 0
         group = int(which[1:]) if which != "-" else -1
-        if kind == "role":
+        if kind == "role_changed":
             self._role(node, group, text[0].split())
         elif kind in TELLING:
             self._said(node, group, text[0] if text else "")

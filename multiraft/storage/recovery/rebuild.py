@@ -328,7 +328,7 @@ class _Rebuilding:
         for entry in self._unapplied_entries.get(log.group, ()):
             if 0 < first_missing <= entry.index:
                 return ""
-            why = states.verify(entry)
+            why = states.check_entry(entry)
             if why:
                 return why
             states.append(entry)

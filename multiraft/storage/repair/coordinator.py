@@ -170,9 +170,9 @@ class RepairCoordinator:
         job = repair.replay_job(group, core.status.of(group).last_index)
         if job is not None:
             return ReplayEntries(group, job)
-        if log.needs_head_recovery and not core.repair.is_cleared(group):
+        if log.needs_head_recovery and not core.repair.is_head_recovered(group):
             if not core.repair.is_following(group):
-                core.repair.follow(group)
+                core.repair.begin_head_recovery(group)
             return None
         self._writing.add(group)
         self._submit(repair.stage_clear(group, lambda: self._on_cleared(group)))
@@ -197,7 +197,7 @@ class RepairCoordinator:
         need this replica's vote to elect a leader."""
         status = self._core.status.of(group)
         others = [peer for peer in status.configuration.members() if peer != self._node]
-        for peer in (status.leader, status.candidate):
+        for peer in (status.leader, status.vote_requester):
             if peer and peer != self._node and peer not in others:
                 others.append(peer)
         return others
@@ -252,7 +252,7 @@ class RepairCoordinator:
         record of that truncation is lost; return False if it does not.  Requested again, the entry
         will fit."""
         first_removed = self._store.repair.first_conflict(group, given)
-        if not first_removed or not self._core.repair.may_forget(group, first_removed):
+        if not first_removed or not self._core.repair.may_truncate(group, first_removed):
             return False
         self._truncate(group, first_removed)
         return True
@@ -264,13 +264,13 @@ class RepairCoordinator:
         for index in repair.unreadable(group, first_removed):
             self._record_unneeded(group, index)
         repair.require_head_recovery(group)
-        self._core.repair.forget(group, first_removed)
+        self._core.repair.truncate(group, first_removed)
 
     def _give_up(self, group: int, absent: Sequence[int], compacted: Sequence[int]) -> None:
         """Give up entries that the leader does not have, or has compacted."""
         repair, core = self._store.repair, self._core
         given_up = [*absent, *compacted]
-        if given_up and core.repair.may_forget(group, min(given_up)):
+        if given_up and core.repair.may_truncate(group, min(given_up)):
             self._truncate(group, min(given_up))
             return
         applied = core.status.of(group).applied_index
@@ -290,13 +290,13 @@ class RepairCoordinator:
         if log is not None and group in self._core.status.groups():
             last_index = self._core.status.of(group).last_index
             self._store.repair.replay(group, entries, last_index)
-            self._core.repair.members_known(group, log.configurations)
+            self._core.repair.set_configurations(group, log.configurations)
 
     def _on_copies_durable(self, group: int) -> None:
         self._writing.discard(group)
         log = self._store.repair.quarantined(group)
         if log is not None and group in self._core.status.groups():  # else it was removed meanwhile
-            self._core.repair.terms_known(group, log.index.term_runs())
+            self._core.repair.set_term_runs(group, log.index.term_runs())
 
     def _on_cleared(self, group: int) -> None:
         """Readmit a replica whose LIFT record is durable, unless other damage was found
@@ -321,6 +321,6 @@ class RepairCoordinator:
         wanted = request.wanted[:ENTRIES_PER_REQUEST]
         jobs = self._store.repair.copy_jobs(group, wanted, ANSWER_BYTES_MAX)
         repair = self._store.repair
-        leads = self._core.status.is_settled(group) and repair.term(group) >= request.term
+        leads = self._core.status.has_applied_in_term(group) and repair.term(group) >= request.term
         return jobs, RepairResponse(group, known, (), tuple(repair.absent(group, wanted)), leads,
                              tuple(repair.compacted(group, wanted)), request.wanted)

@@ -350,7 +350,8 @@ class LocalRepair:
                     or not log.index.holds(entry.index, entry.term)):
                 return ""
             is_change = entry.kind == EntryKind.MEMBERSHIP
-            why = states.verify(entry) or (joint_quorum.fault(entry.payload) if is_change else "")
+            why = states.check_entry(entry) or (
+                joint_quorum.fault(entry.payload) if is_change else "")
             if why:
                 log.quarantine_permanently(why)
                 return why

@@ -479,7 +479,7 @@ def test_members_change_while_disks_rot():
     faults = sum((result.faults for result in results), Counter())
     marks = sum((result.marks for result in results), Counter())
     assert faults["bit-rot"] > 5 and faults["misdirected"] > 2
-    assert marks["membership"] > 20 and marks["repaired"] > 10
+    assert marks["configuration_changed"] > 20 and marks["replica_repaired"] > 10
 
 
 #: Bugs of snapshots for a node behind the log start, with many commands of which few are kept.
@@ -498,7 +498,7 @@ STATE_BUGS = {
         "chaos.simulator.node.metadata_group",
         "Stately._serve_state",
         "self._raft.status.of(METADATA_GROUP).quarantined",
-        "not self._raft.status.is_settled(METADATA_GROUP)",
+        "not self._raft.status.has_applied_in_term(METADATA_GROUP)",
         "a leader that needs the vote of who needs its snapshot does not give it",
         Seeds((5,)),
     ),

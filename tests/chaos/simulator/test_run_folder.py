@@ -294,7 +294,7 @@ def test_who_leads_is_the_newest_leader_that_is_alive():
     for second, node, fields in ((1, 1, "3 5 1 "), (2, 2, "3 6 2 "), (3, 1, "0 6 2 "),
                                  (4, 3, "3 4 3 ")):
         story.at(second)
-        story.said(node, 7, "role", fields)
+        story.said(node, 7, "role_changed", fields)
     story.at(5)
     story.said(2, -1, "crash", "power")
     assert story.evidence.leadership == [(1_000_000, 7, 5, 1), (2_000_000, 7, 6, 2),

@@ -31,8 +31,8 @@ def test_marks_and_faults_of_the_smoke_seeds_are_real():
     assert sum(result.reads for result in results) > 200
     assert sum(result.crashes for result in results) > 30
     assert sum(result.leader_changes for result in results) > 100  # first leaders are none
-    assert sum(result.marks["truncate"] for result in results) > 0
-    assert sum(result.marks["discredited"] for result in results) > 0
+    assert sum(result.marks["log_truncated"] for result in results) > 0
+    assert sum(result.marks["trust_revoked"] for result in results) > 0
     assert len({kind for result in results for kind in result.faults}) >= 15
 
 

@@ -299,7 +299,7 @@ class Leading:
         if self.failures:
             raise self.failures.pop()
 
-    def is_settled(self, group):
+    def has_applied_in_term(self, group):
         return group == METADATA_GROUP
 
     def leader_hint(self, group):

@@ -151,7 +151,7 @@ async def test_changes_go_to_the_metadata_leader_only(tmp_path):
         assert refused.code == Code.LEADER_UNKNOWN
         node.storage.disk.start_next = start_next  # its vote for itself is not durable before
         node.storage.disk.start_next()
-        await until(lambda: node.core.status.is_settled(0), "it leads again")
+        await until(lambda: node.core.status.has_applied_in_term(0), "it leads again")
         assert (await client.ask(CreateTopic("t"))).code == Code.OK
 
 

@@ -24,7 +24,7 @@ class Leader:
         self.leads = True
         self.fails = False
 
-    def is_settled(self, _group) -> bool:
+    def has_applied_in_term(self, _group) -> bool:
         return self.leads
 
     async def propose(self, command):

@@ -23,7 +23,7 @@ def made(kind: type) -> Exception:
         return kind("bytes", 10, 11)
     if kind is errors.MemberLags:
         return kind(4, 11, 10)
-    if kind is errors.MemberBarred:
+    if kind is errors.BelowVoteBarrier:
         return kind(4, 1)
     if kind is error_codes.Redirect:
         return kind(Code.MOVED, ErrorDetail("it is in group 3"))

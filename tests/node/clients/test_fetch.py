@@ -128,7 +128,7 @@ async def test_offsets_outside_the_log_are_told_with_the_range(tmp_path):
 async def test_a_leader_that_is_not_settled_calls_an_offset_not_available(tmp_path):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         topic = await client.create("t")
-        node.core.status.is_settled = lambda group: False
+        node.core.status.has_applied_in_term = lambda group: False
         assert result(await client.ask(fetch(topic, 7))).code == Code.OFFSET_NOT_AVAILABLE
         latest = ListOffsets((OffsetQuery(topic, LATEST), OffsetQuery(topic, EARLIEST)))
         answer = await client.ask(latest)
@@ -153,7 +153,7 @@ async def restarted(tmp_path, node, test) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(again.run)
         await until(lambda: again.core.status.led_count == 3
-                    and all(map(again.core.status.is_settled, range(3))),
+                    and all(map(again.core.status.has_applied_in_term, range(3))),
                     "it leads, and has committed")
         async with await Client.open(again) as client:
             await test(again, client)

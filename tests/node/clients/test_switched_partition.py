@@ -217,7 +217,8 @@ async def test_a_restart_changes_nothing(tmp_path):
             await until(lambda node=node: node.metadata.directory.locate(1),
                         "the metadata are applied")
             await until(
-                lambda node=node: all(map(node.core.status.is_settled, node.core.status.groups())),
+                lambda node=node: all(map(node.core.status.has_applied_in_term,
+                                          node.core.status.groups())),
                 "what was committed before is known to be",
             )
             if life:

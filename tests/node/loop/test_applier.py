@@ -51,7 +51,7 @@ class ClusterView:
 
 
 def role(group: int, role: Role) -> Event:
-    return Event("role", group, (role, 4, 1, ""))
+    return Event("role_changed", group, (role, 4, 1, ""))
 
 
 def test_a_deposed_leader_answers_for_nothing_even_when_it_leads_again():
@@ -69,7 +69,7 @@ def test_campaigning_is_not_winning():
 
 def test_a_damaged_replica_is_remembered_by_the_store():
     world = ClusterView()
-    world.applier.observe([Event("quarantine", 3, ("crc",)), Event("sleep", 4, ())])
+    world.applier.observe([Event("replica_quarantined", 3, ("crc",)), Event("quiesced", 4, ())])
     assert world.log == [("stored quarantine", 3, "crc"), ("woken", 3)]
 
 
@@ -86,12 +86,12 @@ def test_a_write_that_ends_behind_the_removal_of_its_group_ends_nothing_else():
 def test_what_is_logged_names_group_and_term(caplog):
     world = ClusterView()
     with caplog.at_level(logging.DEBUG, "tests.node"):
-        world.applier.observe([Event("quarantine", 3, ("crc",)), role(4, Role.LEADER),
-                                Event("lease", -1, (2, "lost"))])
+        world.applier.observe([Event("replica_quarantined", 3, ("crc",)), role(4, Role.LEADER),
+                                Event("lease_changed", -1, (2, "lost"))])
     said = [(line.message, line.levelname, getattr(line, "group", None),
              getattr(line, "term", None)) for line in caplog.records]
-    assert said == [("quarantine", "ERROR", 3, 7), ("role", "DEBUG", 4, 4),
-                    ("lease", "INFO", None, None)]
+    assert said == [("replica_quarantined", "ERROR", 3, 7), ("role", "DEBUG", 4, 4),
+                    ("lease_changed", "INFO", None, None)]
 
 
 def test_the_metadata_are_applied_before_the_core_hears_of_it():

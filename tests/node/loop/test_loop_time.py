@@ -15,7 +15,7 @@ class Core:
     def __init__(self):
         self.now_ms = 0
 
-    def it_is(self, now_ms):
+    def set_now(self, now_ms):
         assert now_ms >= self.now_ms
         self.now_ms = now_ms
 

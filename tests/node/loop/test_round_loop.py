@@ -119,10 +119,10 @@ def test_effects_happen_in_the_order_of_ready():
     world = ClusterView()
     world.readies = [Ready(messages=[Envelope(2, "append")], writes=write(1),
                            messages_after_write=[Envelope(2, "vote")],
-                           committed=[Committed(1, 1, 7)], events=[Event("role", 1, ())])]
+                           committed=[Committed(1, 1, 7)], events=[Event("role_changed", 1, ())])]
     world.rounds.round()
-    assert world.log == ["stage 1", "submit 1", "send append", "flush", "start", "role", "apply 7",
-                         "answer", "published"]
+    assert world.log == ["stage 1", "submit 1", "send append", "flush", "start", "role_changed",
+                         "apply 7", "answer", "published"]
 
 
 def test_what_waits_for_a_write_leaves_when_it_is_durable_and_not_before():
@@ -194,7 +194,7 @@ def test_a_request_after_a_quiet_while_runs_at_once(monkeypatch):
 async def test_a_request_from_inside_a_round_is_another_round():
     world = ClusterView()
     world.observe = lambda events: world.rounds.request()
-    world.readies = [Ready(events=[Event("role", 1, ())])]
+    world.readies = [Ready(events=[Event("role_changed", 1, ())])]
     async with trio.open_nursery() as nursery:
         await nursery.start(world.rounds.run)
         world.rounds.request()

@@ -19,7 +19,7 @@ from multiraft.wire.messages import ListTopics
 from node import recover
 from node.bootstrap import initial_facts, plan_of
 from node.config import NodeConfig, parse
-from node.data_directory import draw_life
+from node.data_directory import draw_process_number
 from node.main import Node
 from node.metadata.state_machine import AllocateProducerIds, CreateTopic, encode_command
 from node.observability.phase import SERVING
@@ -63,7 +63,7 @@ async def running(config: NodeConfig) -> AsyncIterator[Node]:
 def open_store(config: NodeConfig) -> Store:
     """The directory of a node that does not run."""
     return Store.open(str(config.data_dir), RealFilesystem(),
-                      Identity(config.cluster_id, config.node.id, life=draw_life()))
+                      Identity(config.cluster_id, config.node.id, process=draw_process_number()))
 
 
 def history(config: NodeConfig, term: int, *names: str) -> tuple[Entry, ...]:
@@ -162,7 +162,7 @@ async def test_what_lost_commands_gave_away_is_given_to_nobody_else(tmp_path):
     and know its producers: a new topic of the same incarnation showed them as its own, and a new
     producer of the same id got receipts for batches of the old one."""
     async with running(await recovered(tmp_path)) as node:
-        await until(lambda: node.core.status.is_settled(METADATA_GROUP))
+        await until(lambda: node.core.status.has_applied_in_term(METADATA_GROUP))
         assert topics(node) == {"kept"}
         created = await node.metadata.log.propose(CreateTopic("new", b"new".ljust(16), 1))
         assert created.value.incarnation > LOST_MAX
@@ -177,7 +177,7 @@ async def test_who_has_seen_metadata_that_are_lost_does_not_wait_for_them(tmp_pa
     that index.  A recovered cluster with few changes never reaches the index, so the client could
     not even ask for the leader."""
     async with running(await recovered(tmp_path)) as node:
-        await until(lambda: node.core.status.is_settled(METADATA_GROUP))
+        await until(lambda: node.core.status.has_applied_in_term(METADATA_GROUP))
         async with await Client.open(node) as client:
             answer = await client.ask(ListTopics(), seen_index=SEEN_MAX)
             assert [topic.name for topic in answer.reply.topics] == ["kept"]
@@ -187,5 +187,5 @@ async def test_who_has_seen_metadata_that_are_lost_does_not_wait_for_them(tmp_pa
 async def test_small_limits_do_not_end_a_recovery_half_way(tmp_path):
     """It uses up ids by more entries than a leader may have uncommitted here."""
     async with running(await recovered(tmp_path, uncommitted_entries_max=100)) as node:
-        await until(lambda: node.core.status.is_settled(METADATA_GROUP))
+        await until(lambda: node.core.status.has_applied_in_term(METADATA_GROUP))
         assert topics(node) == {"kept"}

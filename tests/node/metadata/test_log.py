@@ -34,7 +34,7 @@ class ClusterView:
     def is_leader(self, group):
         return self.leads
 
-    def is_settled(self, group):
+    def has_applied_in_term(self, group):
         return self.leads and self.settled
 
     def leader_hint(self, group):

@@ -27,8 +27,8 @@ def status(group: int = 1, **changes) -> GroupStatus:
     values = dict(
         group=group, incarnation=1, role=Role.FOLLOWER, term=3, vote=0, leader=2, first_index=1,
         last_index=100, durable_index=100, commit=100, applied_index=100, committed_in_term=False,
-        configuration=Configuration((1, 2, 3), (4,)), quarantined="", asleep=True, transferee=0,
-        uncommitted_bytes=0, members=(), commit_said=100)
+        configuration=Configuration((1, 2, 3), (4,)), quarantined="", quiesced=True, transferee=0,
+        uncommitted_bytes=0, members=(), leader_commit_seen=100)
     return GroupStatus(**values | changes)
 
 
@@ -93,19 +93,19 @@ LEARNER = Configuration((2, 3, 4), (1,))
     (Phase.LEARNING, (1, 2, 3), Configuration((1, 2, 3)), False),
 ])
 def test_a_replica_that_a_plan_is_filling_is_not_behind(phase, new, configuration, filling):
-    lacking = status(commit_said=100 + 10 * LAG_MAX, configuration=configuration)
+    lacking = status(leader_commit_seen=100 + 10 * LAG_MAX, configuration=configuration)
     world = ClusterView(status(METADATA_GROUP), lacking, plan=plan_that_moves(1, phase, new))
     found = trio.run(world.group_health.take)
     assert (found.filling.groups, found.behind.groups) == (([1], []) if filling else ([], [1]))
 
 
 @pytest.mark.parametrize("metadata", [
-    dict(commit_said=101),  # what is lacking may say that it votes by now
-    dict(commit_said=-1), dict(leader=0), dict(configuration=Configuration(()))])
+    dict(leader_commit_seen=101),  # what is lacking may say that it votes by now
+    dict(leader_commit_seen=-1), dict(leader=0), dict(configuration=Configuration(()))])
 def test_what_a_plan_is_filling_is_believed_by_metadata_of_today_only(metadata):
     world = ClusterView(
         status(METADATA_GROUP, **metadata),
-        status(configuration=LEARNER, commit_said=-1),
+        status(configuration=LEARNER, leader_commit_seen=-1),
         plan=plan_that_moves(1, Phase.LEARNING, (1, 2, 3)),
     )
     found = trio.run(world.group_health.take)
@@ -113,13 +113,13 @@ def test_what_a_plan_is_filling_is_believed_by_metadata_of_today_only(metadata):
 
 
 def test_a_follower_that_heard_no_leader_since_the_start_is_behind():
-    assert taken(status(commit_said=-1)).behind.groups == [1]
+    assert taken(status(leader_commit_seen=-1)).behind.groups == [1]
 
 
 def test_a_follower_far_below_what_its_leader_committed_is_behind_by_so_much():
-    found = taken(status(commit=50, commit_said=100))
+    found = taken(status(commit=50, leader_commit_seen=100))
     assert (found.behind.count, found.lag_entries) == (1, 50)
-    found = taken(status(commit=95, commit_said=100))
+    found = taken(status(commit=95, leader_commit_seen=100))
     assert (found.behind.count, found.lag_entries) == (0, 5), "what is under way is no lag"
 
 
@@ -154,7 +154,7 @@ def test_a_leader_is_behind_until_it_has_committed_in_its_term():
 def test_a_group_is_under_replicated_when_a_voter_lacks_much_cannot_be_fed_or_is_down():
     assert taken(leader(member(2), member(3))).under_replicated.count == 0
     assert taken(leader(member(2, match=89), member(3))).under_replicated.groups == [1]
-    assert taken(leader(member(2, state="absent"), member(3))).under_replicated.count == 1
+    assert taken(leader(member(2, state="unknown_group"), member(3))).under_replicated.count == 1
     assert taken(leader(member(2), member(3)), down=(3,)).under_replicated.count == 1
 
 

@@ -364,7 +364,7 @@ async def served(tmp_path):
     made.http.start()
     try:
         async with running(make_node(config, made.life, made.http)) as node:
-            await until(lambda: all(map(node.core.status.is_settled, range(3))),
+            await until(lambda: all(map(node.core.status.has_applied_in_term, range(3))),
                         "nothing is behind")
             yield node, made
     finally:

@@ -3,7 +3,7 @@
 import pytest
 import trio.testing
 
-from multiraft.liveness.peer_identity import DURABLE, LIVES_KEPT, NO_LIFE, Life
+from multiraft.liveness.peer_identity import BOOT_IDS_KEPT, DURABLE, NO_BOOT_ID, BootId
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.wire.errors import Code
 from node.errors import NodeRefused
@@ -35,23 +35,23 @@ async def test_a_majority_of_the_others_admits(tmp_path, nodes, enough):
     assert passed == [True], "and it is durable"
 
 
-LIVES = tuple(Life(epoch, DURABLE | epoch) for epoch in (1, 2, 3))
-LATER = Life(9, DURABLE | 9)
+BOOT_IDS = tuple(BootId(epoch, DURABLE | epoch) for epoch in (1, 2, 3))
+LATER = BootId(9, DURABLE | 9)
 
 
 @pytest.mark.parametrize(("code", "way_out"), [
     (Code.WRONG_INCARNATION, "comes back only as a new one"),
     (Code.NODE_REMOVED, "under another id"),
-    (Code.STALE_LIFE, "copy of a data directory"),
+    (Code.STALE_BOOT_ID, "copy of a data directory"),
 ])
 def test_what_will_never_change_ends_the_node_with_the_way_out(tmp_path, code, way_out):
-    marks = []
+    records = []
     admission = Admission(new_cluster(tmp_path), silent_log(),
-                          mark=lambda *mark: marks.append(mark))
+                          record_refusal=lambda *record: records.append(record))
     with pytest.raises(NodeRefused, match=way_out) as raised:
         admission.refused(2, code, "no", LATER)
     assert raised.value.exit_code == 3
-    assert marks == [(str(raised.value), LATER)], "the directory says so before the node ends"
+    assert records == [(str(raised.value), LATER)], "the directory says so before the node ends"
 
 
 @pytest.mark.parametrize("code", [0, Code.UNKNOWN_NODE, Code.WRONG_CLUSTER, Code.INVALID_REQUEST])
@@ -71,31 +71,31 @@ class Turned:
     def __init__(self, directory, monkeypatch):
         self.now = 1_000
         monkeypatch.setattr(admission_module, "monotonic_ms", lambda: self.now)
-        self.marks = []
+        self.records = []
         self.admission = Admission(new_cluster(directory), silent_log(),
-                                   mark=lambda *mark: self.marks.append(mark))
+                                   record_refusal=lambda *record: self.records.append(record))
 
     def away_after(self, pause_ms):
         self.now += pause_ms
-        self.admission.refused(2, Code.NODE_RUNS, "node 1 runs already")
+        self.admission.refused(2, Code.DUPLICATE_NODE, "node 1 runs already")
 
     def for_long(self, patience_ms):
         for _ in range(patience_ms // 200):
             self.away_after(200)
 
 
-def test_a_twin_that_lives_is_waited_for_only_so_long(tmp_path, monkeypatch):
+def test_a_twin_that_is_alive_is_waited_for_only_so_long(tmp_path, monkeypatch):
     patience_ms = admission_module.TWIN_PATIENCE_MS
     node = Turned(tmp_path, monkeypatch)
     node.away_after(0)
     node.for_long(patience_ms - 200)
-    node.admission.welcomed(2)  # the old life's connections were only slow to end
+    node.admission.welcomed(2)  # connections of the old process were only slow to end
     node.away_after(10)
     node.for_long(patience_ms - 200)
-    assert not node.marks
+    assert not node.records
     with pytest.raises(NodeRefused, match="original"):
         node.away_after(200)
-    assert len(node.marks) == 1
+    assert len(node.records) == 1
 
 
 def test_a_node_that_was_paused_itself_does_not_take_that_for_a_twin(tmp_path, monkeypatch):
@@ -103,37 +103,37 @@ def test_a_node_that_was_paused_itself_does_not_take_that_for_a_twin(tmp_path, m
     node.away_after(0)
     node.away_after(60_000)  # the answer had been there all the time
     node.away_after(60_000)
-    assert not node.marks
+    assert not node.records
 
 
-# ---- which life came before ----------------------------------------------------------------------
+# ---- which start came before ---------------------------------------------------------------------
 
 
 class Asked:
     """Node 1 of three in its third boot, which has been in the cluster before."""
 
     def __init__(self, directory):
-        self.marks = []
+        self.records = []
         self.known = new_cluster(directory)
         self.known.facts = self.known.facts._replace(admitted=True)
-        self.admission = Admission(self.known, silent_log(), LIVES,
-                                   lambda *mark: self.marks.append(mark))
+        self.admission = Admission(self.known, silent_log(), BOOT_IDS,
+                                   lambda *record: self.records.append(record))
         self.linked: list[int] = []
 
-    def asks(self, peer, life):
-        self.admission.refused(peer, Code.UNLINKED_LIFE, "which one?", life)
+    def asks(self, peer, boot_id):
+        self.admission.refused(peer, Code.UNLINKED_BOOT_ID, "which one?", boot_id)
 
     async def link(self, peer):
         assert await self.admission.linked(peer)
         self.linked.append(peer)
 
 
-def test_a_life_that_this_directory_has_not_had_ends_the_node(tmp_path):
-    for number, remembered in enumerate((LATER, Life(2, DURABLE | 7), Life(3, DURABLE | 7))):
+def test_a_boot_id_that_this_directory_has_not_had_ends_the_node(tmp_path):
+    for number, remembered in enumerate((LATER, BootId(2, DURABLE | 7), BootId(3, DURABLE | 7))):
         node = Asked(tmp_path / str(number))
         with pytest.raises(NodeRefused, match="copy of a data directory must never be started"):
             node.asks(2, remembered)
-        assert [life for _, life in node.marks] == [remembered]
+        assert [boot_id for _, boot_id in node.records] == [remembered]
 
 
 @in_trio
@@ -141,25 +141,25 @@ async def test_no_peer_is_told_anything_before_all_have_answered(tmp_path):
     node = Asked(tmp_path)
     assert not await node.admission.linked(2), "nothing was asked"
     async with trio.open_nursery() as nursery:
-        node.asks(2, LIVES[1])
+        node.asks(2, BOOT_IDS[1])
         nursery.start_soon(node.link, 2)
         await trio.testing.wait_all_tasks_blocked()
         assert not node.linked and node.admission.after(2) is None
-        node.asks(3, NO_LIFE)
+        node.asks(3, NO_BOOT_ID)
         nursery.start_soon(node.link, 3)
     assert sorted(node.linked) == [2, 3]
-    assert (node.admission.after(2), node.admission.after(3)) == (LIVES[1], NO_LIFE)
+    assert (node.admission.after(2), node.admission.after(3)) == (BOOT_IDS[1], NO_BOOT_ID)
     assert not await node.admission.linked(2), "it was told"
-    node.asks(2, LIVES[2])  # its file has another one now
+    node.asks(2, BOOT_IDS[2])  # its file has another one now
     assert await node.admission.linked(2)
     await node.admission.passed()
-    assert not node.marks
+    assert not node.records
 
 
 @in_trio
-async def test_one_peer_that_knows_a_later_life_is_enough(tmp_path):
+async def test_one_peer_that_knows_a_later_boot_id_is_enough(tmp_path):
     node = Asked(tmp_path)
-    node.asks(2, LIVES[2])
+    node.asks(2, BOOT_IDS[2])
     with pytest.raises(NodeRefused):
         node.asks(3, LATER)
     assert node.admission.after(2) is None
@@ -169,12 +169,12 @@ async def test_one_peer_that_knows_a_later_life_is_enough(tmp_path):
 async def test_a_peer_that_is_away_or_says_nothing_is_not_waited_for_longer_than_that(
         tmp_path, monkeypatch):
     node = Asked(tmp_path)
-    node.asks(2, LIVES[2])
+    node.asks(2, BOOT_IDS[2])
     node.admission.away(3)
     await node.link(2)
     monkeypatch.setattr(admission_module, "ASK_MS_MAX", 20)
     silent = Asked(tmp_path)
-    silent.asks(2, LIVES[2])
+    silent.asks(2, BOOT_IDS[2])
     began = trio.current_time()
     await silent.link(2)
     assert trio.current_time() - began >= 0.02
@@ -182,32 +182,33 @@ async def test_a_peer_that_is_away_or_says_nothing_is_not_waited_for_longer_than
 
 
 @in_trio
-async def test_a_peer_that_supports_the_life_before_has_not_answered(tmp_path, monkeypatch):
+async def test_a_peer_that_supports_the_boot_id_before_has_not_answered(tmp_path, monkeypatch):
     monkeypatch.setattr(admission_module, "ASK_MS_MAX", 5)
     node = Asked(tmp_path)
-    node.asks(2, LIVES[2])
-    node.admission.refused(3, Code.NODE_RUNS, "node 1 runs already")
+    node.asks(2, BOOT_IDS[2])
+    node.admission.refused(3, Code.DUPLICATE_NODE, "node 1 runs already")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.link, 2)
         await trio.sleep(0.05)
         assert not node.linked
-        node.asks(3, LIVES[2])
+        node.asks(3, BOOT_IDS[2])
     assert node.linked == [2]
 
 
 @in_trio
 async def test_what_a_peer_was_told_is_kept_for_one_that_stays_away(tmp_path):
     node = Asked(tmp_path)
-    node.asks(2, LIVES[1])
+    node.asks(2, BOOT_IDS[1])
     node.admission.welcomed(2)
     await node.known.save()
     later = Admission(again(tmp_path), silent_log(),
-                      [Life(epoch, DURABLE | epoch) for epoch in range(50, 50 + LIVES_KEPT)])
-    later.refused(2, Code.UNLINKED_LIFE, "which one?", LIVES[2])
+                      [BootId(epoch, DURABLE | epoch) for epoch in range(50, 50 + BOOT_IDS_KEPT)])
+    later.refused(2, Code.UNLINKED_BOOT_ID, "which one?", BOOT_IDS[2])
 
 
-def test_lives_that_nobody_can_compare_any_more_end_nothing(tmp_path, caplog):
-    admission = Admission(new_cluster(tmp_path), silent_log(),
-                          [Life(epoch, DURABLE | epoch) for epoch in range(50, 50 + LIVES_KEPT)])
-    admission.refused(2, Code.UNLINKED_LIFE, "which one?", LIVES[2])
+def test_boot_ids_that_nobody_can_compare_any_more_end_nothing(tmp_path, caplog):
+    admission = Admission(
+        new_cluster(tmp_path), silent_log(),
+        [BootId(epoch, DURABLE | epoch) for epoch in range(50, 50 + BOOT_IDS_KEPT)])
+    admission.refused(2, Code.UNLINKED_BOOT_ID, "which one?", BOOT_IDS[2])
     assert "replace node 2" in caplog.records[-1].reason

@@ -437,8 +437,8 @@ async def test_a_connection_that_breaks_at_the_first_send_is_dialled_anew(monkey
         await nursery.start(receiver.listener.serve)
         nursery.start_soon(attend, receiver.poller, receiver.round)
         nursery.start_soon(sender.peers.run)
-        for life in (1, 2):
-            await until(lambda up=2 * life - 1: len(sender.core.connections) == up)
+        for boot_id in (1, 2):
+            await until(lambda up=2 * boot_id - 1: len(sender.core.connections) == up)
             sender.say(REPLY)
         await until(lambda: len(sender.core.connections) == 5)
         sender.say(REPLY)

@@ -202,14 +202,14 @@ async def test_digests_and_versions_reach_the_other_side():
     async with Pair(LONG_MS) as pair:
         pair.one.thread.published = ({2: 99}, {}, 7)
         await until(lambda: pair.two.state(LeaseEventKind.DIGEST_MISMATCH))
-        assert any(event.kind is LeaseEventKind.LED_VERSION and event.value == 7
+        assert any(event.kind is LeaseEventKind.LEADING_VERSION and event.value == 7
                    for event in pair.two.events)
 
 
 @in_trio
 async def test_hostile_frames_end_their_connection_and_the_leases_live_on():
     async with Pair(LONG_MS) as pair:
-        for header in ({"question": [1]}, {"question": "?"}, {}, {"question": [None] * 4}):
+        for header in ({"heartbeat": [1]}, {"heartbeat": "?"}, {}, {"heartbeat": [None] * 4}):
             near, far = connected_pair()
             pair.one.thread.adopt(3, near, FrameReader(LIVENESS_LIMITS))
             far.setblocking(True)
@@ -229,12 +229,12 @@ async def test_what_came_with_the_hello_is_not_lost():
         near, far = connected_pair()
         with far:
             reader = FrameReader(LIVENESS_LIMITS)
-            question = b"".join(encode_frame({"question": [1, 1 << 30, 0, 0]}))
-            reader.buffer_for_receive()[:len(question)] = question
-            reader.received(len(question))
+            heartbeat = b"".join(encode_frame({"heartbeat": [1, 1 << 30, 0, 0]}))
+            reader.buffer_for_receive()[:len(heartbeat)] = heartbeat
+            reader.received(len(heartbeat))
             pair.one.thread.adopt(2, near, reader)
             await trio.lowlevel.wait_readable(far)
-            assert b"answer" in far.recv(100)
+            assert b"response" in far.recv(100)
 
 
 @in_trio

@@ -11,7 +11,7 @@ from multiraft.storage import identity
 from multiraft.storage.errors import CorruptFile, UnknownFormat
 from multiraft.storage.filesystem import RealFilesystem
 from multiraft.wire.errors import Code
-from multiraft.wire.messages import Hello, LifeRow
+from multiraft.wire.messages import BootIdRow, Hello
 from node.errors import DiskFailed
 from node.metadata.state_machine import (
     MetadataState,
@@ -23,7 +23,7 @@ from node.metadata.state_machine import (
 from node.peers import registry as known_nodes_module
 from node.peers.registry import (
     KNOWN_NODES_FILE,
-    Life,
+    BootId,
     PeerRegistry,
     of_joined,
     of_new_cluster,
@@ -40,7 +40,7 @@ def hello(node: int, incarnation: int, epoch: int = 1, process: int = 1) -> Hell
     return Hello("append", CLUSTER, node, epoch, incarnation=incarnation, process=process)
 
 
-def nobody(_node: int, _life: Life) -> bool:
+def nobody(_node: int, _boot_id: BootId) -> bool:
     return False
 
 
@@ -57,7 +57,7 @@ def again(directory) -> PeerRegistry:
 
 async def let_in(known: PeerRegistry, said: Hello, is_alive=nobody) -> Code:
     """Judge and bind a hello, as the peer port does."""
-    verdict = known.judge(said, is_alive) or await known.bind(said, is_alive)
+    verdict = known.check(said, is_alive) or await known.bind(said, is_alive)
     return verdict.code if verdict is not None else Code.OK
 
 
@@ -116,7 +116,7 @@ async def test_nodes_come_and_go_with_the_metadata(tmp_path):
     known.follow(state)
     assert [node.id for node in known.peers()] == [2, 3, 4]
     assert known.client_address(4) == "h:4"
-    assert await let_in(known, hello(4, 44, epoch=2)) == Code.STALE_LIFE, "it registered epoch 3"
+    assert await let_in(known, hello(4, 44, epoch=2)) == Code.STALE_BOOT_ID, "it registered epoch 3"
     assert await let_in(known, hello(4, 44, epoch=3)) == Code.OK
     state.apply(3, RemoveNode(4))
     known.follow(state)
@@ -129,27 +129,27 @@ async def test_nodes_come_and_go_with_the_metadata(tmp_path):
 
 
 @in_trio
-async def test_an_older_life_is_refused_whatever_the_metadata_know(tmp_path):
+async def test_an_older_boot_id_is_refused_whatever_the_metadata_know(tmp_path):
     known = new_cluster(tmp_path)
     assert await let_in(known, hello(2, 7, epoch=5)) == Code.OK
-    assert await let_in(known, hello(2, 7, epoch=4)) == Code.STALE_LIFE
+    assert await let_in(known, hello(2, 7, epoch=4)) == Code.STALE_BOOT_ID
     assert await let_in(known, hello(2, 7, epoch=5)) == Code.OK, "it merely connects again"
-    assert await let_in(known, hello(2, 7, epoch=5, process=2)) == Code.STALE_LIFE, "a twin"
+    assert await let_in(known, hello(2, 7, epoch=5, process=2)) == Code.STALE_BOOT_ID, "a twin"
 
 
 @in_trio
-async def test_a_newer_life_waits_until_the_older_is_gone(tmp_path):
+async def test_a_newer_boot_id_waits_until_the_older_is_gone(tmp_path):
     known = new_cluster(tmp_path)
-    alive = {Life(5, 1)}
+    alive = {BootId(5, 1)}
     await let_in(known, hello(2, 7, epoch=5))
 
-    def is_alive(_node, life):
-        return life in alive
+    def is_alive(_node, boot_id):
+        return boot_id in alive
 
-    assert await let_in(known, hello(2, 7, epoch=6, process=2), is_alive) == Code.NODE_RUNS
+    assert await let_in(known, hello(2, 7, epoch=6, process=2), is_alive) == Code.DUPLICATE_NODE
     alive.clear()
     assert await let_in(known, hello(2, 7, epoch=6, process=2), is_alive) == Code.OK
-    assert await let_in(known, hello(2, 7, epoch=5), is_alive) == Code.STALE_LIFE
+    assert await let_in(known, hello(2, 7, epoch=5), is_alive) == Code.STALE_BOOT_ID
 
 
 @in_trio
@@ -163,34 +163,34 @@ NUMBER = 1 << 63
 async def meets(known: PeerRegistry, epoch: int, process: int) -> Code:
     """Let node 2 name the boot id that the file remembers, as it does on request."""
     said = hello(2, 7, epoch, NUMBER | process)
-    verdict = known.judge(said, nobody)
-    if verdict is not None and verdict.code == Code.UNLINKED_LIFE:
-        said = said._replace(after=LifeRow(*verdict.remembered))
+    verdict = known.check(said, nobody)
+    if verdict is not None and verdict.code == Code.UNLINKED_BOOT_ID:
+        said = said._replace(after=BootIdRow(*verdict.remembered))
     return await let_in(known, said)
 
 
 @in_trio
-async def test_the_life_that_was_let_in_is_remembered_over_a_restart(tmp_path):
+async def test_the_boot_id_that_was_let_in_is_remembered_over_a_restart(tmp_path):
     known = new_cluster(tmp_path)
-    assert await let_in(known, hello(2, 7, 5, NUMBER | 1)) == Code.UNLINKED_LIFE, "asked first"
+    assert await let_in(known, hello(2, 7, 5, NUMBER | 1)) == Code.UNLINKED_BOOT_ID, "asked first"
     assert await meets(known, 5, 1) == Code.OK
-    assert again(tmp_path).facts.lives == {2: Life(5, NUMBER | 1)}, "durable before the answer"
+    assert again(tmp_path).facts.boot_ids == {2: BootId(5, NUMBER | 1)}, "durable before the answer"
     later = again(tmp_path)
-    for said in (None, LifeRow(0, 0), LifeRow(5, NUMBER | 2), LifeRow(6, NUMBER | 1)):
+    for said in (None, BootIdRow(0, 0), BootIdRow(5, NUMBER | 2), BootIdRow(6, NUMBER | 1)):
         copy = hello(2, 7, 9, NUMBER | 3)._replace(after=said)
-        assert later.judge(copy, nobody).remembered == Life(5, NUMBER | 1)
-        assert await let_in(later, copy) == Code.UNLINKED_LIFE
-    assert later.life_of(2) == Life(5, NUMBER | 1), "a refusal notes nothing"
-    assert await let_in(later, hello(2, 7, 9, 3)) == Code.STALE_LIFE, "a release that keeps none"
+        assert later.check(copy, nobody).remembered == BootId(5, NUMBER | 1)
+        assert await let_in(later, copy) == Code.UNLINKED_BOOT_ID
+    assert later.boot_id_of(2) == BootId(5, NUMBER | 1), "a refusal notes nothing"
+    assert await let_in(later, hello(2, 7, 9, 3)) == Code.STALE_BOOT_ID, "a release that keeps none"
     assert await meets(later, 9, 4) == Code.OK
-    assert await let_in(later, hello(2, 7, 5, NUMBER | 1)) == Code.STALE_LIFE
+    assert await let_in(later, hello(2, 7, 5, NUMBER | 1)) == Code.STALE_BOOT_ID
 
 
 @in_trio
-async def test_of_two_lives_that_name_the_same_one_the_first_is_let_in(tmp_path):
+async def test_of_two_boot_ids_that_name_the_same_one_the_first_is_let_in(tmp_path):
     known = new_cluster(tmp_path)
     await meets(known, 5, 1)
-    after = LifeRow(5, NUMBER | 1)
+    after = BootIdRow(5, NUMBER | 1)
     codes = []
 
     async def ask(process):
@@ -199,7 +199,7 @@ async def test_of_two_lives_that_name_the_same_one_the_first_is_let_in(tmp_path)
     async with trio.open_nursery() as nursery:
         for process in (2, 3):
             nursery.start_soon(ask, process)
-    assert sorted(codes) == [Code.OK, Code.UNLINKED_LIFE]
+    assert sorted(codes) == [Code.OK, Code.UNLINKED_BOOT_ID]
 
 
 @in_trio
@@ -210,19 +210,19 @@ async def test_a_peer_that_starts_again_is_let_in_while_the_disk_is_full(tmp_pat
     await meets(known, 5, 1)
     disk.full = True
     assert await meets(known, 6, 2) == Code.OK
-    assert await let_in(known, hello(2, 7, 7, NUMBER | 3)) == Code.UNLINKED_LIFE
+    assert await let_in(known, hello(2, 7, 7, NUMBER | 3)) == Code.UNLINKED_BOOT_ID
     disk.full = False
     await known.save()
-    assert again(tmp_path).facts.lives == {2: Life(6, NUMBER | 2)}
+    assert again(tmp_path).facts.boot_ids == {2: BootId(6, NUMBER | 2)}
 
 
 @in_trio
-async def test_lives_of_removed_nodes_are_forgotten(tmp_path):
+async def test_boot_ids_of_removed_nodes_are_forgotten(tmp_path):
     known = new_cluster(tmp_path)
     await meets(known, 5, 1)
-    known.met(2, Life(3, NUMBER | 9))
+    known.met(2, BootId(3, NUMBER | 9))
     known.learn({node.id: node for node in FIRST_HOUR if node.id != 2}, {2: 7}, 7)
-    assert known.facts.lives == known.facts.met == {}
+    assert known.facts.boot_ids == known.facts.met == {}
 
 
 # ---- taking part ---------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ async def test_what_is_learned_is_saved_whoever_else_has_saved(tmp_path, monkeyp
 
 def test_facts_survive_the_file(tmp_path):
     facts = of_joined(CLUSTER, 8, 3, FIRST_HOUR, (9, 10), 17)._replace(
-        bound={2: 1 << 62}, lives={2: Life(5, NUMBER | 1)}, met={3: Life(7, NUMBER)})
+        bound={2: 1 << 62}, boot_ids={2: BootId(5, NUMBER | 1)}, met={3: BootId(7, NUMBER)})
     write(RealFilesystem(), str(tmp_path), facts)
     assert read(RealFilesystem(), str(tmp_path)) == facts
     path = tmp_path / KNOWN_NODES_FILE

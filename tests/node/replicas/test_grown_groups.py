@@ -74,7 +74,7 @@ def test_a_new_group_is_not_in_doubt_for_what_was_damaged_before_it_was():
     node = Damaged()
     node.cleared()
     assert node.grown() == ["", ""]
-    assert not node.store.groups[9].doubtful
+    assert not node.store.groups[9].needs_head_recovery
 
 
 @pytest.mark.parametrize("why", ["not cleared", "applied later", "grown before"])

@@ -55,7 +55,7 @@ class Group:
     def append(self, kind: EntryKind, payload=b"", base_offset=-1, batch=None) -> None:
         entry = Entry(kind, self.tail.group, 1, self.term, self.tail.last_index + 1, P, base_offset,
                       payload, batch)
-        assert self.tail.verify(entry) == "", self.tail.verify(entry)
+        assert self.tail.check_entry(entry) == "", self.tail.check_entry(entry)
         self.tail.append(entry)
         self.log.append(entry)
 
@@ -85,7 +85,7 @@ class Node:
     def is_leader(self, group: int) -> bool:
         return self.world.groups[group].leader == self.node
 
-    def is_settled(self, group: int) -> bool:
+    def has_applied_in_term(self, group: int) -> bool:
         return self.is_leader(group) and self.world.groups[group].settled
 
     def records_fit(self, group: int) -> bool:
@@ -257,9 +257,9 @@ def check(world: ClusterView, records: int = RECORDS) -> None:
     opening = next(entry for entry in new.log if entry.kind == EntryKind.PARTITION_OPEN)
     assert link.leader_epoch_base + opening.term > sealed.leader_epoch
     if records:
-        retry = new.tail.admit(P, BatchInfo(1, 5, 0, records - 1, 0, 0))
+        retry = new.tail.validate_append(P, BatchInfo(1, 5, 0, records - 1, 0, 0))
         assert retry.duplicate and retry.base_offset == records - 1
-    following = new.tail.admit(P, BatchInfo(1, 5, 0, records, 0, 0))
+    following = new.tail.validate_append(P, BatchInfo(1, 5, 0, records, 0, 0))
     assert following.base_offset == records
 
 

@@ -79,7 +79,7 @@ def test_what_is_asked_of_a_group_that_cannot_be_is_refused(group, incarnation, 
     """0 is the incarnation of every group without a replica here: a request with it asked for
     copies from a missing log, and stopped the node."""
     store = open_store(SimulatedFilesystem(), "/node")
-    core = SimpleNamespace(status=SimpleNamespace(is_settled=lambda _group: True))
+    core = SimpleNamespace(status=SimpleNamespace(has_applied_in_term=lambda _group: True))
     answering = Repairs(RepairCoordinator(1, store, core, lambda _staged: None),
                         SimpleNamespace(handlers={}), lambda: None, silent_log())
     header = {"op": "repair", "group": group, "incarnation": incarnation, "wanted": [],

@@ -7,7 +7,7 @@ from multiraft.storage.identity import Identity
 from multiraft.storage.store import Store
 from multiraft.types import Configuration
 from node.config import parse
-from node.data_directory import draw_life
+from node.data_directory import draw_process_number
 from tests.node.harness import make_node, one_node_table
 from tests.storage.world import Rounds, noop_entry, write
 
@@ -24,7 +24,7 @@ def damaged_directory(config, *groups: int) -> None:
     """Return a directory with three entries in each group, the first of which cannot be read."""
     store = Store.open(str(config.data_dir), RealFilesystem(),
                        Identity(config.cluster_id, config.node.id, 1,
-                                draw_life()))
+                                draw_process_number()))
     rounds = Rounds(store)
     for group in groups:
         store.create_group(group, 1, Configuration((1,) if group in GROUPS else ()))

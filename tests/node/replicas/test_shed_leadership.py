@@ -30,7 +30,7 @@ class Core:
     def of(self, group):
         return SimpleNamespace(transferee=self.led[group])
 
-    def make_way(self, group):
+    def shed_leadership(self, group):
         self.asked.append(group)
         if group not in self.led:
             raise NotLeader(group, 2)

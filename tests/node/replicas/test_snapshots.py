@@ -48,7 +48,7 @@ class Core:
     def needed_from(self, group: int) -> int:
         return self.needed
 
-    def is_settled(self, group: int) -> bool:
+    def has_applied_in_term(self, group: int) -> bool:
         return self.settled
 
     def of(self, group: int):

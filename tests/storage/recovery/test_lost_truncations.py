@@ -40,7 +40,7 @@ class Status(NamedTuple):
     commit: int
     leader: int
     configuration: Configuration
-    candidate: int = 0
+    vote_requester: int = 0
 
 
 class Core:
@@ -62,25 +62,25 @@ class Core:
         last_index = self._store.table.log(1).index.last_index
         return Status(1, last_index, self._commit, self._commit, 2, VOTERS)
 
-    def is_settled(self, group: int) -> bool:
+    def has_applied_in_term(self, group: int) -> bool:
         return True
 
-    def may_forget(self, group: int, first_gone: int) -> bool:
+    def may_truncate(self, group: int, first_gone: int) -> bool:
         return self._commit < first_gone
 
-    def forget(self, group: int, first_gone: int) -> None:
+    def truncate(self, group: int, first_gone: int) -> None:
         self._write(group, first_gone, [])
 
-    def terms_known(self, group: int, term_runs) -> None:
+    def set_term_runs(self, group: int, term_runs) -> None:
         """Nothing is kept here."""
 
-    def members_known(self, group: int, configurations) -> None:
+    def set_configurations(self, group: int, configurations) -> None:
         """Nor here."""
 
     def is_following(self, group: int) -> bool:
         return self._following
 
-    def follow(self, group: int) -> None:
+    def begin_head_recovery(self, group: int) -> None:
         """Truncate behind the log's end first, as ``head_recovery.begin`` does.  The leader finds
         the place where the logs part from the end, as appends do, and sends the rest."""
         self._following = self._cleared = True
@@ -100,7 +100,7 @@ class Core:
         self._rounds.run(write(group, *entries, drop_from=first_gone,
                                hard_state=HardState(self._true[-1].term, 2)))
 
-    def is_cleared(self, group: int) -> bool:
+    def is_head_recovered(self, group: int) -> bool:
         return self._cleared
 
     def repaired(self, group: int) -> None:

@@ -545,7 +545,7 @@ class Compacted:
     def repaired(self, group: int) -> None:
         """It votes again."""
 
-    def is_cleared(self, group: int) -> bool:
+    def is_head_recovered(self, group: int) -> bool:
         return False
 
     def of(self, group: int) -> Compacted:
@@ -554,10 +554,10 @@ class Compacted:
     def quarantine(self, group: int, why: str) -> None:
         """It votes no more."""
 
-    def may_forget(self, group: int, first_gone: int) -> bool:
+    def may_truncate(self, group: int, first_gone: int) -> bool:
         return True
 
-    def forget(self, group: int, first_gone: int) -> None:
+    def truncate(self, group: int, first_gone: int) -> None:
         self.write(first_gone)
 
 
@@ -587,4 +587,4 @@ def test_a_replica_that_gave_up_entries_needs_head_recovery_until_it_is_cleared(
     store.close()
     store = open_store(disk.filesystem, DIRECTORY)
     assert [*store.repair.quarantined_groups()] == [1] * (then != "lifted")
-    assert store.groups[1].doubtful == (then != "lifted")
+    assert store.groups[1].needs_head_recovery == (then != "lifted")

@@ -305,7 +305,7 @@ def test_a_group_that_is_created_in_a_damaged_journal_has_to_be_cleared():
     disk.put(FIRST, flipped(disk.read(FIRST), model_position(disk, 1) + 20))
     store = open_store(disk.filesystem, DIRECTORY)
     restored = store.create_group(7, 1, VOTERS)
-    assert restored.quarantined and restored.doubtful
+    assert restored.quarantined and restored.needs_head_recovery
     assert restored.hard_state == HardState(0, 0)
 
 
@@ -379,7 +379,7 @@ class Core:
     def of(self, group: int):
         class Status:
             configuration = self._groups[group]
-            leader, candidate = self._leader, 0
+            leader, vote_requester = self._leader, 0
             first_index = self.first_index
             last_index = self.last_index
             applied_index = commit = self.applied_index
@@ -389,22 +389,22 @@ class Core:
         assert group in self._groups, f"group {group} is not here"
         self.quarantined.append(group)
 
-    def may_forget(self, group: int, first_gone: int) -> bool:
+    def may_truncate(self, group: int, first_gone: int) -> bool:
         return first_gone > self.applied_index
 
-    def forget(self, group: int, first_gone: int) -> None:
+    def truncate(self, group: int, first_gone: int) -> None:
         self.forgotten.append((group, first_gone))
 
-    def is_cleared(self, group: int) -> bool:
+    def is_head_recovered(self, group: int) -> bool:
         return False
 
     def is_following(self, group: int) -> bool:
         return True
 
-    def terms_known(self, group: int, runs) -> None:
+    def set_term_runs(self, group: int, runs) -> None:
         assert group in self._groups, f"group {group} is not here"
 
-    def members_known(self, group: int, configurations) -> None:
+    def set_configurations(self, group: int, configurations) -> None:
         self._groups[group] = configurations[-1][1]
 
 

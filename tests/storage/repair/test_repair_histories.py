@@ -46,7 +46,7 @@ def put_round(store, group: int, drop_from: int, entries: list[Entry], term: int
     Rounds(store).run(write(group, *entries, drop_from=drop_from, hard_state=HardState(term, 2)))
 
 
-class Life:
+class BootId:
     def __init__(self) -> None:
         self.disk = Disk()
         self.members = {group: Member(group) for group in GROUPS}
@@ -262,7 +262,7 @@ class Life:
 class Core:
     """The follower's consensus."""
 
-    def __init__(self, life: Life):
+    def __init__(self, life: BootId):
         self.status = self.repair = self  # as the views of a core
         self._life = life
         self._following: set[int] = set()
@@ -275,30 +275,30 @@ class Core:
         return Status(1, store.table.logs[group].index.last_index,
                       store.partition_states[group].applied_index, known, 2, VOTERS)
 
-    def is_settled(self, group: int) -> bool:
+    def has_applied_in_term(self, group: int) -> bool:
         return False
 
-    def may_forget(self, group: int, first_gone: int) -> bool:
+    def may_truncate(self, group: int, first_gone: int) -> bool:
         return self._life.members[group].known < first_gone and group not in self._following
 
-    def forget(self, group: int, first_gone: int) -> None:
+    def truncate(self, group: int, first_gone: int) -> None:
         self._life.write(group, first_gone, [])
 
-    def terms_known(self, group: int, term_runs) -> None:
+    def set_term_runs(self, group: int, term_runs) -> None:
         """Nothing is kept here."""
 
-    def members_known(self, group: int, configurations) -> None:
+    def set_configurations(self, group: int, configurations) -> None:
         """Nor here."""
 
     def is_following(self, group: int) -> bool:
         return group in self._following
 
-    def follow(self, group: int) -> None:
+    def begin_head_recovery(self, group: int) -> None:
         self._following.add(group)
         self._life.write(group, self._life.store.table.logs[group].index.last_index + 1, [])
         self._life.sync(group)
 
-    def is_cleared(self, group: int) -> bool:
+    def is_head_recovered(self, group: int) -> bool:
         return group in self._following
 
     def repaired(self, group: int) -> None:
@@ -315,7 +315,7 @@ class PeerCore:
         self.status = self  # as core.status
         self._store, self._leads = store, leads
 
-    def is_settled(self, group: int) -> bool:
+    def has_applied_in_term(self, group: int) -> bool:
         return self._leads
 
 
@@ -393,7 +393,7 @@ TWO = [("append", 1, 1, False), ("append", 1, 1, False), ("commit", 1)]
           ("lead", 1, 0, 3, True), ("damage", [(0, 0), (2, 0)], False),
           ("damage", [(13, 0)], True)])
 def test_what_was_repaired_is_its_leaders_log_for_good(steps):
-    life = Life()
+    life = BootId()
     for what, *how in [*steps, ("restart",)]:
         getattr(life, what)(*how)
     for group in GROUPS:

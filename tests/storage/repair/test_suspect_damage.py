@@ -233,7 +233,7 @@ class Deposed:
     def __init__(self):
         self.status = self  # as core.status
 
-    def is_settled(self, group: int) -> bool:
+    def has_applied_in_term(self, group: int) -> bool:
         return True
 
 

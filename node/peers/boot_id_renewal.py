@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from multiraft.liveness.peer_identity import Life
+from multiraft.liveness.peer_identity import BootId
 from multiraft.storage.errors import StorageError
 from multiraft.wire.errors import RemoteProtocolError
 from node.errors import DiskFailed
@@ -40,7 +40,7 @@ class Renewal:
     durable; it blocks. ``dial`` and ``introduction`` open a connection to a peer."""
 
     def __init__(self, admission: Admission, known: PeerRegistry, written: Callable[[], int],
-                 renew: Callable[[], tuple[Life, ...]], dial: Callable[[int], Awaitable],
+                 renew: Callable[[], tuple[BootId, ...]], dial: Callable[[int], Awaitable],
                  introduction: Callable[[int], Introduction], log: logging.Logger):
         self._admission = admission
         self._known = known
@@ -65,13 +65,13 @@ class Renewal:
         """Draw a number now, and introduce the node to its peers with it. Raises ``DiskFailed``,
         ``NodeRefused``."""
         try:
-            lives = await trio.to_thread.run_sync(self._renew)
+            boot_ids = await trio.to_thread.run_sync(self._renew)
         except (OSError, StorageError) as error:
             if getattr(error, "errno", None) not in _FULL:
-                raise DiskFailed(f"a new number of this life cannot be kept: {error}") from error
-            self._log.debug("no room for a new number of this life")
+                raise DiskFailed(f"a new boot id cannot be kept: {error}") from error
+            self._log.debug("no disk space for a new boot id")
             return
-        self._admission.renewed(lives)
+        self._admission.renewed(boot_ids)
         async with trio.open_nursery() as nursery:
             for node in self._known.peers():
                 if self._admission.remembers(node.id):
