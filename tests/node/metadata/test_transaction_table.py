@@ -258,7 +258,7 @@ class Model:
 _small = st.integers(1, 6)
 _commands = st.one_of(
     st.builds(lambda sink, batch, run, task, attempt_id: OpenRun(
-        sink, batch, nonce(run), (TopicEnds(task + 2, (batch,)),), task, attempt_id),
+        sink, batch, nonce(8 * batch + run), (TopicEnds(task + 2, (batch,)),), task, attempt_id),
         st.sampled_from("ab"), st.integers(0, 3), _small, st.integers(-1, 1), _small),
     st.builds(CommitRun, st.integers(1, 2), _small, st.integers(0, 3), st.just(())),
     st.builds(AbortRun, st.integers(1, 2), _small))
